@@ -9,11 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file shows what becomes of the addresses of Open.
+// This file tests how Open reads its addresses.
 
-// Whatever is given as an address: a client of it that is as it was meant, or an error; none
-// panics, and no error shows the password, which is what stands before the last @ and behind
-// the user's name.
+// Any text given as an address yields either the client that was meant, or an error. No text causes a panic, and no
+// error shows the password. The password is the text before the last @ and after the user's name.
 func FuzzAddress(f *testing.F) {
 	for _, form := range []string{
 		"redis://user:%s@host:6379", "rediss://:%s@host", "redis://%s@host:6379/3", "user:%s@host:6379", "%s@host:6379", "unix://user:%s@/path?db=1", "user:%s://x@host:1", "x:%s@a@b",

@@ -123,7 +123,7 @@ func TestReleaseOfAnAdoptedHoldRaisesTheRegisters(t *testing.T) {
 	}
 }
 
-// The giver's clock was ahead. The receiver has seen the token, so that its next one is greater at once.
+// The giver's clock was ahead. The receiver has seen the token, so its own next token is greater at once.
 func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
 		giver := f.another(redsync.WithFencing())
@@ -148,7 +148,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	})
 }
 
-// A Sequencer whose hold is over proves no token.
+// If the hold of a Sequencer is over, its token is not used, because nothing proves that the token was ever given.
 func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
 	play(t, func(f field) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -212,7 +212,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	})
 }
 
-// A default of the Redsync adopts a lock for its Mutexes alone, not for Current.
+// A Redsync may have WithValue or WithSequencer as a default. That concerns its Mutexes only, and not Current.
 func TestCurrentOfARedsyncThatAdopts(t *testing.T) {
 	play(t, func(f field) {
 		s := f.given()
@@ -226,7 +226,7 @@ func TestCurrentOfARedsyncThatAdopts(t *testing.T) {
 	})
 }
 
-// The user knows the value of a lock that was adopted, and no lock of such a Mutex is handed over.
+// The user knows the value of a lock that was adopted. So no lock of a Mutex that adopts is handed over.
 func TestALockAfterWithSequencerIsNotHandedOver(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()

@@ -76,8 +76,8 @@ func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
 	})
 }
 
-// An adopted value that has expired may be another's lock by now: not even an Extend that
-// heals sets its keys.
+// If the lock of an adopted value has expired, another process may hold the lock by now. So not even an Extend with
+// WithSetNXOnExtend sets missing keys.
 func TestMutexAdoptedHealsNothing(t *testing.T) {
 	play(t, func(f field) {
 		for _, alive := range []int{0, 2, 3} {
@@ -135,7 +135,7 @@ func TestMutexAdoptedUnlockIsSettledByNodesThatHadTheValue(t *testing.T) {
 	}
 }
 
-// The value may come to a node that did not have it when it was asked.
+// The value may reach a node only after Unlock has asked that node. So the release must be repeated there.
 func TestMutexAdoptedUnlockGoesOnWhereTheValueWasMissing(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -192,8 +192,8 @@ func (f field) adopting(meanwhile func(m *redsync.Mutex)) error {
 	return err
 }
 
-// Unlock releases the adopted value while its first Extend waits for the nodes, which
-// confirm it: the lock is not held for all that.
+// Unlock releases the adopted value while the first Extend waits for the nodes. The nodes then confirm the Extend, but
+// the lock is not held.
 func TestExtendOfAnAdoptedLockThatIsUnlockedMeanwhile(t *testing.T) {
 	play(t, func(f field) {
 		require.ErrorIs(t, f.adopting(f.unlock), redsync.ErrNotHeld)
@@ -216,8 +216,8 @@ func TestExtendOfAnAdoptedLockThatMeetsClose(t *testing.T) {
 	})
 }
 
-// A lock that came out of a line is released by somebody who has adopted it: those in
-// the line are not left waiting for its expiry.
+// The first waiter in a line got the lock, and a Mutex that has adopted the lock releases it. The other waiters in the
+// line must not have to wait for its expiry.
 func TestWaitersNoticeThatAnAdoptedLockIsReleased(t *testing.T) {
 	for name, c := range map[string]struct {
 		elsewhere bool

@@ -16,10 +16,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// Clocks that are stepped while the nodes answer.
+// This file tests what happens when clocks are stepped while the nodes answer.
 
-// steps puts both clocks of the process ahead by the duration that it returns and the test sets. It
-// moves no timer, so code that reads a clock notices the step before any timer fires.
+// steps puts both clocks of the process ahead by the duration that the test stores in ahead. It moves no timer, so code
+// that reads a clock notices the step before any timer fires.
 func steps(t *testing.T) (ahead *atomic.Int64) {
 	t.Helper()
 	ahead = new(atomic.Int64)
@@ -73,7 +73,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	}
 }
 
-// An attempt whose answers came too late is one that failed: Lock makes another.
+// An attempt whose answers came too late has failed, so Lock makes another.
 func TestLockWhoseAnswersComeAfterItsValidityTriesAgain(t *testing.T) {
 	ahead := steps(t)
 	play(t, func(f field) {
@@ -90,8 +90,8 @@ func TestLockWhoseAnswersComeAfterItsValidityTriesAgain(t *testing.T) {
 	})
 }
 
-// The old validity has ended when the nodes confirm the new one: somebody else may have
-// held the lock in between, although no alarm has gone off yet.
+// The old validity has ended when the nodes confirm the new one: somebody else may have held the lock in between,
+// although no timer has fired yet.
 func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   time.Duration
@@ -124,7 +124,7 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 	}
 }
 
-// An observer that takes its time stands for any caller that is held up.
+// slow is an observer that sleeps. It simulates any caller that is held up.
 type slow struct{ by time.Duration }
 
 func (s slow) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(s.by) }

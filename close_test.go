@@ -21,7 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows what Close unlocks, ends and waits for.
+// This file tests what Close unlocks, ends and waits for.
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -61,8 +61,8 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		require.Error(t, k.Close(k.Context()), "three nodes keep what they have")
 		require.Error(t, waiting.Close(k.Context()))
 		wg.Wait()
-		// Each Close waits for a call under way, whose release two nodes settle then, and a
-		// node deadline more for the other three.
+		// Each Close waits for a call under way. Then two nodes settle the release of that call, and Close waits
+		// another node deadline for the other three.
 		assert.GreaterOrEqual(t, time.Since(start), 800*time.Millisecond)
 		assert.LessOrEqual(t, time.Since(start), 1600*time.Millisecond)
 		k.thaw(0, 1, 2, 3, 4)
@@ -71,7 +71,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	})
 }
 
-// A call that Close has forestalled is not one that Close waits for.
+// Close does not wait for a call that it has refused.
 func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithValue("of another process"))
@@ -93,8 +93,8 @@ func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
 	})
 }
 
-// A slowPool is a node that answers ten thousand requests per second, and refuses any when
-// it owes 1100 replies, as a pool does at 32,768.
+// A slowPool is a node that answers ten thousand requests per second. It refuses requests while it owes 1100 replies,
+// as a pool does at 32,768.
 type slowPool struct {
 	sync.Mutex
 	owed    []pool.Request
@@ -248,8 +248,8 @@ func TestCloseLeavesTheUsersClientsOpen(t *testing.T) {
 	})
 }
 
-// Close sends a release that the pool has refused once more, as any that is pending. Where the
-// node owes too much to others Close waits for a reply, and tries again.
+// A pool has refused a release. Close sends it once more, like any pending release. If the pool refuses because the
+// node owes too many replies, Close waits for a reply and tries again.
 func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error
@@ -315,8 +315,8 @@ func TestSecondCloseKeepsToItsContext(t *testing.T) {
 	})
 }
 
-// Close does not release what is over by time, also if a clock was set forward and no alarm has told so yet: another
-// process may have taken over the value, and with a lock delay the keys are meant to stay.
+// Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
+// Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"plain":  {redsync.WithLockDelay(time.Hour)},

@@ -16,7 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A process with some clusters as its nodes, and their clients. It gives a slow machine time to answer.
+// clusterProcess returns a process with some clusters as its nodes, and their clients. Its node deadlines are long
+// enough for a slow machine.
 func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Redsync, []*redis.ClusterClient) {
 	t.Helper()
 	var pools []pool.Pool
@@ -39,7 +40,7 @@ func clusterProcess(t *testing.T, clusters ...[]*realredis.Server) (*redsync.Red
 	return rs, clients
 }
 
-// ownerOf returns the places in servers of the master of a key, and of another.
+// ownerOf returns the indexes in servers of the master of a key, and of another server.
 func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Server, key string) (owner, other int) {
 	t.Helper()
 	node, err := client.MasterForKey(t.Context(), key)
@@ -50,8 +51,8 @@ func ownerOf(t *testing.T, client *redis.ClusterClient, servers []*realredis.Ser
 	return owner, (owner + 1) % len(servers)
 }
 
-// While a slot moves its locks are released, and locked again at once. Scripts that have
-// several keys are refused then.
+// While a slot moves, its locks can be released, and locked again at once, although the cluster refuses scripts with
+// several keys.
 func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)

@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	},
 }
 
-// forProgramsWithoutTests are the packages that programs of users import. What is for tests alone must not
+// forProgramsWithoutTests are the packages that programs of users import. Packages that are for tests alone must not
 // come with them.
 var forProgramsWithoutTests = []string{module, module + "/pool", module + "/fencing", module + "/observe"}
 
@@ -61,7 +61,7 @@ var forTests = []string{
 	"github.com/alicebob/miniredis/", "github.com/yuin/gopher-lua/", "github.com/stretchr/testify/",
 }
 
-// nobodyImports are programs and test suites with modules of their own.
+// nobodyImports are programs and test suites with modules of their own. No package may import them.
 var nobodyImports = []string{
 	module + "/chaos/", module + "/bench/", module + "/examples/fencing/", module + "/examples/paused/",
 }
@@ -94,7 +94,7 @@ func TestProgramsDoNotGetWhatIsForTests(t *testing.T) {
 	for _, p := range goList(t, append([]string{"-deps"}, forProgramsWithoutTests...)...) {
 		assert.False(t, matches(forTests, p.ImportPath), "%s is for tests alone", p.ImportPath)
 	}
-	found := false // a control: the same look finds Miniredis where it is
+	found := false // a control: the same search finds Miniredis where it is imported
 	for _, p := range goList(t, "-deps", module+"/redsynctest") {
 		found = found || matches(forTests, p.ImportPath) && strings.HasPrefix(p.ImportPath, "github.com/alicebob/miniredis/")
 	}
@@ -107,7 +107,7 @@ func listPackages(t *testing.T) []listedPackage {
 	return goList(t, module+"/...")
 }
 
-// goList returns what go list tells of packages.
+// goList returns what go list prints about packages.
 func goList(t *testing.T, args ...string) (packages []listedPackage) {
 	t.Helper()
 	args = append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// Locks that are given away.
+// This file tests locks that are given away.
 
 func TestDetachGivesTheLockAway(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
@@ -67,7 +67,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 	}
 }
 
-// Close leaves alone what was given away, also while it could still be the giver's.
+// Close does not release a lock that was given away, not even while the giver's validity would have lasted.
 func TestCloseDoesNotUnlockWhatWasDetached(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
@@ -80,7 +80,7 @@ func TestCloseDoesNotUnlockWhatWasDetached(t *testing.T) {
 	})
 }
 
-// Nobody adopts it: the keys run out.
+// Nobody adopts the lock, so its keys expire.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithWatchdog())
@@ -166,8 +166,8 @@ func TestDetachFailsInsideDo(t *testing.T) {
 	})
 }
 
-// A node has not answered yet when the lock is given away: the receiver unlocks it, and
-// no key may come behind that.
+// One node has not answered yet when the lock is given away. The receiver unlocks it. No key may appear on that node
+// afterwards.
 func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 	healing := []redsync.Option{redsync.WithSetNXOnExtend(), redsync.WithFailFast(true)}
 	for name, c := range map[string]struct {
@@ -230,7 +230,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 	}
 }
 
-// An Extend under way ends; no round of it is left behind.
+// Detach ends an Extend that is under way. No round of it goes on.
 func TestDetachEndsTheRoundsUnderWay(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithSetNXOnExtend())
@@ -308,7 +308,7 @@ func TestOneOfTwoDetachesGetsTheLock(t *testing.T) {
 	})
 }
 
-// Whatever meets Detach, the lock has one end.
+// Whatever calls run at the same time as Detach, the lock ends exactly once.
 func TestDetachAmongOtherCalls(t *testing.T) {
 	for name, closes := range map[string]bool{"no Close": false, "Close": true} {
 		t.Run(name, func(t *testing.T) {
@@ -345,7 +345,8 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 	}
 }
 
-// Those who wait in the giver's process have been told nothing by the nodes so far.
+// The nodes have not told the waiters in the giver's process anything so far. They must go on after Detach all the
+// same.
 func TestWaitersGoOnAfterDetach(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		other := k.another(mode...)
@@ -382,7 +383,7 @@ func TestObserveDetached(t *testing.T) {
 	})
 }
 
-// Nobody has got the Sequencer.
+// If the observer panics, nobody gets the Sequencer. So Detach must release the lock.
 func TestADetachWhoseObserverPanicsReleases(t *testing.T) {
 	for name, option := range map[string]redsync.Option{
 		"observer": redsync.WithObserver(panics{on: "detached"}), "log": logs("redsync: detached"),

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// Do and TryDo of a Mutex: each has a hold of its own, and ends no other one.
+// This file tests Do and TryDo of a Mutex. Each call has a hold of its own, and ends no other hold.
 
 // work is the function of a Do.
 type work = func(context.Context) error
@@ -28,7 +28,7 @@ func nothing(context.Context) error { return nil }
 
 func never(context.Context) error { panic("it was called") }
 
-// lasts returns work that takes so long, and fails if its context ends before.
+// lasts returns work that takes the time d, and fails if its context has ended by then.
 func lasts(d time.Duration) work {
 	return func(ctx context.Context) error {
 		time.Sleep(d)
@@ -146,7 +146,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 	assert.Panics(t, func() { _ = none.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }) }, "as Lock does")
 }
 
-// The hold of an earlier Lock stands in the way, and goes on.
+// Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
 		m := k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false))
@@ -196,7 +196,7 @@ func TestDetachWhileADoWaits(t *testing.T) {
 	})
 }
 
-// Each has its turn. Detach is refused to each of them, whichever has ended before.
+// The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
 func TestManyDosOfOneMutex(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		m := k.NewMutex("lock", append(mode, redsync.WithTries(0))...)
@@ -299,7 +299,8 @@ func TestDoLeavesALaterHoldAlone(t *testing.T) {
 	}
 }
 
-// The hold that fn locks for itself is not that of Do: fn may give it away.
+// The function unlocks the hold of Do and calls Lock. The new hold does not belong to Do, so the function may detach
+// it.
 func TestDoWhoseFunctionGivesALaterHoldAway(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
@@ -316,7 +317,8 @@ func TestDoWhoseFunctionGivesALaterHoldAway(t *testing.T) {
 	})
 }
 
-// The first Do has unlocked by hand, or has lost the lock and works on. It must not end the second.
+// The function of the first Do unlocks by hand, or loses the lock, and works on. Its end must not end the hold of the
+// second Do.
 func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(k kit, ctx context.Context) //nolint:revive // the order of the table
@@ -365,7 +367,8 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 	}
 }
 
-// A Do within a Do on the same name that does not have its context has its own hold in its way.
+// A Do within a Do on the same name fails if it does not get the outer Do's context, because the outer hold is in its
+// way.
 func TestDoWithinDoWithoutItsContext(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
@@ -571,7 +574,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 	}
 }
 
-// One of them adopts the lock; the other ones wait and lock.
+// One Do adopts the lock. The others wait and lock.
 func TestManyDosOfOneMutexThatAdopts(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
@@ -604,7 +607,7 @@ func TestManyDosOfOneMutexThatAdopts(t *testing.T) {
 	})
 }
 
-// Another call meets the Do while the nodes answer it.
+// Another call comes while the nodes answer a Do that adopts.
 func TestDoThatAdoptsMeetsAnotherCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(f field, m *redsync.Mutex)
@@ -635,7 +638,8 @@ func TestDoThatAdoptsMeetsAnotherCall(t *testing.T) {
 	}
 }
 
-// Once an Extend has adopted the lock, the hold is not that of a Do.
+// Once an Extend has adopted the lock, the hold belongs to no Do: TryDo finds the lock taken, and does not end that
+// hold.
 func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 	for name, extend := range map[string]func(f field, m *redsync.Mutex){
 		"before": func(f field, m *redsync.Mutex) {
@@ -687,7 +691,7 @@ func TestDoThatAdoptsWhoseObserverPanics(t *testing.T) {
 	})
 }
 
-// A lock goes round several processes on real servers, and no two run at once.
+// On real servers, several processes take turns with one lock, and no two functions run at once.
 func TestDoOnServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)

@@ -170,7 +170,8 @@ func TestDoOneAfterAnother(t *testing.T) {
 	})
 }
 
-// After a theft fn has run, and the error must not look like that of a lock that was taken before.
+// After a theft, the function has already run. So the error must not look like the error for a lock that was already
+// taken.
 func TestDoToldOfATheftDoesNotMatchErrFailed(t *testing.T) {
 	onKit(t, func(k kit) {
 		failure := errors.New("of fn")

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows the rules of time: what follows from an expiry.
+// This file tests the rules of time: the durations that follow from an expiry.
 
 var wallOrigin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -58,7 +58,7 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 		if err != nil {
 			return
 		}
-		// The product is exact to a part in 2^52.
+		// The product is exact to one part in 2^52.
 		exact := float64(got.TTL) * (1 - factor)
 		if float64(got.Validity) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
 			t.Fatalf("span %d of ttl %d, factor %v", got.Validity, got.TTL, factor)
@@ -114,7 +114,7 @@ func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
 		{0, time.Hour, 2 * time.Millisecond},
 		{0.5, 1, 2*time.Millisecond + 1},                       // rounded up
 		{1, math.MaxInt64, math.MaxInt64},                      // it would overflow
-		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // just not
+		{1, math.MaxInt64 - 2*time.Millisecond, math.MaxInt64}, // it just does not overflow
 		{1, math.MaxInt64 - 2*time.Millisecond + 1, math.MaxInt64},
 	} {
 		assert.Equal(t, c.want, c.factor.Of(c.d), "%v of %v", c.factor, c.d)
@@ -187,8 +187,8 @@ func exact(d time.Duration, factor float64) *big.Float {
 	return x.Mul(x, new(big.Float).SetFloat64(factor))
 }
 
-// Whatever the settings are: an error that names an option, or times that keep their
-// promises, which are computed once more without overflow and rounding.
+// Any settings give either an error that names an option, or times that keep their promises. The test computes the
+// promised times once more, without overflow and rounding.
 func FuzzTiming(f *testing.F) {
 	const day = int64(24 * time.Hour)
 	f.Add(int64(8*time.Second), 0.01, 0.05, int64(0), int64(0), int64(0), int64(0))
@@ -241,15 +241,15 @@ func FuzzTiming(f *testing.F) {
 	})
 }
 
-// What a fencing lock adds to the time for which a restarted node is distrusted: by how much clocks of
-// clients may differ, and the deadlines of an attempt and of two more for its token.
+// A fencing lock adds two durations to the time for which a restarted node is distrusted. The first is the greatest
+// allowed difference between the clocks of clients. The second is the node deadlines of all rounds of an attempt: one
+// round, and two more for its token.
 const (
 	skewOfClients   = 10 * time.Second
 	roundsOfAttempt = 3
 )
 
-// checkQuarantine looks that a restarted node is distrusted until all that it may have
-// forgotten has run out.
+// checkQuarantine checks that a restarted node is distrusted until every lock that it may have forgotten has expired.
 func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard time.Duration) {
 	t.Helper()
 	if guard <= 0 {
@@ -285,8 +285,8 @@ type guardedPool struct {
 func (p guardedPool) RestartGuard() time.Duration { return p.guard }
 func (guardedPool) String() string                { return "guarded" }
 
-// quarantineOf returns for how long n does not count after its start: as the reason says why it does not
-// when it has just started, and as it counts from then on.
+// quarantineOf returns for how long n does not count after its start. It reads that from the error for a node that has
+// just started, and checks that n counts after that time, and not before.
 func quarantineOf(t *testing.T, n *quorum.Node, drift quorum.Drift, margin time.Duration) time.Duration {
 	t.Helper()
 	err := n.Distrust(&pool.Server{At: wallOrigin}, wallOrigin, drift, margin)

@@ -24,7 +24,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows that two pools that lead to one server are found, and what follows.
+// This file tests that two pools that lead to one server are found, and what happens then.
 
 // pick returns these nodes. It may return a node twice.
 func (f field) pick(nodes ...int) (picked embedded.Nodes) {
@@ -74,7 +74,7 @@ func TestDuplicateNodeOfOneClient(t *testing.T) {
 	})
 }
 
-// One client, one address or one Pool twice is found before anything is sent.
+// A client, an address or a Pool that is given twice is found before anything is sent.
 func TestNewRefusesOneNodeTwice(t *testing.T) {
 	clientOf := func(addr string, db int) *redis.Client {
 		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
@@ -103,7 +103,7 @@ func TestNewRefusesOneNodeTwice(t *testing.T) {
 	}
 }
 
-// Two nodes with a constant run ID are no duplicates for who says so.
+// Two nodes may report one constant run ID. With pool.WithoutIdentity, they are not taken for duplicates.
 func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 	play(t, func(f field) {
 		proxied := func(options ...pool.Option) *redsync.Redsync {
@@ -122,7 +122,7 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 	})
 }
 
-// The first to be slow, or to be heard only after the quorum, is waited for.
+// The two pools that lead to one server answer slowly, after a quorum. The first TryLock waits for them all the same.
 func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 	play(t, func(f field) {
 		for _, i := range []int{3, 4} {
@@ -159,7 +159,7 @@ func (a *movable) client() *redis.Client {
 	})
 }
 
-// An address moves to the server of another, and back.
+// An address moves to the server of another address, and back.
 func TestDuplicateNodeFoundLater(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
@@ -191,7 +191,8 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				assert.True(t, ok)
 				assert.Positive(t, m.Remaining())
 
-				// Of 0 = 1, 2, 3 and 4 two are gone: the votes of 0, 1 and 2 are two.
+				// Pools 0 and 1 lead to one server, so pools 0, 1 and 2 have two votes together. Nodes 3 and 4 do not
+				// answer.
 				f.freeze(3, 4)
 				until := m.Until()
 				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
@@ -209,7 +210,7 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				time.Sleep(time.Minute) // no release is repeated any more
 				moving.to.Store(f.nodes[1])
 				f.nodes[1].Restart(true)
-				f.nodes[0].Kill() // with the connections that led there
+				f.nodes[0].Kill() // this ends the connections of the moving address, too
 				f.nodes[0].Restart(true)
 				time.Sleep(time.Second)
 				wake(rs)
@@ -232,7 +233,7 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
 		f.nodes[1].Kill()
-		time.Sleep(time.Minute) // the connection to the wrong one has ended
+		time.Sleep(time.Minute) // the connection to the wrong server has ended
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.TryLock())
 		_, err := m.Unlock()
@@ -279,13 +280,13 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
 }
 
-// A stage is puppets whose replies the test delivers, in the order it likes.
+// A stage is three puppets. The test delivers their replies, in any order.
 type stage struct {
 	*redsync.Redsync
 	puppets [3]*puppet.Puppet
-	grants  bool            // answer at once that all is well, from unknown servers
-	waiting [3]pool.Request // what was asked since
-	servers [3]*pool.Server // that answer a PING at once where they are known
+	grants  bool            // the puppets grant at once, and do not say which servers they are
+	waiting [3]pool.Request // the last request to each that it has not granted at once
+	servers [3]*pool.Server // where one is set, that puppet answers a PING at once
 }
 
 func newStage() *stage {
@@ -308,7 +309,7 @@ func newStage() *stage {
 	return s
 }
 
-// deliver is node i's answer to what it was asked last.
+// deliver delivers node i's answer to its last request.
 func (s *stage) deliver(i int, answer int64, server *pool.Server) {
 	s.waiting[i].To.Receive(i, pool.Reply{Value: answer, Fate: pool.Answered, Conn: 1, Server: server})
 	synctest.Wait()
@@ -316,8 +317,8 @@ func (s *stage) deliver(i int, answer int64, server *pool.Server) {
 
 var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 
-// Of 0 and 1, which turn out to be one server, and 2 each says yes or no. The
-// outcome is that of two servers, whichever order they answer in.
+// Pools 0 and 1 turn out to lead to one server. Each of the three pools says yes or no. The outcome is that of two
+// servers, in whatever order the pools answer.
 func TestVotesOfOneServerCountOnce(t *testing.T) {
 	twin, twinAgain := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "twin"}
 	servers := [3]*pool.Server{twin, twinAgain, {RunID: "other"}}
@@ -351,11 +352,12 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 							<-done
 							assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
 							if name == "Extend" {
-								// Two that have no such key prove a loss.
+								// Two pools that answer "no such key" prove a loss.
 								proven := yeses == 0 || yeses&(yeses-1) == 0
 								assert.Equal(t, proven, errors.Is(err, redsync.ErrLockLost), "%v", err)
 							}
-							// The next Lock asks whether they are one server still, and sends nothing else.
+							// The next Lock asks whether pools 0 and 1 still lead to one server, and sends nothing
+							// else.
 							s.servers = servers
 							err = s.NewMutex("another").TryLock()
 							require.ErrorIs(t, err, redsync.ErrDuplicateNode)
@@ -365,7 +367,7 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 								assert.Equal(t, 1, p.Count("ping"))
 							}
 							s.grants = true
-							time.Sleep(time.Minute) // releases are repeated where nothing came
+							time.Sleep(time.Minute) // releases are repeated where no answer has come
 							require.NoError(t, s.Close(t.Context()))
 						})
 					})
@@ -400,7 +402,8 @@ func TestVotesOfUnknownServersCount(t *testing.T) {
 	}
 }
 
-// The validity begins when the acquire is sent, not while it is asked who the nodes are.
+// The validity counts from when the acquire is sent, not from the requests before it that ask which servers the nodes
+// are.
 func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
@@ -429,8 +432,9 @@ func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 	})
 }
 
-// Two nodes grant as one server, and one of them is heard to be another server before the
-// round is decided. Lock ends with that grant all the same: another try may come to the same.
+// Two pools grant and name the same server. Before the round is decided, another reply shows that one of them now leads
+// to a different server. Lock still ends with ErrDuplicateNode and without its second try, which might end in the same
+// way.
 func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
@@ -446,7 +450,7 @@ func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
 		synctest.Wait()
 		asked := s.waiting
 		answer(asked[0], script.Mine, nil)
-		answer(asked[2], script.Mine, nil) // node 1 owes its answer
+		answer(asked[2], script.Mine, nil) // node 1 has not answered yet
 
 		var err error
 		done := make(chan struct{})
@@ -467,6 +471,6 @@ func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
 		}
 		s.grants = true
 		time.Sleep(time.Minute)
-		_ = s.Close(t.Context()) // nodes owe answers to the releases
+		_ = s.Close(t.Context()) // nodes have not answered the releases
 	})
 }

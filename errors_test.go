@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// Errors can be compared, and are the same as long as they say the same.
+// This file tests that errors can be compared, and are equal as long as they say the same.
 
 func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -156,7 +156,7 @@ func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
 	}
 }
 
-// Each message says what happened once, in one order: what failed, why, which nodes.
+// Each message says everything once, and always in one order: what failed, why, and on which nodes.
 func TestErrorsReadAsOneSentence(t *testing.T) {
 	onNodes := func(f field, do func(n *embedded.Node)) {
 		for _, n := range f.nodes[:3] {
@@ -295,7 +295,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 			}
 			var one *redsync.RedisError
 			require.ErrorAs(k, many, &one)
-			many.Errors[0] = nil // is the caller's
+			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
 		}
 		k.thaw(0, 1, 2)
@@ -325,7 +325,7 @@ func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
 			if joined, ok := each[0].(interface{ Unwrap() []error }); ok { //nolint:errorlint // a walk
 				all := joined.Unwrap()
 				each = append(each, slices.Clone(all)...)
-				clear(all) // is the caller's
+				clear(all) // the slice is the caller's
 			}
 		}
 		require.Equal(k, before, err.Error())

@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows what Extend and Valid answer, and what WithSetNXOnExtend changes.
+// This file tests what Extend and Valid return, and what WithSetNXOnExtend changes.
 
 func TestMutexExtendMovesUntil(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -171,7 +171,7 @@ func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithSetNXOnExtend())
 		f.lose(0)
-		// The extend is executed long after Unlock's release.
+		// The extension is executed long after Unlock's release.
 		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
 			go func() {
 				time.Sleep(300 * time.Millisecond)
@@ -191,7 +191,7 @@ func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
 	})
 }
 
-// Valid's decisions.
+// What Valid decides.
 
 func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -208,11 +208,11 @@ func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
 	})
 }
 
-// extends reports whether a request to a puppet is an extension, where nothing is checked: a script with
-// one key.
+// extends reports whether a request to a puppet is an extension, which is a script with one key. It is only for tests
+// that do not call Valid, because Valid sends a script with one key, too.
 func extends(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
-// errRefused is why a pool refuses a request.
+// errRefused is the error of a pool that refuses a request.
 var errRefused = errors.New("the string broke")
 
 // lacksScript is the reply of a node that does not have a script.
@@ -258,8 +258,8 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	})
 }
 
-// The node does not have the script, and its pool refuses to send that in full: Extend does
-// not wait for an answer, and says why there is none.
+// The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
+// answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // This file shows the order in which processes are served: with WithFair, without it, and by
 // WithPriority.
 
-// Only the first waiter of a process is in the queues. When it leaves, the next one
-// enters behind the release, and one of another process may come between.
+// Only the first waiter of a process is in the queues. When it leaves, the next waiter of the process enters after the
+// release, and a waiter of another process may come in between.
 func TestFairOrderOfManyInAProcessIsNearlyThatOfTheCalls(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -117,7 +117,8 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	})
 }
 
-// The other process is told, and does not hear it until our next attempt tells it again.
+// The other process misses the messages of the release. Our next attempt does not overtake it, and makes the nodes wake
+// it again.
 func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()

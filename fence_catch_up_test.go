@@ -18,7 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows how an attempt is repeated because a register is ahead of its token.
+// This file tests how an attempt is repeated with a greater token because a register is ahead of its token.
 
 func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	play(t, func(f field) {
@@ -45,13 +45,13 @@ func (f field) registers(of ...string) {
 	}
 }
 
-// What the registers are, and what comes of it. The processes' clock is at
-// 946684800000000 and some.
+// Each case has registers, and the token and the rounds that follow from them. The processes' clock is a little after
+// 946684800000000 µs.
 func TestFenceCatchesUp(t *testing.T) {
 	const ahead = "2000000000000000"
 	for name, c := range map[string]struct {
 		registers []string
-		token     uint64 // 0: the clock
+		token     uint64 // 0: the time of the clock
 		rounds    int
 	}{
 		"no registers":                     {nil, 0, 1},
@@ -87,7 +87,7 @@ func TestFenceCatchesUp(t *testing.T) {
 	}
 }
 
-// slowly lets each of the next scripts of the nodes take so long.
+// slowly makes each of the next scripts on these nodes take the time d.
 func (f field) slowly(times int, d time.Duration, nodes ...int) {
 	for _, i := range nodes {
 		f.nodes[i].On("evalsha", times, embedded.Fault{Delay: d})
@@ -109,8 +109,7 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	})
 }
 
-// raising lets the registers of nodes be raised beyond every proposal, before each of the
-// next scripts.
+// raising raises the registers of these nodes beyond every proposed token, before each of the next scripts.
 func (f field) raising(times int, nodes ...int) {
 	for _, i := range nodes {
 		next := uint64(5000000000000000)
@@ -182,7 +181,7 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 	})
 }
 
-// The registers of one name that are at their end are not the end of others.
+// The registers of one name have reached their greatest number. Other names still get tokens.
 func TestFenceAtItsLastIsOfOneName(t *testing.T) {
 	for name, last := range map[string]string{"the last": "18446744073709551615", "the last but one": "18446744073709551614"} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +202,7 @@ func TestFenceAtItsLastIsOfOneName(t *testing.T) {
 	}
 }
 
-// A name whose register is far ahead does not drive other names there.
+// A name whose register is far ahead does not drive the tokens of other names ahead.
 func TestFenceOfOneNameIsNoneOfAnother(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -241,7 +240,7 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
-// A reply lost is no grant; what it has stored stands in nobody's way.
+// A lost reply is not a grant. What the node has stored by then blocks nobody.
 func TestFenceRepliesLost(t *testing.T) {
 	for lost := 1; lost <= 5; lost++ {
 		t.Run(fmt.Sprintf("%d nodes", lost), func(t *testing.T) {
@@ -270,8 +269,8 @@ func TestFenceRepliesLost(t *testing.T) {
 	}
 }
 
-// The catch-up is repeated with the same value: a node that has the lock from the first
-// round, and whose reply was lost, grants.
+// The second round uses the same value. So a node that took the lock in the first round, but whose reply was lost,
+// grants in the second.
 func TestFenceRepliesLostInTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
@@ -285,7 +284,8 @@ func TestFenceRepliesLostInTheFirstRound(t *testing.T) {
 	})
 }
 
-// A value that another process uses too is another's, however it looks.
+// Another process holds the lock with the very same value. That counts as taken, whether or not the registers are
+// ahead.
 func TestFenceValueOfAnother(t *testing.T) {
 	for _, ahead := range []bool{false, true} {
 		t.Run(fmt.Sprintf("registers ahead %v", ahead), func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestFenceValueOfAnother(t *testing.T) {
 	}
 }
 
-// The registers stay raised after an attempt that failed, and its keys do not.
+// After an attempt that failed, the registers stay raised, but its keys are gone.
 func TestFenceAttemptThatFailed(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
@@ -336,7 +336,7 @@ func TestFenceAttemptThatFailed(t *testing.T) {
 	})
 }
 
-// No more rounds where no quorum can have the lock, or too few nodes are there.
+// There are no more rounds if no quorum can grant the lock, or if too few nodes answer.
 func TestFenceIsNotRepeatedWhereItCannotHelp(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempts int
@@ -380,8 +380,8 @@ func TestFenceEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A quorum of registers has refused the token. A higher one is heard after that, but before
-// the next proposal: the proposal is beyond it.
+// A quorum of registers has refused the token. The reply with a higher register comes after that, but before the next
+// token is proposed. The proposed token must be beyond that register.
 func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")

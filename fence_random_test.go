@@ -17,18 +17,18 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// The promise of fencing tokens at random: processes whose clocks differ, nodes that
-// fail, holders that stay for too long, and keys that vanish from under them.
+// This file tests the promise of fencing tokens at random: with processes whose clocks differ, nodes that fail, holders
+// that stay for too long, and keys that vanish during a hold.
 
-// A tokenOf is a Lock that succeeded: its token, and when it was called and returned, in
-// numbers of one sequence.
+// A tokenOf records a Lock that succeeded: its token, when it was called, and when it returned. Both times are numbers
+// of one sequence.
 type tokenOf struct {
 	token            uint64
 	called, returned int
 }
 
-// history returns the Locks for the checker, which nobody believed in: exclusion is not
-// what is tested here.
+// history returns the Locks for the checker. Each hold ends as soon as Lock has returned, because exclusion is not
+// tested here.
 func (c *contest) history() []history.Event {
 	var events []history.Event
 	for i, l := range c.locks {
@@ -49,7 +49,7 @@ type contest struct {
 	sequence int
 	locks    []tokenOf
 	at       map[uint64]bool // the tokens of those who believe that they hold the lock
-	together int             // how often more than one did
+	together int             // how often more than one believed so
 }
 
 func (c *contest) next() int {
@@ -59,11 +59,11 @@ func (c *contest) next() int {
 	return c.sequence
 }
 
-// contender is one goroutine, of a process whose clock is ahead.
+// contender locks in one goroutine, of a process whose clock is ahead.
 func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {
 	for range times {
 		if random.IntN(20) == 0 {
-			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // stepped
+			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // the clock is stepped
 		}
 		if ahead > 0 {
 			redsync.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
@@ -111,14 +111,14 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 		if random.IntN(2) == 0 {
 			_, _ = m.Unlock()
 		}
-	case 1: // it goes without a word
+	case 1: // it leaves without Unlock
 	default:
 		time.Sleep(time.Duration(random.IntN(15)) * time.Millisecond)
-		_, _ = m.Unlock() // the nodes may be away
+		_, _ = m.Unlock() // nodes may be down
 	}
 }
 
-// fault makes up to two nodes fail for a while; none forgets anything.
+// fault makes up to two nodes fail for a while. No node forgets its register, but all may lose the lock's key.
 func (c *contest) fault(random *rand.Rand) {
 	a := random.IntN(5)
 	b := (a + 1 + random.IntN(4)) % 5
@@ -137,7 +137,7 @@ func (c *contest) fault(random *rand.Rand) {
 			n.On("evalsha", 3, embedded.Fault{LoseCommand: true})
 		case 5:
 			n.On("evalsha", 9, embedded.Fault{Delay: time.Duration(random.IntN(60)) * time.Millisecond})
-		case 6: // the lock itself is violated
+		case 6: // exclusion is violated
 			c.lose(0, 1, 2, 3, 4)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows fencing tokens: their order, their registers, and who has none.
+// This file tests fencing tokens: their order, their registers, and which locks have none.
 
 func TestFenceIsTheClock(t *testing.T) {
 	play(t, func(f field) {
@@ -58,8 +58,7 @@ func TestFenceRisesWithEachLock(t *testing.T) {
 	})
 }
 
-// The nodes that did not vote for the hold have its token as well, at the latest after
-// Unlock.
+// After Unlock at the latest, the nodes that did not vote for the hold have its token, too.
 func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 	for name, fault := range map[string]func(f field){
 		"two were down": func(f field) {
@@ -96,7 +95,7 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 	}
 }
 
-// A hold that is over raises them too, and takes nothing from its follower.
+// The Unlock of a hold that is over raises the registers, too, and takes nothing from the next holder.
 func TestFenceUnlockTooLate(t *testing.T) {
 	play(t, func(f field) {
 		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
@@ -143,7 +142,7 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 	})
 }
 
-// Locks without the option, and adopted ones, have no token and leave the registers.
+// Locks without the option, and adopted locks, have no token and leave the registers as they are.
 func TestFenceOfThoseWithout(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.fenced().NewMutex("lock")
@@ -167,7 +166,7 @@ func TestFenceOfThoseWithout(t *testing.T) {
 			synctest.Wait() // all nodes have it
 			assert.Zero(t, plain.Fence())
 			err = fenced.TryLock()
-			synctest.Wait() // and has refused it
+			synctest.Wait() // all nodes have refused it
 			var taken *redsync.ErrTaken
 			require.ErrorAs(t, err, &taken, "they exclude each other")
 			f.unlock(plain)
@@ -263,7 +262,7 @@ func TestFenceKeysOfNames(t *testing.T) {
 	}
 }
 
-// A name that has no side key in its slot cannot be fenced on a Cluster.
+// On a Cluster, a name cannot be fenced if its register lies in another slot.
 func TestFenceRefusedByTheNodes(t *testing.T) {
 	for _, text := range []string{
 		"CROSSSLOT Keys in request don't hash to the same slot",
@@ -338,7 +337,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 				synctest.Wait()
 				f.reboot(true, 0, 1, 2)
 				wake(b)
-				f.freeze(3, 4) // only those that have forgotten are asked
+				f.freeze(3, 4) // only nodes that have forgotten the token answer
 				other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
 				start := time.Now()
 				require.NoError(t, other.Lock())

@@ -88,7 +88,7 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 	})
 }
 
-// A program may call New for every request: the process waits once.
+// A program may call New for every request. The process waits for every node only once.
 func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
 	play(t, func(f field) {
 		f.freeze(0)
@@ -106,8 +106,7 @@ func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
 	})
 }
 
-// A host that is off drops what it is sent: connecting to it takes until go-redis gives
-// up.
+// A host that is off does not answer, so connecting to it lasts until go-redis gives up.
 func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)

@@ -29,7 +29,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file has what more than one file of tests uses.
+// This file has the helpers that more than one test file uses.
 
 // Nodes and processes.
 
@@ -55,7 +55,7 @@ func onKit(t *testing.T, f func(k kit)) {
 	})
 }
 
-// observingKit is onKit with a recorder of what the locks of the kit do. All nodes are known.
+// observingKit is onKit with a recorder of the events of the kit's locks. The Redsync has met all nodes.
 func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
 	onKit(t, func(plain kit) {
@@ -74,14 +74,14 @@ type field struct {
 	nodes embedded.Nodes
 }
 
-// play runs f in a bubble; afterwards nothing may be left running.
+// play runs f in a bubble. No goroutine may be left running at its end.
 func play(t *testing.T, f func(f field)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(5)
 		t.Cleanup(func() {
 			nodes.Close()
-			time.Sleep(time.Minute) // what ends by itself has ended
+			time.Sleep(time.Minute) // goroutines that end by themselves have ended
 		})
 		u := user{t, process(nodes)}
 		u.closes(u.Redsync)
@@ -89,11 +89,11 @@ func play(t *testing.T, f func(f field)) {
 	})
 }
 
-// computing bounds how many of the tests that compute all the time run at once.
+// computing limits how many CPU-bound tests run at once.
 var computing = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// parallelComputing is t.Parallel for a test that computes all the time. It leaves processors to
-// the tests that run beside it and wait for real servers.
+// parallelComputing is t.Parallel for a CPU-bound test. It leaves processors to the tests that run beside it and wait
+// for real servers.
 func parallelComputing(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -101,7 +101,7 @@ func parallelComputing(t *testing.T) {
 	t.Cleanup(func() { <-computing })
 }
 
-// process returns a Redsync with connections of its own, which has not met any node.
+// process returns a Redsync with connections of its own. It has not met any node: no node has answered it yet.
 func process(nodes embedded.Nodes, options ...pool.Option) *redsync.Redsync {
 	return on(clientsOf(nodes), options...)
 }
@@ -139,8 +139,7 @@ func (k kit) process(options ...pool.Option) *redsync.Redsync {
 	return rs
 }
 
-// another returns a further process, whose locks have these defaults, and which has
-// met the nodes.
+// another returns a further process that has met the nodes. Its locks have these defaults.
 func (k kit) another(options ...redsync.Option) *redsync.Redsync {
 	k.Helper()
 	rs := k.nodes.Process()
@@ -155,7 +154,7 @@ func (f field) another(options ...redsync.Option) *redsync.Redsync {
 	return rs.With(options...)
 }
 
-// wrapped returns a process whose pools wrap has wrapped. It is closed at the end.
+// wrapped returns a process. wrap wraps each of its pools. The process is closed at the end.
 func (f field) wrapped(wrap func(pool.Pool) pool.Pool) *redsync.Redsync {
 	var pools []pool.Pool
 	for _, c := range clientsOf(f.nodes) {
@@ -166,8 +165,8 @@ func (f field) wrapped(wrap func(pool.Pool) pool.Pool) *redsync.Redsync {
 	return rs
 }
 
-// veteran is a process that has met every node. With the guard the nodes count from
-// now on.
+// veteran returns a process that has met every node. With the restart guard, the nodes count from now on, because of
+// pool.WithNewNodes.
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, pool.WithNewNodes())...)
@@ -176,7 +175,7 @@ func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	return rs
 }
 
-// closes closes rs at the end, also of a test that fails.
+// closes closes rs when the test ends, even if it fails.
 func (u user) closes(rs ...*redsync.Redsync) {
 	u.Cleanup(func() {
 		for _, r := range rs {
@@ -185,7 +184,7 @@ func (u user) closes(rs ...*redsync.Redsync) {
 	})
 }
 
-// closesAtOnce looks that no operation is under way.
+// closesAtOnce checks that Close takes no time, which shows that no operation is under way.
 func (u user) closesAtOnce() {
 	u.Helper()
 	start := time.Now()
@@ -193,7 +192,7 @@ func (u user) closesAtOnce() {
 	assert.Zero(u, time.Since(start))
 }
 
-// realProcess is a process that gives a slow machine time to answer.
+// realProcess returns a process whose node deadlines are long enough for a slow machine.
 func realProcess(servers []*realredis.Server) *redsync.Redsync {
 	pools := make([]pool.Pool, len(servers))
 	for i, s := range servers {
@@ -204,11 +203,11 @@ func realProcess(servers []*realredis.Server) *redsync.Redsync {
 
 // Nodes whose replies the test decides.
 
-// errPuppet is why a connection to a puppet has broken.
+// errPuppet is the error of a broken connection to a puppet.
 var errPuppet = errors.New("the string broke")
 
-// A journal is a puppet that notes when it is sent extensions and releases, which
-// have one argument less.
+// A journal is a puppet that notes when it is sent extensions and releases. It takes every script that is not an
+// extension for a release.
 type journal struct {
 	puppet.Puppet
 	start time.Time
@@ -218,7 +217,7 @@ type journal struct {
 	releases []time.Duration
 }
 
-// newJournal returns a node that answers as answer does, or yes.
+// newJournal returns a journal that answers with answer, or with puppet.Yes if answer is nil.
 func newJournal(answer func(pool.Request) (*pool.Reply, error)) *journal {
 	j := &journal{start: time.Now()}
 	if answer == nil {
@@ -244,7 +243,7 @@ func (j *journal) note(req pool.Request) {
 
 func isExtend(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
 
-// extended returns when extensions were sent, and starts a new list.
+// extended returns the times of the extensions since its last call.
 func (j *journal) extended() []time.Duration {
 	synctest.Wait()
 	j.mu.Lock()
@@ -256,7 +255,7 @@ func (j *journal) extended() []time.Duration {
 
 // Locks.
 
-// What follows from the defaults.
+// Durations that follow from the default options.
 const (
 	guard    = 8 * time.Second       // the expiry
 	drift    = 82 * time.Millisecond // of the expiry
@@ -268,16 +267,16 @@ const (
 	fencedQuarantine = quarantine + 10*time.Second + 3*patience
 )
 
-// frozenExpiries are those by which the node deadline is 0.4 s, and 6 s.
+// frozenExpiries are two expiries. Their node deadlines are 0.4 s and 6 s.
 var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}
 
-// guards are the options of a pool with the guard, and without.
+// guards are the options of a pool with the restart guard (true), and without it (false).
 var guards = map[bool][]pool.Option{
 	true:  {pool.WithRestartGuard(guard)},
 	false: nil,
 }
 
-// withAndWithout runs f under the guard and, as a control that it matters, without.
+// withAndWithout runs f with the restart guard, and without it as a control that shows that the guard matters.
 func withAndWithout(t *testing.T, f func(f field, guarded bool)) {
 	t.Helper()
 	for _, guarded := range []bool{true, false} {
@@ -292,7 +291,7 @@ var modes = map[string][]redsync.Option{
 	"fair":    {redsync.WithFair()},
 }
 
-// inEachMode runs test in each mode, on what run makes: play or onKit.
+// inEachMode runs test in each mode. run is play or onKit, and makes what test gets.
 func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode []redsync.Option)) {
 	t.Helper()
 	for name, mode := range modes {
@@ -302,7 +301,8 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 	}
 }
 
-// patient are the options of one whom no retry delay helps.
+// patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
+// again.
 func patient(more ...redsync.Option) []redsync.Option {
 	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)
 }
@@ -312,7 +312,7 @@ func operations(m *redsync.Mutex) map[string]func() (bool, error) {
 	return map[string]func() (bool, error){"Unlock": m.Unlock, "Extend": m.Extend, "Valid": m.Valid}
 }
 
-// refuses checks that every operation of m fails saying what.
+// refuses checks that every operation of m fails with an error that contains what.
 func refuses(t *testing.T, m *redsync.Mutex, what string) {
 	t.Helper()
 	require.ErrorContains(t, m.Lock(), what)
@@ -326,7 +326,7 @@ func refuses(t *testing.T, m *redsync.Mutex, what string) {
 	assert.Zero(t, m.Remaining())
 }
 
-// named is how errors name an embedded node.
+// named returns how errors name an embedded node.
 func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 7001+i) }
 
 // held returns a Mutex that holds the lock on all five nodes.
@@ -348,7 +348,7 @@ func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	return m
 }
 
-// meet lets the Redsync hear from every node, for which its first Lock waits.
+// meet calls Lock once, so that every node answers the Redsync. A first Lock waits for that, and later ones do not.
 func (u user) meet() {
 	u.Helper()
 	m := u.NewMutex("meet")
@@ -365,7 +365,7 @@ func (u user) unlock(m *redsync.Mutex) {
 	assert.True(u, ok)
 }
 
-// unlocks unlocks m, which holds, and looks that no key is left.
+// unlocks unlocks m, which must hold the lock, and checks that no key is left.
 func (f field) unlocks(m *redsync.Mutex) {
 	f.Helper()
 	f.unlock(m)
@@ -373,7 +373,7 @@ func (f field) unlocks(m *redsync.Mutex) {
 	assert.Zero(f, f.nodes.Keys("lock"))
 }
 
-// unlocks unlocks m, which holds, and looks that nothing is left.
+// unlocks unlocks m, which must hold the lock, and checks that nothing is left.
 func (k kit) unlocks(m *redsync.Mutex) {
 	k.Helper()
 	k.unlock(m)
@@ -394,7 +394,7 @@ func open(c <-chan struct{}) bool {
 
 // What the nodes see and have.
 
-// nothingLeft looks that the nodes have no key of a lock and no waiter, and that this needs no time.
+// nothingLeft checks that the nodes have no key of a lock and no waiter, and that it did not have to wait for that.
 func (k kit) nothingLeft() {
 	k.Helper()
 	synctest.Wait()
@@ -435,7 +435,7 @@ type receiver chan pool.Reply
 
 func (r receiver) Receive(_ int, reply pool.Reply) { r <- reply }
 
-// commands counts what all nodes were sent.
+// commands counts the commands of these names that all nodes were sent.
 func (f field) commands(names ...string) int {
 	count := 0
 	for _, n := range f.nodes {
@@ -446,7 +446,7 @@ func (f field) commands(names ...string) int {
 	return count
 }
 
-// traffic counts what a lock sends; what is on its way has arrived then.
+// traffic counts the commands of locks that the nodes were sent, after all commands on their way have arrived.
 func (f field) traffic() int {
 	synctest.Wait()
 	return f.commands("set", "evalsha", "eval")
@@ -458,7 +458,7 @@ func (f field) scripts() int {
 	return f.commands("evalsha")
 }
 
-// noKeys looks that no node has the lock's key, nor will.
+// noKeys checks that no node has the lock's key, neither now nor 2 s later.
 func (f field) noKeys() {
 	f.Helper()
 	synctest.Wait()
@@ -467,8 +467,7 @@ func (f field) noKeys() {
 	assert.Zero(f, f.nodes.Keys("lock"))
 }
 
-// keysLast looks at all keys every few milliseconds, until stop is called: each has a
-// TTL.
+// keysLast checks every few milliseconds that each key has a TTL, until stop is called.
 func (f field) keysLast() (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup
@@ -493,7 +492,7 @@ func (f field) keysLast() (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// nobodyWaits looks that all queues are empty.
+// nobodyWaits checks that all queues are empty.
 func (f field) nobodyWaits() {
 	f.Helper()
 	synctest.Wait()
@@ -514,8 +513,8 @@ func (f field) inQueue(node int) (tickets []string) {
 	return tickets
 }
 
-// stranger puts a waiter of a process that does nothing in the queue of some nodes,
-// which counts as alive for so long, before or behind all others.
+// stranger puts a waiter of a process that does nothing in the queue of some nodes, before or behind all other waiters.
+// The waiter counts as alive for the given time.
 func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
 	class := 999
 	if first {
@@ -535,7 +534,7 @@ func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
 
 const fenceKey = "{lock}:fence"
 
-// fenced returns a process that has met the nodes, by a lock without fencing.
+// fenced returns a process whose locks have fencing tokens. It has met the nodes by a lock without fencing.
 func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.another(append(options, redsync.WithFencing())...)
@@ -543,7 +542,7 @@ func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
 	return rs
 }
 
-// areAt looks at the registers, "" for none; each is kept for a day from now.
+// areAt checks the register of each node, "" for none, and that each is kept for a day from now.
 func (f field) areAt(want ...any) {
 	f.Helper()
 	synctest.Wait()
@@ -558,14 +557,14 @@ func (f field) areAt(want ...any) {
 
 // Faults.
 
-// Methods of a Node, for some nodes.
+// Each of these calls a method of Node on some nodes.
 
 func (k kit) freeze(nodes ...int) { k.each(nodes, (*redsynctest.Node).Freeze) }
 func (k kit) thaw(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Thaw) }
 func (k kit) down(nodes ...int)   { k.each(nodes, (*redsynctest.Node).Down) }
 func (k kit) up(nodes ...int)     { k.each(nodes, (*redsynctest.Node).Up) }
 
-// reboot is Restart.
+// reboot calls Restart on some nodes.
 func (k kit) reboot(empty bool, nodes ...int) {
 	k.each(nodes, func(n *redsynctest.Node) { n.Restart(empty) })
 }
@@ -576,7 +575,7 @@ func (k kit) each(nodes []int, do func(*redsynctest.Node)) {
 	}
 }
 
-// lose deletes the key on some nodes, which are up.
+// lose deletes the key on some nodes, which must be up.
 func (k kit) lose(nodes ...int) {
 	for _, i := range nodes {
 		require.NotNil(k, k.command(i, "del", "lock"), "node %d does not answer", i)
@@ -623,7 +622,7 @@ func (f field) reboot(empty bool, nodes ...int) {
 	}
 }
 
-// wake lets rs find that its connections are gone, and open new ones.
+// wake makes rs find that its connections are gone, and open new ones.
 func wake(rs *redsync.Redsync) {
 	_ = rs.NewMutex("wake").TryLock()
 	time.Sleep(100 * time.Millisecond)
@@ -651,7 +650,7 @@ func (f field) refuse(nodes ...int) {
 	}
 }
 
-// hooked is a pool that runs a function before it sends, once.
+// hooked is a pool that runs a function once, before it sends the next request.
 type hooked struct {
 	pool.Pool
 	hook *atomic.Pointer[func()]
@@ -664,7 +663,7 @@ func (h hooked) Send(req pool.Request) error {
 	return h.Pool.Send(req)
 }
 
-// refusing is a pool that refuses to send for a while.
+// refusing is a pool that refuses to send while on is set.
 type refusing struct {
 	pool.Pool
 	on *atomic.Bool
@@ -688,12 +687,12 @@ type call struct {
 	at     time.Time // when it returned
 }
 
-// calls calls Lock, and returns when that waits or has returned.
+// calls calls Lock in a goroutine, and returns once that Lock waits or has returned.
 func (u user) calls(rs *redsync.Redsync, options ...redsync.Option) *call {
 	return u.begins(rs.NewMutex("lock", options...))
 }
 
-// begins calls Lock of m, and returns when that waits or has returned.
+// begins calls Lock of m in a goroutine, and returns once that Lock waits or has returned.
 func (u user) begins(m *redsync.Mutex) *call {
 	c := &call{Mutex: m, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(u.Context())
@@ -711,8 +710,7 @@ func (u user) begins(m *redsync.Mutex) *call {
 
 func (c *call) isDone() bool { return !open(c.done) }
 
-// within waits until c has the lock, at the latest after so long, and returns after
-// how long.
+// within waits until c has the lock, checks that this takes at most limit, and returns how long it takes.
 func (u user) within(c *call, limit time.Duration) time.Duration {
 	u.Helper()
 	start := time.Now()
@@ -723,19 +721,18 @@ func (u user) within(c *call, limit time.Duration) time.Duration {
 	return took
 }
 
-// atOnce unlocks m and looks that c has the lock at the same moment.
+// atOnce unlocks m and checks that c has the lock at the same moment.
 func (u user) atOnce(m *redsync.Mutex, c *call) {
 	u.Helper()
 	require.False(u, c.isDone())
 	start := time.Now()
-	_, _ = m.Unlock() // faults may lie to it
+	_, _ = m.Unlock() // faults may make its result wrong
 	<-c.done
 	require.NoError(u, c.err)
 	assert.Equal(u, time.Duration(0), c.at.Sub(start))
 }
 
-// handed returns a lock that has been handed over from giver, which takes options, to
-// receiver, and until when giver had it.
+// handed hands a lock over from giver to receiver, which have these options. It also returns the giver's Until.
 func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
 	f.Helper()
 	f.meet()
@@ -750,7 +747,7 @@ func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex,
 	return giver, receiver, until
 }
 
-// inOrder lets each call have the lock in turn, and returns the order.
+// inOrder lets each call have the lock in turn for the time hold, and returns the order.
 func (u user) inOrder(calls []*call, hold time.Duration) (order []int) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -781,7 +778,7 @@ func ascending(n int) []int {
 	return order
 }
 
-// waiting tries every 100 ms at first and every millisecond from then on.
+// waiting makes a waiter try every 100 ms until then, and every millisecond after that.
 func waiting(then time.Time) redsync.Option {
 	return redsync.WithRetryDelayFunc(func(int) time.Duration {
 		if time.Now().Before(then) {
@@ -826,8 +823,7 @@ func forget(r *redsynctest.Recorder) {
 	r.Reset()
 }
 
-// observing runs f on five nodes, all known, with a recorder of what the locks of
-// its field do.
+// observing is play with a recorder of the events of the field's locks. The Redsync has met all nodes.
 func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
@@ -839,10 +835,10 @@ func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	})
 }
 
-// logs returns the option of a log whose handler panics at a message.
+// logs returns the option of a logger whose handler panics at a message.
 func logs(message string) redsync.Option { return redsync.WithLogger(slog.New(panics{on: message})) }
 
-// panics has an observer's method that panics for each that is set.
+// panics is an observer and a log handler. It panics at the event, or at the log message, that on names.
 type panics struct {
 	on string // the name of the event
 	slog.Handler

@@ -21,7 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// Names, options, registers and sequencers of any kind, on nodes in virtual time.
+// This file fuzzes names, options, registers and Sequencers, on nodes in virtual time.
 
 // onThree runs f with three nodes and two processes.
 func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync)) {
@@ -39,7 +39,7 @@ func onThree(t *testing.T, f func(t *testing.T, nodes embedded.Nodes, a, b *reds
 	})
 }
 
-// contents are the texts of all keys of a node, without those of some names.
+// contents returns the texts of all keys of a node, except for the keys of the names in without.
 func contents(n *embedded.Node, without ...string) map[string]string {
 	found := map[string]string{}
 	for _, key := range n.Keys() {
@@ -55,9 +55,9 @@ func contents(n *embedded.Node, without ...string) map[string]string {
 
 func allowed(name string) bool { return name != "" && script.Reserved(name) == "" }
 
-// Any bytes are the name of a lock, but for the empty and the reserved ones: it excludes,
-// wakes who waits in another process at once, extends, and leaves no key but its register;
-// and none of that touches a key of another name.
+// Any bytes can be the name of a lock, except for the empty and the reserved names. The lock excludes, wakes a waiter
+// of another process at once, extends, and leaves no key except for its register. None of that touches a key of another
+// name.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{
 		"lock", "", " ", "\x00", "\n", "\r\n$3\r\n", "'", `"`, `\`, "{b}", "{", "}", "{}", "a}b", "{}x", "{{b}}", "{b}:queue", "{b}:fence", "{b}:{b}:queue", ":queue", "queue",
@@ -131,9 +131,9 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// Whatever the options are: Lock works and keeps its promises, or fails with an error that
-// names an option. What the holder believes ends before each key does, by the drift and the
-// lock delay, and never lasts longer than the expiry or the longest hold.
+// With any options, Lock works and keeps its promises, or fails with an error that names an option. The holder's
+// validity ends before each key does, by the drift and the lock delay. It never lasts longer than the expiry or the
+// longest hold.
 func FuzzOptions(f *testing.F) {
 	const s = int64(time.Second)
 	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
@@ -201,9 +201,8 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// Whatever texts stand in the registers of the nodes: a Lock gets a token that is greater
-// than the registers of a quorum, as far as these are numbers, and each later one a greater
-// one; or it fails, and leaves no key.
+// The registers of the nodes may contain any texts. A Lock gets a token that is greater than the registers of a quorum,
+// as far as these are numbers, and each later Lock gets a greater token. Otherwise the Lock fails, and leaves no key.
 func FuzzRegisters(f *testing.F) {
 	for _, texts := range [][3]string{
 		{"", "", ""},
@@ -264,8 +263,8 @@ func FuzzRegisters(f *testing.F) {
 
 var sequencer = regexp.MustCompile(`^redsync1\.([A-Za-z0-9_-]*)\.(0|[1-9][0-9]{0,19})\.([A-Za-z0-9_-]*)$`)
 
-// A text is a sequencer if and only if it has its form, once read by other means, and is
-// what String writes.
+// A text is a Sequencer if and only if it has the right form, which the test checks by other means, and String writes
+// the same text.
 func FuzzSequencerText(f *testing.F) {
 	for _, text := range []string{
 		"", "redsync1.bG9jaw.7.dg", "redsync1..0.", "redsync1.bG9jaw.07.dg", "redsync1.bG9jaw.18446744073709551615.dg", "redsync1.bG9jaw.18446744073709551616.dg", "redsync1.bG9jaw.7.dh",

@@ -30,7 +30,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 			}
 			n.On("set", 100, embedded.Fault{Then: func(args []string) { note(args[1]) }})
 			n.On("evalsha", 100, embedded.Fault{Then: func(args []string) {
-				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, no release
+				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, not a release
 					note(args[4])
 				}
 			}})

@@ -24,7 +24,7 @@ func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
 		clients := clientsOf(f.nodes)
 		for range 20 {
 			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // nobody closes it
+			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // it is never closed
 			cancel()
 		}
 		assert.Equal(f, 5, f.commands("subscribe"))
@@ -70,7 +70,7 @@ func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 	})
 }
 
-// Close ends what is of its Redsync alone.
+// Close ends only what belongs to its own Redsync.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -97,7 +97,7 @@ func subscriptions() int {
 	return bytes.Count(stacks, []byte("pool.(*subscription).run("))
 }
 
-// The subscriptions end with the last one; play looks that nothing is left.
+// The subscriptions end when the last Redsync on these clients is closed. play checks that nothing is left.
 func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
@@ -115,7 +115,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, subscriptions())
 
-		// Who comes then subscribes again.
+		// A Redsync that comes afterwards subscribes again.
 		c := on(clients)
 		f.closes(c)
 		w := f.calls(c, patient()...)
@@ -126,8 +126,8 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 	})
 }
 
-// A program may make a Redsync with pools of its own for each piece of work, and close those
-// pools afterwards. A Redsync on the same clients still hears the nodes.
+// A program may make a Redsync with pools of its own for each piece of work, and close those pools afterwards. A
+// Redsync on the same clients still gets the nodes' messages.
 func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -140,7 +140,7 @@ func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
 		f.closes(a, b)
 		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
 		defer cancel()
-		require.Error(f, a.NewMutex("lock", mode...).LockContext(ctx)) // a listens
+		require.Error(f, a.NewMutex("lock", mode...).LockContext(ctx)) // a subscribes
 		w := f.calls(b, patient(mode...)...)
 		for _, p := range pools {
 			require.NoError(f, p.Close())
@@ -163,7 +163,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 	})
 }
 
-// A Redsync that has the same clients in another order gives the nodes other numbers.
+// A Redsync that has the same clients in another order gives the nodes other numbers. So it shares nothing.
 func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)

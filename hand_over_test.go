@@ -69,7 +69,7 @@ func TestHandOverTellsTheGiver(t *testing.T) {
 	})
 }
 
-// The giver's alarm is for the giver: the receiver's hold goes on past it.
+// The time at which the giver's hold would have ended does not end the receiver's hold.
 func TestHandOverOutlivesTheGiversUntil(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -128,7 +128,7 @@ func TestHandOverToAWatchdogIsExtended(t *testing.T) {
 	}
 }
 
-// The giver's extension arrives when the lock is the receiver's, or after it.
+// The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
@@ -167,7 +167,7 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	}
 }
 
-// A SET of the giver's is late on one node: the receiver's Unlock settles it.
+// The giver's SET is late on one node. The receiver's Unlock must leave no key there either.
 func TestHandOverWithALateAcquire(t *testing.T) {
 	for name, fault := range map[string]embedded.Fault{
 		"late":                   {Delay: time.Second},
@@ -194,7 +194,7 @@ func TestHandOverWithALateAcquire(t *testing.T) {
 	}
 }
 
-// What the giver's replies prove is known to the receiver's release.
+// The receiver's release knows what the replies to the giver prove.
 func TestHandOverSharesWhatTheRepliesProve(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -207,8 +207,8 @@ func TestHandOverSharesWhatTheRepliesProve(t *testing.T) {
 	})
 }
 
-// A chain of hand-overs ends at its cap. The release at the end tells the process
-// whether others wait; the next one lets them in.
+// A chain of hand-overs ends at its time limit. The release at its end tells the process whether other processes wait.
+// The next release lets them in.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 	for expiry, limit := range map[time.Duration]time.Duration{
 		8 * time.Second:        20 * time.Millisecond,
@@ -263,7 +263,7 @@ func TestNoHandOver(t *testing.T) {
 	value := func() (string, error) { return fmt.Sprint(rand.Uint64()), nil } //nolint:gosec // no secret
 	for name, c := range map[string]struct {
 		giving, receiving redsync.Option
-		after             time.Duration // of the acquire
+		after             time.Duration // from the acquire to Unlock
 	}{
 		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
 		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
@@ -329,7 +329,7 @@ func TestHandOverWithinTheCap(t *testing.T) {
 	}
 }
 
-// A lock that was granted late is worth less than a fresh one.
+// A lock that was granted late has less validity left than a fresh one, so it is not handed over.
 func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -363,7 +363,7 @@ func TestHandOverOnlyAmongThoseWhoWaitForTheSameName(t *testing.T) {
 	})
 }
 
-// Whichever comes first, no key is left of it.
+// A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -427,7 +427,7 @@ func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
 			play(t, func(f field) {
 				rs := f.With(redsync.WithExpiry(expiry))
 				f.meet()
-				f.freeze(0, 1, 2) // not even a quorum can be heard
+				f.freeze(0, 1, 2) // the process cannot subscribe on a quorum
 				f.thaw(1, 2)
 				for _, n := range f.nodes {
 					n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
@@ -446,8 +446,7 @@ func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
 	}
 }
 
-// An errHook is a context whose Err runs a function first: it stands for a goroutine that is
-// preempted there.
+// An errHook is a context whose Err runs a function first. That simulates a goroutine that is preempted there.
 type errHook struct {
 	context.Context //nolint:containedctx // it is one
 	hook            func()
@@ -458,8 +457,8 @@ func (c errHook) Err() error {
 	return c.Context.Err()
 }
 
-// A waiter is handed the lock between the end of its retry delay and what it does then: it
-// has left its line by that time.
+// A waiter is handed the lock right after its retry delay has ended. It has already left its line by that time, and
+// must not miss the lock.
 func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 	const delay = 10 * time.Millisecond
 	for name, option := range map[string]redsync.Option{
@@ -487,7 +486,7 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 	}
 }
 
-// Drift factors that differ by less than any expiry shows make no other lock.
+// Two drift factors may differ so little that all times come to the same. Then the lock is handed over.
 func TestHandOverBetweenDriftFactorsThatComeToTheSame(t *testing.T) {
 	play(t, func(f field) {
 		giver, receiver := redsync.WithDriftFactor(0.01), redsync.WithDriftFactor(0.01-1e-12)

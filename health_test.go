@@ -19,14 +19,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// toldOfNodes returns what r was told of nodes since the last call.
+// toldOfNodes returns the events of nodes that r was told since the last call.
 func toldOfNodes(r *redsynctest.Recorder) (down []observe.NodeDown, up []observe.NodeUp) {
 	synctest.Wait()
 	defer r.Reset()
 	return redsynctest.Events[observe.NodeDown](r), redsynctest.Events[observe.NodeUp](r)
 }
 
-// watching is a field whose locks tell r of nodes.
+// watching is play with a recorder of the field's events. It records from before the Redsync meets the nodes.
 func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
@@ -37,7 +37,7 @@ func watching(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	})
 }
 
-// uses locks and unlocks, and lets everything come that is on its way.
+// uses locks and unlocks, and waits until all replies on their way have come.
 func (u user) uses() {
 	u.Helper()
 	m := u.NewMutex("used")
@@ -50,7 +50,7 @@ func (u user) uses() {
 func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		down  func(f field)
-		after time.Duration // until it shows
+		after time.Duration // until the fault shows
 		cause string
 		up    func(f field)
 	}{
@@ -73,7 +73,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
 				c.down(f)
-				time.Sleep(time.Millisecond) // a connection that is cut is known to be
+				time.Sleep(time.Millisecond) // connections that were cut are known to be
 				f.uses()
 				time.Sleep(c.after)
 				for range 20 {
@@ -142,7 +142,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		}
 		assert.InDelta(t, 100, all, 10)
 
-		// The last change is told, if late.
+		// Observers are told of the last change, even if late.
 		f.nodes[2].Kill()
 		for range 15 {
 			f.uses()
@@ -154,7 +154,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 	})
 }
 
-// A restarted node answers, and its grants do not count: it is down until they do.
+// A restarted node answers, but its grants do not count at first. It is reported down until they do.
 func TestNodeInQuarantineIsToldOnce(t *testing.T) {
 	onKit(t, func(k kit) {
 		time.Sleep(time.Minute)
@@ -207,7 +207,7 @@ func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
 	})
 }
 
-// Observers that were told that a node is down are told when it is up again, whichever lock shows that.
+// Observers that were told that a node is down are told when it is up again, no matter which lock finds that out.
 func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()

@@ -22,8 +22,8 @@ import (
 // This file shows joint sets whose servers have an address in each set, while servers restart, addresses move, and
 // calls have little time. It also shows what the runbook warns of.
 
-// heldByOne makes m hold its lock on node kept alone of three nodes: node late was late, and node emptied has restarted
-// without its keys.
+// heldByOne makes m hold its lock, with a key on only one of the three nodes. Node late was frozen during Lock, and
+// node emptied has restarted without its keys.
 func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.Helper()
 	c.nodes[late].Freeze()
@@ -35,8 +35,8 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.nodes[late].Del(m.Name())
 }
 
-// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in after
-// to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
+// Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in
+// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
 func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,8 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 	}
 }
 
-// A call waits to learn which servers the nodes are for its own node deadline at most, however long another call waits.
+// A call may have to learn which servers the nodes are. It waits for that at most for its own node deadline, however
+// long another call waits.
 func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 	changing(t, 6, func(s change) {
 		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
@@ -92,8 +93,8 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 	})
 }
 
-// A first call whose context is too short to hear any node does not keep later calls from learning which servers the
-// nodes are.
+// A first call whose context is too short to get an answer from any node does not keep later calls from learning which
+// servers the nodes are.
 func TestJointFirstCallWithAShortContext(t *testing.T) {
 	changing(t, 5, func(s change) {
 		slow := func(bool) time.Duration { return 5 * time.Millisecond }
@@ -113,15 +114,15 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 	})
 }
 
-// Every server restarts with its keys. Only the round that finds out fails: after it a held lock can be unlocked, and a
-// free one locked at the first attempt.
+// Every server restarts with its keys. Only the round that finds out fails. After that round, a held lock can be
+// unlocked, and a free lock can be locked at the first attempt.
 func TestJointAllServersRestart(t *testing.T) {
 	changing(t, 5, func(s change) {
 		rs := s.joint(s.at(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
 		held := rs.NewMutex("held", redsync.WithExpiry(time.Hour))
 		require.NoError(s, held.TryLock())
 		restart := func() {
-			time.Sleep(time.Second) // what is under way has ended
+			time.Sleep(time.Second) // operations under way have ended
 			for _, n := range s.nodes {
 				n.Kill()
 				n.Restart(false)
@@ -140,7 +141,7 @@ func TestJointAllServersRestart(t *testing.T) {
 	})
 }
 
-// A healthLog keeps which nodes observers were told of.
+// A healthLog is an observer that records which nodes are reported down, and up.
 type healthLog struct{ down, up []int }
 
 func (h *healthLog) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
@@ -149,8 +150,8 @@ func (h *healthLog) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
 
 func (h *healthLog) ObserveNodeUp(_ context.Context, e observe.NodeUp) { h.up = append(h.up, e.Node) }
 
-// A server that did not count at either address, because it had restarted, is told up at both, although it is asked at
-// one of them alone.
+// A server that did not count at either address, because it had restarted, is reported up at both, although it is asked
+// at only one of them.
 func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
 		time.Sleep(time.Minute)
@@ -172,8 +173,8 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	})
 }
 
-// The runbook's warning of WithNewNodes: while processes with New(after...) run, a joint process that has it counts a new
-// node that has just restarted.
+// The runbook's warning about WithNewNodes: while processes with New(after...) run, a joint process that has it counts
+// a new node that has just restarted.
 func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
 	for name, more := range map[string][]pool.Option{"without": nil, "with": {pool.WithNewNodes()}} {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +198,8 @@ func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
 	}
 }
 
-// The runbook's limit of tokens: what counts is the last Lock of a process of before, also if a joint process had the
-// name earlier.
+// The runbook's limit of tokens: what counts is the last Lock of a process of before, even if a joint process locked
+// the name earlier.
 func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 	changing(t, 6, func(s change) {
 		token := func(rs *redsync.Redsync) uint64 {
@@ -220,7 +221,7 @@ func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 }
 
 // A process of one set takes over a hold of a joint process. Its Unlock leaves the keys on the nodes that it does not
-// have: for joint processes the lock is free once they have run out.
+// have: for joint processes the lock is free once these keys have expired.
 func TestJointHoldUnlockedByAProcessOfOneSet(t *testing.T) {
 	changing(t, 6, func(s change) {
 		joint, former := s.joint(s.at(0, 1, 2), s.at(3, 4, 5)), s.alone(s.elsewhere(0, 1, 2))

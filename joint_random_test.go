@@ -30,8 +30,8 @@ func TestJointExcludesUnderRandomFaults(t *testing.T) {
 	}
 }
 
-// playChange plays two phases. In the first, processes of before run beside joint ones; in the second, processes of after
-// do. Between them is the wait of the runbook.
+// playChange plays two phases. In the first, processes of before run beside joint ones; in the second, processes of
+// after do. Between them is the wait of the runbook.
 func playChange(t *testing.T, seed uint64) {
 	changing(t, 7, func(s change) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -19,10 +19,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows locks on two joint sets of nodes, and what happens if the nodes are changed without them.
+// This file tests locks on two joint sets of nodes, and shows what happens if nodes are replaced without joint sets.
 
-// A change is nodes in a bubble, some of which replace others. Each node has a first address (see at), and any
-// number of other addresses (see elsewhere). Only the server's answers show that those lead to the same node.
+// A change is nodes in a bubble, some of which replace others. Each node has a first address (see at), and any number
+// of other addresses (see elsewhere). Only the server's answers show that these addresses lead to the same node.
 type change struct {
 	*testing.T
 	nodes   embedded.Nodes
@@ -35,14 +35,14 @@ func changing(t *testing.T, n int, f func(c change)) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
 		f(change{t, nodes, clientsOf(nodes)})
-		time.Sleep(20 * time.Second) // what was left is released, or has run out
+		time.Sleep(20 * time.Second) // remaining keys have been released, or have expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
 				assert.Contains(t, key, ":fence", "node %d", i)
 			}
 		}
 		nodes.Close()
-		time.Sleep(time.Minute) // what ends by itself has ended
+		time.Sleep(time.Minute) // goroutines that end by themselves have ended
 	})
 }
 
@@ -85,7 +85,7 @@ func (c change) taken(rs *redsync.Redsync, name, who string) {
 	c.Helper()
 	var taken *redsync.ErrTaken
 	require.ErrorAs(c, rs.NewMutex(name).TryLock(), &taken, who)
-	time.Sleep(time.Second) // its release has arrived
+	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
@@ -205,7 +205,7 @@ func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
 	})
 }
 
-// A server that is in both sets is asked once, also if it has another address in each set.
+// A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
 	for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
@@ -237,7 +237,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 	}
 }
 
-// Every address changes, but no server does. A joint process locks at the first attempt, also while many begin at
+// Every address changes, but no server does. A joint process locks at the first attempt, even if many callers begin at
 // once and each makes a Redsync of its own.
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
@@ -316,7 +316,7 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		leads.Store(s.nodes[3])
 		s.nodes[2].Kill()
 		s.nodes[2].Restart(false)
-		for range 2 { // a connection to each address is found to be lost
+		for range 2 { // each finds the lost connection to one address
 			require.NoError(s, rs.NewMutex("meet too").Lock())
 			time.Sleep(10 * time.Second)
 		}
@@ -328,7 +328,7 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 	})
 }
 
-// One server is a node of each set, in two databases: it holds two keys, and counts once for each.
+// One server is a node of each set, with a database for each. It holds two keys, and counts once in each set.
 func TestJointTwoDatabasesOfAServer(t *testing.T) {
 	changing(t, 3, func(s change) {
 		const other = 5
@@ -391,8 +391,8 @@ func TestJointWaitersAreWoken(t *testing.T) {
 	}
 }
 
-// Tokens of a name rise through the change although the clocks of later processes are behind, if a joint process
-// locked the name after the last lock by an old process.
+// Tokens of a name rise throughout the change, even if the clocks of later processes are behind. The condition is that
+// a joint process locked the name after the last lock by an old process.
 func TestJointTokensKeepTheirOrder(t *testing.T) {
 	changing(t, 10, func(s change) {
 		was, is := []int{0, 1, 2, 3, 4}, []int{5, 6, 7, 8, 9}
@@ -432,7 +432,8 @@ func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 	})
 }
 
-// With the restart guard a joint process does not count a node that has restarted, whichever of two pools has the guard.
+// With the restart guard, a joint process does not count a node that has restarted, no matter which of the node's two
+// pools has the guard.
 func TestJointRestartGuard(t *testing.T) {
 	for name, guardOf := range map[string][2][]pool.Option{
 		"both":   {guards[true], guards[true]},
@@ -458,8 +459,8 @@ func TestJointRestartGuard(t *testing.T) {
 					s.nodes[0].Kill()
 					s.nodes[0].Restart(true)
 					s.nodes[2].Thaw()
-					s.nodes[2].Del("lock") // it was late
-					for range 3 {          // each connection to it is found to have ended, and another server to answer
+					s.nodes[2].Del("lock") // the key that it set late
+					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
 						time.Sleep(100 * time.Millisecond)
 					}

@@ -19,7 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file is about nodes that do not let a candidate's user lock. Lead ends only if they leave no quorum.
+// This file tests nodes that do not let a candidate's Redis user lock. Lead ends only if the other nodes are not a
+// quorum.
 
 // denials are answers of nodes that deny a request for good.
 var denials = []string{
@@ -52,7 +53,7 @@ func deniedBy(t *testing.T, err error) (nodes []int) {
 
 func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		rest func(f field) // what is the matter with the others
+		rest func(f field) // the faults of the other nodes
 		deny []int
 		want int
 	}{
@@ -80,7 +81,7 @@ func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 	}
 }
 
-// Candidates go on while a quorum may let them in.
+// Candidates go on while a quorum might still grant them the lock.
 func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.denies(denials[0], 0, 1)
@@ -126,8 +127,8 @@ func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
 	})
 }
 
-// A user that may not use the queues waits by its timers. In fair mode there is no leadership without the queues. A user
-// that lacks the register of the tokens cannot lead.
+// A Redis user that may not use the queues waits by its timers, and cannot lead in fair mode. A user that may not use
+// the register of the tokens cannot lead at all.
 func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)

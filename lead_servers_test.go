@@ -21,7 +21,7 @@ type realElection struct {
 	mu     sync.Mutex
 	events []string
 	fences []uint64
-	led    chan string // who has begun to lead
+	led    chan string // the names of candidates that have begun to lead
 }
 
 func newRealElection(t *testing.T) *realElection {
@@ -35,7 +35,7 @@ func (e *realElection) note(event string) {
 	e.events = append(e.events, event)
 }
 
-// runs starts a candidate, which leads until its context ends, or until something comes on resign.
+// runs starts a candidate, which leads until its context ends, or until a value comes on resign.
 func (e *realElection) runs(ctx context.Context, rs *redsync.Redsync, name string, resign <-chan struct{}) (done chan error) {
 	done = make(chan error, 1)
 	go func() {
@@ -78,8 +78,8 @@ func (e *realElection) rises() {
 	}
 }
 
-// One resigns, one is closed, and one loses a quorum of the servers: each is followed by the next, after its context
-// has ended.
+// One leader resigns, one is closed, and one loses a quorum of the servers. Each time, the next leader begins after the
+// context of the old one has ended.
 func TestLeadersOnServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file is about how soon another leader follows, and what it costs to wait for that.
+// This file tests how soon another leader follows, and what the waiting candidates cost the nodes.
 
 // takeOver is how long after the expiry of a dead leader another leads; headDied is added if the first of the queue
 // has died, too.
@@ -29,7 +29,7 @@ const (
 // TestTakeOver shows the bounds of docs/leaders.md. A process that is cut off plays one that has died.
 func TestTakeOver(t *testing.T) {
 	for name, c := range map[string]struct {
-		die   int // so many candidates die, in the order of the queue; the leader is the first
+		die   int // how many candidates die, in the order of the queue; the leader is the first
 		delay time.Duration
 		bound time.Duration
 	}{
@@ -63,7 +63,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// A leader that is cut off from the nodes, and one whose nodes have all failed, has been told before the next begins.
+// A leader that is cut off from the nodes, or whose nodes have all failed, learns of its loss before the next leader
+// begins.
 func TestLeadersNeverOverlap(t *testing.T) {
 	for seed := range testlength.Of(2, 3, 100) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestLeadersNeverOverlap(t *testing.T) {
 	}
 }
 
-// suffers lets something happen at random, which ends within four seconds.
+// suffers makes a random fault happen, which ends within four seconds.
 func (e *election) suffers(random *rand.Rand, all []*candidate) {
 	e.Helper()
 	c, nodes := all[random.IntN(len(all))], random.Perm(5)[:1+random.IntN(5)]
@@ -114,7 +115,7 @@ func (e *election) suffers(random *rand.Rand, all []*candidate) {
 	}
 }
 
-// rate counts what nodes are sent for a while, by processes that do what start starts.
+// rate counts the commands that the nodes are sent during while. It calls start once for each caller of each process.
 func rate(t *testing.T, processes, callers int, while time.Duration, start func(rs *redsync.Redsync)) (sent int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestManyCandidatesTakeTheirTurns(t *testing.T) {
 			led = append(led, c)
 			c.resign <- struct{}{}
 			require.ErrorIs(e, e.returned(c), errResigned)
-			time.Sleep(5 * time.Millisecond) // a wake-up that came before the last attempt is good for another
+			time.Sleep(5 * time.Millisecond) // a wake-up that came before the last attempt causes another
 		}
 		for _, c := range all {
 			assert.True(e, slices.Contains(led, c))

@@ -17,21 +17,21 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file is about one leader after another: what ends a term, and what follows.
+// This file tests how one leader follows another: what ends a term, and what happens then.
 
-// errResigned is what the function of a candidate returns that resigns.
+// errResigned is what the function of a candidate returns when it resigns.
 var errResigned = errors.New("resigned")
 
-// A term is what a candidate has seen of one term.
+// A term records one term as its candidate has seen it.
 type term struct {
 	of    *candidate
 	fence uint64
 	began time.Time
 	ended time.Time // when the context of the function ended, or when it resigned; zero while it leads
-	cause error     // of the end of the context
+	cause error     // why the context ended
 }
 
-// An election is the terms of some candidates. Its lock is called "lock".
+// An election records the terms of some candidates. Its lock is called "lock".
 type election struct {
 	kit
 	mu    sync.Mutex
@@ -42,7 +42,7 @@ type election struct {
 type candidate struct {
 	rs     *redsync.Redsync
 	cancel context.CancelCauseFunc
-	resign chan struct{} // has room for one token: the next or current term ends
+	resign chan struct{} // buffers one value, which ends the current or next term
 	done   chan struct{} // closed when Lead has returned
 	err    error
 }
@@ -230,7 +230,8 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// A leader that is cut off has been told before another can lead. It campaigns again, whatever its function returned.
+// A leader that is cut off learns of it before another candidate can lead. It campaigns again, whatever its function
+// returned.
 func TestLeaderThatLosesCampaignsAgain(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		first := e.runs(e.newProcess(), mode...)
@@ -283,7 +284,7 @@ func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 	})
 }
 
-// A function that ignores the end of its context keeps its own process out, and no other.
+// A function that ignores the end of its context keeps its own process from leading again, but no other process.
 func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 	onElection(t, func(e *election) {
 		stubborn, runs := e.newProcess(), 0
@@ -314,7 +315,8 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// At the moment of the loss, what counts is whether the process still leads when the function has returned.
+// A function may return at about the moment of the loss. Lead campaigns again only if the process no longer leads when
+// the function has returned.
 func TestFunctionThatReturnsWhenTheLeadershipEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration
@@ -365,7 +367,7 @@ func TestCandidateWhoseContextEnds(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		e.runs(e.newProcess(), mode...)
 		second := e.runs(e.newProcess(), mode...)
-		time.Sleep(10 * time.Second) // no limit of tries: 32 take less
+		time.Sleep(10 * time.Second) // there is no limit of tries: the default 32 would be used up by now
 		start := time.Now()
 		second.cancel(errWork)
 		err := e.returned(second)
@@ -378,7 +380,7 @@ func TestCandidateWhoseContextEnds(t *testing.T) {
 	})
 }
 
-// A candidate whose context ends between a loss and the next attempt says what its term came to.
+// If a candidate's context ends between a loss and the next attempt, the error of Lead also says how the term ended.
 func TestContextThatEndsAfterALoss(t *testing.T) {
 	onKit(t, func(k kit) {
 		ctx, cancel := context.WithCancel(k.Context())
@@ -450,7 +452,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	})
 }
 
-// WithMaxHold ends a term. The next candidate comes first.
+// WithMaxHold ends a term. Then a waiting candidate leads before the old leader does.
 func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
 		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
@@ -465,7 +467,7 @@ func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
 	})
 }
 
-// Terms that are lost at once do not follow each other without end.
+// If each term is lost at once, Lead pauses before the next one.
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
 		ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
@@ -483,14 +485,14 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 	})
 }
 
-// All nodes may be silent for long: candidates go on.
+// Candidates go on even if all nodes are silent for a long time.
 func TestCandidatesOutliveTheNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail, mend func(k kit, nodes ...int)
-		within     time.Duration // somebody leads again
+		within     time.Duration // a candidate must lead again by then
 	}{
 		"down": {kit.down, kit.up, 2 * time.Second},
-		// Nodes that thaw may execute an attempt of long ago, whose keys stay for the expiry.
+		// Thawed nodes may execute an old attempt, whose keys stay for the expiry.
 		"frozen": {kit.freeze, kit.thaw, guard + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -549,7 +551,7 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 	})
 }
 
-// An observer that panics ends Lead as it ends Lock, and leaves nothing.
+// An observer that panics ends Lead as it ends Lock, and no key is left.
 func TestLeadWhoseObserverPanics(t *testing.T) {
 	for _, event := range []string{"attempt", "acquired"} {
 		onKit(t, func(k kit) {
@@ -585,7 +587,7 @@ func TestObserversOfLead(t *testing.T) {
 	})
 }
 
-// A fleet whose nodes change has one leader throughout: see NewJoint.
+// While the nodes change, there is never more than one leader: see NewJoint.
 func TestLeadersWhileTheNodesChange(t *testing.T) {
 	inEachMode(t, func(t *testing.T, f func(c change)) { changing(t, 5, f) }, func(c change, mode []redsync.Option) {
 		e := &election{kit: kit{user: user{T: c.T}}}

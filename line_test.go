@@ -79,7 +79,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	}
 }
 
-// WithTries counts retry delays: who stands behind others gives up when its own are over.
+// WithTries counts retry delays. A waiter behind others gives up when its own delays are over.
 func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		m := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -104,7 +104,7 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 	})
 }
 
-// An attempt at the last tick may succeed.
+// A waiter that no message wakes makes its last attempt at the end of the last retry delay. That attempt may succeed.
 func TestLastTrySucceeds(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -147,7 +147,7 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 	}
 }
 
-// Whose nodes cannot be reached gives up when it says so, not when the first does.
+// A waiter that reaches no quorum gives up after its own tries, and its error names the nodes that failed.
 func TestWaiterSaysWhichNodesFailed(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -163,8 +163,8 @@ func TestWaiterSaysWhichNodesFailed(t *testing.T) {
 	})
 }
 
-// Nobody else is known to wait: the next of this process tries right behind the release, with
-// the plain command, and does not wait for the nodes to tell it.
+// No waiter of another process is known. The next waiter of this process tries right behind the release, with the plain
+// command. It does not wait for a message from the nodes.
 func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithHandOver(false))
@@ -179,8 +179,8 @@ func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 	})
 }
 
-// After a release that let in another process the next Lock of this one asks for its place in
-// the queues, and a second later for the lock alone, whatever other locks have done.
+// After a release that let in another process, the next Lock of this process asks for a place in the queues. A Lock a
+// second later asks for the lock alone, whatever other locks have done.
 func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -227,8 +227,7 @@ func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	}
 }
 
-// Where processes take turns, each waits until it is told: no attempt is in vain, once
-// all can hear.
+// Where processes take turns, each waits until it is woken. Once all have subscribed, no attempt fails.
 func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
@@ -265,7 +264,7 @@ func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
 	}
 }
 
-// delays notes with what it is called as a DelayFunc.
+// delays records the arguments of its calls as a DelayFunc.
 type delays struct {
 	mu    sync.Mutex
 	tries []int
@@ -285,8 +284,8 @@ func (d *delays) taken() []int {
 	return slices.Clone(d.tries)
 }
 
-// The retry delays of one who waits behind others are counted, and do not wake it: it asks
-// for them ahead, and once each.
+// The retry delays of a waiter behind others are counted, but do not wake it. It asks its DelayFunc for them ahead of
+// time, and once for each.
 func TestWaitersBehindOthersSleep(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		const waiters = 100
@@ -306,7 +305,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 			all = append(all, k.calls(b, redsync.WithTries(tries), redsync.WithRetryDelayFunc(d.of)))
 		}
 		calls := func() (n int) {
-			for _, d := range asked[1:] { // but for the one by which the first polls
+			for _, d := range asked[1:] { // asked[0] is the one by which the first polls
 				n += len(d.taken())
 			}
 			return n
@@ -326,7 +325,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 	})
 }
 
-// A delay that is of no use is an error when its turn has come.
+// A negative delay is an error, but only when its turn has come.
 func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithExpiry(time.Minute))
@@ -348,7 +347,7 @@ func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
 		k.held(redsync.WithExpiry(time.Minute))
 		b := k.another()
 		first := k.calls(b, patient()...)
-		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // paces
+		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // its retry delay sets the pace of the polling
 		d := &delays{delay: time.Second}
 		start := time.Now()
 		w := k.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))

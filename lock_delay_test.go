@@ -73,8 +73,7 @@ func TestLockDelayIsNoMatterAfterUnlock(t *testing.T) {
 	})
 }
 
-// A node that was away while the lock was released keeps its key for the delay as
-// well: the release goes on for so long.
+// A node that was down during Unlock keeps its key for the lock delay, too. So the release is repeated for that long.
 func TestLockDelayIsReleasedToTheEnd(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithLockDelay(time.Minute))

@@ -17,8 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file shows what Lock and TryLock answer, how often they try, and how long they wait for
-// nodes.
+// This file tests what Lock and TryLock return, how often they try, and how long they wait for nodes.
 
 func TestMutexLockTakenSaysWhere(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -98,7 +97,7 @@ func TestMutexLockWithDeadNodesSaysWhichAndNotTaken(t *testing.T) {
 	})
 }
 
-// No node has said that the lock is taken.
+// A waiter that has not asked a node does not return ErrTaken, because no node has told it that the lock is taken.
 func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
 	play(t, func(f field) {
 		b := f.another(redsync.WithFair())
@@ -116,7 +115,7 @@ func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
 		require.ErrorContains(t, second.err, "others of this process wait")
 		assert.NotErrorAs(t, second.err, &taken)
 
-		time.Sleep(time.Second) // the first has been told
+		time.Sleep(time.Second) // nodes have refused the first waiter
 		require.ErrorAs(t, b.NewMutex("lock").TryLock(), &taken)
 		first.cancel()
 		<-first.done
@@ -140,8 +139,8 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		for _, a := range attempts {
 			perTry[a.Try]++
 		}
-		// The first try is that attempt, the one that enters the queues, and the one
-		// that shows half a second later that the waiter is alive.
+		// The first try has three attempts: the first attempt, the one that enters the queues, and one half a second
+		// later. That last one shows that the waiter is alive.
 		assert.Equal(t, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
 	})
 }

@@ -30,7 +30,7 @@ func newLogbook() *logbook {
 func TestLoggerLevels(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(f field)
-		want    map[string]int // above debug
+		want    map[string]int // entries above the level debug
 	}{
 		"all is well": {func(f field) {
 			m := f.held(redsync.WithWatchdog())
@@ -161,7 +161,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 	})
 }
 
-// The value is what proves the ownership of a lock.
+// The value proves the ownership of a lock, so no event and no log entry may contain it.
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -223,7 +223,7 @@ func (l *logbook) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// above counts what is above debug, by level and message.
+// above counts the entries above the level debug, by level and message.
 func (l *logbook) above() map[string]int {
 	synctest.Wait()
 	l.mu.Lock()

@@ -19,10 +19,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows how a holder learns that its lock is over: Lost and Err.
+// This file tests how a holder learns that its lock is over: Lost and Err.
 
-// A wire is a connection that can be cut where nobody sees it: what is written
-// vanishes.
+// A wire is a connection that can be cut without an error: what is written vanishes.
 type wire struct {
 	net.Conn
 	hole *atomic.Bool
@@ -35,7 +34,7 @@ func (w wire) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// partitioned is a process whose connections go into a hole on request.
+// partitioned returns a process whose connections lose everything that is written while hole is set.
 func partitioned(nodes embedded.Nodes, hole *atomic.Bool) *redsync.Redsync {
 	var pools []pool.Pool
 	for _, n := range nodes {
@@ -50,8 +49,8 @@ func partitioned(nodes embedded.Nodes, hole *atomic.Bool) *redsync.Redsync {
 	return redsync.New(pools...)
 }
 
-// The holder must know before anybody else can have the lock: by the drift, and
-// by what is between its start and the nodes' execution of its last command.
+// The holder must learn of the loss before anybody else can have the lock. It learns earlier by the drift, and by the
+// time between the start of its last command and the nodes' execution of that command.
 func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 	var hole *atomic.Bool
 	for name, fault := range map[string]func(f field){

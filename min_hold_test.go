@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows how WithMinHold keeps others out after Unlock, and that it releases whatever need not stay. For jobs
-// of a schedule see ticks_test.go.
+// This file tests how WithMinHold keeps others out after Unlock, and that keys that need not stay are released.
+// ticks_test.go tests scheduled jobs. A key rests while it stays after Unlock because of WithMinHold.
 
 // minHold is the minimal hold in most of these tests, and withDrift is how long keys stay because of it.
 const (
@@ -133,7 +133,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 	})
 }
 
-// The keys of a holder that crashes stay for the minimal hold, the expiry or the lock delay, whatever is longest.
+// The keys of a holder that crashes stay for the minimal hold, the expiry or the lock delay, whichever is longest.
 func TestMinHoldAfterACrash(t *testing.T) {
 	for _, c := range []struct {
 		delay, d, want time.Duration
@@ -150,8 +150,8 @@ func TestMinHoldAfterACrash(t *testing.T) {
 	}
 }
 
-// An extension makes the keys last for the expiry, but never shortens them. So a crash at a late time keeps others out for
-// an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
+// An extension makes the keys last for the expiry, but never shortens them. So a crash late in a hold keeps others out
+// for an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), redsync.WithSetNXOnExtend())
@@ -168,7 +168,7 @@ func TestMinHoldAndExtensions(t *testing.T) {
 	})
 }
 
-// An Unlock after the minimal hold releases and wakes the next as without the option.
+// An Unlock after the minimal hold releases the lock and wakes the next waiter, as it does without the option.
 func TestMinHoldIsOverAtUnlock(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithMinHold(time.Second))...)
@@ -179,8 +179,8 @@ func TestMinHoldIsOverAtUnlock(t *testing.T) {
 	})
 }
 
-// A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has the
-// lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
+// A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
+// the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, time.Minute} {
 		for _, same := range []bool{false, true} {
@@ -226,7 +226,7 @@ func TestMinHoldOfTheSameMutex(t *testing.T) {
 	})
 }
 
-// Close lets the keys rest as Unlock does, and is done as soon as the nodes know.
+// Close lets the keys rest as Unlock does, and returns as soon as the nodes have answered.
 func TestMinHoldAfterClose(t *testing.T) {
 	for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
 		play(t, func(f field) {
@@ -238,8 +238,8 @@ func TestMinHoldAfterClose(t *testing.T) {
 	}
 }
 
-// A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex releases
-// them before the minimal hold is over.
+// A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
+// releases them before the minimal hold is over.
 func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(f field, m *redsync.Mutex){
 		"nothing": func(field, *redsync.Mutex) {},
@@ -275,7 +275,8 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	})
 }
 
-// An attempt that fails leaves nothing, and an attempt that won leaves nothing if nobody was told that it had.
+// An attempt that fails leaves no keys. An attempt that won leaves none either, if its caller did not learn that it
+// won.
 func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 	lock := redsync.WithMinHold(minHold)
 	t.Run("taken", func(t *testing.T) {
@@ -323,8 +324,8 @@ func (c closer) ObserveAttempt(context.Context, observe.Attempt) {
 	synctest.Wait()
 }
 
-// A node that is frozen at Unlock shortens its key when it goes on, and never prolongs it. A node whose connection has
-// broken is told the rest that is left then.
+// A node that is frozen at Unlock shortens its key when it thaws, and never prolongs it. A node whose connection has
+// broken is told later how much of the minimal hold is left.
 func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 	t.Run("frozen", func(t *testing.T) {
 		play(t, func(f field) {
@@ -373,8 +374,8 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 	})
 }
 
-// A command that arrives after the release finds the value while it rests. An extension prolongs the key then. The release
-// is repeated until that is over.
+// An extension that arrives after the release finds the resting key and prolongs it. The release is repeated until the
+// minimal hold is over, so the key does not outlast it.
 func TestMinHoldUndoesLateExtensions(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second))
@@ -389,7 +390,8 @@ func TestMinHoldUndoesLateExtensions(t *testing.T) {
 	})
 }
 
-// The rest goes by the monotonic clock. If it went by the wall clock, a clock that is set forward would end it.
+// The rest of the minimal hold is measured by the monotonic clock. With the wall clock, a step forward would end it
+// early.
 func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 	play(t, func(f field) {
 		wall := clocktest.StepWall(f.T)
@@ -402,7 +404,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 	})
 }
 
-// A hold with a limit ends at the limit, and its keys stay for the minimal hold.
+// WithMaxHold ends a hold at its limit, and the keys still stay for the minimal hold.
 func TestMinHoldAndMaxHold(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
@@ -439,7 +441,7 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 	})
 }
 
-// The TTL that a guarded node must cover is that of the minimal hold.
+// The time of the restart guard must cover the TTL that the minimal hold needs.
 func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.veteran(pool.WithRestartGuard(withDrift - time.Millisecond))
@@ -478,7 +480,7 @@ func withAndWithoutMinHoldGuard(t *testing.T, f func(f field, guarded bool, opti
 	play(t, func(pl field) { f(pl, false) })
 }
 
-// What needs a holder that goes on is an error, and the hold goes on.
+// Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -87,7 +87,7 @@ func (k lockKind) options() []redsync.Option {
 const (
 	works   = "yes"
 	fails   = "error"     // every operation fails, and names both sides
-	idle    = "no effect" // accepted
+	idle    = "no effect" // accepted, but does nothing
 	nowhere = "no"        // there is no such call
 )
 
@@ -95,7 +95,7 @@ const (
 type modeRow struct {
 	name   string
 	cells  []string                                    // one for each kind
-	option func(over redsync.Sequencer) redsync.Option // over belongs to a hold of the lock that is over; nil for a method
+	option func(over redsync.Sequencer) redsync.Option // over is the Sequencer of an ended hold of the lock; nil for a method
 	use    func(u user, kind lockKind, m *redsync.Mutex)
 }
 
@@ -241,8 +241,8 @@ var modeRows = []modeRow{
 	{name: "pool.WithRestartGuard", cells: inAll(works)},
 }
 
-// optionsApart returns the pairs of options that no lock of a kind can have. What WithSequencer adopts in these tests is
-// a lock of that kind, without further options.
+// optionsApart returns the pairs of options that no lock of a kind can have. In these tests, WithSequencer adopts a
+// lock of that kind without further options.
 func optionsApart(kind lockKind) [][2]string {
 	apart := [][2]string{
 		{"WithValue", "WithSequencer"},
@@ -272,7 +272,7 @@ func freshValue() func() (string, error) {
 	}
 }
 
-// confirms checks what an operation returned.
+// confirms checks that an operation has returned true and no error.
 func (u user) confirms(ok bool, err error) {
 	u.Helper()
 	require.NoError(u, err)
@@ -289,7 +289,8 @@ func optionRows() (rows []modeRow) {
 	return rows
 }
 
-// sides returns which of the options that a lock of kind number k has exclude each other, or exclude the kind.
+// sides returns the pairs of these options that exclude each other on a lock of kind number k. An option that excludes
+// the kind is paired with the kind.
 func sides(k int, rows ...modeRow) (excluded [][2]string) {
 	var names []string
 	for _, r := range rows {
@@ -321,8 +322,8 @@ type trial struct {
 	over  redsync.Sequencer // see modeRow
 }
 
-// try goes through the life of a lock with the options of one row or two. The first row comes by With. If there are
-// two, the second comes with the lock.
+// try goes through the life of a lock with the options of one row or two. With sets the first option. The constructor
+// of the lock sets the second.
 func (tr trial) try(rows ...modeRow) {
 	tr.Helper()
 	what := rows[0].name
@@ -407,7 +408,8 @@ func onTrial(t *testing.T, nodes int, open func(c change) *redsync.Redsync, f fu
 
 func threeNodes(c change) *redsync.Redsync { return c.alone(c.at(0, 1, 2)) }
 
-// environments are what the locks of TestOptionsGoTogether are on. Those with the name of a row stand for that row.
+// environments are the Redsyncs on which TestOptionsGoTogether makes its locks. An environment with the name of a row
+// is the test of that row.
 var environments = map[string]struct {
 	nodes int
 	open  func(c change) *redsync.Redsync
@@ -448,14 +450,14 @@ func TestOptionsGoTogether(t *testing.T) {
 	}
 }
 
-// TestLocksOnSeveralNamesAreNotHandedOver shows what the row of WithHandOver says: the keys stay only where Unlock
-// hands the lock over.
+// TestLocksOnSeveralNamesAreNotHandedOver shows what the row of WithHandOver says: Unlock leaves the keys only for a
+// kind of lock that it hands over.
 func TestLocksOnSeveralNamesAreNotHandedOver(t *testing.T) {
 	rowOf := modeRows[slices.IndexFunc(modeRows, func(r modeRow) bool { return r.name == "WithHandOver" })]
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, f := lockKinds[tr.kind], field{tr.user, tr.nodes}
 		if kind.shared {
-			return // the next would not wait: see TestReadersOfAProcessShareAHold
+			return // the next reader would not wait: see TestReadersOfAProcessShareAHold
 		}
 		m := kind.lock(tr.Redsync, redsync.WithHandOver(true))
 		require.NoError(tr, m.Lock())
@@ -525,7 +527,7 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 	assert.GreaterOrEqual(t, options, len(optionRows()))
 }
 
-// TestPageSaysWhatGoesTogether compares the table of the page with modeRows. A cell of the page may say more behind a
+// TestPageSaysWhatGoesTogether compares the table of the page with modeRows. A cell of the page may say more after a
 // colon or a semicolon.
 func TestPageSaysWhatGoesTogether(t *testing.T) {
 	said := readModesPage(t)

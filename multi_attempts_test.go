@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file shows how many attempts calls make that wait for several names.
+// This file tests how many attempts are made by calls that wait for several names.
 
 // distant returns another process, which has met the nodes. Data on its connections takes 0.1 to 0.2 ms each way.
 func (f field) distant(seed int) *redsync.Redsync {
@@ -41,8 +41,8 @@ func (f field) distant(seed int) *redsync.Redsync {
 	return rs
 }
 
-// busy lets callers of some processes lock names again and again, and unlock them after hold. It returns how many
-// locks they have had after a while, and how many attempts they have made.
+// busy lets callers of some processes lock names again and again, and unlock them after hold. It returns how many locks
+// they have acquired after a while, and how many attempts they have made.
 func (f field) busy(processes, callers int, hold time.Duration, names func(*rand.Rand) []string, mode ...redsync.Option) (locks, attempts int64) {
 	count := &attemptCounter{}
 	options := append(patient(mode...), redsync.WithObserver(count), redsync.WithHandOver(false))
@@ -90,9 +90,8 @@ func TestMultisThatTakeTurnsMakeOneAttemptEach(t *testing.T) {
 	}
 }
 
-// Calls for one or two of six names each. Without fair mode a call can find that another name was taken meanwhile
-// whenever the name for which it has waited becomes free: that is an attempt in vain. In fair mode its names are kept
-// for it.
+// Each call locks one or two of six names. Without fair mode, when the name for which a call has waited becomes free,
+// another of its names may have been taken meanwhile. Then its attempt fails. In fair mode, its names are kept for it.
 func TestMultisForRandomNamesMakeFewAttempts(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
@@ -113,7 +112,7 @@ func TestMultisForRandomNamesMakeFewAttempts(t *testing.T) {
 	}
 }
 
-// half lets two nodes have a value of "a" that nobody releases. They answer first, and node 2 with them.
+// half sets a value of "a" on two nodes that nobody releases. These two nodes and node 2 answer first.
 func (f field) half() {
 	f.Helper()
 	for i, n := range f.nodes {
@@ -126,8 +125,9 @@ func (f field) half() {
 	}
 }
 
-// A name that is taken on a minority of nodes for ever does not keep a multi back. The first answers can look as if
-// it did. The multi still waits for the name that another process holds, and has the lock when that is released.
+// A name that is taken on a minority of nodes for ever does not block a lock on several names, although the first
+// answers can look as if it did. The caller still waits for the name that another process holds, and has the lock when
+// that name is released.
 func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
@@ -146,7 +146,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	})
 }
 
-// Calls that wait for the same two names, of which one is taken on two nodes for ever and the other is held on four,
+// Calls wait for the same two names. One name is taken on two nodes for ever, and the other is held on four. The calls
 // do not wake each other by their attempts. They only show their tickets twice a second, like calls for one name.
 func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {

@@ -7,8 +7,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// Locks on several names and on single ones, in three processes, while a minority of nodes fails. No two
-// holders share a name.
+// Three processes lock several names and single names, while a minority of nodes fails. No two holders share a name.
 func TestSeveralNamesAtRandom(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {

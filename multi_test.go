@@ -31,7 +31,7 @@ func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex 
 	return m
 }
 
-// have looks how many nodes have the key of each name.
+// have checks that count nodes have the key of each name.
 func (f field) have(count int, names ...string) {
 	f.Helper()
 	for _, name := range names {
@@ -95,7 +95,7 @@ func TestMultiExcludesWhoeverSharesAName(t *testing.T) {
 	})
 }
 
-// One name that is taken keeps all others free.
+// If one name is taken, a lock on several names leaves all others free.
 func TestMultiThatFailsLeavesNothing(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		single := f.NewMutex("b")
@@ -150,7 +150,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 	assert.Empty(t, none.NewMultiMutex(nil).Name())
 }
 
-// On a Cluster and a Ring all names must lie together. That is known before anything is sent.
+// On a Cluster and a Ring, all names must lie in one slot. Lock checks that before it sends anything.
 func TestNamesOfAMultiThatLieApart(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
@@ -168,7 +168,8 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 	}
 }
 
-// A release of one name wakes who waits for several, and the other way round: nobody's retry delay helps.
+// A release of one name wakes a waiter for several names, and the other way round. The retry delays are too long to
+// help.
 func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
@@ -206,7 +207,8 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 	})
 }
 
-// Without fair mode a multi keeps nobody from a name for which it does not wait; in fair mode it does.
+// Without fair mode, a lock on several names that waits for one of them leaves the other names free. In fair mode, it
+// keeps others from them.
 func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
@@ -240,7 +242,7 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 	})
 }
 
-// The token of a lock on several names is greater than all tokens of each name before.
+// The token of a lock on several names is greater than all earlier tokens of each name.
 func TestMultiHasOneTokenForAllNames(t *testing.T) {
 	play(t, func(f field) {
 		fencing := redsync.WithFencing()
@@ -260,8 +262,8 @@ func TestMultiHasOneTokenForAllNames(t *testing.T) {
 	})
 }
 
-// After a loss the keys of the other names stand in the way of the next Lock if the value of the hold was shown, because
-// another process may have it. Unlock deletes them.
+// After a loss, the keys of the other names block the next Lock if the user has read the value of the hold, because
+// another process may have adopted the hold. Unlock deletes these keys.
 func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 	for name, show := range map[string]func(m *redsync.Mutex){
 		"not shown": func(*redsync.Mutex) {},
@@ -302,7 +304,7 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 	}
 }
 
-// One key that is gone on a majority ends the whole hold.
+// If the key of one name is gone on a quorum, the whole hold is lost.
 func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	play(t, func(f field) {
 		m := f.locked(both)
@@ -332,7 +334,7 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	})
 }
 
-// A multi that gives up leaves no ticket in any queue, wherever it stood.
+// A lock on several names whose caller gives up leaves no ticket in any queue, whichever name it waited for.
 func TestMultiThatGivesUpLeavesAllQueues(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
@@ -448,8 +450,8 @@ func TestDoAndTryDoOverSeveralNames(t *testing.T) {
 	})
 }
 
-// Two who wait for one name, which is taken, tell each other again and again of other names that are free, unless
-// each tries only when the name that keeps it back becomes free.
+// Two locks on several names wait for one name that is taken. If each tried whenever any of its names becomes free,
+// they would wake each other again and again. So each tries only when the taken name becomes free.
 func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

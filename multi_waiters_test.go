@@ -13,7 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// In fair mode a name is kept for a multi that waits for another name, whoever holds that.
+// In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
+// matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
 	for what, hold := range map[string]func(f field) *redsync.Mutex{
 		"held by another process": func(f field) *redsync.Mutex {
@@ -85,7 +86,7 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// A lock that another process has got by Detach and unlocks at once is free for the next waiter at once.
+// Another process gets the lock by Detach and unlocks it at once. Then the next waiter has the lock at once.
 func TestUnlockAfterDetachWakesTheNextWaiter(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
@@ -107,7 +108,8 @@ func TestUnlockAfterDetachWakesTheNextWaiter(t *testing.T) {
 	})
 }
 
-// A multi whose names a node keeps apart fails; that must not keep releases of other locks from waking waiters.
+// A lock on several names fails if a node keeps the names in different slots. After that, releases of other locks must
+// still wake waiters.
 func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		play(t, func(f field) {
@@ -134,7 +136,7 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	}
 }
 
-// A waiter that could not try because a call for several names was trying goes on when that call gives up.
+// A waiter could not try because a call for several names was trying. The waiter goes on when that call gives up.
 func TestWaiterGoesOnWhenTheLastTryOfAMultiEnds(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -160,7 +162,7 @@ func TestWaiterGoesOnWhenTheLastTryOfAMultiEnds(t *testing.T) {
 	})
 }
 
-// A multi that wins and whose hold runs out, without an Unlock.
+// A waiter goes on when a lock on several names runs out without an Unlock.
 func TestWaiterGoesOnWhenTheHoldOfAMultiRunsOut(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

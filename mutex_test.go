@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file shows, step by step, how a Mutex gets its term, takes one over and loses it. What a user sees
-// of that: lock_test.go, adopt_test.go, close_test.go.
+// This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
+// see lock_test.go, adopt_test.go and close_test.go.
 
 // Either Unlock or Close ends a hold, never both, and Unlock knows which of them did.
 func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {

@@ -18,14 +18,14 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// What joined calls do not get, and what they keep others from.
+// This file tests what joined calls do not get, and what they prevent.
 
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	type options = []redsync.Option
 	for name, c := range map[string]struct {
 		outer, inner options
-		texts        []string // of the error; nil if it joins
+		texts        []string // in the error; nil if the call joins
 	}{
 		"longer expiry":           {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4001 * time.Millisecond)}, []string{"WithExpiry(4.001s)", "has 4s"}},
 		"longer than the default": {nil, options{redsync.WithExpiry(9 * time.Second)}, []string{"WithExpiry(9s)", "has 8s"}},
@@ -73,8 +73,8 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	}
 }
 
-// A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d from
-// then on, must not rely on them, even if the hold has the same option.
+// A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d
+// from then on, must not rely on them, even if the hold has the same option.
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -93,7 +93,8 @@ func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	})
 }
 
-// While an exclusive call is on the hold, it stays exclusive. Readers that have joined do not mind.
+// While an exclusive call has joined the hold, the hold cannot be downgraded. Readers that have joined do not prevent
+// that.
 func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -127,7 +128,8 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 	})
 }
 
-// Unlock must not release the lock under a call that has joined. Once that has returned, Unlock does what it does.
+// Unlock must not release the lock while a call that has joined still runs. Once that call has returned, Unlock works
+// as usual.
 func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -186,7 +188,8 @@ func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	})
 }
 
-// A call that another call has kept from adopting must not lock what a Do around it holds: it would wait for itself.
+// A Do that is to adopt a hold comes too late, because another call adopts it first. It must not lock the name instead,
+// because it would wait for a Do around it.
 func TestDoThatAdoptsTooLate(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -216,7 +219,7 @@ func TestDoThatAdoptsTooLate(t *testing.T) {
 	})
 }
 
-// Goroutines join and leave at random, also while the outer function has returned. No function runs without the lock,
+// Goroutines join and leave at random, also after the outer function has returned. No function runs without the lock,
 // and the lock is free afterwards.
 func TestManyNestedCalls(t *testing.T) {
 	for range testlength.Of(5, 8, 200) {

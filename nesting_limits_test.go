@@ -14,7 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// How many calls join one hold.
+// This file tests how many calls can join one hold.
 
 // deep calls Do inside Do, and returns how many calls succeeded and the error of the next.
 func (f field) deep(ctx context.Context, m *redsync.Mutex) (count int, err error) {
@@ -48,7 +48,8 @@ func TestNestingIsLimited(t *testing.T) {
 	}
 }
 
-// Both limits count, that of the outermost call and that of the call that joins, and those that have returned do not.
+// The limit of the outermost call counts, and the limit of the call that joins, too. Calls that have returned do not
+// count.
 func TestLimitsOfNesting(t *testing.T) {
 	for name, c := range map[string]struct {
 		outer, inner []redsync.Option

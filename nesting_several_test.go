@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// Calls inside Do that lock several names, or permits.
+// This file tests calls inside Do that lock several names, or permits.
 
 // A call for several names joins if it finds all of them, in one hold or in several.
 func TestSeveralNamesJoin(t *testing.T) {
@@ -95,7 +95,7 @@ func TestTwoHoldsLastUntilTheirCallHasReturned(t *testing.T) {
 	})
 }
 
-// A semaphore inside itself would wait for its own permit. A lock of the same name is another thing.
+// A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

@@ -18,9 +18,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// Calls inside the function of a Do on the same name. The context says who owns the hold.
+// This file tests calls inside the function of a Do on the same name. The context says who owns the hold.
 
-// silently looks that f sends nothing to the nodes.
+// silently checks that do sends nothing to the nodes.
 func (f field) silently(what string, do func()) {
 	f.Helper()
 	before := f.traffic()
@@ -119,7 +119,7 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 	}
 }
 
-// The context of a joined function is its own: it has what the call's context has, and ends with the call.
+// A joined function has a context of its own. It ends when the call's context ends, and when the call returns.
 func TestContextOfAJoinedCall(t *testing.T) {
 	play(t, func(f field) {
 		enough := errors.New("enough")
@@ -149,7 +149,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 	})
 }
 
-// Observers hear of the hold, not of the calls that join it.
+// Observers are told of the hold, not of the calls that join it.
 func TestObserversAreNotToldOfJoinedCalls(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.inside("lock", func(ctx context.Context) {
@@ -162,7 +162,7 @@ func TestObserversAreNotToldOfJoinedCalls(t *testing.T) {
 	})
 }
 
-// The kind of the hold decides: a reader joins each, a writer only an exclusive one.
+// The kind of the hold decides: a reader joins any hold, a writer only an exclusive one.
 func TestWhichKindsJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -200,7 +200,8 @@ func TestWhichKindsJoin(t *testing.T) {
 	})
 }
 
-// A Lock inside a Do could wait for itself, also a reader's inside a reader's Do, if a writer has come between.
+// A Lock inside a Do could wait for itself. Even a reader's Lock inside a reader's Do could, if a writer has come in
+// between.
 func TestLockWithinDoIsAnError(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -264,8 +265,8 @@ var ways = map[string]func() error{
 	"returns later": func() error { time.Sleep(time.Minute); return nil },
 }
 
-// The hold lasts also when the context of a joined call does not end with the outer
-// one: Do ends it.
+// The hold lasts until joined calls have returned, even if the context that they were given does not end with the outer
+// context. Do ends the contexts of their functions.
 func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 	for name, end := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -313,8 +314,8 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 	}
 }
 
-// Once the outer function has returned, a call joins the hold only if it is inside a joined function that still runs:
-// the release waits for that. Any other call locks, and waits for the release.
+// Once the outer function has returned, a call joins the hold only if it is inside a joined function that still runs,
+// because the release waits for that function. Any other call waits for the release and then locks.
 func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -378,7 +379,8 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 	})
 }
 
-// A function outlives its hold: the calls that have joined learn why, and later ones lock.
+// A function outlives its hold. The calls that have joined learn why the hold ended, and later calls lock for
+// themselves.
 func TestJoinedCallsLearnOfALoss(t *testing.T) {
 	for name, c := range map[string]struct {
 		options []redsync.Option

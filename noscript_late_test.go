@@ -13,8 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Replies that come after their round has ended: they cause no further command
-// and are not counted as votes.
+// This file tests replies that come after their round has ended. They cause no further command and are not counted as
+// votes.
 
 // hasNoScript makes the given nodes answer the next EVALSHA with NOSCRIPT, after d.
 func (f field) hasNoScript(d time.Duration, nodes ...int) {
@@ -53,8 +53,8 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheOthersHaveDecided(t *testing.T)
 	}
 }
 
-// The nodes do not have the script, and say so when the caller has given up: what the
-// acquire left has been released by then.
+// The nodes do not have the script, and say so only after the caller has given up. By then the acquire has been
+// released, so it must not be sent in full.
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheCallerHasGivenUp(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -66,8 +66,7 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheCallerHasGivenUp(t *testing.T) 
 	})
 }
 
-// An Extend that has reported that it failed moves Until no more, whatever the nodes say
-// afterwards.
+// An Extend that has reported that it failed no longer moves Until, whatever the nodes say afterwards.
 func TestExtendWhoseCallerHasGivenUpMovesNothing(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()

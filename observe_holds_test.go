@@ -70,7 +70,7 @@ func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)     
 func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
 func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
 
-// taken returns what was told since the last call.
+// taken returns the events since its last call.
 func (c *contexts) taken() []told {
 	synctest.Wait()
 	c.mu.Lock()
@@ -80,8 +80,8 @@ func (c *contexts) taken() []told {
 	return all
 }
 
-// Every event of a call has the call's context and its Start; events that are part of no call have neither a
-// caller's context nor, except for extensions, a Start.
+// Every event of a call has the call's context and its Start. All other events have no caller's context, and only
+// extensions among them have a Start.
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
@@ -146,8 +146,8 @@ func TestObserveContextsAndStarts(t *testing.T) {
 	})
 }
 
-// A call of Lock that is handed the lock has waited all the time; one that wins at its second attempt has
-// waited until that began.
+// A Lock that is handed the lock has waited for the whole call. A Lock that wins at its second attempt has waited until
+// that attempt began.
 func TestObserveWaited(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
@@ -164,8 +164,8 @@ func TestObserveWaited(t *testing.T) {
 	})
 }
 
-// An Extend that was to adopt a lock, and could not, is told as an extension that failed. Of two that adopt it, one
-// is told as Acquired and the other one as Extended.
+// If an Extend fails to adopt a lock, the observer is told of a failed extension. If two Extends adopt one lock, the
+// observer is told Acquired of one, and Extended of the other.
 func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
@@ -208,7 +208,7 @@ func TestObserveWaitedIsAtMostTook(t *testing.T) {
 		for _, n := range f.nodes {
 			n.On("evalsha", 100, embedded.Fault{Delay: 20 * time.Millisecond})
 		}
-		time.AfterFunc(10*time.Millisecond, func() { wall.Step(-3 * time.Second) }) // the attempt behind the release is under way
+		time.AfterFunc(10*time.Millisecond, func() { wall.Step(-3 * time.Second) }) // the attempt after the release is under way
 		f.unlock(m)
 		<-c.done
 		require.NoError(f, c.err)
@@ -247,7 +247,7 @@ func TestObserveReleased(t *testing.T) {
 	for name, c := range map[string]struct {
 		unlock func(f field, m *redsync.Mutex)
 		want   observe.Released
-		err    error // nil, or that a node did not answer, if it is errSilent
+		err    error // nil, or errSilent if a node did not answer
 	}{
 		"in time": {
 			func(f field, _ *redsync.Mutex) {
@@ -371,7 +371,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		assert.Equal(t, []error{nil, nil}, errs)
 		forget(r)
 
-		k.freeze(0, 1, 2) // at 7 s; it begins at 9 s, and is patient for 900 ms
+		k.freeze(0, 1, 2) // at 7 s; the extension begins at 9 s, and waits for 900 ms
 		time.Sleep(4 * time.Second)
 		got, errs = of[observe.Extended](r)
 		each.Took = 900 * time.Millisecond
@@ -484,7 +484,7 @@ func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
 	})
 }
 
-// A clean Unlock is no loss, nor is an attempt that never held anything.
+// A clean Unlock is not a loss. A failed attempt is not a loss either, because it never held anything.
 func TestObserveLostNothing(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()

@@ -17,13 +17,13 @@ import (
 
 // This file shows that slow observers miss events, and that events cost nothing without observers.
 
-// A stuck observer does not come back before it is let go.
+// A stuck observer blocks until release is closed.
 type stuck struct {
 	release chan struct{}
 
 	mu           sync.Mutex
 	told, missed int
-	times        int // that it was told of missed events
+	times        int // how often it was told of missed events
 }
 
 func (s *stuck) ObserveLost(context.Context, observe.Lost) {
@@ -50,7 +50,7 @@ func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 		tellOfNoCall(other, observe.LostObserver.ObserveLost, observe.Lost{})
 		synctest.Wait()
 		rs := (&Redsync{core: c, set: New().set}).With(WithObserver(s))
-		for range notice.Max + 1000 { // as Do, which gives each Mutex settings of its own
+		for range notice.Max + 1000 { // like Do, which gives each Mutex settings of its own
 			m := rs.NewMutex("lock", WithWatchdog())
 			tellOfNoCall(m.terms.Events.(*events), observe.LostObserver.ObserveLost, observe.Lost{})
 		}
@@ -62,7 +62,7 @@ func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 	assert.Equal(t, 1, s.times)
 }
 
-// Without observers an event costs nothing. What leases tell: internal/lease.
+// Without observers an event costs nothing. For the events of leases see internal/lease.
 func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	rs := New()
 	m := rs.NewMutex("lock")

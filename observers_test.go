@@ -18,8 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file shows how observers are set, and that events told later come in order and delay no
-// lock.
+// This file tests how observers are set. It also tests that observers are told of background events in order, and that
+// this delays no lock.
 
 func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
@@ -44,12 +44,12 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// Close sends what waits to be repeated once more. A release that fails from then on is dropped.
+// Close sends once more each release that waits to be repeated. A release that fails from then on is dropped.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(k kit, m *redsync.Mutex)
-		during func(k kit) // Close waits for node 4
-		failed []int       // how often it may have failed before
+		during func(k kit) // called while Close waits for node 4
+		failed []int       // how often the release may have failed before it is dropped
 	}{
 		"it fails before Close": {
 			before: func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
@@ -60,8 +60,8 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 			during: func(k kit) { k.down(4) },
 			failed: []int{0},
 		},
-		// Close ends the holds first, and then sends what waits to be repeated: the release of
-		// this one fails before that or after it.
+		// Close ends the holds first, and then sends the releases that wait to be repeated. The release of this hold
+		// fails before or after that.
 		"Close releases it": {
 			before: func(k kit, _ *redsync.Mutex) { k.down(4) },
 			failed: []int{0, 1},
@@ -90,7 +90,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	}
 }
 
-// What happens in the background is told in the order in which it happened.
+// Observers are told of background events in the order in which these happened.
 func TestObserveBackgroundInOrder(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
@@ -116,7 +116,7 @@ func TestObserveBackgroundInOrder(t *testing.T) {
 	})
 }
 
-// A blocker is an observer that blocks on what happens in the background.
+// A blocker is an observer that blocks when it is told of a background event.
 type blocker struct {
 	redsynctest.Recorder
 	gate chan struct{}
@@ -156,7 +156,7 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 	})
 }
 
-// onlyLost is an observer of losses alone, and no pointer.
+// onlyLost is an observer of losses only. It is not a pointer.
 type onlyLost struct{ lost func(observe.Lost) }
 
 func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }

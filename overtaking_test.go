@@ -16,13 +16,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Operations that overtake each other: one comes while another of the same lock is being
-// sent, or waits for its replies.
+// This file tests operations that could overtake each other: one comes while another operation of the same lock is
+// being sent, or waits for its replies.
 
-// pausing returns a function that calls end, which ends what m holds, in another goroutine. When that
-// has ended, the function yields many times, like a goroutine that is preempted for long: whatever need
-// not wait for it goes on. It does not sleep, because time stands still in a bubble while end waits for a
-// mutex.
+// pausing returns a function that calls end in another goroutine. end ends the hold of m. Once the hold has ended, the
+// function yields many times, like a goroutine that is preempted for long, so that everything goes on that need not
+// wait for it. The function does not sleep, because time stands still in a bubble while end waits for a mutex.
 func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 	return func() {
 		ended := redsync.Ended(m)
@@ -34,16 +33,15 @@ func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 	}
 }
 
-// hookedProcess is a Redsync whose next Send runs a function first, where one is stored in
-// hook.
+// hookedProcess returns a Redsync. If a function is stored in hook, the next Send runs it first.
 func (f field) hookedProcess(hook *atomic.Pointer[func()]) *redsync.Redsync {
 	rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} })
 	f.as(rs).meet()
 	return rs
 }
 
-// An Extend that sets missing keys again is held up before it sends. The release must not go
-// out before it: the keys would be set again behind the release.
+// An Extend that sets missing keys again is held up before it sends. The release must not be sent before the Extend,
+// which would then set the keys again after the release.
 func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
@@ -60,7 +58,7 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 	})
 }
 
-// The same of a watchdog that sends its script in full, because the node does not have it.
+// The same for a watchdog that sends its script in full, because a node does not have it.
 func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
@@ -85,7 +83,7 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	})
 }
 
-// pausesAfter is a pool that runs a function after it has sent, once.
+// pausesAfter is a pool that runs a function once, after it has sent a request.
 type pausesAfter struct {
 	pool.Pool
 	hook *atomic.Pointer[func()]
@@ -99,8 +97,9 @@ func (p pausesAfter) Send(req pool.Request) error {
 	return err
 }
 
-// An Extend is held up when it has sent to the first node alone, which has answered. Detach
-// must not return before the others: the receiver may unlock, and another one lock.
+// An Extend is held up after it has sent to the first node only, which has answered. Detach must not return before the
+// Extend has sent to the other nodes. Otherwise these commands might arrive after the receiver has unlocked and another
+// process has locked.
 func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
@@ -127,8 +126,8 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 	})
 }
 
-// The reply to a release is lost. What its repetition tells of waiters in other processes
-// counts: the next Lock of this process does not overtake them.
+// The reply to a release is lost. The reply to its repetition tells of waiters in other processes, and the next Lock of
+// this process does not overtake them.
 func TestLockAfterALostReplyToAReleaseOvertakesNoOtherProcess(t *testing.T) {
 	play(t, func(f field) {
 		rs := redsync.New(pool.New(f.nodes[0].Client()))

@@ -51,7 +51,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 	}
 }
 
-// Nodes that refuse have put its ticket in their queues.
+// Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -65,7 +65,7 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	})
 }
 
-// The next waiter has the lock at once.
+// When the observer of one waiter panics, the next waiter has the lock at once.
 func TestALockWhoseObserverPanicsGoesToTheNext(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
@@ -105,7 +105,7 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	})
 }
 
-// Of a lock that is held already the observers' panics change nothing.
+// A panic of an observer does not change a lock that is already held.
 func TestAPanicLeavesAHeldLockAsItIs(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -167,7 +167,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 	}
 }
 
-// stacks notes where the votes of refused sends were told.
+// stacks is an observer that records the stack on which it is told the vote of a refused send.
 type stacks chan string
 
 func (s stacks) ObserveVote(_ context.Context, v observe.Vote) {
@@ -176,8 +176,8 @@ func (s stacks) ObserveVote(_ context.Context, v observe.Vote) {
 	}
 }
 
-// A vote of a node that nothing could be sent to is not told by the caller's goroutine: an
-// observer that panics there would keep the request, or the release, from other nodes.
+// The caller's goroutine must not tell an observer the vote of a node that nothing could be sent to. If the observer
+// panicked there, the other nodes would not be sent the request, or the release.
 func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		on, told := new(atomic.Bool), make(stacks, 10)
@@ -233,8 +233,8 @@ func TestAnObserverThatPanicsLeavesNothingLocked(t *testing.T) {
 	}
 }
 
-// A waiter is handed the lock while a function of its user's runs, which panics then. Nobody
-// holds the lock, so it is released.
+// A waiter is handed the lock while a function of its user runs. Then that function panics. Nobody holds the lock, so
+// it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

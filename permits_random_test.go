@@ -15,15 +15,15 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file plays holders of permits at random, in three processes, with and without faults. There are never
-// more than the permits allow. Everybody who waits is served, and nothing is left.
+// This file plays holders of permits at random, in three processes, with and without faults. There are never more
+// holders than the permits allow. Every waiter is served, and nothing is left.
 
 // A workshop counts who has permits.
 type workshop struct {
 	testing.TB
 
 	permits int
-	prompt  bool // there are no faults: a permit that is free does not wait for somebody who waits
+	prompt  bool // there are no faults, so a waiter must get a free permit at once
 
 	mu      sync.Mutex
 	taken   int
@@ -41,7 +41,7 @@ func (w *workshop) comes(ctx context.Context) {
 	w.ends = append(w.ends, end)
 }
 
-// enters notes that somebody has so many permits.
+// enters notes that a holder has weight permits.
 func (w *workshop) enters(weight int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ func (w *workshop) enters(weight int) {
 		assert.Fail(w, "too many", "%d of %d permits are held", w.taken, w.permits)
 	}
 	since := time.Since(w.changed)
-	for _, end := range w.ends { // who gives up wakes others before its Lock returns
+	for _, end := range w.ends { // a waiter that gives up wakes others before its Lock returns
 		if gone := time.Since(end); gone >= 0 {
 			since = min(since, gone)
 		}
@@ -69,7 +69,7 @@ func (w *workshop) leaves(weight int) {
 	w.changed = time.Now()
 }
 
-// A shift is how a workshop is played.
+// A shift has the parameters of one run of a workshop.
 type shift struct {
 	permits, clients int
 	heavy            bool // weights up to 3, with WithFair

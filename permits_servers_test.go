@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// A gate counts who has permits by what is promised: holders with time left.
+// A gate counts the permits of the holders that have time left, because only these are promised their permits.
 type gate struct {
 	testing.TB
 
@@ -25,13 +25,14 @@ type gate struct {
 	total int
 }
 
-// enters notes that m holds so many permits, and checks that there are no more than limit.
+// enters notes that m holds weight permits, and checks that no more than limit permits are held.
 func (g *gate) enters(m *redsync.Mutex, weight, limit int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.in[m] = weight
 	g.total++
-	// Whoever has time left in both passes has held when all were looked at in the first one.
+	// A holder that has time left in both passes held its permits when the first pass ended. So all these holders held
+	// at the same time.
 	held := 0
 	valid := map[*redsync.Mutex]bool{}
 	for other := range g.in {
@@ -136,8 +137,8 @@ func TestPermitsOnAClusterClient(t *testing.T) {
 	}
 }
 
-// Callers give up at any moment, give their permits away or crash, and processes close and come anew, while two of four
-// servers may be frozen at once. There are never more holders than permits, and nothing is left.
+// Callers give up at any moment, give their permits away, or crash. Processes close, and new ones come. Meanwhile up to
+// two of four servers are frozen at once. There are never more holders than permits, and nothing is left.
 func TestPermitsOfImpatientCallersUnderFreezes(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 4)
@@ -178,7 +179,7 @@ func TestPermitsOfImpatientCallersUnderFreezes(t *testing.T) {
 	var all sync.WaitGroup
 	for p := range uint64(3) {
 		all.Go(func() {
-			for life := uint64(0); ctx.Err() == nil; life++ { // each ends with a Close in the middle of its calls
+			for life := uint64(0); ctx.Err() == nil; life++ { // each life ends with a Close in the middle of its calls
 				rs := realProcess(servers)
 				end := time.Now().Add(300 * time.Millisecond)
 				var calls sync.WaitGroup

@@ -30,7 +30,7 @@ func permitsOf(n, k int, more ...redsync.Option) []redsync.Option {
 
 func slotOf(i int) string { return fmt.Sprintf("{lock}:slot:%d", i) }
 
-// owners returns who has each of n slots on a node: values, "" for a free slot.
+// owners returns the value in each of n slots on a node, "" for a free slot.
 func (f field) owners(node, n int) []string {
 	synctest.Wait()
 	all := make([]string, n)
@@ -56,8 +56,7 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 
 // puts makes a stranger hold a slot on some nodes.
 //
-// It waits until the nodes have nothing left to do, such as a release of an earlier holder that Unlock has not waited
-// for.
+// Before that, it waits until the nodes have finished earlier work, such as a release that Unlock has not waited for.
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 	time.Sleep(time.Millisecond)
 	for _, i := range nodes {
@@ -66,7 +65,7 @@ func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
 	}
 }
 
-// nothingOfPermits looks that no key is left.
+// nothingOfPermits checks that no key is left.
 func (f field) nothingOfPermits() {
 	f.Helper()
 	time.Sleep(3 * time.Second)
@@ -148,7 +147,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 				require.NoError(f, m.TryLock())
 				leaves := 0
 				if mode != nil {
-					leaves = 5 // its ticket leaves the queue
+					leaves = 5 // on each node, its ticket leaves the queue
 				}
 				assert.Equal(f, 5+leaves, f.traffic()-before)
 				held = append(held, m)
@@ -165,7 +164,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 	}
 }
 
-// A Mutex asks for the slot first that it had last.
+// A Mutex asks first for the slot that it had last.
 func TestPermitsPreferTheSlotLastHeld(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithPermits(200))
@@ -183,7 +182,7 @@ func TestPermitsPreferTheSlotLastHeld(t *testing.T) {
 	})
 }
 
-// Whoever crashes gives its permit back when it expires, and those who wait need no poll for that.
+// The permit of a crashed holder becomes free when it expires. Waiters get it then without polling.
 func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		crashed := f.another()
@@ -207,7 +206,7 @@ func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 	})
 }
 
-// Nodes may disagree about which slots are free. What they grant beyond the permit that is won comes back at
+// Nodes may disagree about which slots are free. Slots that they grant beyond the permit that is won are released at
 // once.
 func TestPermitsGiveStraysBackAtOnce(t *testing.T) {
 	play(t, func(f field) {
@@ -239,8 +238,8 @@ func without(s []int, e int) (rest []int) {
 	return rest
 }
 
-// A node that answers late has perhaps granted another slot than the others. It comes back at once, whether
-// the holder still holds or has unlocked.
+// A node that answers late may have granted another slot than the other nodes. That slot is released at once, whether
+// the holder still holds its permit or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		t.Run(fmt.Sprint("unlocks ", unlocks), func(t *testing.T) {
@@ -279,7 +278,8 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 	}
 }
 
-// A permit may be free although the first round splits, and nobody will tell: the caller finds it at once.
+// The nodes may split the votes of the first round although a permit is free. No message would wake the caller later,
+// so it must find the permit at once.
 func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 	for name, c := range map[string]struct{ n, weight int }{"one": {3, 1}, "two": {4, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 	})
 }
 
-// A hold of two permits is lost with one of them.
+// A hold of two permits is lost as soon as one of them is.
 func TestWeightIsLostWithOnePermit(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", permitsOf(2, 2, redsync.WithWatchdog())...)
@@ -347,7 +347,7 @@ func TestWeightIsLostWithOnePermit(t *testing.T) {
 	})
 }
 
-// Unlock finds a hold of two permits only where both are left.
+// A node confirms the Unlock of two permits only if it still has both.
 func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
 	for lost, want := range map[int]bool{2: true, 3: false} {
 		play(t, func(f field) {
@@ -365,7 +365,7 @@ func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
 	}
 }
 
-// WithSetNXOnExtend puts back a slot that is missing, and does not count it.
+// WithSetNXOnExtend sets a missing slot again. A node on which it was missing does not count for the extension.
 func TestPermitsHeal(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
@@ -387,7 +387,7 @@ func TestPermitsHeal(t *testing.T) {
 	}
 }
 
-// Processes that know of different numbers: the largest is what holds.
+// If processes use different numbers of permits, the largest number is the limit.
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -463,7 +463,7 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	}
 }
 
-// Odd texts of Sequencers are errors.
+// A malformed text of a Sequencer is an error.
 func TestSequencersOfPermitsAreChecked(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithPermits(3))
@@ -544,7 +544,7 @@ func TestPermitsOfOneMutex(t *testing.T) {
 	})
 }
 
-// A winner's ticket does not stay in the queues while it holds: the next there is the head.
+// A winner's ticket does not stay in the queues while it holds. The next waiter becomes the head.
 func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other, third := f.another(), f.another()
@@ -571,7 +571,7 @@ func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// What is left of a lease that is refused, or that ends early, comes back.
+// A Lock that fails leaves no slots behind, and neither does a Redsync that is closed.
 func TestPermitsLeaveNothing(t *testing.T) {
 	play(t, func(f field) {
 		ctx, cancel := context.WithCancel(f.Context())
@@ -598,7 +598,7 @@ func TestPermitsLeaveNothing(t *testing.T) {
 	})
 }
 
-// A node that restarts empty does not admit one more.
+// With the restart guard, a node that restarts empty does not admit one holder too many.
 func TestPermitsOnNodesThatForget(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		var options []pool.Option
@@ -615,7 +615,7 @@ func TestPermitsOnNodesThatForget(t *testing.T) {
 		synctest.Wait()
 		f.nodes[0].Kill()
 		f.nodes[0].Restart(true)
-		for _, n := range f.nodes[3:] { // its late grants there
+		for _, n := range f.nodes[3:] { // which granted late
 			n.Del(slotOf(0))
 		}
 		time.Sleep(time.Second)
@@ -624,7 +624,7 @@ func TestPermitsOnNodesThatForget(t *testing.T) {
 	})
 }
 
-// Do ends with its permit.
+// Do gives its permit back at its end.
 func TestDoWithPermits(t *testing.T) {
 	play(t, func(f field) {
 		err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
@@ -646,7 +646,7 @@ func TestDoWithPermits(t *testing.T) {
 	})
 }
 
-// Unlock hands a permit to a waiter of the process that wants as many of the same permits, and to no other.
+// Unlock hands a permit to a waiter of the process only if that waiter wants the same number of the same permits.
 func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		next   []redsync.Option

@@ -12,9 +12,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// This file shows how often a waiter tries where no message wakes it.
+// This file tests how often a waiter tries if no message wakes it.
 
-// Other programs publish nothing.
+// Other programs publish no messages, so a waiter finds out by its retry delay that their lock is free.
 func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
@@ -44,7 +44,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	})
 }
 
-// Waiting costs the nodes little: an attempt per half a second.
+// Waiting costs the nodes little: one attempt every half second.
 func TestWaitingIsNoPolling(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -59,7 +59,7 @@ func TestWaitingIsNoPolling(t *testing.T) {
 	})
 }
 
-// Nodes that can be heard late may have told something before.
+// If a waiter can subscribe only late, it may have missed messages. So it tries again once it has subscribed.
 func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -99,7 +99,7 @@ func TestFrozenNodeDelaysNoWaiter(t *testing.T) {
 	}
 }
 
-// A lock of another program, which tells nobody that it is released.
+// anothers sets a lock of another program, which publishes no message when it is released.
 func (f field) anothers() {
 	for _, n := range f.nodes {
 		require.NoError(f, n.Set("lock", "another's"))
@@ -133,7 +133,7 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 				f.unlock(first.Mutex)
 				f.within(middle, 0)
 
-				// Nobody paces the others any more.
+				// No waiter in line sets a pace for the others any more.
 				last.cancel()
 				<-last.done
 				f.unlock(middle.Mutex)
@@ -142,7 +142,7 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 	}
 }
 
-// The retry delays of a function change, and so does who has the shortest.
+// The retry delays of a DelayFunc change, so at different times different waiters have the shortest.
 func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
 	for name, delay := range map[string]redsync.DelayFunc{
 		"the first's become longer than the second's": func(tries int) time.Duration {
@@ -170,7 +170,7 @@ func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
 	}
 }
 
-// Who is gone paces nobody.
+// The retry delay of a waiter that has given up no longer makes the others poll.
 func TestWaiterPollsAtItsOwnRetryDelayAgain(t *testing.T) {
 	play(t, func(f field) {
 		b := f.another()

@@ -41,13 +41,13 @@ func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
 			n.SetTTL("lock", time.Duration(4-i)*time.Second+300*time.Millisecond)
 		}
 		w := f.calls(b, patient()...)
-		// The attempt that finds out when goes by the first three answers: at the latest
-		// the next one tries in time.
+		// An attempt learns from its first three answers when the lock runs out. These may name too late a time. Then
+		// the next attempt corrects it.
 		assert.GreaterOrEqual(f, f.within(w, 2500*time.Millisecond), 2300*time.Millisecond)
 	})
 }
 
-// A node on which it is free already is one of them.
+// A node on which the lock is already free counts toward the quorum.
 func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b := f.another(mode...)
@@ -77,7 +77,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	})
 }
 
-// Who has waited for long lives all the time.
+// A waiter that has waited for a long time still counts as alive.
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -109,7 +109,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 				fault(f)
 				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
 				time.Sleep(450 * time.Millisecond) // the node deadline
-				if name != "frozen" {              // else attempts take time, during which it is in queues
+				if name != "frozen" {              // frozen nodes make attempts last, and the waiter is in queues meanwhile
 					for range 40 {
 						require.False(f, w.isDone())
 						assert.Empty(f, f.inQueue(3))
@@ -211,7 +211,7 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
-		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
 		hook.Store(&givesUp)
 		f.unlock(holder.Mutex)
@@ -219,8 +219,8 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 	})
 }
 
-// The release that enters a waiter's ticket into the queues is on its way to the last node, while the other nodes
-// give the waiter the lock and the waiter unlocks it: the ticket does not stay on the last node.
+// The release that enters a waiter's ticket into the queues is still on its way to the last node. Meanwhile the other
+// nodes give the waiter the lock, and the waiter unlocks it. The ticket must not stay on the last node.
 func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 	play(t, func(f field) {
 		fair := redsync.WithFair()
@@ -235,7 +235,7 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 		holder := rs.NewMutex("lock", fair)
 		require.NoError(f, holder.Lock())
 		w := f.calls(rs, patient(fair)...)
-		time.Sleep(30 * time.Millisecond) // longer than a lock is handed on within the process
+		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
 		hook.Store(&unlocks)
 		f.unlock(holder)
@@ -260,7 +260,7 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 				f.within(usual, 20*time.Millisecond)
 				require.False(f, hasty.isDone())
 
-				// It has its turn once the nodes are quick enough, in its order.
+				// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
 				for _, n := range f.nodes {
 					n.Heal()
 				}
@@ -273,8 +273,9 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	}
 }
 
-// Two waiters have heard no quorum, because the nodes were too slow for them. Now the first
-// one has, and the second one would have, too: nobody with a longer node deadline overtakes it.
+// No quorum has answered two waiters in time, because the nodes were too slow for their node deadlines. Now a quorum
+// answers the first in time, and would answer the second, too. A waiter with a longer node deadline must not overtake
+// the second.
 func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Minute))
@@ -301,7 +302,7 @@ func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
 	})
 }
 
-// A fair waiter shows itself in time, although it cannot hear a node.
+// A fair waiter shows in time that it is alive, even if it cannot subscribe on a frozen node.
 func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
 	onKit(t, func(k kit) {
 		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
@@ -325,13 +326,13 @@ func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
 	})
 }
 
-// A napper is an observer that takes so long for each attempt.
+// A napper is an observer that sleeps for this long at each attempt.
 type napper time.Duration
 
 func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(time.Duration(n)) }
 
-// What refuses an attempt runs out a TTL after the answer that told it, however late the
-// attempt ends: the waiter waits for no node that is frozen, nor for an observer, as well.
+// A key that refuses an attempt expires one TTL after the answer that reported the TTL, however late the attempt ends.
+// So the time that a frozen node or an observer takes is not added to that.
 func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
 	const late = 100 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -368,7 +369,7 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		b := f.another()
 		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOPERM No permissions to access a key"})
 		w := f.calls(b, patient(redsync.WithObserver(napper(20*time.Millisecond)))...)
-		time.Sleep(3 * time.Second) // the queues that it was in have run out
+		time.Sleep(3 * time.Second) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()
 		for range 20 {

@@ -35,8 +35,8 @@ func TestTallyDecidesOnceAndForGood(t *testing.T) {
 	}
 }
 
-// Whatever two sets of up to three of six nodes: a joint quorum shares a node with each quorum of before, of after,
-// and of the joint sets, also where two nodes are one server.
+// For any two sets of up to three of six nodes, a joint quorum shares a node with each quorum of before, of after, and
+// of the joint sets. That is true even if two nodes are one server.
 func TestJointQuorumsShareANode(t *testing.T) {
 	var sets []claim.Nodes
 	for n := claim.Nodes(1); n < 1<<6; n++ {
@@ -65,8 +65,8 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
 }
 
-// walk tries every vote of every node that has not voted. What follows from a count does not depend
-// on the order in which its votes came, so each count is walked from once.
+// walk tries every vote of every node that has not voted. What follows from a count does not depend on the order in
+// which its votes came, so walk starts from each count only once.
 func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count]bool) {
 	t.Helper()
 	if walked[before] {
@@ -219,8 +219,8 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 	}
 }
 
-// resultOf returns what a round came to with these votes, one of each node. Nobody has waited for a vote
-// that is saysNothing.
+// resultOf returns the result of a round with these votes, one of each node. saysNothing stands for a vote that the
+// round has not waited for.
 func resultOf(votes ...claim.Vote) quorum.Result {
 	m := majorityOf(len(votes))
 	res := quorum.Result{Set: &quorum.Set{}, Rule: m, Votes: votes}
@@ -261,7 +261,7 @@ func nodesOf(err error) (taken, failed []int) {
 func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 	for _, c := range []struct {
 		votes []claim.Vote
-		taken []int // nil: it is an error for each node
+		taken []int // nil: the error consists of one error for each node
 		text  string
 	}{
 		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
@@ -282,8 +282,8 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "there is nothing to say")
 }
 
-// An acquire that is refused by a quorum that answers says so, with the nodes that failed beside it;
-// where too many have failed, that is why.
+// If a quorum refuses an acquire, the error says that the lock is taken, and also names the nodes that failed. If too
+// many nodes have failed, the error gives that as the reason.
 func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 	for _, c := range []struct {
 		votes         []claim.Vote

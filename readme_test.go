@@ -30,8 +30,8 @@ func firstLock(t *testing.T) string {
 	return "package main\n" + body
 }
 
-// The README's first lock compiles as it stands. It says nothing but what its work says and
-// exits with 0, and says why and exits with 1 where there are no nodes.
+// The README's first lock compiles as it stands. It prints only what its work prints, and exits with 0. If there are no
+// nodes, it prints the reason, and exits with 1.
 func TestReadmeFirstLock(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -11,12 +11,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
-// The algorithm's safety properties, from outside: every scene of package
-// safety, in virtual time and on real servers.
+// This file tests the algorithm's safety properties from outside. It plays every scene of package safety, in virtual
+// time and on real servers.
 
 func TestMain(m *testing.M) {
-	// Tests that run in parallel wait for real servers, most of the time, or for
-	// their turn in parallelComputing.
+	// Most of the time, tests that run in parallel wait for real servers, or for their turn in parallelComputing.
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
 	}
@@ -32,7 +31,7 @@ func TestScenesInVirtualTime(t *testing.T) {
 	}
 }
 
-// unwatched are the scenes that are not about a lock that extends itself.
+// unwatched has the scenes that cannot be played with a watchdog, each with the reason.
 var unwatched = map[string]string{
 	"extend after a loss, with healing, resurrects nothing":        "waits for the expiry",
 	"extend after expiry fails, says expired and not taken":        "waits for the expiry",
@@ -67,7 +66,7 @@ func TestScenesOnRealServers(t *testing.T) {
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			// The default, 400 ms, is little for a slow machine.
+			// The default node deadline, 400 ms, is short for a slow machine.
 			require.NoError(t, safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s))
 		})
 	}

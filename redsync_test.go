@@ -134,7 +134,7 @@ func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
 	servers[1].Thaw()
 	assert.Positive(t, pairs.Load())
-	// Everything that was left on the frozen node goes.
+	// Every key that was left on the frozen node is deleted.
 	assert.Eventually(t, func() bool {
 		left, err := servers[1].Do("dbsize")
 		return err == nil && left == int64(0)

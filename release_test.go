@@ -15,8 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows what nodes are sent to take a key off them, and for how long. From inside:
-// internal/lease.
+// This file tests which commands nodes are sent to delete a key, and for how long. internal/lease tests the same from
+// inside.
 
 func TestReleaseReservesNoRoomWhereTheAcquireWasRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 				return nil, nil
 			}
 			last = time.Since(start)
-			return &pool.Reply{Err: errPuppet, Conn: 1}, nil // cut off since
+			return &pool.Reply{Err: errPuppet, Conn: 1}, nil // the node is cut off by then
 		}
 		rs := redsync.New(p)
 		require.Error(t, rs.NewMutex("lock").TryLock())
@@ -80,8 +80,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 	})
 }
 
-// Without an order of execution a release settles nothing that was sent before
-// the acquire was answered.
+// On a pool that keeps no order of execution, a release settles nothing if it was sent before the acquire was answered.
 func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Bool // the node has the key

@@ -17,8 +17,8 @@ import (
 
 // This file shows that the votes of restarted nodes do not count for an extension.
 
-// An extend is answered with "missing" by nodes that lost the key, which proves that
-// the lock is lost. A node that has it still, or again, is not believed.
+// Nodes that lost the key answer an extension with "missing", which proves that the lock is lost. The vote of a
+// restarted node that still has the key, or has it again, does not count.
 func TestRestartGuardDoesNotCountExtends(t *testing.T) {
 	type outcome [2]error // of the first Extend and the second
 	heals := redsync.WithSetNXOnExtend()
@@ -117,7 +117,7 @@ func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
 	}
 }
 
-// patient is a process that waits for replies longer than others.
+// patient returns a process that waits for replies longer than others.
 func (f field) patient(options ...pool.Option) *redsync.Redsync {
 	clients := clientsOf(f.nodes)
 	for i, c := range clients {
@@ -128,11 +128,10 @@ func (f field) patient(options ...pool.Option) *redsync.Redsync {
 	return on(clients, options...)
 }
 
-// The shortest trace in which an extend that counts on a restarted node admits a
-// second holder. A holds 0, 1 and 2. B's acquire is granted by 3 and 4 at once and
-// reaches 0 late. Meanwhile 3 restarts, A heals it, and extends on 1, 2 and 3: that
-// must not move A's Until, because A's key on 0 runs out at the old one, when 0
-// grants to B as well.
+// This is the shortest sequence in which a second holder is admitted if an extension counts on a restarted node. A
+// holds the lock on nodes 0, 1 and 2. Nodes 3 and 4 grant B's acquire at once, which reaches node 0 late. Meanwhile
+// node 3 restarts, A's extension sets its key there, and A extends on 1, 2 and 3. That must not move A's Until, because
+// A's key on node 0 expires at the old Until. Then node 0 grants the lock to B, too.
 func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"extended by hand":  {redsync.WithSetNXOnExtend()},
@@ -167,7 +166,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				for range 30 {
 					time.Sleep(100 * time.Millisecond)
 					if name != "by its watchdog" {
-						_, _ = m.Extend() // the first heals, those behind it may count
+						_, _ = m.Extend() // the first sets missing keys, and later ones may count
 					}
 				}
 				assert.Equal(t, !guarded, m.Until().After(until))

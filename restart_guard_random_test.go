@@ -30,8 +30,8 @@ type siege struct {
 	overlap int
 }
 
-// enter notes that m has the lock. Who had it before and has not called Unlock must
-// not believe so now: a belief that has ended never comes back.
+// enter notes that m has the lock. An earlier holder that has not called Unlock must have no time left now. Time that
+// has run out never comes back, so a look at this moment is enough.
 func (s *siege) enter(m *redsync.Mutex) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *siege) leave(m *redsync.Mutex) {
 	delete(s.holders, m)
 }
 
-// contend locks, extends and unlocks until the end. r is its own.
+// contend locks, extends and unlocks until the end. No other goroutine uses r.
 func (s *siege) contend(rs *redsync.Redsync, r *rand.Rand, options ...redsync.Option) {
 	for time.Now().Before(s.end) {
 		m := rs.NewMutex("lock", options...)

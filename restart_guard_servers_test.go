@@ -16,7 +16,7 @@ import (
 
 // This file shows the restart guard on real servers.
 
-// guardedOn returns a Redsync under the guard on real servers, which are new.
+// guardedOn returns a Redsync with the restart guard on real servers that it has not met.
 func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, more ...pool.Option) *redsync.Redsync {
 	t.Helper()
 	var pools []pool.Pool
@@ -122,8 +122,8 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 		require.Error(t, other.TryLock())
 		time.Sleep(200 * time.Millisecond)
 	}
-	// The first two Extends may find connections gone and keys missing; whatever
-	// they set again is on nodes that do not count.
+	// The first two Extends may find connections gone and keys missing. The keys that they set again are on nodes that
+	// do not count.
 	for range 4 {
 		if m.Remaining() == 0 {
 			t.Skip("the restarts took the hold's time")
@@ -134,7 +134,7 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 		require.Error(t, other.TryLock())
 		time.Sleep(200 * time.Millisecond)
 	}
-	// Releases are for all nodes, young or not.
+	// Releases are sent to all nodes, even to those that do not count yet.
 	_, _ = m.Unlock()
 	assert.Eventually(t, func() bool {
 		left := 0

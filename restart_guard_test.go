@@ -15,9 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows when a restarted or a new node counts under pool.WithRestartGuard. Times are
-// exact: a bubble begins on a whole second, so the uptime of a node that starts on one is the
-// truth.
+// This file shows when a restarted or a new node counts under pool.WithRestartGuard. Times are exact: a bubble begins
+// on a whole second, so a node that starts on a whole second reports its exact uptime.
 
 func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -27,7 +26,7 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 		"default drift": {redsync.WithDriftFactor(0.01), 9082 * time.Millisecond},
 		"no drift":      {redsync.WithDriftFactor(0), 9002 * time.Millisecond},
 		"much drift":    {redsync.WithDriftFactor(0.5), 13002 * time.Millisecond},
-		// The longest expiry of anyone counts, not one's own.
+		// The expiry given to the guard counts, which is the longest of all locks, and not the expiry of this lock.
 		"short expiry": {redsync.WithExpiry(time.Second), 9082 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +75,8 @@ func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 
 // Restarts while the lock is held.
 
-// The worst case: the nodes start at the very end of a second of their clocks, and
-// say a millisecond later that it was a second before.
+// The worst case: the nodes start at the very end of a second of their clocks. A millisecond later they already report
+// an uptime of one second.
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		time.Sleep(time.Minute - 2*time.Millisecond) // all nodes count
@@ -136,13 +135,13 @@ func TestRestartGuardBearsAMinority(t *testing.T) {
 			assert.True(t, ok)
 			require.NoError(t, rs.NewMutex("lock2").Lock())
 			time.Sleep(time.Minute)
-			wake(rs) // streams were idle
+			wake(rs) // the connections were idle
 		}
 	})
 }
 
-// A restart while a Lock is under way: what died with its requests counts for
-// nothing, and its follower not before its time.
+// Nodes restart while a Lock is under way. Requests to the process that died count for nothing. The new process counts
+// only after its quarantine.
 func TestRestartGuardWhileALockIsUnderWay(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		rs := f.veteran(guards[guarded]...)
@@ -169,8 +168,8 @@ func TestRestartGuardWhileALockIsUnderWay(t *testing.T) {
 	})
 }
 
-// A grant counts although its node dies right after it: it was right when given,
-// and nobody else is granted there until the guard has passed.
+// A grant counts even if its node dies right after it. It was right when given, and no other grant of that node counts
+// until the guard has passed.
 func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
 	play(t, func(f field) {
 		a, b := f.veteran(guards[true]...), f.veteran(guards[true]...)
@@ -180,7 +179,7 @@ func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.TryLock()) })
 		time.Sleep(100 * time.Millisecond)
-		f.nodes[4].Kill() // it had granted, as 2 and 3
+		f.nodes[4].Kill() // it had granted, like nodes 2 and 3
 		f.nodes[4].Restart(true)
 		f.nodes[3].Kill()
 		f.nodes[3].Restart(true)
@@ -194,14 +193,13 @@ func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
 	})
 }
 
-// The age counts when the request was sent: the reply may be that of a process
-// which has died since.
+// What counts is the age of the node when the request was sent, because the process that replied may have died since.
 func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		option     redsync.Option
 		command    string
 		quarantine time.Duration
-		extends    bool // a lock that the nodes have already
+		extends    bool // the test extends a lock that the nodes already have
 	}{
 		"plain":   {redsync.WithTries(1), "set", quarantine, false},
 		"fencing": {redsync.WithFencing(), "evalsha", fencedQuarantine, false},
@@ -244,7 +242,7 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 		assert.Equal(t, before+5, f.commands("set"))
 		assert.Zero(t, f.nodes.Keys("lock"))
 
-		// What was healed on such nodes goes with Unlock, which they may confirm.
+		// Unlock deletes the keys that an extension has set again on such nodes, and they may confirm the Unlock.
 		rs := f.veteran(guards[true]...)
 		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
 		require.NoError(t, m.TryLock())
@@ -266,7 +264,7 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 	})
 }
 
-// Mutexes and pools that do not fit.
+// Mutexes whose options do not fit their pools.
 
 func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 	play(t, func(f field) {

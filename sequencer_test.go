@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// Sequencers: their text, and what the nodes say of them.
+// This file tests Sequencers: their text, and what the nodes say about them.
 
 func TestSequencerRoundTrip(t *testing.T) {
 	for name, s := range map[string]redsync.Sequencer{
@@ -44,7 +44,7 @@ func TestSequencerRoundTrip(t *testing.T) {
 	}
 }
 
-// The text is stored and sent by others: it stays as it is.
+// Users store and send the text, so its form must not change.
 func TestSequencerTextIsKnown(t *testing.T) {
 	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "v>?"}
 	assert.Equal(t, "redsync1.bG9jaw.7.dj4_", s.String())
@@ -102,7 +102,7 @@ func TestParseSequencerOfOtherTexts(t *testing.T) {
 	}
 }
 
-// The names of a lock on several names. They come back from the text, whatever is in them.
+// The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them.
 func TestSequencerOfNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		names []string
@@ -133,7 +133,7 @@ func TestSequencerOfNames(t *testing.T) {
 	}, 2)
 }
 
-// The user has changed a field. The text says what the Sequencer is, and the names are those that are left.
+// The user has changed the fields. The text contains the changed fields, and Names follows the changed Name.
 func TestSequencerOfNamesThatIsChanged(t *testing.T) {
 	for _, name := range []string{"", "a", "a, ", "a, bc", "a,_b", "a, b, c", "other", "ab, "} {
 		s := redsync.SequencerOfNames([]string{"a", "b"}, 7, "v")
@@ -319,7 +319,7 @@ func TestCurrentAfterwards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
-				server := k.another(redsync.WithFailFast(false)) // it hears all who can prove it
+				server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
 				m := k.held(redsync.WithFencing())
 				s := m.Sequencer()
 				require.NoError(t, server.Current(k.Context(), s))

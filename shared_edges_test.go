@@ -16,9 +16,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// What is easily overlooked about shared locks.
+// This file tests edge cases of shared locks.
 
-// A value with a line feed cannot be that of a reader, so its hold cannot be downgraded, and stays as it was.
+// A reader cannot have a value with a line feed. So a hold with such a value cannot be downgraded, and stays as it was.
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
@@ -34,8 +34,9 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// While nodes are frozen, readers that share a hold leave it, each while its watchdog has the round for all.
-// The last one is extended all the same once the nodes answer again, as it would be alone.
+// While nodes are frozen, readers that share a hold leave it, each while its watchdog runs the round that extends the
+// hold for all. Once the nodes answer again, the last reader's watchdog still extends the hold in time, as if the
+// reader had been alone.
 func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		play(t, func(f field) {
@@ -83,7 +84,7 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	})
 }
 
-// A reader that has waited for a writer of its process goes on when that unlocks, also after a downgrade that
+// A reader that has waited for a writer of its process goes on when that writer unlocks, even after a downgrade that
 // too few nodes have executed.
 func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
 	play(t, func(f field) {
@@ -121,7 +122,7 @@ func TestReadersThatTryShareAHold(t *testing.T) {
 	})
 }
 
-// What readers hold is no value that a Mutex could adopt: its Unlock would release them all.
+// A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
 		r := f.NewMutex("lock", redsync.WithShared())
@@ -152,7 +153,7 @@ func readSequencer(f field, value string) redsync.Sequencer {
 	return s
 }
 
-// WithShared excludes NewMultiMutex. Then every Do fails, also while another Do of the Mutex is about to fail.
+// WithShared excludes NewMultiMutex. So every Do fails, even while another Do of the Mutex is about to fail.
 func TestDoOfSeveralSharedNamesAtOnceFails(t *testing.T) {
 	t.Parallel()
 	nodes := redsynctest.Start(t, 3)

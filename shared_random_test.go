@@ -16,17 +16,17 @@ import (
 // This file plays readers, writers and locks on several names at random, in three processes, while a minority
 // of nodes fails. No writer may share a name with anybody.
 
-// A library notes who reads and who writes what.
+// A library counts the readers and the writers of each name.
 type library struct {
 	testing.TB
 
-	prompt bool // there are no faults: who is served is served at once when that is possible
+	prompt bool // there are no faults, so a waiter must be served as soon as it can be
 
 	mu      sync.Mutex
 	readers map[string]int
 	writers map[string]int
 	changed map[string]time.Time   // by name: when somebody last came or went
-	ends    map[string][]time.Time // by name: when the contexts of those end who wait
+	ends    map[string][]time.Time // by name: when the contexts of waiters end
 	served  int
 }
 
@@ -35,7 +35,7 @@ func newLibrary(tb testing.TB) *library {
 	return &library{TB: tb, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}, ends: map[string][]time.Time{}}
 }
 
-// comes notes that somebody calls Lock with a context.
+// comes notes that Lock of m is called with ctx.
 func (l *library) comes(ctx context.Context, m *redsync.Mutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 		l.count(shared)[name]++
 		l.check(name)
 		since = min(since, time.Since(l.changed[name]))
-		for _, end := range l.ends[name] { // who gives up wakes others before its Lock returns
+		for _, end := range l.ends[name] { // a waiter that gives up wakes others before its Lock returns
 			if gone := time.Since(end); gone >= 0 {
 				since = min(since, gone)
 			}
@@ -73,7 +73,7 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 	}
 }
 
-// atOnce is how long it takes at most until a waiter is served: it waits for wake-ups of a quorum, and two
+// atOnce is the longest time until a waiter that can be served is served. It waits for wake-ups of a quorum, and two
 // attempts may collide.
 const atOnce = 6 * time.Millisecond
 
@@ -109,7 +109,7 @@ func (l *library) check(name string) {
 	}
 }
 
-// A patron is one call of Lock, and what follows.
+// A patron makes one call of Lock, and then works and unlocks.
 type patron struct {
 	mutex      *redsync.Mutex
 	shared     bool
@@ -130,18 +130,18 @@ func (p patron) visit(ctx context.Context, l *library) bool {
 	if p.downgrades && p.mutex.Remaining() > time.Second {
 		l.becomesReader(p.mutex)
 		shared = true
-		_ = p.mutex.Downgrade(context.Background()) // the nodes may be away
+		_ = p.mutex.Downgrade(context.Background()) // nodes may be down
 		time.Sleep(p.work)
 	}
 	if p.mutex.Remaining() == 0 {
 		assert.Fail(l, "held for too long")
 	}
 	l.leaves(p.mutex, shared)
-	_, _ = p.mutex.Unlock() // the nodes may be away
+	_, _ = p.mutex.Unlock() // nodes may be down
 	return true
 }
 
-// patron returns a patron at random, for one name or, if some lock several, for several.
+// patron returns a random patron. It locks one name, or sometimes several names if several is set.
 func (r *rush) patron(rs *redsync.Redsync, options []redsync.Option, several bool) patron {
 	p := patron{work: r.work()}
 	switch kind := r.IntN(8); {
@@ -168,8 +168,8 @@ func TestReadersAndWritersAtRandom(t *testing.T) {
 	})
 }
 
-// Calls that come in a burst and hold for long are served as soon as somebody leaves who stood in their way.
-// Without fair mode that is not promised beside locks on several names.
+// Calls that come in a burst and hold for long are served as soon as the holder that stood in their way leaves. Without
+// fair mode, that is not promised if other calls lock several names.
 func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
 	rushes(t, testlength.Of(1, 2, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)

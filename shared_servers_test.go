@@ -34,7 +34,7 @@ func (l *downLog) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
 	l.down[d.Node] = d.Err
 }
 
-// of returns why a node is down, as far as l was told.
+// of returns why a node is down, or nil if l was not told of it.
 func (l *downLog) of(node int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 	return closed(t, redsync.New(pools...))
 }
 
-// closed returns rs, which the end of the test closes, for tests that give a slow machine time to answer.
+// closed returns rs with node deadlines that are long enough for a slow machine. It is closed when the test ends.
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	t.Cleanup(func() {
@@ -90,8 +90,8 @@ func unlocks(t *testing.T, m *redsync.Mutex) {
 	require.True(t, ok)
 }
 
-// Two of five nodes deny the queue, and a third one is down. A reader is let in there without a look at the queue, and
-// is kept out by the two nodes on which it may look if a writer waits. A node that denies its queue is not down.
+// Two of five nodes deny the queue, and a third one is down. The nodes that deny the queue let a reader in without
+// looking at the queue. The remaining two keep it out if a writer waits. A node that denies its queue is not down.
 func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
@@ -138,8 +138,8 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	assert.Subset(t, []int{0, 1}, denied.nodes(t))
 }
 
-// isKeptOut checks that a reader is kept out by a writer that waits. It is not while the writer's tickets have run out,
-// because a busy machine has shown them too late: then the reader tries again.
+// isKeptOut checks that a reader is kept out by a writer that waits. On a busy machine, the writer's tickets may expire
+// because the writer renews them too late. That lets the reader in. Then the reader unlocks and tries again.
 func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -151,8 +151,8 @@ func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 	}, soon, 10*time.Millisecond, why)
 }
 
-// A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue,
-// and those of other names do.
+// A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue.
+// Readers of other names do.
 func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
@@ -184,7 +184,8 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 }
 
 // While a minority is frozen a downgrade lets in the readers of all processes that wait before the next writer, and
-// keeps that writer out. While a majority is frozen it fails, the hold goes on, and a later extension does the work.
+// keeps that writer out. While a majority is frozen, the downgrade fails, the hold goes on, and a later extension
+// completes the downgrade.
 func TestDowngradeOnRealServers(t *testing.T) {
 	t.Parallel()
 	for name, frozen := range map[string]int{"a frozen minority": 2, "a frozen majority": 3} {
@@ -203,7 +204,7 @@ func TestDowngradeOnRealServers(t *testing.T) {
 				r := rs.NewMutex("lock", patient(redsync.WithShared())...)
 				readers = append(readers, r)
 				go func() { in <- r.LockContext(ctx) }()
-				awaitTickets(t, servers, []int{1, 1, 2}[i]) // the readers of a process stand behind one ticket
+				awaitTickets(t, servers, []int{1, 1, 2}[i]) // the readers of a process share one ticket
 			}
 			w, written := c.NewMutex("lock", patient()...), make(chan error, 1)
 			go func() { written <- w.LockContext(ctx) }()

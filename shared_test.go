@@ -55,7 +55,7 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 	})
 }
 
-// entries counts what a process sends to acquire a name.
+// entries counts the readers of a name on node 0.
 func (f field) entries(name string) int {
 	f.Helper()
 	return len(f.readersOf(name))
@@ -114,7 +114,8 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 	})
 }
 
-// One that waits or comes while a writer of the process waits does not share: writers are not starved.
+// A reader that comes, or that waits, while a writer of the process waits does not share a hold. Otherwise readers
+// would starve writers.
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
 		shared := redsync.WithShared()
@@ -135,7 +136,8 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	})
 }
 
-// Only readers with the same terms share, and only while nobody has seen the value.
+// Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
+// read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	shared := redsync.WithShared()
 	for name, c := range map[string]struct {
@@ -188,7 +190,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	}
 }
 
-// A downgrade lets waiting readers in. A waiting writer stays out until the last of them has unlocked.
+// A downgrade lets waiting readers in. A waiting writer stays out until the last reader has unlocked.
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -226,7 +228,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	})
 }
 
-// If too few nodes confirm a downgrade, the hold is shared all the same. The next extension tells the others.
+// If too few nodes confirm a downgrade, the hold is shared all the same. The next extension tells the other nodes.
 func TestDowngradeWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -333,7 +335,7 @@ func TestUpgradeIsAnError(t *testing.T) {
 	})
 }
 
-// A shared Mutex has one hold at a time, and any number of Dos.
+// A shared Mutex has one hold by Lock at a time, and any number of Dos.
 func TestASharedMutexUsedByMany(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithShared())
@@ -419,7 +421,7 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	})
 }
 
-// Close ends every reader, and releases what they share.
+// Close ends the hold of every reader, and releases what they share.
 func TestCloseReleasesWhatReadersShare(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -436,7 +438,7 @@ func TestCloseReleasesWhatReadersShare(t *testing.T) {
 	})
 }
 
-// Readers that share a hold have the same Until: an extension by one of them is for all.
+// Readers that share a hold have the same Until: an extension by one of them counts for all.
 func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	costs := func(readers int) (commands int) {
 		play(t, func(f field) {
@@ -504,7 +506,7 @@ func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry time.Duration
-		tries  int // of the readers, of which each second or none has one try
+		tries  int // 0: all readers call Lock; 1: all call TryLock; 2: every second one does
 		kinds  int64
 	}{
 		"expiry of 200 ms":          {200 * time.Millisecond, 0, 1},
@@ -549,8 +551,8 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 	}
 }
 
-// A TryLock that waits for the attempt of another reader makes its own if that one fails, and waits no longer than for
-// an attempt of its own.
+// A TryLock may wait for the attempt of another reader. If that attempt fails, the TryLock makes its own. It waits no
+// longer than an attempt of its own would take.
 func TestATryLockBesideAnother(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -585,7 +587,8 @@ func TestATryLockBesideAnother(t *testing.T) {
 	})
 }
 
-// What other readers of the process share cannot be adopted elsewhere: an Unlock there would end it for all.
+// Another process cannot adopt a hold that several readers share, because its Unlock would end the hold for all of
+// them.
 func TestNobodyAdoptsWhatReadersShare(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()

@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 )
 
-// Values that the user has seen belong to one hold.
+// This file tests that a value that the user has seen belongs to one hold only.
 
 // shows are the ways in which a user sees the value of a hold.
 var shows = map[string]func(m *redsync.Mutex) (value string){
@@ -42,7 +42,8 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	}
 }
 
-// The receiver of a hold that is handed over may see its value: it is then released.
+// The receiver of a hold that was handed over reads its value. So its Unlock releases the lock, and does not hand it
+// over again.
 func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
 	play(t, func(f field) {
 		_, second, _ := f.handed(nil, nil)
@@ -54,7 +55,8 @@ func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
 	})
 }
 
-// The value was sent to a process that has unlocked it, and another one has the lock.
+// The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now. So the
+// first process must not hand the lock over.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -75,7 +77,7 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	})
 }
 
-// A value is either shown or handed over, however Value and Unlock meet.
+// A value is either shown or handed over, even if Value and Unlock run at the same time.
 func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -107,8 +109,7 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 	})
 }
 
-// What the user has given away lives on, although the Mutex that acquired it is locked
-// again.
+// A lock that the user has given away stays held, even if the Mutex that acquired it is locked again.
 func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 	for name, show := range shows {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +207,7 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 					}
 				}
 				assert.Equal(t, c.want, left)
-				time.Sleep(guard) // they run out
+				time.Sleep(guard) // these keys expire
 			})
 		})
 	}

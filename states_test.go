@@ -138,7 +138,7 @@ func TestMutexLockStartsANewHoldWhenOver(t *testing.T) {
 		ok, err := m.Valid()
 		require.NoError(t, err)
 		assert.True(t, ok)
-		time.Sleep(guard) // the former value, which was shown, runs out
+		time.Sleep(guard) // the keys of the former value, which was shown, expire
 	})
 }
 

@@ -143,7 +143,7 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 				skews: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
 				process: func(int) *redsync.Redsync {
 					rs := realProcess(servers)
-					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // also that of a crashed process
+					t.Cleanup(func() { _ = rs.Close(context.Background()) }) // also the Redsync of a crashed process
 					return rs
 				},
 			}
@@ -171,8 +171,8 @@ func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
 	return on(clients)
 }
 
-// Processes that start in the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has a
-// winner. The control counts the ticks that would have none without that.
+// Processes that start at the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has
+// a winner. The control counts the ticks that would have none without that.
 func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
@@ -209,8 +209,8 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 
 // What TryLock does after a split vote.
 
-// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that the
-// other nodes have granted.
+// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that
+// the other nodes have granted.
 var hearsAll = redsync.WithFailFast(false)
 
 // splits sets another client's value on the given nodes only.
@@ -323,13 +323,13 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 	})
 }
 
-// Neither a context nor Close waits for a repetition.
+// When its context ends or Close is called, TryLock ends without another attempt.
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		f.splits(0, 1, 2)
 		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the delays are long
+			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the pauses between attempts are long
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond+1)
 		defer cancel()

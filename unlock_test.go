@@ -20,8 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file shows what Unlock answers, and that a release is repeated until each node has
-// settled it.
+// This file tests what Unlock returns, and that a release is repeated until each node has settled it.
 
 func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
 	play(t, func(f field) {
@@ -85,14 +84,14 @@ func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 	})
 }
 
-// A connection that breaks under a release leaves open what the node has done. Unlock
-// answers by what the repetition finds.
+// A connection that breaks during a release leaves open whether the node has executed it. Unlock returns what the
+// repeated release finds.
 func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault embedded.Fault
 		after func(f field) // while the repetition is on its way
 		want  time.Duration
-		err   string // "": true
+		err   string // "": Unlock returns true
 	}{
 		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
 		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
@@ -220,9 +219,8 @@ func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
 	})
 }
 
-// What a failed attempt leaves is released, which is not an Unlock.
-// Two nodes are busy when they are asked, and release the lock when they are asked again.
-// Each has had its vote by then.
+// Two nodes are busy when Unlock asks them, and release the lock when they are asked again. Their first answers were
+// their votes, so Unlock still fails.
 func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
@@ -246,8 +244,8 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 	})
 }
 
-// A node that never had the value loses its reply to the release, which is not repeated
-// there: Unlock does not wait for it.
+// A node never had the value, and its reply to the release is lost. The release is not repeated there, so Unlock does
+// not wait for that node.
 func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -373,8 +371,8 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 	})
 }
 
-// A pool that has no room for a release, although room is reserved for it, is sent the
-// release again: the key is there.
+// A pool refuses a release, although room is reserved for it. The release is sent again, because the key is still
+// there.
 func TestReleaseThatIsRefusedIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var room atomic.Bool

@@ -28,10 +28,9 @@ func (p *parrot) CloseIdle()     {}
 func (p *parrot) Close() error   { return nil }
 func (p *parrot) String() string { return "parrot" }
 
-// Whatever a node answers is a grant only where it is word for word what grants; refuses
-// only where it is what refuses; and is an error of the node else. Each command has a reader of
-// its own: what grants a plain SET says nothing to a script. How an attempt judges an answer further:
-// FuzzVotes of internal/lease.
+// An answer is a grant only if it is exactly the answer that grants, and a refusal only if it is exactly the answer
+// that refuses. Any other answer is an error of the node. Each command has a reader of its own: the answer that grants
+// a plain SET means nothing for a script. For how an attempt judges an answer further see FuzzVotes of internal/lease.
 func FuzzVotes(f *testing.F) {
 	for _, v := range nonsense.Values() {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
@@ -70,7 +69,7 @@ func FuzzVotes(f *testing.F) {
 			fence.Token = 7
 		}
 		want = claim.Failed
-		won := false // an attempt that gets this answer, whatever it is sent
+		won := false // whether an attempt wins that gets this answer to every command
 		parts, _ := value.([]any)
 		switch {
 		case !fences && !queues && value == nil:
@@ -79,7 +78,7 @@ func FuzzVotes(f *testing.F) {
 			want, won = claim.Granted, true
 		case !fences && !queues: // odd for a SET
 		case drawn.IsNumber() && n == 0:
-			want, won = claim.Granted, !fences // it says nothing of the token
+			want, won = claim.Granted, !fences // it says nothing about the token
 		case drawn.IsNumber():
 			want = claim.Refused
 		case drawn.IsTriple() && register.MatchString(text):

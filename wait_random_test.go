@@ -17,8 +17,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file has what the random tests of waiters share. Clients lock few names in three processes, while a
-// minority of nodes fails. Everybody who waits is served, and nothing is left.
+// This file has the helpers that the random tests of waiters share. Clients in three processes lock few names, while a
+// minority of nodes fails. Every waiter is served, and nothing is left.
 
 // A rush is many clients that lock few names.
 type rush struct {
@@ -34,8 +34,8 @@ type rush struct {
 // A visit locks, works and unlocks. It reports whether it got the lock.
 type visit func(ctx context.Context) (served bool)
 
-// rushes does something in one rush for each seed, each of both modes, and each of faults. Rushes of another
-// stream are other ones.
+// rushes calls do with one rush for each seed, each of both modes, and each value in faults. Another stream gives other
+// random numbers.
 func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []string, do func(r *rush)) {
 	t.Helper()
 	parallelComputing(t)
@@ -55,7 +55,7 @@ func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []strin
 	}
 }
 
-// options are those of one client.
+// options returns the options of one client.
 func (r *rush) options() (options []redsync.Option) {
 	pick := func(option redsync.Option, oneIn int) {
 		if r.IntN(oneIn) == 0 {
@@ -65,7 +65,7 @@ func (r *rush) options() (options []redsync.Option) {
 	options = patient()
 	pick(redsync.WithRetryDelay(50*time.Millisecond), 3)
 	if !r.faults {
-		options = append(options, redsync.WithRetryDelay(time.Hour)) // no retry delay helps
+		options = append(options, redsync.WithRetryDelay(time.Hour)) // so that no retry delay helps
 	}
 	if r.fair {
 		return append(options, redsync.WithFair())
@@ -131,7 +131,7 @@ func (r *rush) run(clients int, plan func(rs *redsync.Redsync, options []redsync
 	r.leavesNothing(stop)
 }
 
-// comes makes a visit after begin, whose context ends when it has waited for long enough.
+// comes makes a visit after the time begin. The context of the visit ends after the time waits.
 func (r *rush) comes(begin, waits time.Duration, does visit) (served bool) {
 	time.Sleep(begin)
 	ctx, cancel := context.WithTimeout(r.Context(), waits)
@@ -139,7 +139,7 @@ func (r *rush) comes(begin, waits time.Duration, does visit) (served bool) {
 	return does(ctx)
 }
 
-// leavesNothing checks the nodes once everybody has gone, and stops what watches the keys.
+// leavesNothing checks the nodes after all clients have gone. It calls stop, which ends the check of the keys.
 func (r *rush) leavesNothing(stop func()) {
 	time.Sleep(15 * time.Second) // releases are repeated until the keys have run out
 	stop()
@@ -148,7 +148,7 @@ func (r *rush) leavesNothing(stop func()) {
 	require.False(r, r.Failed())
 }
 
-// alone is a visit under a lock that excludes everybody else from its names.
+// alone returns a visit under a lock that excludes everybody else from its names.
 func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
 	return func(ctx context.Context) bool {
 		if err := m.LockContext(ctx); err != nil {
@@ -161,7 +161,7 @@ func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
 			assert.Fail(r, "held for too long")
 		}
 		r.gives(m)
-		_, _ = m.Unlock() // the nodes may be away
+		_, _ = m.Unlock() // nodes may be down
 		return true
 	}
 }
@@ -187,7 +187,7 @@ func (r *rush) gives(m *redsync.Mutex) {
 	}
 }
 
-// fault makes up to two nodes fail, and ends.
+// fault makes up to two nodes fail for a while, and returns when they work again.
 func (r *rush) fault() {
 	a := r.IntN(5)
 	b := (a + 1 + r.IntN(4)) % 5
@@ -222,12 +222,13 @@ func TestWaitersAtRandom(t *testing.T) {
 	})
 }
 
-// Another library's client, by the commands it sends, and ours wait for each other.
+// Clients of this library and of another one wait for each other. The test sends the commands that the other library
+// would send.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
 	parallelComputing(t)
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
-		theirs := func() bool { // one attempt, as others make it
+		theirs := func() bool { // one attempt, as other libraries make it
 			won := 0
 			for _, n := range f.nodes {
 				c := n.Client()

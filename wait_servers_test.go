@@ -21,13 +21,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Waiting on real servers, where users may be allowed little.
+// This file tests waiting on real servers, also for Redis users with few permissions.
 
-// soon is far less than the retry delay of who is patient, and far more than a busy
-// machine needs.
+// soon is far less than the retry delay of a patient waiter, and far more than a busy machine needs.
 const soon = 20 * time.Second
 
-// An unwokenLog is told what nodes do not allow.
+// An unwokenLog is an observer that records which nodes deny wake-ups.
 type unwokenLog struct {
 	mu   sync.Mutex
 	told []observe.WakeUpDenied
@@ -39,7 +38,7 @@ func (l *unwokenLog) ObserveWakeUpDenied(_ context.Context, u observe.WakeUpDeni
 	l.told = append(l.told, u)
 }
 
-// nodes returns of which nodes l was told.
+// nodes returns the nodes that l was told of.
 func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
 	t.Helper()
 	l.mu.Lock()
@@ -52,7 +51,7 @@ func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
 	return nodes
 }
 
-// processAs is a process of a user with these rules.
+// processAs returns a process whose Redis user has these ACL rules.
 func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
 	t.Helper()
 	var pools []pool.Pool
@@ -75,7 +74,7 @@ func processAs(t *testing.T, servers []*realredis.Server, rules []string, option
 	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
 }
 
-// smallestACL is what a process that locks "lock" and waits for it needs.
+// smallestACL has the rules that a process needs to lock "lock" and to wait for it.
 var smallestACL = []string{
 	"~lock", "~{lock}:queue", "resetchannels", "&redsync:*",
 	"+set", "+evalsha", "+eval", "+get", "+del", // locks
@@ -83,11 +82,11 @@ var smallestACL = []string{
 	"+publish", "+subscribe", // wake-ups
 }
 
-// plainACL is what a lock needs where nobody waits.
+// plainACL has the rules that a lock needs if nobody waits for it.
 var plainACL = []string{"~lock", "resetchannels", "+set", "+evalsha", "+eval", "+get", "+del", "+pttl", "+pexpire"}
 
-// passes plays a lock that passes from one process to another, who waits with these
-// options, and returns how long that took, or what went wrong.
+// passes lets a lock pass from process a to process b, which waits with these options. It returns how long that took,
+// or what went wrong.
 func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (time.Duration, error) {
 	t.Helper()
 	m := a.NewMutex("lock", options...)
@@ -121,7 +120,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (tim
 	return took, nil
 }
 
-// unwoken is when a waiter looks that has not been woken.
+// unwoken is the shortest time after which a waiter tries again without being woken.
 const unwoken = 490 * time.Millisecond
 
 // empties flushes servers, of their scripts as well.
@@ -135,8 +134,8 @@ func empties(t *testing.T, servers []*realredis.Server) {
 	}
 }
 
-// awaitAnswers waits until every server answers a command with want: the last ones do
-// after the quorum.
+// awaitAnswers waits until every server answers a command with want. The last servers may do so long after a quorum
+// does.
 func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command ...any) {
 	t.Helper()
 	for _, s := range servers {
@@ -190,15 +189,15 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 	}
 }
 
-// A process whose user may not queue, or not be woken, locks all the same.
+// A process can lock even if its Redis user may not use the queues, or may not be woken.
 func TestWaitingWithoutPermission(t *testing.T) {
 	without := func(rules ...string) []string {
 		return slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return slices.Contains(rules, r) })
 	}
 	for name, c := range map[string]struct {
 		rules []string
-		told  []int  // of which nodes, once for each reason
-		fair  string // what a fair lock fails with, if it does
+		told  []int  // the denied nodes that the observer is told of, once for each reason
+		fair  string // the error of a fair lock; "" if it works
 	}{
 		"not the keys":            {append(slices.Clone(plainACL), "+subscribe", "&redsync:*", "+time"), []int{0, 1, 2}, "NOPERM"},
 		"nothing but plain locks": {plainACL, []int{0, 0, 1, 1, 2, 2}, "NOPERM"},
@@ -215,7 +214,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
 			a := processAs(t, servers, c.rules, delay, redsync.WithTries(0))
 			b := processAs(t, servers, c.rules, delay, redsync.WithTries(0), redsync.WithObserver(log), logger)
-			// Which nodes an attempt asks to the end depends on who answers first.
+			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
 				require.NoError(t, err)
@@ -257,7 +256,7 @@ func (b *safeBuffer) String() string {
 	return b.text.String()
 }
 
-// An entry of a dead process, a stopped server and a killed one.
+// The faults are an entry of a dead process in the queues, a frozen server, and a killed server.
 func TestWaitingOnRealServersWithFaults(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
@@ -286,7 +285,7 @@ func TestWaitingOnRealServersWithFaults(t *testing.T) {
 	_ = b.Close(t.Context())
 }
 
-// A client of another library, with the commands that such use.
+// The test plays a client of another library, with the commands that such libraries send.
 func TestWaitingBesideAnotherLibraryOnRealServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)

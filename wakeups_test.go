@@ -45,7 +45,7 @@ func TestWaitersAreWokenOneByOne(t *testing.T) {
 	})
 }
 
-// C has two nodes and waits for two others; B has these, and waits for C.
+// C has two nodes and waits for two others, which will fail. B has these two, and waits until C rolls back.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		b, c := f.another(mode...), f.another()
@@ -68,7 +68,7 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 	})
 }
 
-// The first waiter does not hear that the lock is free. It gives up.
+// The first waiter misses the message that the lock is free, and gives up. That must wake the second waiter.
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -145,7 +145,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	}
 }
 
-// Fewer than a quorum of wake-ups serve as well, a few milliseconds later.
+// Wake-ups of fewer nodes than a quorum wake the waiter, too, a few milliseconds later.
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -159,7 +159,7 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	})
 }
 
-// A few milliseconds count from the first message.
+// These few milliseconds count from the first message.
 func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -174,7 +174,8 @@ func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// Where its last attempt was granted the lock is free as well.
+// The waiter's last attempt was granted on two nodes and rolled back. It counts these nodes as free, so one message
+// from a third is enough.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held()
@@ -188,7 +189,8 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 	})
 }
 
-// Two nodes grant the attempt when a third one has woken the waiter.
+// Two nodes grant the waiter's attempt after a message from a third has come. The three are a quorum, so the waiter
+// tries again.
 func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held()
@@ -219,7 +221,7 @@ func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
 	})
 }
 
-// What was published while nobody could hear it is made up for.
+// Messages may be lost while a waiter is disconnected, so it tries again when it has reconnected.
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -235,8 +237,8 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	})
 }
 
-// A wake-up that comes while an attempt is under way counts. This attempt fails: two
-// nodes refuse to answer, and one has said no before the lock is free.
+// A wake-up that comes while an attempt is under way counts. This attempt fails: two nodes return errors, and a third
+// has refused before the lock is free.
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -253,7 +255,7 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	})
 }
 
-// Who is in a queue can hear: what is published before is not missed.
+// A waiter subscribes before it enters a queue. So it does not miss a release that comes before its subscription.
 func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -268,7 +270,7 @@ func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
 	})
 }
 
-// Nodes that cannot be heard hold nobody up for longer than the node deadline, once.
+// Nodes on which a waiter cannot subscribe delay it only once, and by at most the node deadline.
 func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
@@ -299,8 +301,8 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		second := f.calls(f.another(mode...), patient()...)
 		assert.Equal(f, 10, f.subscribers(), "one for each process and node")
-		f.atOnce(m, first)    // and tells the second ...
-		f.unlock(first.Mutex) // ... which its process remembers
+		f.atOnce(m, first)    // the second waiter is told, too ...
+		f.unlock(first.Mutex) // ... and its process remembers that
 		f.within(second, 0)
 		f.unlock(second.Mutex)
 		time.Sleep(29 * time.Second)
@@ -332,8 +334,8 @@ func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
 	})
 }
 
-// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients hear
-// of it although they have never asked a node.
+// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients learn of it although they have
+// never asked a node.
 func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		x := f.held(mode...)
@@ -356,7 +358,7 @@ func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
 	})
 }
 
-// A holder that learns that its lock is lost lets the next one of its process try.
+// A holder that learns that its lock is lost lets the next waiter of its process try.
 func TestALossLetsTheNextOneIn(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -374,8 +376,8 @@ func TestALossLetsTheNextOneIn(t *testing.T) {
 	})
 }
 
-// The last attempt of the first in line fails because no quorum answers, as the one before
-// did. The next in line goes on at once, and not with its retry delay.
+// The last attempt of the first waiter in line fails because no quorum answers, as its attempt before did. The next
+// waiter in line tries at once, and not after its retry delay.
 func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -394,7 +396,7 @@ func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
 	})
 }
 
-// A lock whose keys the user may not touch is no reason to be woken for no other.
+// If the user may not touch the keys of one lock, waiters for other locks go without wake-ups, but only for a while.
 func TestADeniedNameCostsOthersTheirWakeUpForAWhileOnly(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()

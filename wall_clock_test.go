@@ -18,9 +18,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file shows a wall clock that is set while a lock is held. Steps of both clocks: clock_test.go.
+// This file tests what happens when the wall clock is set while a lock is held. For steps of both clocks see
+// clock_test.go.
 
-// clocks plays f with a watched lock of 9 s (or so) and a clock to step.
+// clocks runs f in a bubble with a lock of 9 s, unless options say otherwise, and a wall clock to step.
 func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex), options ...redsync.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,8 +138,8 @@ func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
 	}, redsync.WithWatchdog())
 }
 
-// A hold with a shorter expiry asks for comparisons more often: that moves none that is
-// due to a later time.
+// A hold with a shorter expiry asks for comparisons of the clocks more often. That must not delay a comparison that is
+// already planned.
 func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
@@ -197,7 +198,7 @@ func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		lost := m.Lost()
 		for range 8 {
-			for range 10 { // none of which is noticed
+			for range 10 { // each step is too small to be noticed
 				time.Sleep(90 * time.Millisecond)
 				s.Step(400 * time.Microsecond)
 			}
@@ -225,7 +226,7 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 	})
 }
 
-// The first cause of a loss is the one that Err gives, whatever ends the hold afterwards.
+// Err returns the first cause of a loss, whatever ends the hold afterwards.
 func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"observed":   {redsync.WithObserver(&redsynctest.Recorder{})},
@@ -270,8 +271,8 @@ func TestClockSetForwardStaysTheReasonAfterClose(t *testing.T) {
 	}
 }
 
-// The clock is ahead while a quorum confirms a lock that is adopted: its validity is over
-// then. It stays so when the clock is set back before Extend returns.
+// The clock is ahead while a quorum confirms a lock that is adopted, so the validity of the lock is over. It stays over
+// when the clock is set back before Extend returns.
 func TestExtendOfAnAdoptedLockThatWasOverWhenAQuorumConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clocktest.StepWall(t)

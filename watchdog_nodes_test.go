@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file shows locks that extend themselves, on whole sets of nodes.
+// This file tests locks with a watchdog on whole sets of nodes.
 
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
@@ -26,7 +26,7 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 				m := f.held(append(healing, redsync.WithWatchdog())...)
 				f.freeze(0, 1, 2)
 				time.Sleep(3 * time.Second)
-				f.lose(0, 1, 2) // a healing extension would set them
+				f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
 				_, err := m.Unlock()
 				require.Error(t, err)
 				f.thaw(0, 1, 2)
@@ -129,8 +129,8 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 			time.Sleep(time.Second)
 			k.nodes.Node(i).Restart(true)
 			require.Equal(t, 4, k.keys("lock"))
-			// The next third meets the connection that is dead, the one after
-			// that a new one.
+			// The extension at the next third of the expiry finds the connection dead. The one after that uses a new
+			// connection.
 			time.Sleep(5 * time.Second)
 			require.Equal(t, 5, k.keys("lock"))
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows when the watchdog extends a lock, on nodes whose replies the test decides. Whole sets
-// of nodes: watchdog_nodes_test.go.
+// This file shows when the watchdog extends a lock, on nodes whose replies the test decides. For whole sets of nodes
+// see watchdog_nodes_test.go.
 
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
 		ms := time.Millisecond
-		// After an eighth of the patience of 960 ms, twice that, and so on.
+		// The first repetition comes after an eighth of the patience of 960 ms, the next after twice that, and so on.
 		assert.Equal(t, []time.Duration{
 			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
 			6400 * ms, 9600 * ms, 12800 * ms,
@@ -303,7 +303,7 @@ func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
 	})
 }
 
-// The nodes are silent, so that each lock is one event and not two.
+// The nodes do not answer extensions. Otherwise the answer to each would be a second event.
 func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
