@@ -106,7 +106,7 @@ type Tokens struct {
 	byName map[string]uint64
 }
 
-// highest returns the highest token that is known of some of the names.
+// highest returns the highest token that is known for any of the names.
 func (t *Tokens) highest(names []string) (token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -25,8 +25,8 @@ func (t Timing) LastsAs(u Timing) bool {
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the length of the validity for an attempt, with held 0, or for an
-// extension that starts when the lock has been held for that time. MaxHold may shorten both.
+// AtAge returns the TTL of the keys and the length of the validity for an extension that starts when the lock
+// has been held for that time. For an attempt, held is 0. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity

@@ -38,7 +38,7 @@ type lines struct {
 type line struct {
 	waiters []*waiter
 	readers int           // how many of the waiters are readers
-	several []*waiter     // the waiters for this name and others, whether they stand in this line or not
+	several []*waiter     // the waiters that want this name and others, in whichever line they stand
 	trying  int           // how many waiters for this name are trying
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
 	holder  *lease.Lease  // the lease that a waiter for this name got, until it is released or over
@@ -52,8 +52,8 @@ type line struct {
 // first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
 //
 // But if the last attempt of that waiter heard fewer nodes than a quorum, and it is not trying now, the next
-// waiter with a longer node deadline takes its place, if there is one. The same rule goes for that waiter in
-// turn. The rule does not go for a line in which a fair waiter for several names stands, because such a
+// waiter with a longer node deadline takes its place, if there is one. The same rule applies to that waiter in
+// turn. The rule does not apply to a line in which a fair waiter for several names stands, because such a
 // waiter must be in the same place in all its lines.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
@@ -107,8 +107,8 @@ func (l *line) replacePacer(atLeast time.Duration) {
 	}
 }
 
-// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is
-// so if no retry delay in the line is shorter, and that of the first is longer.
+// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is so
+// if no retry delay in the line is shorter than that of w, and that of the first is longer.
 func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.pace.mean < l.first().pace.mean
 }
@@ -193,8 +193,7 @@ func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 }
 
 // collidesLocked reports whether another waiter that shares a name with w is trying, and one of the two wants
-// several names. They do not stand in the same line, perhaps, and would only take the nodes' grants from each
-// other.
+// several names. The two may stand in different lines, and would only take the nodes' grants from each other.
 func (ls *lines) collidesLocked(w *waiter) bool {
 	for _, name := range w.names {
 		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
@@ -322,9 +321,9 @@ func (ls *lines) putLocked(w *waiter, l *line) {
 	}
 }
 
-// moveLocked makes w wait for another of its names. Unless w is fair, it stands in the line of that name
-// then. queued says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise
-// w must ask at once: the name may have become free while nobody waited for it.
+// moveLocked makes w wait for another of its names. Unless w is fair, it also moves to the line of that name.
+// queued says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise w must
+// ask at once: the name may have become free while nobody waited for it.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return

@@ -70,7 +70,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	var l *lease.Lease
 	var o lease.Outcome
 	var denied denials
-	begins := start // of the first attempt
+	begins := start // when the first attempt begins
 	if t.Timing.MinHold > 0 {
 		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
 	}
@@ -115,10 +115,10 @@ const (
 // A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that
 // does no harm, because its rivals try again.
 //
-// If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
-// differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
-// what is free. So a first repetition learns that, and a second one takes it, both without a delay, and also after the
-// node deadline.
+// The votes can also be split without a rival, because nodes differ in which permits are free. They then grant
+// different permits, although some permit may be free on a quorum of nodes. Only an attempt with a ticket is told which
+// permits are free. So the first repetition learns that, and the second one takes the free permit. Both are made
+// without a delay, even after the node deadline.
 //
 // called is when the user called, and start is when the first attempt begins.
 func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
@@ -183,7 +183,7 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 }
 
 // tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
-// queues behind the attempt.
+// queues after the attempt.
 func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: t.Fair}

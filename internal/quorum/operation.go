@@ -59,8 +59,8 @@ type Fallback interface {
 	// CanDoWithout reports whether there is another command.
 	CanDoWithout() bool
 
-	// Lacks reports whether node i is known to be such a node. The round then sends it the other command at once. It is
-	// called only if there is one.
+	// Lacks reports whether node i is known to be such a node. If so, the round sends the other command at once. Lacks
+	// is called only if CanDoWithout reports true.
 	Lacks(i int) bool
 
 	// Without returns the other command, which names the lock's own keys only. It may be called with Round.mu held, and

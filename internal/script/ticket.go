@@ -38,8 +38,8 @@ func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none. The ticket of a reader has a
-// kind behind its text. The kind does not change the order of tickets.
+// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none. The ticket of a reader has a kind
+// after its text. The kind does not change the order of tickets.
 type Ticket struct{ text any }
 
 const (
