@@ -271,8 +271,8 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 
 // ReleaseSlots gives back those slots of gives that have the value. The slots of keeps stay as they are. It lets the
 // tickets of turnover enter and leave the queue. The node tells the first waiter as for Release if a slot of gives or
-// keeps is free afterwards, and if the command has given back a slot or changed the queue. If nothing has changed, it
-// tells nobody: the first waiter may want more slots than are free, and would try again and again.
+// keeps is free afterwards, and if the command has given back a slot or a ticket enters or leaves. If nothing has
+// changed, it tells nobody: the first waiter may want more slots than are free, and would try again and again.
 //
 // The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
 // value: as many as a lease has. Otherwise it is Missing.

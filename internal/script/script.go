@@ -216,9 +216,9 @@ type Place struct {
 // if it is free. If Enter grants, it then raises the register to the token of fence, if that is strictly
 // greater.
 //
-// For a grant, the node replies Granted. For a refusal, it replies after how many milliseconds the refusal
-// may end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means never.
-// ParseEntered reads the reply.
+// For a grant, the node replies Granted. For a refusal, it replies the number of milliseconds after which the
+// refusal may end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means
+// never. ParseEntered reads the reply.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)
 	r.keys(l.key)
