@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A listener counts what it is told. Its first notice waits for release.
+// A listener counts what it is told.
 type listener struct{ told, dropped int }
 
 func (l *listener) Dropped(notices int) { l.dropped += notices }
 
-// playStuck runs f while the queue's goroutine is stuck in a notice; then it lets it go on.
+// playStuck runs f while the queue's goroutine is stuck in a notice. Then it lets the goroutine go on.
 func playStuck(t *testing.T, f func(q *Queue)) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
