@@ -83,7 +83,7 @@ type Waiters interface {
 	Wake(line string, node int, undoes Turn)
 }
 
-// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, also of
+// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
 // those that come too late to count.
 type Turn interface {
 	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
