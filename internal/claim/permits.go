@@ -52,8 +52,8 @@ func (s *semaphore) HoldsAlone() bool { return false }
 // PassesTo implements Claim. Only a Permit passes.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. The copy has the order in which all nodes try the slots for it. So nodes that agree
-// on which slots are free grant the same ones.
+// With implements Claim. The copy fixes one order in which all nodes try the slots. So nodes with the same
+// free slots grant the same ones.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{p.semaphore, value, *e}

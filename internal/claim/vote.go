@@ -116,7 +116,7 @@ type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
 	Rejected  bool // the refusals alone leave no quorum that can grant; Blocked counts failures, too
-	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that none can
+	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that no quorum can
 }
 
 // Decided reports whether the round is won or blocked. No later vote can turn one into the other.

@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// An Outcome is what an attempt has come to. The zero Outcome says that no attempt was made.
+// An Outcome is how an attempt has ended. The zero Outcome says that no attempt was made.
 type Outcome struct {
 	Kind      Kind
 	Result    quorum.Result     // of the last round; zero if there was none
@@ -222,8 +222,8 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns what the attempt for l has come to. res is the result of its last round. Unless the
-// outcome is Won, nothing is held, and the caller must release what the round may have set.
+// outcome returns how the attempt for l has ended. res is the result of its last round. Unless the outcome is
+// Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {

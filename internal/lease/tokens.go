@@ -68,9 +68,9 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// beyondRegisters returns the next proposal of an attempt whose last round came to res. It returns 0 unless
-// that round failed only because its proposal was too low: without the nodes that have another value or have
-// failed, a quorum must still be possible. known is the highest token that this process has seen by now,
+// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0
+// unless that round failed only because its proposal was too low: without the nodes that have another value or
+// have failed, a quorum must still be possible. known is the highest token that this process has seen by now,
 // including in late answers.
 func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	if res.Won || res.Rule.Blocks(res.Taken|res.Count.Failed) {

@@ -98,7 +98,7 @@ func (l *leaver) Dropped(int) {
 	runtime.Goexit()
 }
 
-// What was dropped is told once, also to a receiver that ends the goroutine.
+// What was dropped is told once, even to a receiver that ends the goroutine.
 func TestDroppedIsToldOnceToOneThatEndsTheGoroutine(t *testing.T) {
 	a, b := &leaver{}, &leaver{}
 	playStuck(t, func(q *Queue) {

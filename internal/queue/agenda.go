@@ -35,7 +35,7 @@ const (
 	tryNow             // there is reason to try
 	elapsed            // the retry delay of this waiter is over
 	prompted           // the retry delay of its pacer is over
-	notFirst           // nothing: it is neither the first in line nor the pacer
+	notFirst           // nothing to do: it is neither the first in line nor the pacer
 	showTicket         // it may not try, but must show its ticket
 	unsubscribed       // there is reason to try, but no subscription has been opened
 	ended              // the context is done, or the Redsync closed

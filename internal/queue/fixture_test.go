@@ -57,7 +57,7 @@ var ends = lease.Errors{
 	Rejected: func(quorum.Result) error { return errors.New("rejected") },
 }
 
-// timing is that of the defaults.
+// timing is the timing that the defaults of the library give.
 var timing = lease.Timing{
 	Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 8*time.Second - 82*time.Millisecond,
 	NodeTimeout: 400 * time.Millisecond, Drift: percent{},
@@ -131,7 +131,7 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 	return false
 }
 
-// waits returns a waiter that stands in its line, after a first attempt that came to why.
+// waits returns a waiter that stands in its line, after a first attempt with the outcome why.
 func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
 	h.Helper()
 	w := newWaiter(t, clock.Now())

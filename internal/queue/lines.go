@@ -31,7 +31,7 @@ type lines struct {
 // the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
 // line.pacer of the delay.
 //
-// A waiter for several names stands in one line at a time: in that of the name that keeps it back. So it
+// A waiter for several names stands in one line at a time: in the line of the name that keeps it back. So it
 // keeps nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to
 // the nodes only if it is the first in every line in which it stands. All lines have the same order, so that
 // no two waiters stand in each other's way.

@@ -36,7 +36,7 @@ const OfUser time.Duration = -1
 
 // Events is told what becomes of attempts.
 type Events interface {
-	// Attempted tells what an attempt has come to, and returns why it has failed. It may panic.
+	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
 	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
 	// Refused tells that a node denies us a subscription.
@@ -195,7 +195,7 @@ func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Leas
 	return l, o
 }
 
-// wait waits for the claim. first is what a first attempt came to; it is zero if none was made.
+// wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
 func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first lease.Outcome) (*lease.Lease, *Failure) {
 	w := newWaiter(t, start)
 	w.pace = pace{delay: t.Delay, mean: t.Mean, limit: limit, try: 1}

@@ -486,7 +486,7 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 	return l, o
 }
 
-// end notes what an attempt has come to. If the attempt failed and w goes on, end notes when to try again.
+// end notes how an attempt has ended. If the attempt failed and w goes on, end notes when to try again.
 func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := w.lines()
 	ls.mu.Lock()

@@ -69,15 +69,15 @@ func (n *Node) DeniesQueueOf(name string) bool {
 }
 
 // DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command uses:
-// it has denied the only one of them, or the client's user lacked the permission for some queue. A command may rely on
-// this only if leaving the queue out costs it no more than a wake-up.
+// it has denied the queue of the only name, or the client's user lacked the permission for some queue. A command may
+// rely on this only if leaving the queue out costs it no more than a wake-up.
 func (n *Node) DeniesQueues(names []string) bool {
 	return n.denials.any(func(d *denials, now time.Duration) bool {
 		return now < d.user || len(names) == 1 && now < d.names[names[0]]
 	})
 }
 
-// any reports what is says, or false at once if nothing is remembered.
+// any returns what the function is returns. If nothing is remembered, it returns false at once.
 func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 	until := d.until.Load()
 	if until == 0 {

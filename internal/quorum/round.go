@@ -20,7 +20,7 @@ type Round struct {
 	op      Operation
 	brief   Brief         // of op
 	tally   claim.Tally   // adds up the votes; nil if they are counted plainly
-	trace   *trace        // nil where votes are not traced; guarded by mu once it is sent
+	trace   *trace        // nil if votes are not traced; guarded by mu once the round is sent
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
@@ -219,8 +219,8 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
 // sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
-// does so once, and only while the vote is open. mayGrant reports that it is too late for that: the node might have
-// granted.
+// does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
+// might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -287,8 +287,8 @@ func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	return v
 }
 
-// Refuse counts that the pool of node i refused to send. Observers are told on another goroutine: this one
-// is a caller's, which must go on to the other nodes whatever an observer does.
+// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
+// one belongs to a caller who must go on to the other nodes, whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
 	t, late, v := r.add(i, claim.Failure(err), nil)
 	r.tellTracer(t, i, v, late, true)
@@ -558,7 +558,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	}
 }
 
-// A Result is what a round came to.
+// A Result is how a round has ended.
 type Result struct {
 	claim.Standing
 	Set   *Set         // of the nodes; nil if there was no round
@@ -569,7 +569,7 @@ type Result struct {
 	Votes []claim.Vote // by node, Pending for one that was not asked; nil if the round was won
 }
 
-// Result closes the vote, and returns what the round came to. In an undecided round the nodes without a vote
+// Result closes the vote, and returns how the round has ended. In an undecided round the nodes without a vote
 // count as failed. silent is the error of a node without a vote, unless WaitFor has noted another.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()

@@ -38,8 +38,8 @@ func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client
 	})
 }
 
-// recordSize is that of a waiter in a queue: 49 bytes of ticket, its kind, 13 of deadline
-// and a newline.
+// recordSize is the size of a waiter's record in a queue: 49 bytes of ticket, its kind, 13 of deadline and a
+// newline.
 const recordSize = 64
 
 // A queue is a queue in the model: records, in which anything may stand.

@@ -133,8 +133,8 @@ func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)
 }
 
-// A Fence is a fencing token for the register of a lock, which is kept for TTL
-// milliseconds. The zero value is none.
+// A Fence is a fencing token for the register of a lock, which is kept for TTL milliseconds. The zero Fence
+// stands for no fence.
 type Fence struct {
 	Token uint64
 	TTL   int64
