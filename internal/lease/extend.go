@@ -57,8 +57,8 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 	return res, e
 }
 
-// extension returns the operation that prolongs l, which has begun, from start on. The error is why l is not
-// held, or Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
+// extension returns the operation that prolongs l, which has begun, from start on. The error says why l is not
+// held. Or it is Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -161,7 +161,7 @@ func (l *Lease) tellLostLocked() {
 	if !l.begunLocked() {
 		return
 	}
-	loss := l.lossLocked() // also without observers, so that a later cause does not change the loss
+	loss := l.lossLocked() // even without observers, so that a later cause does not change the loss
 	if l.terms.Events != nil {
 		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
 	}

@@ -46,7 +46,7 @@ func (l *Lease) fence() script.Fence {
 }
 
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
-// token after the highest known one of the names, whichever is greater.
+// token after the highest one that is known for the names, whichever is greater.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	micros := uint64(max(start.Wall.UnixMicro(), 1))
 	return max(micros, beyond(t.highest(names)))

@@ -15,7 +15,7 @@ type Timing struct {
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
-	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no rule
+	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no minimum
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // writes are the writes in flight of one value: what its commands may have left on the nodes, which its
-// release must undo. A lease that is handed over shares them with the lease that continues it, because
-// replies to commands of the former may still come.
+// release must undo. A lease that is handed over shares them with the lease that continues it, because replies
+// to commands of the first lease may still come.
 type writes struct {
 	nodes []atomic.Int64                 // by node
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes

@@ -64,8 +64,8 @@ type subscriptions interface {
 }
 
 // next returns what the waiter must do now. If that is nothing, it also returns when the waiter must look
-// again, even if nothing has happened; a zero time is never. A waiter that is notFirst also looks again at the
-// time that pace.sleep returns.
+// again, even if nothing has happened; a zero time means never. A waiter that is notFirst also looks again at
+// the time that pace.sleep returns.
 func (v view) next(a agenda) (event, time.Time) {
 	var shows time.Time // when it shows its ticket
 	if v.shows {
@@ -101,7 +101,7 @@ func (v view) next(a agenda) (event, time.Time) {
 	return tryNow, v.now
 }
 
-// earlier returns the earlier of two times. A zero time is never.
+// earlier returns the earlier of two times. A zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -108,8 +108,8 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 //
 // The waiter leaves the queues if it gives up, if it has not heard a quorum, or if a node denies it its queue.
 // A waiter without a quorum would only hold up the others. A waiter that is denied a queue goes on without
-// queues; only in fair mode it keeps its place instead. If it enters the queues later, it does so with another
-// ticket, so that a late release, which removes the former ticket, does not remove the new one.
+// queues; only in fair mode it keeps its place instead. A waiter that has left the queues enters them later
+// with another ticket. So a late release, which removes the former ticket, does not remove the new one.
 //
 // A waiter for several names stays in the queue of one of them, unless it is fair. It chooses the same queue
 // on every node. If each node kept it in the queue of the name that was taken on that node, it could stand at

@@ -139,9 +139,9 @@ func (l *line) firstChanged(before *waiter) {
 
 // heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of
 // none. l may be nil. A lease of a permit does not count, because other permits may be free. A lease of a
-// reader does not count, because it does not keep other readers back. A writer behind it must show its ticket
-// to the nodes as if another process held the lock, so that no readers of other processes that come later are
-// let in before it.
+// reader does not count, because it does not keep other readers back. A writer behind a reader must show its
+// ticket to the nodes as if another process held the lock. Otherwise the nodes would let in readers of other
+// processes that come later.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0
@@ -237,9 +237,9 @@ func (ls *lines) endTryLocked(w *waiter, to state) {
 	}
 }
 
-// mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not
-// while waiters of this process stand in one of them, nor while such a line remembers that the last release
-// found waiters of other processes: see emptiedLocked.
+// mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not be
+// made while waiters of this process stand in one of these lines, or while such a line remembers that the last
+// release found waiters of other processes: see emptiedLocked.
 func (ls *lines) mayBarge(names []string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -255,8 +255,8 @@ func (ls *lines) mayBarge(names []string) bool {
 }
 
 // whyTaken is for a call that must not overtake the waiters in the lines of these names. It returns the
-// outcome of the last attempt in such a line as the reason why the call fails: a Kind of Waiting if there was
-// no attempt, and of NotAsked if nobody waits there.
+// outcome of the last attempt in such a line as the reason why the call fails. The Kind of the outcome is
+// Waiting if there was no attempt, and NotAsked if nobody waits there.
 func (ls *lines) whyTaken(names []string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -348,9 +348,9 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
-// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this
-// name keeps it back. The first answers have decided that attempt, and the others come later. Without this
-// rule w could wait for a name that is free on a quorum of nodes, which nobody releases.
+// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this name
+// keeps it back. The first answers have decided that attempt, and the others come later. Without this rule w
+// could wait for a name that is free on a quorum of nodes already, and that nobody will release.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
 		ls.moveLocked(w, w.sight.KeptBackBy(w.at), w.terms.Fair)
@@ -418,8 +418,8 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	ls.endTryLocked(w, to)
 }
 
-// leftLocked notes that a waiter has left the line of a name, whose first was before. The next in the line
-// tries, unless it is the first already.
+// leftLocked notes that a waiter has left the line of a name. before was the first in that line. If the line
+// has another first now, that waiter tries.
 func (ls *lines) leftLocked(name string, before *waiter) {
 	l := ls.byName[name]
 	if l.first() == nil {

@@ -56,9 +56,9 @@ type Failure struct {
 // the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
 // no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called.
 //
-// A call that may share a hold always joins the line, if its limit allows. So many such calls that come at once make
-// one attempt, and share its hold. With limit 1 the call waits for the end of such an attempt that is under way, and
-// then shares its hold or makes its own.
+// A call that may share a hold always joins the line, if its limit allows. If many such calls come at once, one of them
+// makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
+// way, and then shares its hold or makes its own.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}

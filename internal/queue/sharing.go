@@ -20,8 +20,8 @@ type shared struct {
 	openings map[lease.Likeness]*opening
 }
 
-// An opening is an attempt that is under way, and whose hold others may share. Others that come meanwhile wait for it:
-// if each made an attempt of its own, the nodes would have a reader for each.
+// An opening is an attempt that is under way, and whose hold others may share. Calls that come meanwhile wait for it:
+// if each made an attempt of its own, the nodes would have a reader for each call.
 type opening struct {
 	done chan struct{} // closed when the attempt has ended, and others can join the hold
 	won  bool          // valid once done is closed
@@ -38,9 +38,8 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	return t.join(hold)
 }
 
-// join returns a lease that shares hold, which may be nil. It returns nil if t can share it no more; then nobody can. A
-// writer may have joined the line since hold was found. It came at the same time as this reader, so the reader may go
-// first.
+// join returns a lease that shares hold, which may be nil. It returns nil if hold cannot be shared any more. A writer
+// may have joined the line since hold was found. It came at the same time as this reader, so the reader may go first.
 func (t *Terms) join(hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
