@@ -17,7 +17,7 @@ import (
 // FuzzVotes shows how any answer of a node counts. It is a grant or a refusal only if the command answers a
 // grant or a refusal with exactly that. Any other answer is an error of the node. Each command has a reader of
 // its own: the answer with which a plain SET grants says nothing to the reader of a script. FuzzVotes of the
-// root shows what an answer is by itself, and votes as errors.
+// root shows how an answer counts by itself, and the errors of votes.
 func FuzzVotes(f *testing.F) {
 	for _, v := range nonsense.Values() {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)

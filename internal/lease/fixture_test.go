@@ -88,7 +88,7 @@ func asLost(cause error) error {
 	return fmt.Errorf("%w: %w", errLost, cause)
 }
 
-// Nobody else waits.
+// Waiters.
 
 // A nobody is the Waiters of a process in which nobody waits.
 type nobody struct{}

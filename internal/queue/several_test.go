@@ -345,8 +345,8 @@ func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
 	})
 }
 
-// Whoever waits, no waiters may wait for each other in a circle. In each group of waiters that share names, one waiter
-// always talks to the nodes.
+// Waiters must never wait for each other in a circle. In each group of waiters that share names, one waiter always
+// talks to the nodes.
 func TestSomebodyIsAlwaysFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -340,8 +340,9 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 	}
 }
 
-// While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends.
-// A node may then remove the ticket before it puts it in. So a second release of the giver removes the ticket.
+// While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends. A
+// node may then get the command that removes the ticket before the release that puts it in. So a second release of the
+// giver removes the ticket.
 func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 	for name, meanwhile := range map[string]func(h *house, w *waiter){
 		"it gives up": func(h *house, w *waiter) { h.lines.leave(w, nil) },

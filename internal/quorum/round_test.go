@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows one round: what is sent, what counts, and what it comes to.
+// This file shows one round: what is sent, what counts, and how it ends.
 
 var second = Limits{Decide: time.Second, Node: time.Second}
 

@@ -135,7 +135,7 @@ func HealMulti(m Multi, ttl int64) Command {
 	return ofMulti(healMultiScript, m, m.value, ttl)
 }
 
-// ValidMulti looks whether all keys of m have the value. The node replies as to ExtendMulti.
+// ValidMulti checks whether all keys of m have the value. The node replies as to ExtendMulti.
 func ValidMulti(m Multi) Command {
 	return ofMulti(validMultiScript, m, m.value)
 }

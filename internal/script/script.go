@@ -127,7 +127,7 @@ func Ping() Command {
 	return Command{Args: []any{"ping"}}
 }
 
-// Valid looks whether key holds value. It is a script and not a GET, because a Cluster client may be set to
+// Valid checks whether key holds value. It is a script and not a GET, because a Cluster client may be set to
 // send a GET to a replica.
 func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)

@@ -136,7 +136,7 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	return r.command()
 }
 
-// ValidShared looks whether there is a reader with value. The node replies as to ExtendShared.
+// ValidShared checks whether there is a reader with value. The node replies as to ExtendShared.
 func ValidShared(l Lock) Command {
 	return of(validSharedScript, l.key, l.value)
 }
