@@ -114,7 +114,7 @@ func (s *Schedule) steppedLocked() bool {
 	lead := clock.Now().Lead()
 	forward := lead-s.lead >= time.Millisecond
 	if forward || lead < s.lead {
-		s.lead = lead // the next comparison starts from here, also after the wall clock was set back
+		s.lead = lead // the next comparison starts from here, even after the wall clock was set back
 	}
 	return forward
 }

@@ -140,14 +140,14 @@ func TestScheduleComparesClocks(t *testing.T) {
 			fired = append(fired, time.Since(start))
 			s.Set(note, time.Now().Add(time.Hour))
 		})
-		s.CompareClocks(time.Millisecond, clock.Now()) // nothing to compare for
+		s.CompareClocks(time.Millisecond, clock.Now()) // no alarm is set, so this has no effect
 		s.Set(note, time.Now().Add(time.Hour))
 		s.CompareClocks(time.Second, clock.Now())
 		s.CompareClocks(100*time.Millisecond, clock.Now())
-		s.CompareClocks(time.Minute, clock.Now()) // the shortest counts
+		s.CompareClocks(time.Minute, clock.Now()) // the shortest interval counts
 		time.Sleep(time.Second + time.Millisecond)
 		for _, by := range []time.Duration{
-			0, 999 * time.Microsecond, time.Microsecond, time.Hour, // the third makes a millisecond
+			0, 999 * time.Microsecond, time.Microsecond, time.Hour, // with the third the clock has gained a millisecond
 			-time.Hour, time.Millisecond,
 		} {
 			wall.Step(by)

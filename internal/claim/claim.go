@@ -98,17 +98,18 @@ type Answer struct {
 	Detail *Detail // what only some answers say; nil for the others
 	Found  Found
 	First  bool // of Release and a Downgraded's Extend: a waiter of the caller's process may go on: see FirstIn
-	Others bool // of the same: a waiter of another process is known: see OthersIn
+	Others bool // in the same answers: a waiter of another process is known: see OthersIn
 }
 
-// FirstIn returns the lines in whose queues on the node a waiter of the caller's process may go on: it is the
-// first, or a reader among the first.
+// FirstIn returns the lines in which a waiter of the caller's process may go on. In the node's queue for such
+// a line, that waiter is the first, or one of the readers at the front.
 func (a Answer) FirstIn() Lines { return a.in(a.First, a.Details().First) }
 
-// OthersIn returns the lines in whose queues on the node a waiter of another process is known.
+// OthersIn returns the lines in which the node knows of a waiter of another process.
 func (a Answer) OthersIn() Lines { return a.in(a.Others, a.Details().Others) }
 
-// in returns the lines of which something is said: those in some, or the only one if the claim has one line.
+// in returns the lines for which the node says something. said tells that there is such a line, and some names
+// these lines. If said is true and some is empty, the claim has only one line.
 func (a Answer) in(said bool, some Lines) Lines {
 	if said && some == 0 {
 		return onlyLine
@@ -142,8 +143,8 @@ type Detail struct {
 	Own      any           // data that only the claim and its Tally understand; nil for most claims
 }
 
-// FreeIn returns the lines in which nothing was in the way of an Acquire on the node, as far as it says. A
-// grant says so of all lines.
+// FreeIn returns the lines in which nothing was in the way of an Acquire on the node, as far as the node says.
+// For a grant these are all lines.
 func (v Vote) FreeIn() Lines {
 	if v.Choice == Granted {
 		return allLines

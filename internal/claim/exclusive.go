@@ -112,7 +112,7 @@ func readEntered(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// answerTo returns the answer that says what an acquire has come to on a node.
+// answerTo returns the answer that says how an acquire has ended on a node.
 func answerTo(entered script.Entered) Answer {
 	d := &Detail{Wait: Never, Register: entered.Register, Stored: entered.Stored, WasThere: entered.WasThere, Blind: entered.Blind}
 	if entered.Wait == script.Granted {

@@ -52,8 +52,8 @@ func (s *semaphore) HoldsAlone() bool { return false }
 // PassesTo implements Claim. Only a Permit passes.
 func (s *semaphore) PassesTo(Claim) bool { return false }
 
-// With implements Claim. The copy has the order in which all nodes try the slots for it. So nodes that agree
-// on which slots are free grant the same ones.
+// With implements Claim. The copy fixes one order in which all nodes try the slots. So nodes with the same
+// free slots grant the same ones.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
 		return &Permits{p.semaphore, value, *e}
@@ -61,8 +61,8 @@ func (p *Permits) With(value string, _ *Room) Claim {
 	return &Permits{p.semaphore, value, p.asksAny()}
 }
 
-// asksAny returns what an attempt asks for that knows nothing of the slots: any that are free, in cyclic
-// order from a random one on.
+// asksAny returns what an attempt asks for if it knows nothing of the slots. It asks for any free slots. A
+// node tries them in cyclic order from a random one on.
 func (s *semaphore) asksAny() script.Entering {
 	return script.Entering{Wants: s.weight, Order: script.Order{First: jitter.Int(s.Permits())}}
 }
@@ -95,8 +95,8 @@ func (p *Permits) read(reply any) (Answer, error) {
 func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
 
 // Extend implements Claim. A lease that has won has a Permit instead, so only the interface needs this. A
-// Permits does not know its slots. So it claims that a node has it only if all slots have its value, and it
-// never sets any.
+// Permits does not know its slots. So Extend finds the claim on a node only if all slots there have its value,
+// and it never sets a slot.
 func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
 	return p.Of(p.allSlots()).Extend(ttl, false)
 }
@@ -146,7 +146,8 @@ func (w *Permit) With(value string, room *Room) Claim {
 	return w.Permits.With(value, room).(*Permits).Of(w.slots) //nolint:forcetypeassert // it is what With returns
 }
 
-// PassesTo implements Claim. A lease may be handed over to a waiter for as many of the same permits.
+// PassesTo implements Claim. A lease may be handed over to a waiter for the same number of permits of the same
+// semaphore.
 func (w *Permit) PassesTo(other Claim) bool {
 	o, same := other.(*Permits)
 	return same && o.Name() == w.Name() && o.Permits() == w.Permits.Permits() && o.weight == w.weight
@@ -290,8 +291,7 @@ func (t *permitTally) addGrant(i int, slots script.Slots) {
 }
 
 // nextAsks returns what the next attempt of the Mutex asks for. If this attempt has won, the next one begins
-// with the slot that it has won. Otherwise the next one tries those slots first that are free together on a
-// quorum.
+// with the slot that it has won. Otherwise the next one first tries slots that are free together on a quorum.
 func (t *permitTally) nextAsks(won bool) script.Entering {
 	e := t.permits.asksAny()
 	if won {
@@ -344,8 +344,9 @@ func (t *permitTally) freeTogether(among Nodes) script.Slots {
 // only for many more nodes. A search that is cut off finds nothing, so the waiter waits to be woken.
 const maxSearch = 10_000
 
-// Standing implements Tally. The round is blocked, or rejected, once no group can reach a quorum: the nodes
-// that have voted otherwise leave none for it. A group that begins later has even fewer nodes left.
+// Standing implements Tally. The round is blocked once no group can reach a quorum any more, because too many
+// nodes have voted otherwise. It is rejected if the answers alone, without the failures, have that effect. A
+// group that begins later has even fewer nodes left.
 func (t *permitTally) Standing() Standing {
 	s := t.rule.Standing(t.count)
 	s.Won = false
@@ -378,8 +379,8 @@ func (t *permitTally) chosen() int {
 // slots first.
 //
 // The caller must not wait in this case: a node wakes waiters when a slot is released, but these slots are
-// free already. This needs no rival in the same moment. For example, some holders may have won without two of
-// five nodes, and on those nodes others have their slots.
+// free already. This can happen without a rival at that moment. For example, holders may have won their slots
+// on three of five nodes, while other leases have the same slots on the other two.
 //
 // Nodes that have refused do not count. Another waiter may lead their queues, and the caller would try again
 // and again until that waiter has left.

@@ -89,7 +89,7 @@ func (v vote) cast() Vote {
 	return grants(v.slots)
 }
 
-// A ballotBox is the votes of a walk, by node: all that the reference knows.
+// A ballotBox is the votes of a walk, by node. The reference knows nothing else.
 type ballotBox struct {
 	rule  majorities
 	votes map[int]vote
@@ -98,7 +98,7 @@ type ballotBox struct {
 // standing returns what the votes prove: it looks at each set of slots that a quorum could grant.
 func (b ballotBox) standing() (s Standing, winner script.Slots) {
 	open, failed := b.rule.All(), Nodes(0)
-	grants := map[script.Slots]Nodes{{}: 0} // one that nobody has granted so far
+	grants := map[script.Slots]Nodes{{}: 0} // no slots: stands for slots that nobody has granted so far
 	for i, v := range b.votes {
 		open = open.Without(i)
 		switch {
@@ -240,10 +240,11 @@ func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	assert.True(t, tally.Standing().Won)
 	assert.Equal(t, slotsOf(2), tally.Won().(*Permit).Slots())
 	assert.Equal(t, Nodes(0b1100011), tally.Astray())
-	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).asks.Order.First, "the slot that it has had")
+	assert.Equal(t, 2, tally.permits.With("w", nil).(*Permits).asks.Order.First, "it begins with the slot that the won attempt had")
 }
 
-// A value that was there counts only if it has all slots.
+// If the value was on the node before, its answer counts as a grant only if the value has as many slots as the
+// lease wants.
 func TestPermitTallyDoesNotCountAPartOfTheSlots(t *testing.T) {
 	p := NewPermits("lock", 3, 2).With("v", nil).(*Permits)
 	p.asks.Order.First = 0
@@ -280,8 +281,8 @@ func freeTogetherOf(r Rule, free map[int]script.Slots, among Nodes, weight int) 
 }
 
 // TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt
-// begins with slots that are free together on a quorum, if there are such, and it is made at once only if
-// this quorum has granted.
+// begins with slots that are free together on a quorum, if there are any. It is made at once only if the nodes
+// of this quorum have granted.
 func TestFreeTogetherAtRandom(t *testing.T) {
 	for seed := range testlength.Of(1000, 5000, 500_000) {
 		r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable

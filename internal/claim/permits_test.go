@@ -44,7 +44,7 @@ func TestPermitsAreOfOneLine(t *testing.T) {
 	assert.Equal(t, script.Slots{}.With(1).With(2), w.Slots())
 }
 
-// A permit has one slot, which is as a lock.
+// A lease of one permit has one slot, which a node treats as a lock.
 func TestPermitOfOneSlot(t *testing.T) {
 	n := startNode(t)
 	p := claim.NewPermits("lock", 2, 1)
@@ -60,7 +60,7 @@ func TestPermitOfOneSlot(t *testing.T) {
 	assert.Equal(t, claim.Mine, a.Found)
 	assert.NotEqual(t, entered.Slots, other.Slots)
 	x, _, a := n.acquires(p, "x", script.Place{Ticket: script.NewTicket(0, 2, script.ProcessOf(ours), 2), Alive: 100_000})
-	assert.Equal(t, claim.Other, a.Found, "there are two")
+	assert.Equal(t, claim.Other, a.Found, "both permits are taken")
 	assert.InDelta(t, time.Minute, a.Details().Wait, float64(5*time.Second))
 
 	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
@@ -113,7 +113,8 @@ func TestPermitOfSeveralSlots(t *testing.T) {
 	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found, "one of the two was gone: the claim was not there as a whole")
 }
 
-// A claim whose slots are not known yet is nowhere: it has no slot that could be extended.
+// Until a claim has won, it does not know its slots. So no node is found to have it, and it cannot be
+// extended.
 func TestPermitsThatAreNotWonCannotBeExtended(t *testing.T) {
 	n := startNode(t)
 	for weight := 1; weight <= 2; weight++ {

@@ -88,14 +88,15 @@ func TestShared(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A waiting reader whose grant has no register has a Detail all the same: a waiter needs the time of the answer.
+// A grant to a waiting reader has a Detail even without a fencing register, because a waiter needs the time of the
+// answer.
 func TestSharedGrantToAWaiterHasADetail(t *testing.T) {
 	n := startNode(t)
 	c := claim.NewShared("lock")
 	assert.NotNil(t, n.says(c.With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{})).Detail)
 }
 
-// The first Extend of a Downgraded is the downgrade. The nodes that it has not reached know the claim all the same.
+// The first Extend of a Downgraded is the downgrade. A node that it has not reached still finds the claim.
 func TestDowngraded(t *testing.T) {
 	writes, place := claim.NewExclusive("lock"), script.Place{Ticket: script.NewTicket(0, 1, script.ProcessOf(ours), 1), Alive: 100_000}
 	var room claim.Room
@@ -147,7 +148,7 @@ func TestPassesTo(t *testing.T) {
 	}
 }
 
-// A user who may not read the queue learns that of the grant.
+// A grant tells a user who may not read the queue that nobody has looked at it.
 func TestSharedBlindGrant(t *testing.T) {
 	c := claim.NewShared("lock")
 	a, err := c.Acquire(time.Minute, script.Place{}, script.Fence{}).Read(int64(-3))

@@ -116,10 +116,10 @@ type Standing struct {
 	Won       bool // a quorum has granted
 	Blocked   bool // no quorum can grant any more
 	Rejected  bool // the refusals alone leave no quorum that can grant; Blocked counts failures, too
-	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that none can
+	Explained bool // the reason is clear: a quorum has answered, or so many nodes have failed that no quorum can
 }
 
-// Decided reports whether the round is won or blocked. No later vote can change which of the two.
+// Decided reports whether the round is won or blocked. No later vote can turn one into the other.
 func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
 // A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
@@ -140,8 +140,8 @@ type LateTally interface {
 	Won() Winner
 
 	// Astray returns the nodes whose grants do not count, because they have granted something else than the
-	// nodes that have won, or than most nodes if none have. The round counts them among the nodes on which
-	// somebody else has the claim.
+	// chosen group of nodes: the group that has won, or the biggest one if none has. The round counts them
+	// among the nodes on which somebody else has the claim.
 	Astray() Nodes
 
 	// MayWinAtOnce reports, after a round that was not won, whether a new round may be won although nothing

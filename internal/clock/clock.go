@@ -31,7 +31,7 @@ func (i Instant) Lead() time.Duration {
 // origin is what instants count monotonic time from.
 var origin = time.Now()
 
-// Now reads both clocks. While a test has them stepped, it returns what the test's function makes of them.
+// Now reads both clocks. While a test steps the clocks, Now returns what the test's function makes of them.
 func Now() Instant {
 	t := time.Now()
 	i := Instant{Mono: t.Sub(origin), Wall: t}

@@ -2,9 +2,9 @@ package embedded
 
 import "time"
 
-// This file has the methods of Miniredis with which tests look at the data of a node, or change it. The methods
-// of Miniredis itself can come between two commands of a script, which no client of a server can do. These wait
-// until the node executes nothing.
+// This file has the methods of Miniredis with which tests look at the data of a node, or change it. A method of
+// Miniredis itself can run between two commands of a script, which no client of a real server can do. The methods here
+// wait until the node executes no command.
 
 // Keys returns all keys, sorted.
 func (n *Node) Keys() []string {

@@ -319,8 +319,8 @@ func (n *Node) Between(f func(m *miniredis.Miniredis)) {
 	f(n.Miniredis)
 }
 
-// Rewrite makes the node run rewrite(source) in place of each script that it loads from now on. Clients call the
-// script by the SHA1 of source as before. With it a test lets a node run a script that is wrong.
+// Rewrite makes the node run rewrite(source) in place of each script that it loads from now on. Clients call the script
+// by the SHA1 of source as before. A test can use this to make a node run a wrong script.
 func (n *Node) Rewrite(rewrite func(source string) string) {
 	n.executing.Lock()
 	defer n.executing.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// on runs f with a node and a client of it whose messages take so long each way.
+// on runs f with a node and a client of it. A message takes the time each to the node or back.
 func on(t *testing.T, each time.Duration, f func(t *testing.T, n *embedded.Node, c *redis.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,15 +90,15 @@ func TestForgetSilencesTheConnectionsThatThereAre(t *testing.T) {
 		n.Heal()
 		require.NoError(t, old.SetReadDeadline(time.Now().Add(time.Minute)))
 		_, err = old.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nor does its end arrive")
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the end of the connection does not arrive either")
 		require.NoError(t, old.Close())
 		_, err = old.Write([]byte("x"))
 		require.ErrorIs(t, err, syscall.EPIPE)
 
 		start := time.Now()
-		require.Error(t, c.Ping(t.Context()).Err(), "the connection that it has")
+		require.Error(t, c.Ping(t.Context()).Err(), "on the connection that it has")
 		assert.Greater(t, time.Since(start), time.Second, "it waits for its read deadline")
-		require.NoError(t, c.Ping(t.Context()).Err(), "another")
+		require.NoError(t, c.Ping(t.Context()).Err(), "on a new connection")
 	})
 }
 

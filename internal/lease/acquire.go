@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// An Outcome is what an attempt has come to. The zero Outcome says that no attempt was made.
+// An Outcome is how an attempt has ended. The zero Outcome says that no attempt was made.
 type Outcome struct {
 	Kind      Kind
 	Result    quorum.Result     // of the last round; zero if there was none
@@ -59,8 +59,8 @@ func (o Outcome) MayWinAtOnce() bool {
 }
 
 // IsSplit reports whether the votes were split: some nodes have granted, and something else is in the way on others.
-// That may be attempts of others in the same moment, none of which has won. It may also be a lease that has no more
-// than a quorum of the nodes: their answers do not say whose value is there.
+// Several attempts may have been made at the same moment, and none of them has won. Or another lease may hold the lock
+// on just a quorum of the nodes. The answers do not tell which, because they do not say whose value is there.
 func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
 
 // MayMix reports whether nodes may grant different things: see claim.LateTally.
@@ -69,7 +69,7 @@ func (o Outcome) MayMix() bool {
 	return ok
 }
 
-// IsMixed reports whether a quorum of nodes has granted, but not the same: see claim.LateTally.
+// IsMixed reports whether a quorum of nodes has granted, but not the same thing: see claim.LateTally.
 func (o Outcome) IsMixed() bool {
 	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
@@ -102,7 +102,7 @@ type Sight struct {
 	free             []claim.Nodes // by line
 }
 
-// NewSight returns a Sight that has seen nothing of some lines.
+// NewSight returns the Sight of an attempt on that many lines. It has seen nothing yet.
 func NewSight(rule claim.Rule, lines int) *Sight {
 	return &Sight{rule: rule, free: make([]claim.Nodes, lines)}
 }
@@ -222,8 +222,8 @@ func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	return set.Duplicate()
 }
 
-// outcome returns what the attempt for l has come to. res is the result of its last round. Unless the
-// outcome is Won, nothing is held, and the caller must release what the round may have set.
+// outcome returns how the attempt for l has ended. res is the result of its last round. Unless the outcome is
+// Won, nothing is held, and the caller must release what the round may have set.
 func (l *Lease) outcome(res quorum.Result, proposal uint64) Outcome {
 	o := Outcome{Kind: NotWon, Result: res, Lines: l.terms.Claim.Lines()}
 	switch d := l.terms.Keeper.Set.Duplicate(); {
@@ -304,7 +304,7 @@ func (a *acquire) Lacks(i int) bool { return a.lease.lacksQueue(i) }
 // Without implements quorum.Fallback.
 func (a *acquire) Without() claim.Call { return a.call(a.lease.Claim(), script.Place{Blind: true}) }
 
-// lacksQueue reports whether node i has just denied the queue of l's lock, which is the only one.
+// lacksQueue reports whether node i has just denied the queue of l's lock. l's claim must have only one line.
 func (l *Lease) lacksQueue(i int) bool {
 	return l.terms.Keeper.Set.Nodes[i].DeniesQueueOf(l.terms.Claim.Lines()[0])
 }
@@ -387,8 +387,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 }
 
 // deny notes that the client cannot use the queue of l's lock on node i. ofUser says that its user lacks a permission.
-// Otherwise the node keeps the queue apart from the lock. Or it keeps several names apart, which says nothing of the
-// queue of one name.
+// Otherwise a cluster keeps the queue on another node than the lock. If the claim has several lines, the cluster may
+// instead keep their names apart, which says nothing of the queue of one name.
 func (l *Lease) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := l.terms.Claim.Lines(); {
@@ -420,7 +420,7 @@ func (l *Lease) Check(ctx context.Context) quorum.Result {
 		limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 		limits.Over = l.Done()
 		res := l.terms.Keeper.Set.Start(ctx, check{l, c}, l.terms.WaitAll).Wait(ctx, limits)
-		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade has come between: it asks for a reader
+		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, for the reader's claim
 			return res
 		}
 	}

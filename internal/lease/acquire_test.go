@@ -14,10 +14,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Whatever a node answers is a grant only where it is word for word what grants; refuses
-// only where it is what refuses; and is an error of the node else. Each command has a reader of
-// its own: what grants a plain SET says nothing to a script. What an answer is by itself, and votes as
-// errors: FuzzVotes of the root.
+// FuzzVotes shows how any answer of a node counts. It is a grant or a refusal only if the command answers a
+// grant or a refusal with exactly that. Any other answer is an error of the node. Each command has a reader of
+// its own: the answer with which a plain SET grants says nothing to the reader of a script. FuzzVotes of the
+// root shows how an answer counts by itself, and the errors of votes.
 func FuzzVotes(f *testing.F) {
 	for _, v := range nonsense.Values() {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)
@@ -82,7 +82,7 @@ func FuzzVotes(f *testing.F) {
 	})
 }
 
-// checkVote looks that a vote says why it is no grant, where its answer does not say so.
+// checkVote checks that a vote that is no grant says why, unless its answer does.
 func checkVote(t *testing.T, v claim.Vote) {
 	t.Helper()
 	switch v.Choice {

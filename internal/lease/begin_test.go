@@ -37,9 +37,9 @@ func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 		p := on(puppet.Yes)
 		terms := newTerms(timingOf(8*time.Second), p)
 		l := begun(t, terms)
-		terms.Keeper.expiries.Drop(&l.expiry) // the schedule has taken it off
+		terms.Keeper.expiries.Drop(&l.expiry) // the schedule has taken the alarm off
 		require.NoError(t, closes(t.Context(), terms.Keeper))
-		l.Fire(false) // and fires it
+		l.Fire(false) // and fires it after Close
 		synctest.Wait()
 		assert.Equal(t, 1, p.Count("evalsha"))
 	})
@@ -82,7 +82,7 @@ func TestLeaseThatIsHiddenShowsNothing(t *testing.T) {
 	assert.False(t, l.Hide())
 }
 
-// The line of those who wait looks at a lease before it has begun.
+// The line of waiters asks a lease how long it lasts, even before the lease has begun.
 func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	for range 100 {
 		terms := nowhere(0)
@@ -101,7 +101,8 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	}
 }
 
-// The event that a lock is lost is told by the first who looks: see tellLostLocked.
+// The first call that finds a lease lost tells the observers: see tellLostLocked. It must not tell them of a
+// lease that was never held.
 func TestLeaseThatNeverBeganTellsNoLoss(t *testing.T) {
 	terms, told := nowhere(0), &diary{}
 	terms.Events = told

@@ -32,7 +32,7 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 		l.watchdog.restart() // its open round is about the exclusive claim
 	}
 	res = e.round(ctx)
-	// A reader of this process may go on that is not in the queues.
+	// A reader of this process that is not in the queues may go on now.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())
 }
@@ -56,8 +56,9 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 	return e, nil
 }
 
-// downgradeCommand returns what the nodes must know to make l shared: which tickets leave the queue, and, if
-// somebody of this process waits, that the reply tells this process whether its readers may go on.
+// downgradeCommand returns what the nodes must know to make l shared: which tickets leave the queue. If
+// somebody in this process waits, it also names this process. The reply then tells whether readers of this
+// process may go on.
 func (l *Lease) downgradeCommand() script.Downgrade {
 	t, _ := l.writes.turnover(1)
 	d := script.Downgrade{Leave: t.Leave}

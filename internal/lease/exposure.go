@@ -42,8 +42,8 @@ func (l *Lease) showLocked() string {
 	return l.claim.Value()
 }
 
-// Hide stops the value from being shown, and reports whether nobody has seen it. Only then may l be handed
-// over, or released by anything but the user's own Unlock.
+// Hide stops the value from being shown, and reports whether nobody has seen it. If somebody may have seen it,
+// l must not be handed over, and only the user's own Unlock may release l.
 func (l *Lease) Hide() (private bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

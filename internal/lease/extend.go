@@ -31,7 +31,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 			return res, err
 		}
 		res = e.round(ctx)
-		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade has come between: it extends as a reader
+		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade came between: extend again, as a reader
 			return res, l.NotHeld(clock.Now())
 		}
 	}
@@ -46,8 +46,8 @@ func (e Extension) round(ctx context.Context) quorum.Result {
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
 // because the lock may be another's by now. If another lease with the same value has begun meanwhile, the
-// caller passes the Extension to the Prolong of that lease. If a quorum prolongs l, l has the fencing token
-// that the former holder had; 0 is none.
+// caller passes the Extension to the Prolong of that lease. token is the fencing token of the former holder, 0
+// if it had none. If a quorum prolongs l, l takes that token.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
 	res := l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
@@ -57,8 +57,8 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 	return res, e
 }
 
-// extension returns the operation that prolongs l, which has begun, from start on. The error is why l is not
-// held, or Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
+// extension returns the operation that prolongs l, which has begun, from start on. The error says why l is not
+// held. Or it is Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
 func (l *Lease) extension(start clock.Instant) (Extension, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,9 +135,9 @@ func (e Extension) Without() claim.Call {
 	return e.claim.(*claim.Downgraded).Blindly().Extend(e.ttl, e.heals) //nolint:forcetypeassert // see CanDoWithout
 }
 
-// needsUndoing reports whether the release must follow the command on each node. It must if the command can set
-// the value. With a minimal hold the value stays there after the release. Then a command that executes later could
-// prolong the keys again.
+// needsUndoing reports whether the release must follow the command on each node. It must if the command can set the
+// value. It also must with a minimal hold: the value then stays there after the release, and a command that executes
+// later could prolong the keys again.
 func (e Extension) needsUndoing() bool { return e.heals || e.lease.terms.Timing.MinHold > 0 }
 
 // Sending implements quorum.Recorder.
@@ -171,7 +171,7 @@ func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
 
 // Judge implements quorum.Operation.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.needsUndoing() { // also counts a node that ran nothing, for want of the script: counting too many is safe
+	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
 		e.lease.writes.prolonged()

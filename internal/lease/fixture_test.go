@@ -51,7 +51,7 @@ func (m majority) Standing(c claim.Count) claim.Standing {
 	}
 }
 
-// A hundredth is the rule by which clocks differ by that part of a time, and 2 ms.
+// A hundredth is the rule by which clocks differ by a hundredth of a time, and 2 ms.
 type hundredth struct{}
 
 func (hundredth) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
@@ -88,7 +88,7 @@ func asLost(cause error) error {
 	return fmt.Errorf("%w: %w", errLost, cause)
 }
 
-// Nobody else waits.
+// Waiters.
 
 // A nobody is the Waiters of a process in which nobody waits.
 type nobody struct{}
@@ -100,8 +100,8 @@ func (nobody) Wake(string, int, Turn)   {}
 
 // Leases.
 
-// newTerms returns the terms of leases on the nodes behind pools, by the lock "lock". A nil pool is a
-// node to which nothing may be sent.
+// newTerms returns the terms of leases of the lock "lock" on the nodes behind pools. A nil pool is a node to
+// which nothing may be sent.
 func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	k := &Keeper{
 		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), majority{len(pools)}),
@@ -121,7 +121,7 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	}
 }
 
-// nowhere returns the terms of leases on n nodes that do not exist, by the default expiry.
+// nowhere returns the terms of leases on n nodes that do not exist, with the default expiry.
 func nowhere(n int) *Terms { return newTerms(timingOf(8*time.Second), make([]pool.Pool, n)...) }
 
 // begun returns a lease that has been acquired, and is held.
@@ -167,7 +167,7 @@ func broken(pool.Request) (*pool.Reply, error) { return &pool.Reply{Err: errBrok
 
 var errBroken = errors.New("the connection broke")
 
-// on returns a puppet that answers so.
+// on returns a puppet whose answers answer makes.
 func on(answer func(pool.Request) (*pool.Reply, error)) *puppet.Puppet {
 	return &puppet.Puppet{Answer: answer}
 }

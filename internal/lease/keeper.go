@@ -65,7 +65,7 @@ func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 // Closing returns a channel that is closed when Close begins.
 func (k *Keeper) Closing() <-chan struct{} { return k.closing }
 
-// Pause waits for d, or until early is closed, which may be nil. It returns false at once if ctx is done or Close has
+// Pause waits for d, or until early is closed. early may be nil. It returns false at once if ctx is done or Close has
 // begun.
 func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	timer := time.NewTimer(d)
@@ -83,7 +83,7 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
 // Close ends every lease, releases it, and tries every pending release once more. It calls leave once no
-// operation is under way, or once it has waited for that in vain. Close returns an error when ctx is done,
+// operation is under way, or once it has given up waiting for that. Close returns an error when ctx is done,
 // or once no node has settled a release for the length of timeout.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) error {
 	k.lastSettled.Store(int64(clock.Now().Mono))

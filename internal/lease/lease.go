@@ -87,9 +87,9 @@ func New(t *Terms, value string, start clock.Instant) *Lease {
 	return l
 }
 
-// Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to.
-// Adopt assumes that the former holder had the options of t: if it neither heals nor takes a fencing token,
-// it has sent each node one command that sets the value, otherwise perhaps several.
+// Adopt returns a lease whose value was acquired elsewhere: any node may hold the value, or be about to. Adopt
+// assumes that the former holder had the options of t. A holder that neither heals nor takes a fencing token
+// has sent each node one command that sets the value. Any other holder may have sent several.
 func Adopt(t *Terms, value string, start clock.Instant) *Lease {
 	l := New(t, value, start)
 	l.value.shown = true
@@ -123,8 +123,8 @@ func (l *Lease) Replace(c claim.Claim) {
 	l.claim = c
 }
 
-// Begun reports whether l was ever held. The lease of a failed attempt was not, nor one that is adopted for
-// a single Unlock or Valid.
+// Begun reports whether l was ever held. The lease of a failed attempt was never held, and neither was a lease
+// that is adopted for a single Unlock or Valid.
 func (l *Lease) Begun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +161,7 @@ func (l *Lease) tellLostLocked() {
 	if !l.begunLocked() {
 		return
 	}
-	loss := l.lossLocked() // also without observers, so that a later cause does not change the loss
+	loss := l.lossLocked() // even without observers, so that a later cause does not change the loss
 	if l.terms.Events != nil {
 		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
 	}
@@ -363,9 +363,9 @@ func (l *Lease) Fire(closing bool) {
 	}
 }
 
-// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, also
-// if the alarm that tells so is late: its value may be another's by now, and with a lock delay its keys are meant to
-// stay.
+// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, even
+// if its alarm has not fired yet: another lease may hold the lock with the same value by now, and with a lock delay the
+// keys are meant to stay.
 func (l *Lease) close() {
 	k := l.terms.Keeper
 	if l.Remaining(clock.Now()) == 0 {

@@ -38,10 +38,10 @@ func later() clock.Instant {
 	return clock.Instant{Mono: now.Mono + time.Hour, Wall: now.Wall.Add(time.Hour)}
 }
 
-// An event is what can happen to a lease. It returns why it did nothing, if it says so.
+// An event is what can happen to a lease. It returns the error that the lease gives, if any.
 type event func(t *testing.T, w *walk) error
 
-// errNotFirst is what End comes to for a lease that has ended before.
+// errNotFirst stands for the false of an End whose lease had ended before.
 var errNotFirst = errors.New("it had ended before")
 
 var events = map[string]event{
@@ -109,7 +109,7 @@ type step struct {
 	returns error
 }
 
-// stay is what most events make of a lease that has ended: nothing.
+// stay returns the steps of a lease that has ended: most events change nothing.
 func stay(at stand) map[string]step {
 	return map[string]step{
 		"Begin": {at, at.notHeld}, "time": {at, at.notHeld}, "a clock set forward": {at, at.notHeld},
@@ -118,13 +118,13 @@ func stay(at stand) map[string]step {
 	}
 }
 
-// but returns steps with others in the place of some.
+// but returns steps, some of them replaced by others.
 func but(steps, others map[string]step) map[string]step {
 	maps.Copy(steps, others)
 	return steps
 }
 
-// walks are how a lease comes to be somewhere, and where it goes from there with each event.
+// walks say by which path a lease comes to a stand, and what each event then makes of it.
 var walks = map[string]struct {
 	path []string
 	from stand
@@ -150,22 +150,22 @@ var walks = map[string]struct {
 		"EndLate": {detachedLate, errExpired},
 	})},
 	"Over after it was past": {[]string{"Begin", "time", "End(nil)"}, unlockedLate, but(stay(unlockedLate), map[string]step{
-		"EndLate in time": {detachedLate, errExpired}, // it is not in time
+		"EndLate in time": {detachedLate, errExpired}, // too late: the validity is over
 		"EndLate":         {detachedLate, errExpired},
 	})},
 	"Over for a cause": {[]string{"Begin", "End(cause)"}, ended, stay(ended)},
 	"Over for a cause after it was past": {[]string{"Begin", "time", "End(cause)"}, endedLate, but(stay(endedLate), map[string]step{
-		"EndLate in time": {endedLate, errCause}, // it is not in time
+		"EndLate in time": {endedLate, errCause}, // too late: the validity is over
 	})},
 	"Over after a late Detach": {[]string{"Begin", "EndHeld", "EndLate"}, detachedLate, but(stay(detachedLate), map[string]step{
-		"EndLate in time": {detachedLate, errExpired}, // it is not in time
+		"EndLate in time": {detachedLate, errExpired}, // too late: the validity is over
 	})},
 	"Dropped":             {[]string{"End(nil)"}, dropped, stay(dropped)},
 	"Dropped for a cause": {[]string{"End(cause)"}, droppedFor, stay(droppedFor)},
 	"Dropped by time":     {[]string{"time"}, droppedLate, stay(droppedLate)},
 }
 
-// do lets an event happen, which leads nowhere that the diagram of State does not.
+// do lets an event happen, and checks that the event makes only a transition that transitions has.
 func (w *walk) do(t *testing.T, name string) error {
 	t.Helper()
 	before := w.at()
@@ -183,7 +183,7 @@ var transitions = map[State][]State{
 	Past:      {Over},
 }
 
-// is looks that w stands so, whatever the wall clock does.
+// is checks that w stands as wanted, and still does after the wall clock was set back.
 func (w *walk) is(t *testing.T, want stand) {
 	t.Helper()
 	for range 2 {
@@ -225,7 +225,7 @@ func (w *walk) is(t *testing.T, want stand) {
 		default:
 			assert.Empty(t, w.told.losses())
 		}
-		w.wall.Step(-2 * time.Hour) // which brings nothing back
+		w.wall.Step(-2 * time.Hour) // which must not revive the lease
 	}
 }
 
@@ -237,7 +237,7 @@ func (s stand) loss0() error {
 	return s.loss
 }
 
-// No transition goes back, whatever the clocks do, and each is told in every way.
+// No transition goes back, whatever the clocks do, and all methods tell the same of each.
 func TestLeaseStates(t *testing.T) {
 	for from, c := range walks {
 		require.Len(t, c.then, len(events), from)
@@ -282,13 +282,13 @@ func walking(t *testing.T, f func(t *testing.T, w *walk)) {
 			w.Lease = New(terms, "v", clock.Now())
 			w.lost, w.done = w.Lost(w.First), w.Done()
 			f(t, w)
-			w.End(nil) // Close would wait for nodes that are not there to release it
+			w.End(nil) // otherwise Close would wait for a release by nodes that do not exist
 			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
 }
 
-// A lease that lasts as long as it may says so, before its time is up and afterwards.
+// If MaxHold does not allow a lease to last longer, its errors say so, before its time is up and afterwards.
 func TestLeaseThatNothingCanProlongSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timing := timingOf(8 * time.Second)

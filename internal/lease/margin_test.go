@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A node that has restarted is distrusted for longer where there are tokens: by as much as clocks of clients
-// may differ, and by the time that an attempt takes, which may be repeated for its token.
+// With fencing, a node that has restarted is distrusted for longer: by as much as the clocks of clients may
+// differ, and by the time that an attempt takes, including its extra rounds for a token.
 func TestMarginIsForTokensAlone(t *testing.T) {
 	terms := Terms{Timing: Timing{NodeTimeout: 400 * time.Millisecond}}
 	assert.Zero(t, terms.margin())

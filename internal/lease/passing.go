@@ -64,9 +64,9 @@ func Nobody(t *Terms) *Lease {
 	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
 }
 
-// LeaveQueues takes the tickets off the queues that the release of l would take off. It is for Detach:
-// the Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a
-// ticket is the first in a queue, the node tells this process of a release, and not the next waiter.
+// LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the
+// Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
+// is the first in a queue, the node tells this process of a release instead of the next waiter.
 func (l *Lease) LeaveQueues() {
 	nobody := Nobody(l.terms)
 	if nobody.writes.leaveAs(l.writes) {

@@ -30,14 +30,13 @@ const (
 	AliveFor = time.Second
 )
 
-// A Release takes a lease's claim off all nodes, also those that never answered. It repeats its command on
-// each node until that node is settled: until nothing can set the value there any more, or the keys have run
-// out. It gives up a node early only if the node's pool is closed, or if too many releases wait to be
+// A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command
+// on each node until that node is settled: until nothing can set the value there any more, or the keys have
+// run out. It gives up a node early only if the node's pool is closed, or if too many releases wait to be
 // repeated (maxRepeats). It depends on no caller's context.
 //
-// With a minimal hold (Timing.MinHold), the Release of a lease that was held lets the keys stay for what is left
-// of that time, and takes the claim off only when nothing is left. What is left is computed anew for each
-// repetition.
+// With a minimal hold (Timing.MinHold), the Release of a lease that was held keeps the keys for the rest of that time,
+// and takes the claim off only when no rest is left. The rest is computed anew for each repetition.
 //
 // A Release does not let its round send: it sends, repeats and takes the replies itself, and gives the round
 // only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
@@ -111,7 +110,7 @@ type Entering struct {
 	Line   int // the index in Claim.Lines
 }
 
-// Release sends the release of l to all nodes at once, behind everything that was sent for l. If two nodes are
+// Release sends the release of l to all nodes at once, after everything that was sent for l. If two nodes are
 // known to be one server, one of them gets it later or not at all: see sendBehind. l must have ended or never
 // begun, unless how names another claim, such as a surplus. Release admits no waiter of this process: see
 // Waiters.
@@ -122,7 +121,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		rel.shortener, _ = rel.claim.(claim.Shortener) // it is one: a reader's lease has no MinHold
+		rel.shortener, _ = rel.claim.(claim.Shortener) // it always is one: a reader's claim is not, but a reader's lease has no MinHold
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
@@ -137,8 +136,8 @@ func (l *Lease) Release(how Releasing) *Release {
 		then = quorum.Nobody{}
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
-	// An earlier release of l may still be repeated. That must not stop before every key of l has run out, and a
-	// node may have given such a key its full TTL as late as now.
+	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
+	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
 	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
 	k.unsettled.add(1)
@@ -213,8 +212,8 @@ func (rel *Release) Brief() quorum.Brief {
 	return rel.lease.brief(quorum.Unlock, rel.call(rel.turnover))
 }
 
-// call returns the command to send now, which lets the tickets of t enter and leave the queues. All of its forms
-// have the same replies.
+// call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
+// replies in all its forms.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
 		return rel.shortener.Shorten(rest, rel.process(), t, rel.fence)
@@ -301,7 +300,8 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	return false
 }
 
-// args returns the command in a form. encoded says that the round has encoded it: then it must be the round's.
+// args returns the command in a form. encoded says that the bytes to send are those that the round has
+// encoded. Then args must return the round's command.
 func (rel *Release) args(as form, encoded bool) []any {
 	call := rel.round.Call()
 	switch {
@@ -310,7 +310,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
-	case rel.shortener != nil && !encoded: // less may be left than when the round began
+	case rel.shortener != nil && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(rel.turnover)
 	}
 	if as.inFull {
@@ -380,7 +380,8 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	rel.round.NoteHealth(i, v)
 }
 
-// wake wakes the first waiter in some of the lines of c: node i has told that it is their turn.
+// wake wakes the first waiter in each of these lines of c, because node i has told that it is that waiter's
+// turn.
 func (l *Lease) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
 	for at, name := range c.Lines() {
 		if first.Has(at) {
@@ -455,7 +456,7 @@ func (rel *Release) repeatLater(i int, err error) {
 
 // later schedules a sending to node i. It reports dropped if too many wait to be sent.
 func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
-	rel.lease.writes.keepTime() // each repetition first checks by that time whether the keys have run out
+	rel.lease.writes.keepTime() // each repetition first uses the kept time to check whether the keys have run out
 	again := &alarm.Alarm{What: repetition{rel, i}}
 	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
 }

@@ -18,8 +18,8 @@ import (
 
 // This file shows releases from inside; release_test.go of the root shows what nodes are sent.
 
-// A second release of the same value, of a waiter that leaves, is repeated for as long as
-// the first was.
+// A waiter that leaves releases its value a second time. That release is repeated for as long as the first
+// was.
 func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reached atomic.Bool
@@ -44,7 +44,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 	})
 }
 
-// never is what an alarm is for that does not fire.
+// never is the Firer of an alarm that does not fire.
 type never struct{}
 
 func (never) Fire(bool) {}

@@ -67,8 +67,8 @@ func (l *Lease) BeginSharing() bool {
 // Join returns a new lease under terms t that shares the hold of l. It has the value and the validity of l. t
 // must have the name of l.
 //
-// Join returns nil if t differs from the terms of l in what one value on the nodes can have only once, such
-// as the TTL. It also returns nil, and keeps everybody else from joining, if
+// Join returns nil if t and the terms of l differ in something that leases with one value must have in common,
+// such as the TTL. It also returns nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
 //   - the user has seen the value, or a lease of the hold was lost, or
@@ -152,8 +152,8 @@ func (s *sharing) removeLocked(l *Lease) {
 	s.leases = s.leases[:end]
 }
 
-// dropOverLocked takes leases that do not have the hold any more off the end of leases. It stops at one that
-// has the hold: Leave need not know whether others have it, too.
+// dropOverLocked removes leases that do not have the hold any more from the end of leases. It stops at a lease
+// that has the hold, because Leave only needs to know that there is one.
 func (s *sharing) dropOverLocked(now clock.Instant) {
 	for end := len(s.leases); end > 0 && !s.leases[end-1].mayStillHave(now); end = len(s.leases) {
 		s.removeLocked(s.leases[end-1])

@@ -113,7 +113,8 @@ func (c *counter) released() (gets []string) {
 	return gets
 }
 
-// oddReplies are replies to an acquire that do not grant: which of them may have granted something.
+// oddReplies are replies to an acquire that are no grants. isSurplus says that the node may have granted
+// something all the same.
 var oddReplies = map[string]struct {
 	reply     pool.Reply
 	isSurplus bool
@@ -202,7 +203,7 @@ func TestSurplusGrantedAfterTheWinIsGivenBackAtOnce(t *testing.T) {
 	}
 }
 
-// A node that grants what is won, whenever its reply comes, is sent nothing.
+// A node that grants the slot that the lease wins is sent nothing, whether its reply comes early or late.
 func TestNoSurplus(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
 		for _, n := range nodes[:2] {
@@ -246,8 +247,8 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 	}
 }
 
-// If a reply was lost, the node may grant later. It is asked to give that back until it has had something, or
-// until whatever it could have had has run out.
+// If a reply was lost, the node may grant later. So the release of the surplus is repeated until it finds
+// something to give back, or until a grant must have run out.
 func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
 		nodes[0].found = script.Missing
@@ -317,8 +318,8 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 	}
 }
 
-// A node without the script has granted nothing. It is sent the script in full as long as the round is open,
-// and then it counts as any other.
+// A node without the script has granted nothing. While the round is open, the node is sent the script in full,
+// and its answer counts like any other.
 func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
 	lacks := pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
 	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
@@ -387,10 +388,10 @@ func TestLeaver(t *testing.T) {
 			assert.Equal(t, []string{"give 0 1 2 leave " + ticket.String()}, n.released())
 		}
 		nodes[2].grants(2)
-		assert.Equal(t, []string{"give 0 2 keep 1 leave " + ticket.String()}, nodes[2].released(), "this value may have queued it there later")
+		assert.Equal(t, []string{"give 0 2 keep 1 leave " + ticket.String()}, nodes[2].released(), "the late acquire may have put the ticket into the queue again")
 		l.End(nil)
 	})
 	l := New(nowhere(1), "v", clock.Now())
-	assert.Nil(t, l.Leaver(ticket), "nobody else can have this lock beside it")
+	assert.Nil(t, l.Leaver(ticket), "nobody else can have the lock while it has it")
 	assert.Nil(t, newSurplus(l.Claim(), 3), "a node grants a lock or it does not")
 }

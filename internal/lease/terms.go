@@ -54,8 +54,8 @@ type Events interface {
 	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
 	Lost(held time.Duration, err error)
 
-	// Extended tells what an extension of the watchdog has come to. res is the result of its round, or the
-	// result so far if it is undecided. left is how long the lease was still valid at start.
+	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
+	// so far if it is undecided. left is how long the lease was still valid at start.
 	Extended(res quorum.Result, start time.Time, took, left time.Duration)
 
 	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
@@ -83,7 +83,7 @@ type Waiters interface {
 	Wake(line string, node int, undoes Turn)
 }
 
-// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, also of
+// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
 // those that come too late to count.
 type Turn interface {
 	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only

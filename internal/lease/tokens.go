@@ -46,7 +46,7 @@ func (l *Lease) fence() script.Fence {
 }
 
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
-// token after the highest known one of the names, whichever is greater.
+// token after the highest one that is known for the names, whichever is greater.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
 	micros := uint64(max(start.Wall.UnixMicro(), 1))
 	return max(micros, beyond(t.highest(names)))
@@ -68,10 +68,10 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// beyondRegisters returns the next proposal of an attempt whose last round came to res. It returns 0 unless
-// that round failed only because its proposal was too low: without the nodes that have another value or have
-// failed, a quorum must still be possible. known is the highest token that this process has seen by now, also
-// in late answers.
+// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0
+// unless that round failed only because its proposal was too low: without the nodes that have another value or
+// have failed, a quorum must still be possible. known is the highest token that this process has seen by now,
+// including in late answers.
 func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
 	if res.Won || res.Rule.Blocks(res.Taken|res.Count.Failed) {
 		return 0
@@ -106,7 +106,7 @@ type Tokens struct {
 	byName map[string]uint64
 }
 
-// highest returns the highest token that is known of some of the names.
+// highest returns the highest token that is known for any of the names.
 func (t *Tokens) highest(names []string) (token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ type Timing struct {
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
 	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
-	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no rule
+	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no minimum
 	Drift       quorum.Drift  // of the nodes' clocks
 }
 
@@ -25,8 +25,8 @@ func (t Timing) LastsAs(u Timing) bool {
 	return t == u
 }
 
-// AtAge returns the TTL of the keys and the length of the validity for an attempt, with held 0, or for an
-// extension that starts when the lock has been held for that time. MaxHold may shorten both.
+// AtAge returns the TTL of the keys and the length of the validity for an extension that starts when the lock
+// has been held for that time. For an attempt, held is 0. MaxHold may shorten both.
 func (t Timing) AtAge(held time.Duration) (ttl, validity time.Duration) {
 	if t.MaxHold == 0 || t.Validity <= t.MaxHold-held {
 		return t.TTL, t.Validity

@@ -11,10 +11,10 @@ import (
 
 // A watchdog extends its lease by itself. It runs on the Keeper's schedule, and keeps no goroutine.
 //
-// It starts a round every third of the expiry, counted from the lease's start, so that a late timer does
-// not delay later rounds. The votes of a round count until the old validity ends. While a round is
-// undecided, the watchdog sends its command again, each time that the patience has passed, to the nodes
-// that have not answered or have failed: they may have come back. If a round fails, another starts after a
+// It starts a round every third of the expiry, counted from the lease's start, so that a late timer does not
+// delay later rounds. The votes of a round count until the old validity ends. While a round is undecided, the
+// watchdog sends its command again each time that the patience has passed. It does so only to nodes that have
+// not answered or have failed, because they may have come back. If a round fails, another starts after a
 // backoff. So the lease is extended if a quorum of nodes answers again some time before the validity ends.
 type watchdog struct {
 	lease   *Lease
@@ -58,7 +58,8 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
-// restart gives up the round that is open, whose command is out of date, and begins the next one in its time.
+// restart gives up the open round, if there is one, because its command is out of date. The next round begins
+// at the next third of the expiry.
 func (w *watchdog) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,9 +95,9 @@ func (w *watchdog) patience() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
-// Fire implements alarm.Firer: it starts a round, unless another lease does that for a hold that it shares,
-// or sends an undecided round again. It runs on the schedule's goroutine. If the lease is over, it gives up
-// the open round. If the lease already lasts as long as MaxHold allows, it starts no round.
+// Fire implements alarm.Firer: it starts a round, or sends an undecided round again. It starts none while
+// another lease that shares the hold extends it. It runs on the schedule's goroutine. If the lease is over, it
+// gives up the open round. If the lease already lasts as long as MaxHold allows, it starts no round.
 func (w *watchdog) Fire(closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

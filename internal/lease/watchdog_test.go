@@ -31,7 +31,7 @@ func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
 	}
 }
 
-// A deaf is a node that answers no extension before the test does.
+// A deaf is a node that answers no extension: the test answers in its place.
 type deaf struct {
 	*puppet.Puppet
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
-			assert.Equal(t, late == 0, l.watchdog.round != nil, "the next time it wakes it gives them up")
+			assert.Equal(t, late == 0, l.watchdog.round != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				req.To.Receive(req.Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
@@ -96,7 +96,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		resume := terms.Keeper.extensions.Pause() // other alarms are firing
 		reply, _ := puppet.Yes(asked[0])
 		asked[0].To.Receive(asked[0].Tag, *reply)
-		l.watchdog.Fire(false) // was due before the verdict
+		l.watchdog.Fire(false) // its alarm was due before the verdict
 		resume()
 		synctest.Wait()
 		assert.Len(t, d.unanswered(), 1)

@@ -13,14 +13,14 @@ import (
 )
 
 // writes are the writes in flight of one value: what its commands may have left on the nodes, which its
-// release must undo. A lease that is handed over shares them with the lease that continues it, because
-// replies to commands of the former may still come.
+// release must undo. A lease that is handed over shares them with the lease that continues it, because replies
+// to commands of the first lease may still come.
 type writes struct {
 	nodes []atomic.Int64                 // by node
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
 	timed atomic.Bool                    // renewed is kept up to date
 
-	prolonging atomic.Int64 // commands without a reply that may prolong the key, and cannot set it
+	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
 	awaited    atomic.Bool  // somebody waits for quiet
 
 	mu      sync.Mutex    // guards what follows
@@ -93,7 +93,7 @@ func (w *writes) answered(i int, fate pool.Fate) {
 	w.noteRenewal()
 }
 
-// prolongs and prolonged count a command that may prolong the key, and cannot set it.
+// prolongs and prolonged count a command that may prolong the key, but cannot set it.
 
 func (w *writes) prolongs() { w.prolonging.Add(1) }
 
@@ -138,8 +138,8 @@ func (w *writes) noteRenewal() {
 	}
 }
 
-// keepTime begins to keep the time of the last renewal, if that has not begun. It begins with now: commands
-// that were answered before were executed before.
+// keepTime begins to keep the time of the last renewal, unless that time is kept already. It begins with now,
+// because commands that have been answered were executed before now.
 func (w *writes) keepTime() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,8 +165,8 @@ type leaving struct {
 // allQueues says that a ticket leaves the queues of all lines.
 const allQueues = -1
 
-// leaveQueuesOnRelease makes the release of the value take a ticket off the queues of all lines but keeps. If
-// the ticket is to leave already, it leaves the queue of keeps as well.
+// leaveQueuesOnRelease makes the release of the value take a ticket off the queues of all lines but keeps. A
+// second call for the same ticket makes it leave all queues.
 func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,8 +179,8 @@ func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
 	w.leaving = append(w.leaving, leaving{ticket, keeps})
 }
 
-// leaveAs makes the release of the value take off the same tickets as that of another, and reports whether there are
-// any.
+// leaveAs makes the release of the value take off the same tickets as the release of the other value, and reports
+// whether there are any.
 func (w *writes) leaveAs(other *writes) bool {
 	other.mu.Lock()
 	leaving := slices.Clone(other.leaving)

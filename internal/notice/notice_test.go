@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A listener counts what it is told. Its first notice waits for release.
+// A listener counts what it is told.
 type listener struct{ told, dropped int }
 
 func (l *listener) Dropped(notices int) { l.dropped += notices }
 
-// playStuck runs f while the queue's goroutine is stuck in a notice; then it lets it go on.
+// playStuck runs f while the queue's goroutine is stuck in a notice. Then it lets the goroutine go on.
 func playStuck(t *testing.T, f func(q *Queue)) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -98,7 +98,7 @@ func (l *leaver) Dropped(int) {
 	runtime.Goexit()
 }
 
-// What was dropped is told once, also to a receiver that ends the goroutine.
+// What was dropped is told once, even to a receiver that ends the goroutine.
 func TestDroppedIsToldOnceToOneThatEndsTheGoroutine(t *testing.T) {
 	a, b := &leaver{}, &leaver{}
 	playStuck(t, func(q *Queue) {

@@ -12,7 +12,7 @@ import (
 // An agenda is what a waiter knows of why and when to try next. Each attempt begins with an empty one.
 type agenda struct {
 	ready          bool      // try at once: it is new or now the first, must repeat its attempt, or the lock was released
-	followsRelease bool      // try right behind a release of this process: no other process is known to wait
+	followsRelease bool      // try right after a release of this process: no other process is known to wait
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when the claim that refused the last attempt runs out on a quorum; zero: not known
@@ -22,7 +22,7 @@ type agenda struct {
 // A news is what a waiter has learned of one of its names since its last attempt began.
 type news struct {
 	woken claim.Nodes // the nodes that have told it that the lock of the name is free
-	freed claim.Nodes // the nodes on which its attempt found the name free, so that its release leaves it free
+	freed claim.Nodes // the nodes on which its attempt found the name free: the attempt's release leaves the name free there
 	ended bool        // something that held the name has ended
 }
 
@@ -35,7 +35,7 @@ const (
 	tryNow             // there is reason to try
 	elapsed            // the retry delay of this waiter is over
 	prompted           // the retry delay of its pacer is over
-	notFirst           // nothing: it is neither the first in line nor the pacer
+	notFirst           // nothing to do: it is neither the first in line nor the pacer
 	showTicket         // it may not try, but must show its ticket
 	unsubscribed       // there is reason to try, but no subscription has been opened
 	ended              // the context is done, or the Redsync closed
@@ -43,7 +43,7 @@ const (
 
 // A view is what a waiter sees around it.
 type view struct {
-	now       time.Time // zero if handedOff, or if none of first, paces and shows
+	now       time.Time // zero if handedOff is set, or none of first, paces and shows
 	handedOff bool      // the lock has been handed over to it
 	first     bool      // it is the first in its line
 	paces     bool      // it is not the first, but its retry delay decides when the first polls
@@ -63,8 +63,9 @@ type subscriptions interface {
 	hears() (from time.Time, listens bool)
 }
 
-// next returns what the waiter must do now, and until when it may wait if that is nothing. A zero time is
-// never. A waiter that is notFirst goes by pace.sleep as well.
+// next returns what the waiter must do now. If that is nothing, it also returns when the waiter must look
+// again, even if nothing has happened; a zero time means never. A waiter that is notFirst also looks again at
+// the time that pace.sleep returns.
 func (v view) next(a agenda) (event, time.Time) {
 	var shows time.Time // when it shows its ticket
 	if v.shows {
@@ -100,7 +101,7 @@ func (v view) next(a agenda) (event, time.Time) {
 	return tryNow, v.now
 }
 
-// earlier returns the earlier of two times. A zero time is never.
+// earlier returns the earlier of two times. A zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -14,11 +14,10 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// in returns the time so long after noon.
+// in returns the time d after noon.
 func in(d time.Duration) time.Time { return noon.Add(d) }
 
-// Who listens, as a waiter sees it.
-// A hearing is an ear that a function stands for.
+// A hearing is a function that implements subscriptions.
 type hearing func() (time.Time, bool)
 
 func (h hearing) hears() (time.Time, bool) { return h() }
@@ -38,8 +37,8 @@ const (
 )
 
 func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
-	// Each case changes a waiter that is the first of five nodes' line at noon, has no reason to try, and whose
-	// retry delay is over 100 ms later.
+	// Each case changes the same waiter, as it is at noon. It is the first in its line, has no reason to try, and its
+	// retry delay is over 100 ms later. There are five nodes.
 	for name, c := range map[string]struct {
 		change func(v *view, a *agenda)
 		want   event
@@ -148,7 +147,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	}
 }
 
-// A drawn case, with times around noon.
+// drawView draws a case, with times around noon.
 func drawView(t *rapid.T) (v view, a agenda) {
 	when := func(name string) time.Time { // 0 is never
 		d := rapid.Int64Range(-5, 20).Draw(t, name)
@@ -177,7 +176,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	return v, a
 }
 
-// at returns v as it is at another time, at which nothing else has happened.
+// at returns v as it is at another time, if nothing has happened until then.
 func (v view) at(now time.Time) view {
 	held, ear := v.held-now.Sub(v.now), v.subscriptions
 	v.held, v.now = max(held, 0), now
@@ -249,7 +248,7 @@ func TestNextIsNeverIdleForAPastTime(t *testing.T) {
 	})
 }
 
-// A waiter that has more reason to try, or hears earlier, or has the lock earlier, does something no later.
+// A waiter that has more reason to try, or hears earlier, or has the lock earlier, must not act later.
 func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, a := drawView(t)

@@ -82,9 +82,8 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	return l, o
 }
 
-// tell tells observers what the attempt for l has come to. It returns the error that they were told, nil if
-// the attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the
-// queues.
+// tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
+// attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
 func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
 	if t.Attempts == nil {
 		return nil
@@ -104,18 +103,18 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 	return why
 }
 
-// rollBack releases what the attempt for l has left on the nodes. o is what the attempt came to, and over
+// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt, and over
 // says that the waiter waits no longer.
 //
-// The waiter keeps its place in the queues unless it gives up, cannot reach a quorum, or a node denies it its
-// queue: a waiter without a quorum would only hold up the others, and one that is denied a queue goes on
-// without queues, except in fair mode. If it enters the queues later, it does so with another ticket, so that
-// a late release, which removes the former ticket, does not remove the new one.
+// The waiter leaves the queues if it gives up, if it has not heard a quorum, or if a node denies it its queue.
+// A waiter without a quorum would only hold up the others. A waiter that is denied a queue goes on without
+// queues; only in fair mode it keeps its place instead. A waiter that has left the queues enters them later
+// with another ticket. So a late release, which removes the former ticket, does not remove the new one.
 //
-// A waiter for several names stays in the queue of one of them, unless it is fair. It chooses that queue, the
-// same on every node. If each node kept it in the queue of the name that was taken there, it could stand at
-// the head of the queue of a free name, and keep others from that name while it waits for another. Answers
-// that come after the decision can change the choice: see lines.reconsiderLocked.
+// A waiter for several names stays in the queue of one of them, unless it is fair. It chooses the same queue
+// on every node. If each node kept it in the queue of the name that was taken on that node, it could stand at
+// the head of the queue of a name that is free on a quorum. It would keep others from that name while it waits
+// for another. Answers that come after the decision can change the choice: see lines.reconsiderLocked.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	w := u.waiter
 	ls := w.lines()
@@ -160,8 +159,8 @@ func (u *turn) Barred(i int, err error) {
 // mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
 
-// runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is what
-// the last attempt came to. runsOut returns the zero time if that moment is not known or has passed.
+// runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is the
+// outcome of the last attempt. runsOut returns the zero time if that moment is not known or has passed.
 func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 	type free struct {
 		node int

@@ -14,7 +14,7 @@ import (
 
 // This file shows what a waiter learns from an attempt that has failed.
 
-// inTheWay is the vote of a node that something else holds for so long.
+// inTheWay is the vote of a node on which something else has the lock for the time d.
 func inTheWay(d time.Duration) claim.Vote {
 	return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: &claim.Detail{Wait: d}}}
 }
@@ -22,7 +22,7 @@ func inTheWay(d time.Duration) claim.Vote {
 // at0 is noon, on both clocks.
 var at0 = clock.Instant{Wall: noon}
 
-// cameAt is the vote of a node that refuses for a time, which came at some moment.
+// cameAt is the vote of a node that refuses for the time wait, by an answer that came at the time at.
 func cameAt(at, wait time.Duration) claim.Vote {
 	v := inTheWay(wait)
 	v.Answer.Detail.At = at
@@ -31,7 +31,7 @@ func cameAt(at, wait time.Duration) claim.Vote {
 
 func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	withoutJitter(t)
-	const later = time.Millisecond + runOutJitter - 1 // than the nodes say
+	const later = time.Millisecond + runOutJitter - 1 // how much later than the nodes say
 	never, failed := inTheWay(claim.Never), claim.Failure(quorum.ErrNoAnswer)
 	granted := claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
 	lowRegister := claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine, Detail: &claim.Detail{Register: 7}}, Err: ends.Failed}
@@ -74,7 +74,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: mostOf(1)}}, at0), "it was won")
 }
 
-// What it runs out by is spread, so that not all try at the same moment.
+// Each waiter adds a random time to the end of the TTL, so that not all try at the same moment.
 func TestRunsOutAtADifferentMomentForEach(t *testing.T) {
 	o := lease.Outcome{Result: quorum.Result{Rule: mostOf(1), Votes: []claim.Vote{inTheWay(time.Second)}}}
 	seen := map[time.Time]bool{}

@@ -9,18 +9,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file tells when a call without a limit of tries waits in vain, because the nodes deny it the lock.
+// This file finds out when a call without a limit of tries waits for a lock that the nodes deny it.
 
-// denials are the nodes' denials that a call has heard. A node's denial counts until the node gives another answer, or
-// has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt before a
-// node's denial arrives.
+// denials are those denials of nodes that a call has heard. A node's denial counts until the node gives another answer,
+// or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
+// before a node's denial arrives.
 type denials struct {
 	nodes claim.Nodes
 	votes []claim.Vote // by node; as long as needed
 	at    []time.Time  // by node
 }
 
-// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after it.
+// denialLasts is how long a denial counts while the node does not answer. A node may break the connection after a
+// denial.
 const denialLasts = 5 * time.Second
 
 // note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For

@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// A denial is an answer of a node.
+// A denial is an error that a node answers.
 type denial string
 
 func (d denial) Error() string { return string(d) }
@@ -48,7 +48,7 @@ func denialsAddUp(t *testing.T) {
 	assert.False(t, d.note(voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
 	time.Sleep(denialLasts + time.Nanosecond)
 	assert.False(t, d.note(voted(denied, down, unheard), false), "node 1 may, too")
-	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps only the queues")
+	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps they deny only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
 	assert.True(t, d.note(voted(noauth, noauth, unheard), true), "that is not about queues")
 

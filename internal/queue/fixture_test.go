@@ -49,7 +49,7 @@ type percent struct{}
 
 func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
-// ends are what the ends of leases are called here.
+// ends are the errors of leases that have ended.
 var ends = lease.Errors{
 	NotHeld: errors.New("not held"), Expired: errors.New("expired"), MaxHold: errors.New("max hold"),
 	Spent: errors.New("spent"), Closed: errors.New("closed"), Failed: errors.New("failed"),
@@ -57,13 +57,13 @@ var ends = lease.Errors{
 	Rejected: func(quorum.Result) error { return errors.New("rejected") },
 }
 
-// timing is that of the defaults.
+// timing is the timing that the defaults of the library give.
 var timing = lease.Timing{
 	Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 8*time.Second - 82*time.Millisecond,
 	NodeTimeout: 400 * time.Millisecond, Drift: percent{},
 }
 
-// A house is one process on puppets, with the terms of its locks.
+// A house is one process whose nodes are puppets, with the terms of its locks.
 type house struct {
 	*testing.T
 	*Group
@@ -108,7 +108,7 @@ func (h *house) terms() *Terms {
 
 func hourly(int) time.Duration { return time.Hour }
 
-// holds returns a lease that holds the lock by t.
+// holds returns a lease with the terms t that holds the lock.
 func (h *house) holds(t *Terms) *lease.Lease {
 	h.Helper()
 	l, failure := t.Lock(h.Context(), clock.Now(), 1)
@@ -131,7 +131,7 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 	return false
 }
 
-// whyTaken returns a waiter that stands in its line, after a first attempt that came to why.
+// waits returns a waiter that stands in its line, after a first attempt with the outcome why.
 func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
 	h.Helper()
 	w := newWaiter(t, clock.Now())
@@ -171,7 +171,7 @@ func (h *house) closes() {
 	require.NoError(h, h.keeper.Close(context.WithoutCancel(h.Context()), time.Second, func() {}))
 }
 
-// withoutJitter makes all that is random the longest that it can be.
+// withoutJitter makes each random time the longest that it can be.
 func withoutJitter(t *testing.T) {
 	t.Helper()
 	former := jitter.Source

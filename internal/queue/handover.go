@@ -13,13 +13,13 @@ import (
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
 // Group, which implements lease.Waiters.
 
-// maxChain limits for how long after its acquire a lock may be handed on within the process, without a turn
-// for other processes. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer than
-// an acquire takes.
+// maxChain limits how long after its acquire a lock may be handed on within the process, before other
+// processes have their turn. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer
+// than an acquire takes.
 const maxChain = 20 * time.Millisecond
 
-// chain returns for how long after its acquire a lock may be handed on within the process, or readers may
-// join its hold.
+// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its
+// hold.
 func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
@@ -88,9 +88,9 @@ func (g *Group) Nudge(lines []string) {
 // Wake implements lease.Waiters.
 func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(line, node, undoes) }
 
-// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first in each of its
-// lines in this process. admit decides whether the ticket of that waiter enters the queue with the release.
-// Lease.Release drops the ticket if the waiter has given up meanwhile.
+// releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this
+// process in each of its lines. admit decides whether the ticket of that waiter enters the queue with the
+// release. Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
 	ls.forgetHold(l)
@@ -106,9 +106,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	rel := l.Release(how)
 	for _, a := range all {
-		// If the waiter no longer waits with this ticket, the release of another lease may have removed the
-		// ticket from the queue of a node before this release of l put it there. A second release of l
-		// removes it.
+		// The waiter may no longer wait with this ticket. Then the release of another lease, which removes the
+		// ticket, may have reached a node before this release of l put the ticket into the queue there. A
+		// second release of l removes the ticket.
 		if a.enters && !ls.entered(a, l) {
 			l.LeaveQueuesOnRelease(a.ticket)
 			l.Release(lease.Releasing{})
@@ -132,8 +132,8 @@ func (t *Terms) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	}
 }
 
-// entered notes that the release of l, which has been sent, puts a ticket into a queue as a says. It reports
-// false if the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
+// entered notes that the release of l, which has been sent, puts the ticket of the admission a into a queue.
+// It reports false if the waiter has left its line or has given up the ticket meanwhile. Then l is not noted.
 //
 // Before the release of l is sent, the waiter does not know l. A waiter that gives up releases the leases
 // that it knows, and must not release a lock before its Unlock does: if another process acquired the lock in
@@ -149,7 +149,7 @@ func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	return true
 }
 
-// letTry lets a waiter try behind a release.
+// letTry lets a waiter try right after a release.
 func (ls *lines) letTry(a admission) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -159,9 +159,8 @@ func (ls *lines) letTry(a admission) {
 
 // An admission says what the first in a line does at a release.
 //
-// If the waiter is without fair mode, and no other process is known to wait, it tries at once, right behind
-// the release. Otherwise its ticket enters the queue of the line with the release, and what it does next
-// depends:
+// If the waiter is without fair mode, and no other process is known to wait, it tries at once, right after the
+// release. Otherwise its ticket enters the queue of the line with the release, and what it does next depends:
 //
 //	if it is trying now               it tries again
 //	if it cannot hear the nodes       it tries at once
@@ -171,7 +170,7 @@ type admission struct {
 	line   int           // the index in the lines of the released claim
 	ticket script.Ticket // of the waiter, if it enters the queue
 	enters bool          // the ticket enters the queue with the release
-	tries  bool          // the waiter tries behind the release
+	tries  bool          // the waiter tries right after the release
 }
 
 // admit appends to all what the first in each line of h's claim does at the release of h. heard says whether
@@ -192,7 +191,7 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
-		_, downgraded := c.(*claim.Downgraded) // some nodes may still have it as a writer's
+		_, downgraded := c.(*claim.Downgraded) // on some nodes it may still be a writer's claim
 		if c.Shares() && first.shares() && !downgraded {
 			continue // readers do not keep each other back, so it waits for something else
 		}
@@ -200,7 +199,7 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
-		if len(first.names) > 1 && first.terms.Fair { // it is this name that has kept it back
+		if len(first.names) > 1 && first.terms.Fair { // the released name has kept it back
 			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
 		if !first.terms.Fair || ls.heldForLocked(first) == 0 { // otherwise it shows its ticket itself

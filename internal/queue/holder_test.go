@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// The line of those who wait looks at a lease before it has begun.
+// The line of waiters asks a lease how long it lasts, even before the lease has begun.
 func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 	over := errors.New("over")
 	for range 100 {

@@ -31,14 +31,14 @@ type lines struct {
 // the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
 // line.pacer of the delay.
 //
-// A waiter for several names stands in one line at a time: in that of the name that keeps it back. So it
+// A waiter for several names stands in one line at a time: in the line of the name that keeps it back. So it
 // keeps nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to
 // the nodes only if it is the first in every line in which it stands. All lines have the same order, so that
 // no two waiters stand in each other's way.
 type line struct {
 	waiters []*waiter
 	readers int           // how many of the waiters are readers
-	several []*waiter     // the waiters for this name and others, whether they stand in this line or not
+	several []*waiter     // the waiters that want this name and others, in whichever line they stand
 	trying  int           // how many waiters for this name are trying
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
 	holder  *lease.Lease  // the lease that a waiter for this name got, until it is released or over
@@ -52,8 +52,8 @@ type line struct {
 // first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
 //
 // But if the last attempt of that waiter heard fewer nodes than a quorum, and it is not trying now, the next
-// waiter with a longer node deadline takes its place, if there is one. The same rule goes for that waiter in
-// turn. The rule does not go for a line in which a fair waiter for several names stands, because such a
+// waiter with a longer node deadline takes its place, if there is one. The same rule applies to that waiter in
+// turn. The rule does not apply to a line in which a fair waiter for several names stands, because such a
 // waiter must be in the same place in all its lines.
 func (l *line) first() *waiter {
 	if l == nil || len(l.waiters) == 0 {
@@ -107,8 +107,8 @@ func (l *line) replacePacer(atLeast time.Duration) {
 	}
 }
 
-// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is
-// so if no retry delay in the line is shorter, and that of the first is longer.
+// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is so
+// if no retry delay in the line is shorter than that of w, and that of the first is longer.
 func (l *line) paces(w *waiter) bool {
 	return l.pacer == w && w.pace.mean < l.first().pace.mean
 }
@@ -139,9 +139,9 @@ func (l *line) firstChanged(before *waiter) {
 
 // heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of
 // none. l may be nil. A lease of a permit does not count, because other permits may be free. A lease of a
-// reader does not count, because it does not keep other readers back. A writer behind it must show its ticket
-// to the nodes as if another process held the lock, so that no readers of other processes that come later are
-// let in before it.
+// reader does not count, because it does not keep other readers back. A writer behind a reader must show its
+// ticket to the nodes as if another process held the lock. Otherwise the nodes would let in readers of other
+// processes that come later.
 func (l *line) heldFor() time.Duration {
 	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
 		return 0
@@ -193,8 +193,7 @@ func (ls *lines) heldForLocked(w *waiter) (left time.Duration) {
 }
 
 // collidesLocked reports whether another waiter that shares a name with w is trying, and one of the two wants
-// several names. They do not stand in the same line, perhaps, and would only take the nodes' grants from each
-// other.
+// several names. The two may stand in different lines, and would only take the nodes' grants from each other.
 func (ls *lines) collidesLocked(w *waiter) bool {
 	for _, name := range w.names {
 		if l := ls.byName[name]; l.trying > 0 && len(l.several) > 0 {
@@ -238,9 +237,9 @@ func (ls *lines) endTryLocked(w *waiter, to state) {
 	}
 }
 
-// mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not
-// while waiters of this process stand in one of them, nor while such a line remembers that the last release
-// found waiters of other processes: see emptiedLocked.
+// mayBarge reports whether a first attempt may be made without joining the lines of these names. It may not be
+// made while waiters of this process stand in one of these lines, or while such a line remembers that the last
+// release found waiters of other processes: see emptiedLocked.
 func (ls *lines) mayBarge(names []string) bool {
 	if ls.count.Load() == 0 {
 		return true
@@ -256,8 +255,8 @@ func (ls *lines) mayBarge(names []string) bool {
 }
 
 // whyTaken is for a call that must not overtake the waiters in the lines of these names. It returns the
-// outcome of the last attempt in such a line as the reason why the call fails: a Kind of Waiting if there was
-// no attempt, and of NotAsked if nobody waits there.
+// outcome of the last attempt in such a line as the reason why the call fails. The Kind of the outcome is
+// Waiting if there was no attempt, and NotAsked if nobody waits there.
 func (ls *lines) whyTaken(names []string) lease.Outcome {
 	if ls.count.Load() == 0 {
 		return lease.Outcome{}
@@ -322,9 +321,9 @@ func (ls *lines) putLocked(w *waiter, l *line) {
 	}
 }
 
-// moveLocked makes w wait for another of its names. Unless w is fair, it stands in the line of that name
-// then. queued says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise
-// w must ask at once: the name may have become free while nobody waited for it.
+// moveLocked makes w wait for another of its names. Unless w is fair, it also moves to the line of that name.
+// queued says whether the nodes have its ticket, so that they tell it when that name is free. Otherwise w must
+// ask at once: the name may have become free while nobody waited for it.
 func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	if to == w.at {
 		return
@@ -349,9 +348,9 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 	}
 }
 
-// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this
-// name keeps it back. The first answers have decided that attempt, and the others come later. Without this
-// rule w could wait for a name that is free on a quorum of nodes, which nobody releases.
+// reconsiderLocked makes w wait for another of its names if an answer to its last attempt shows that this name
+// keeps it back. The first answers have decided that attempt, and the others come later. Without this rule w
+// could wait for a name that is free on a quorum of nodes already, and that nobody will release.
 func (ls *lines) reconsiderLocked(w *waiter) {
 	if w.state == waiting && w.sight != nil && w.isQueued() {
 		ls.moveLocked(w, w.sight.KeptBackBy(w.at), w.terms.Fair)
@@ -419,8 +418,8 @@ func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
 	ls.endTryLocked(w, to)
 }
 
-// leftLocked notes that a waiter has left the line of a name, whose first was before. The next in the line
-// tries, unless it is the first already.
+// leftLocked notes that a waiter has left the line of a name. before was the first in that line. If the line
+// has another first now, that waiter tries.
 func (ls *lines) leftLocked(name string, before *waiter) {
 	l := ls.byName[name]
 	if l.first() == nil {

@@ -36,7 +36,7 @@ const OfUser time.Duration = -1
 
 // Events is told what becomes of attempts.
 type Events interface {
-	// Attempted tells what an attempt has come to, and returns why it has failed. It may panic.
+	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
 	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
 	// Refused tells that a node denies us a subscription.
@@ -56,9 +56,9 @@ type Failure struct {
 // the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
 // no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called.
 //
-// A call that may share a hold always joins the line, if its limit allows. So many such calls that come at once make
-// one attempt, and share its hold. With limit 1 the call waits for the end of such an attempt that is under way, and
-// then shares its hold or makes its own.
+// A call that may share a hold always joins the line, if its limit allows. If many such calls come at once, one of them
+// makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
+// way, and then shares its hold or makes its own.
 func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
@@ -70,7 +70,7 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	var l *lease.Lease
 	var o lease.Outcome
 	var denied denials
-	begins := start // of the first attempt
+	begins := start // when the first attempt begins
 	if t.Timing.MinHold > 0 {
 		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
 	}
@@ -115,10 +115,10 @@ const (
 // A call that hears a quorum of refusals before the first grant does not know of the split, and gives up. Mostly that
 // does no harm, because its rivals try again.
 //
-// If nodes have granted different permits, a permit may be free on a quorum of nodes without a rival, because nodes
-// differ in what is free. The Outcome may tell the next attempt where to begin. Only an attempt with a ticket is told
-// what is free. So a first repetition learns that, and a second one takes it, both without a delay, and also after the
-// node deadline.
+// The votes can also be split without a rival, because nodes differ in which permits are free. They then grant
+// different permits, although some permit may be free on a quorum of nodes. Only an attempt with a ticket is told which
+// permits are free. So the first repetition learns that, and the second one takes the free permit. Both are made
+// without a delay, even after the node deadline.
 //
 // called is when the user called, and start is when the first attempt begins.
 func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
@@ -183,7 +183,7 @@ func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Leas
 }
 
 // tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
-// queues behind the attempt.
+// queues after the attempt.
 func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: t.Fair}
@@ -195,7 +195,7 @@ func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Leas
 	return l, o
 }
 
-// wait waits for the claim. first is what a first attempt came to; it is zero if none was made.
+// wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
 func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first lease.Outcome) (*lease.Lease, *Failure) {
 	w := newWaiter(t, start)
 	w.pace = pace{delay: t.Delay, mean: t.Mean, limit: limit, try: 1}

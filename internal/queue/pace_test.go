@@ -92,7 +92,7 @@ func constant(d time.Duration) func(calls *int) func(int) time.Duration {
 	}
 }
 
-// useless is rising, with a delay of no use behind one try.
+// useless is rising, but with a negative delay after one try.
 func useless(try int) func(calls *int) func(int) time.Duration {
 	return func(calls *int) func(int) time.Duration {
 		usual := rising(calls)
@@ -106,14 +106,14 @@ func useless(try int) func(calls *int) func(int) time.Duration {
 	}
 }
 
-// The delays behind tries 1 to 4 are over after 10, 30, 60 and 100 ms.
+// The delays after tries 1 to 4 are over after 10, 30, 60 and 100 ms.
 func TestPaceWakesAtTheNextTry(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit  int
 		slept  time.Duration
 		try    int // the last one that has passed
 		tick   time.Duration
-		delays int // drawn still
+		delays int // how many drawn delays are left
 	}{
 		"at once":                     {5, 0, 1, 10 * ms, 3},
 		"just before the first":       {5, 10*ms - 1, 1, 10 * ms, 3},
@@ -151,7 +151,7 @@ func TestPaceWakesAtTheNextTry(t *testing.T) {
 	}
 }
 
-// A delay of no use ends the Lock when it would begin, and not before.
+// A negative delay ends the Lock when it would begin, and not before.
 func TestPaceWakesBeforeADelayOfNoUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls int
@@ -169,8 +169,8 @@ func TestPaceWakesBeforeADelayOfNoUse(t *testing.T) {
 	})
 }
 
-// Delays shorter than a try count as one: a waiter that is asleep uses up no more tries than one that makes
-// them.
+// A delay shorter than minTry counts as minTry, so that a waiter that is asleep uses up its tries no faster
+// than a waiter that makes them.
 func TestPacePassesOverATryInNoLessThanItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls int

@@ -30,7 +30,7 @@ func (h *house) wants(fair bool, names ...string) *Terms {
 	return t
 }
 
-// keptBack is an attempt that found all of its names free, but for that of an index, on all nodes.
+// keptBack is an attempt that found all of its names free on all nodes, except the name with the index by.
 func (h *house) keptBack(by int, names ...string) lease.Outcome {
 	o := h.refused()
 	if o.Lines = names; names == nil {
@@ -42,7 +42,7 @@ func (h *house) keptBack(by int, names ...string) lease.Outcome {
 	return o
 }
 
-// failsAt lets an attempt of w fail, which was kept back by one of its names.
+// failsAt lets an attempt of w fail, because the name with the index by kept it back.
 func (h *house) failsAt(w *waiter, by int) {
 	h.Helper()
 	u := w.begin(true, false)
@@ -99,7 +99,8 @@ func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing
 	})
 }
 
-// An attempt that has heard no quorum, or has put no ticket in the queues although an earlier one has, moves nobody.
+// A waiter does not move after an attempt that has heard no quorum, or that has put no ticket in the queues although an
+// earlier attempt has.
 func TestWaiterForSeveralNamesStaysWhereItsTicketIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -177,8 +178,8 @@ func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 	})
 }
 
-// answers lets an attempt of w fail whose answers came from the first nodes. taken has, for each of them, the names
-// because of which it refused. late are such answers that came after the decision, while the attempt ended.
+// answers lets an attempt of w fail. The first nodes have answered it, and taken has the names because of which each of
+// them refused. late has the same for the last nodes, whose answers come after the decision, while the attempt ends.
 func (h *house) answers(w *waiter, taken []claim.Lines, late ...claim.Lines) *turn {
 	h.Helper()
 	u := w.begin(true, false)
@@ -208,7 +209,7 @@ func (h *house) answers(w *waiter, taken []claim.Lines, late ...claim.Lines) *tu
 	return u
 }
 
-// Which nodes answer first is by chance. The first answers decide an attempt, and need not show which name is taken on
+// It is chance which nodes answer first. The first answers decide an attempt, but need not show which name is taken on
 // a quorum of nodes.
 func TestWaiterForSeveralNamesStaysInItsLineUnlessAnotherNameKeepsItBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -326,8 +327,9 @@ func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
 	})
 }
 
-// A fair waiter for several names has the same place in all its lines, also where a line would else let one with a
-// longer node deadline go first: otherwise each of two could be the first in one line.
+// If the first in a line hears too few nodes, the line usually lets a waiter with a longer node deadline go first. It
+// must not do so for fair waiters for several names: each of two could then be the first in one line, and wait for the
+// other.
 func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -343,8 +345,8 @@ func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
 	})
 }
 
-// Among waiters at random somebody always talks to the nodes, in each group of waiters that share names: nobody
-// waits only for one who waits for him.
+// Waiters must never wait for each other in a circle. In each group of waiters that share names, one waiter always
+// talks to the nodes.
 func TestSomebodyIsAlwaysFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -402,8 +404,8 @@ func (h *house) somebodyTries(w *waiter, all []*waiter) bool {
 	return false
 }
 
-// A waiter without a place in the queues is told by nobody that a name has become free before it came to wait for
-// that name. So it asks at once.
+// Nobody tells a waiter without a place in the queues that a name has become free. So when it comes to wait for another
+// name, it asks at once.
 func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -426,7 +428,7 @@ func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
 	})
 }
 
-// The order of a line is that of the tickets, although a waiter whose first attempt took long joins late.
+// A line is in the order of the tickets, even if a waiter joins late because its first attempt took long.
 func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -442,7 +444,8 @@ func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
 	})
 }
 
-// A fair waiter that another of its process has kept back waits for the name that this one releases.
+// If a lease of its own process has kept a fair waiter back, the waiter waits for the name that this lease
+// releases.
 func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -459,7 +462,8 @@ func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 	})
 }
 
-// A fair waiter with a reason to try, but one of whose names its process holds, goes on when that hold is lost.
+// A fair waiter has a reason to try, but its process holds one of its names. When that hold is lost, the waiter must go
+// on.
 func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)

@@ -9,9 +9,9 @@ import (
 )
 
 // This file is about readers of this process that share a hold. When a reader acquires a lock, the readers
-// behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. So do
-// readers that come a little later, while no writer waits in the process. After that a reader asks the nodes,
-// and so sees the writers of other processes.
+// behind it in the line join its hold, up to the first writer: a waiter that wants the lock alone. Readers
+// that come a little later join it, too, while no writer waits in the process. After that a reader asks the
+// nodes, and so sees the writers of other processes.
 
 // shared finds what a reader can share. A hold that nobody can join any more may stay in it for a while.
 type shared struct {
@@ -20,8 +20,8 @@ type shared struct {
 	openings map[lease.Likeness]*opening
 }
 
-// An opening is an attempt that is under way, and whose hold others may share. Others that come meanwhile wait for it:
-// if each made an attempt of its own, the nodes would have as many readers.
+// An opening is an attempt that is under way, and whose hold others may share. Calls that come meanwhile wait for it:
+// if each made an attempt of its own, the nodes would have a reader for each call.
 type opening struct {
 	done chan struct{} // closed when the attempt has ended, and others can join the hold
 	won  bool          // valid once done is closed
@@ -38,8 +38,8 @@ func (ls *lines) joinHold(t *Terms) *lease.Lease {
 	return t.join(hold)
 }
 
-// join returns a lease that shares hold, which may be nil. It returns nil if t can share it no more; then nobody can.
-// A writer that has joined the line since hold was found came at the same time as this reader, which may go first.
+// join returns a lease that shares hold, which may be nil. It returns nil if hold cannot be shared any more. A writer
+// may have joined the line since hold was found. It came at the same time as this reader, so the reader may go first.
 func (t *Terms) join(hold *lease.Lease) *lease.Lease {
 	if hold == nil {
 		return nil
@@ -47,7 +47,7 @@ func (t *Terms) join(hold *lease.Lease) *lease.Lease {
 	return hold.Join(&t.Terms, chain(&t.Terms))
 }
 
-// joinableLocked returns the hold that a reader with these terms can share, perhaps. It returns nil while a writer
+// joinableLocked returns the hold that a reader with these terms may be able to share. It returns nil while a writer
 // waits.
 func (ls *lines) joinableLocked(t *Terms) *lease.Lease {
 	hold := ls.shared.holds[t.Likeness()]
@@ -57,8 +57,9 @@ func (ls *lines) joinableLocked(t *Terms) *lease.Lease {
 	return hold
 }
 
-// joinOrOpen is for a call that is about to make an attempt. It returns a lease that shares a hold of this process.
-// Otherwise the call must make its attempt, and call done when others can join its hold or when it has failed.
+// joinOrOpen is for a call that is about to make an attempt. It returns a lease that shares a hold of this process, if
+// there is one. Otherwise it returns done. The call must then make its attempt, and call done when others can join its
+// hold or when the attempt has failed.
 //
 // If an attempt is under way whose hold the call could share, joinOrOpen waits for it. If that attempt fails, the call
 // makes its own: it may find the lock free where the other one did not.
@@ -79,9 +80,9 @@ func (ls *lines) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done
 	}
 }
 
-// findOrOpen returns the hold that a call with these terms can share, perhaps, or else the attempt of another call that
-// may get it one. If there is neither, it returns an attempt of the call's own, which others can wait for. While a
-// writer waits it returns nothing.
+// findOrOpen returns the hold that a call with these terms may be able to share, or else the attempt of another call
+// that may win such a hold. If there is neither, it returns an attempt of the call's own, which others can wait for.
+// While a writer waits it returns nothing.
 func (ls *lines) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -112,8 +113,8 @@ func (ls *lines) opened(t *Terms, own *opening, won bool) {
 	close(own.done)
 }
 
-// await waits for the end of the attempt, and reports whether it has won. It waits no longer than an attempt of a call
-// with these terms takes: an observer may hold up the other one.
+// await waits for the end of the attempt, and reports whether it has won. It waits no longer than the node deadline of
+// t, because an observer may hold up the other call.
 func (o *opening) await(ctx context.Context, t *Terms) (won bool) {
 	timer := time.NewTimer(t.Timing.NodeTimeout)
 	defer timer.Stop()
@@ -149,8 +150,8 @@ func (ls *lines) share(hold *lease.Lease) {
 // the line, up to the first writer, and later those that joinHold lets in. A reader with other terms goes on
 // waiting.
 //
-// It returns the readers that have joined. The caller must tell them to look again. They need lines.mu then,
-// so the caller should unlock it before.
+// It returns the readers that have joined. The caller must tell them to look again. They need lines.mu for
+// that, so the caller should unlock it first.
 func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
 	ls.shared.put(hold)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A process does not remember the holds of many names, each of which was read once, although nobody unlocks them.
+// A process that reads many names once each must not remember all their holds, even if nobody unlocks them.
 func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)

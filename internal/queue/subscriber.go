@@ -34,12 +34,12 @@ type subscriber struct {
 	idle    *time.Timer
 }
 
-// A session is one set of subscriptions: from when somebody begins to wait until nobody has waited for a
-// while.
+// A session is one set of subscriptions. It lasts from when somebody begins to wait until nobody has waited
+// for a while.
 //
-// A node has answered once it can be heard, or once its subscription has failed. The session is ready when
-// all nodes have answered, or wakeGrace after a quorum of them has. From then on messages of a release reach
-// the waiters. Without the wait of wakeGrace each answer of the other nodes would cause an attempt.
+// A node has answered once it can be heard, or once its subscription has failed. The session is ready when all
+// nodes have answered, or wakeGrace after a quorum of them has. From then on messages of a release reach the
+// waiters. Without the wait of wakeGrace each later answer of a node would cause an attempt.
 type session struct {
 	subscriber    *subscriber
 	rule          claim.Rule
@@ -75,8 +75,8 @@ func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool)
 	return s.session.begun.Add(maxWait), true
 }
 
-// listen opens the subscriptions if there is no session, through the pools of set, which is that of one
-// member. It does not wait until they stand. events, which may be nil, is told of a node that refuses. If
+// listen opens the subscriptions if there is no session. It uses the pools of set, the Set of one member. It
+// does not wait until the subscriptions stand. events, which may be nil, is told of a node that refuses. If
 // all members have left the group, listen does nothing.
 func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.mu.Lock()

@@ -16,16 +16,16 @@ import (
 // This file is about one call of Lock that waits in a line.
 
 const (
-	// wakeGrace is how long the first in line waits, after a first wake-up, for those of a quorum. A random
-	// time of up to wakeGrace is added. The wait has an end, because wake-ups may be lost. A session waits
-	// for wakeGrace as well.
+	// wakeGrace is how long the first in line waits, after its first wake-up, for the wake-ups of a quorum. A
+	// random time of up to wakeGrace is added. The wait has an end, because wake-ups may be lost. A session
+	// waits for wakeGrace as well.
 	wakeGrace = 2 * time.Millisecond
 
 	// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
 	runOutJitter = 10 * time.Millisecond
 
-	// minTry is the least retry delay after a try that asked no node, or failed otherwise than at a taken
-	// lock.
+	// minTry is the least retry delay after a try that asked no node, or failed for another reason than a
+	// taken lock.
 	minTry = 10 * time.Millisecond
 )
 
@@ -87,9 +87,9 @@ func newWaiter(t *Terms, start clock.Instant) *waiter {
 }
 
 // stands returns the names of the lines in which w stands while it waits: in fair mode all its names,
-// otherwise the name that it waits for. In either mode only news of the name that it waits for make it try.
-// If news of any name did, two waiters whose common name is taken could wake each other for ever, by names
-// that are free: the release of each failed attempt tells the first waiters of these.
+// otherwise the name that it waits for. In either mode only news of the name that it waits for make it try. If
+// news of any name did, two waiters could wake each other for ever while a name that both want is taken: each
+// failed attempt takes their free names for a moment, and its release tells the first waiters for these names.
 func (w *waiter) stands() []string {
 	if w.terms.Fair {
 		return w.names
@@ -354,7 +354,7 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 	}
 }
 
-// due returns what w must do now, and until when it may wait if that is nothing.
+// due returns what w must do now, and when it must look again if that is nothing: see view.next.
 func (w *waiter) due() (event, time.Time) {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -384,7 +384,8 @@ func (w *waiter) hears() (from time.Time, listens bool) {
 }
 
 // needsToHear reports whether w must be able to hear the nodes before it tries, because the attempt puts its
-// ticket in the queues. The very first attempt need not: it may succeed, and is repeated if it fails.
+// ticket in the queues. Before its very first attempt it need not: that attempt may succeed, and is repeated
+// if it fails.
 func (w *waiter) needsToHear() bool {
 	return w.why != nil && (w.terms.Fair || !w.queueless && !w.agenda.followsRelease)
 }
@@ -423,9 +424,10 @@ func (w *waiter) begin(poll, last bool) *turn {
 	if w.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
 		return nil
 	}
-	// Two kinds of attempts show no ticket, and so respect no queue. Right behind a release of this process,
-	// nobody else is known to wait. And a reader that may share a hold makes its first attempt as a call that
-	// barges does, although it stands in the line: see Terms.Lock.
+	// Two kinds of attempts show no ticket, and so respect no queue. One follows a release of this process at
+	// once, when nobody else is known to wait. The other is the first attempt of a reader that may share a
+	// hold. It is like the attempt of a call that barges, although the reader stands in the line: see
+	// Terms.Lock.
 	plain := (w.agenda.followsRelease || w.terms.Joins && w.why == nil) && !w.terms.Fair
 	ls.beginTryLocked(w)
 	w.agenda = agenda{}
@@ -484,7 +486,7 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 	return l, o
 }
 
-// end notes what an attempt has come to. If the attempt failed and w goes on, end notes when to try again.
+// end notes how an attempt has ended. If the attempt failed and w goes on, end notes when to try again.
 func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := w.lines()
 	ls.mu.Lock()
@@ -495,7 +497,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		w.why = &why
 	}
 	w.queueless = w.queueless || u.denied.Load()
-	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryFairly is in no line
+	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryQueued is in no line
 		ls.triedLocked(w, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
 	}
 	switch {

@@ -20,7 +20,7 @@ import (
 
 // This file shows a waiter in each of its states, and what others may do with it there.
 
-// The line of those who wait looks at a lease before it has begun.
+// The line of waiters asks a lease how long it lasts, even before the lease has begun.
 func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	for range 100 {
 		keeper := &lease.Keeper{Set: quorum.NewSet(nil, nil, mostOf(0)), Errors: &ends}
@@ -211,7 +211,8 @@ func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
 	})
 }
 
-// Hand-over is among locks of one kind. Each of these waits for the same name, and is handed nothing.
+// A lock is handed over only to a waiter whose settings allow it. Each of these waiters waits for the same
+// name, but is handed nothing.
 func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 	for name, change := range map[string]func(h *house, giving, waiting *Terms){
 		"none is allowed to the waiter": func(_ *house, _, waiting *Terms) { waiting.Passes = false },
@@ -232,7 +233,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 				w.agenda.ready = false
 				assert.False(t, h.unlocks(giver))
 				assert.Nil(t, w.handedOff)
-				assert.True(t, w.agenda.ready, "it tries right behind the release")
+				assert.True(t, w.agenda.ready, "it tries right after the release")
 				assert.True(t, w.agenda.followsRelease)
 				h.lines.leave(w, nil)
 				h.closes()
@@ -241,7 +242,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 	}
 }
 
-// A leaving is a context that is done, and lets something happen when it is asked.
+// A leaving is a context that is done, and that calls meanwhile when it is asked.
 type leaving struct {
 	context.Context //nolint:containedctx // it is one
 	meanwhile       func()
@@ -252,8 +253,8 @@ func (l leaving) Err() error {
 	return context.Canceled
 }
 
-// A waiter sees that nothing has been handed to it, and that its context is done. What is handed to it
-// between that and its leaving the line is its own all the same.
+// A waiter sees that nothing has been handed to it, and that its context is done. If the lock is handed to it
+// after that, but before it has left the line, it still has the lock.
 func TestWaiterThatIsHandedTheLockWhileItLeavesHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -295,8 +296,8 @@ func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
 	})
 }
 
-// The user's function of delays panics, and the lock has been handed over meanwhile: nobody would unlock
-// it.
+// The user's function of delays panics after the lock was handed over to the waiter. The waiter must release
+// the lock, because nobody else would.
 func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 	for _, hands := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -339,8 +340,9 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 	}
 }
 
-// While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends.
-// A node may then remove the ticket before it puts it in. So a second release of the giver removes the ticket.
+// While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends. A
+// node may then get the command that removes the ticket before the release that puts it in. So a second release of the
+// giver removes the ticket.
 func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 	for name, meanwhile := range map[string]func(h *house, w *waiter){
 		"it gives up": func(h *house, w *waiter) { h.lines.leave(w, nil) },

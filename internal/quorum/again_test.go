@@ -123,7 +123,7 @@ func TestPoolThatRefusesToSendAgain(t *testing.T) {
 		s.reply(0, broken)
 		s.refuse[0], s.refuse[1] = errBroken, errBroken
 		r.Again()
-		assert.Equal(t, claim.Count{Failed: 0b1}, r.count, "only of node 0 nothing is under way")
+		assert.Equal(t, claim.Count{Failed: 0b1}, r.count, "only node 0 has nothing under way")
 		s.answer(1, mine)
 		s.answer(2, mine)
 		assert.True(t, r.Result(ErrNoAnswer).Won)

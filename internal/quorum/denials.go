@@ -8,8 +8,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file remembers for a while on which nodes the client cannot use a queue. So a command that can do without the
-// queue is not sent in vain first.
+// This file remembers for a while on which nodes the client cannot use a queue. A command that can do without the queue
+// then leaves it out at once, instead of failing first.
 
 // deniedFor is how long a denial is remembered.
 const deniedFor = 5 * time.Second
@@ -17,8 +17,8 @@ const deniedFor = 5 * time.Second
 // maxDenials is how many names the denials of a node remember at most.
 const maxDenials = 1000
 
-// denials are what a node has denied. They are kept by the names of locks, because a user may lack the queues of some
-// names only, and a cluster may keep only some of them apart from their locks.
+// denials are what a node has denied. They are kept by the names of locks, because a user may lack the permission for
+// the queues of some names only, and a cluster may keep only some queues on another node than their locks.
 type denials struct {
 	until atomic.Int64 // monotonic time when the last of them is forgotten
 	told  atomic.Bool
@@ -29,8 +29,8 @@ type denials struct {
 }
 
 // Deny notes that the client cannot use the queue of a lock on the node. ofUser says that its user lacks a permission.
-// An empty name says that it is not known which queue that is. Deny reports whether it is the first time that the node
-// denies a queue.
+// If name is empty, it is not known which queue that is. Deny reports whether it is the first time that the node denies
+// a queue.
 func (n *Node) Deny(name string, ofUser bool) (first bool) {
 	d, now := &n.denials, clock.Now().Mono
 	d.mu.Lock()
@@ -68,16 +68,16 @@ func (n *Node) DeniesQueueOf(name string) bool {
 	return n.denials.any(func(d *denials, now time.Duration) bool { return now < d.names[name] })
 }
 
-// DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command
-// uses: it has denied the only one of them, or the client's user lacked the permission for some queue. A command may
-// rely on that only if it costs no more than a wake-up to leave the queue out.
+// DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command uses:
+// it has denied the queue of the only name, or the client's user lacked the permission for some queue. A command may
+// rely on this only if leaving the queue out costs it no more than a wake-up.
 func (n *Node) DeniesQueues(names []string) bool {
 	return n.denials.any(func(d *denials, now time.Duration) bool {
 		return now < d.user || len(names) == 1 && now < d.names[names[0]]
 	})
 }
 
-// any reports what is says, or false at once if nothing is remembered.
+// any returns what the function is returns. If nothing is remembered, it returns false at once.
 func (d *denials) any(is func(d *denials, now time.Duration) bool) bool {
 	until := d.until.Load()
 	if until == 0 {

@@ -28,8 +28,8 @@ func TestNodeThatDeniesQueuesIsAskedAgainAfterAWhile(t *testing.T) {
 	})
 }
 
-// A denial says nothing of other names, unless it is the user who lacks a permission. Then releases do without the
-// queues, which costs wake-ups. Readers do not.
+// A denial says nothing of other names, unless the user lacks a permission. In that case releases leave out the queues
+// of all names, which only costs wake-ups. Readers still look at the queues of other names.
 func TestADenialIsAboutOneName(t *testing.T) {
 	n := newScene(1).Nodes[0]
 	n.Deny("a", false)

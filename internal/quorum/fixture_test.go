@@ -45,7 +45,7 @@ type percent struct{}
 
 func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
-// setOf returns the set of the nodes behind pools, by the rule of the most.
+// setOf returns the set of the nodes behind pools. More than half of them decide.
 func setOf(pools ...pool.Pool) *Set {
 	return NewSet(pools, NewKnown(len(pools)), mostOf(len(pools)))
 }
@@ -86,8 +86,8 @@ func (s *scene) count() (n int) {
 	return n
 }
 
-// An act is an operation that looks for a value, with everything that an operation may be. It keeps what it
-// is told, in order.
+// An act is an operation that looks for a value. It implements all the interfaces that only some operations
+// do. It keeps what it is told, in order.
 type act struct {
 	brief  Brief
 	judges func(i int, v claim.Vote) claim.Vote // nil: it counts a vote as it is
@@ -133,7 +133,7 @@ type lacksScript struct{}
 func (lacksScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 func (lacksScript) RedisError()   {}
 
-// within returns what a round comes to that is waited for, and after how long.
+// within waits for a round. It returns the result, and how long the round took.
 func within(t *testing.T, r *Round, l Limits) (res Result, took time.Duration) {
 	t.Helper()
 	start := time.Now()

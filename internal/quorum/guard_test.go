@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows from when on a node counts that has restarted.
+// This file shows when a restarted node counts again.
 
 func TestNodeCounts(t *testing.T) {
 	now := time.Now()

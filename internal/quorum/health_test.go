@@ -43,7 +43,7 @@ func (t *tracer) NodeUp(n *Node, down time.Duration) {
 	t.told = append(t.told, fmt.Sprintf("%d up after %v", n.Index, down))
 }
 
-// A key is that of a value in a context.
+// A key identifies a value in a context.
 type key struct{}
 
 // hears returns what t was told since.
@@ -104,14 +104,14 @@ func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	h.see(observation{to: to, node: n, err: errUnknownServer, distrust: true})
 	require.Len(t, to.hears(), 1)
 	h.see(observation{to: to, node: n})
-	assert.Empty(t, to.hears(), "it has answered before as well")
+	assert.Empty(t, to.hears(), "it answered before, too, but its grants did not count")
 	h.see(observation{to: to, node: n, granted: true})
 	assert.Len(t, to.hears(), 1)
 
 	h = &Health{}
 	h.see(observation{to: to, node: n, err: errBroken})
 	h.see(observation{to: to, node: n})
-	assert.Len(t, to.hears(), 2, "any answer will do of a node that did not")
+	assert.Len(t, to.hears(), 2, "if a node did not answer, any answer brings it back")
 }
 
 // denied is the reply of a node that does not let its user do something.

@@ -38,9 +38,10 @@ func (s *Set) Duplicate() *Duplicate {
 	return nil
 }
 
-// FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the
-// first acquire on the nodes does, and only if one of the clients is new in this process, or its pool does not
-// tell. So a dead node delays only one acquire, however that one ends. It reports false where Identify asks instead.
+// FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the first
+// acquire on the nodes must wait, and only if a client is new in this process, or a pool does not tell whether its
+// client is. So a dead node delays only one acquire, however that one ends. FirstToIdentify reports false for joint
+// sets, because Identify asks there.
 func (s *Set) FirstToIdentify() bool {
 	known := &s.known.identity
 	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
@@ -81,7 +82,8 @@ func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited b
 	return true
 }
 
-// ask returns the channel of the call that asks the nodes, or one of its own if no call does: then the caller asks.
+// ask returns in others the channel of the call that asks the nodes. If no call does, it returns a new channel in own:
+// then the caller must ask the nodes, and close own.
 func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -92,8 +94,8 @@ func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
 	return nil, k.asking
 }
 
-// identify asks the nodes, and closes done. A caller whose context leaves it less time than the node deadline may have
-// heard nobody. Then the next call asks again.
+// identify asks the nodes, and closes done. If ctx leaves less time than the node deadline, and no quorum answers in
+// that time, the next call asks again.
 func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
 	known, complete := &s.known.identity, false
 	defer func() {
@@ -119,8 +121,8 @@ func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Durati
 	return min(nodeTimeout, time.Until(deadline)/2)
 }
 
-// NoteReply notes which server process has sent a reply for node i. If it is not known which one has, node i of joint
-// sets may lead to another server by now. Then node i counts for itself alone.
+// NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
+// may lead to another server by now. Then node i counts for itself alone.
 func (s *Set) NoteReply(i int, reply pool.Reply) {
 	if reply.Server != nil {
 		s.NoteServer(i, reply.Server)
@@ -182,8 +184,8 @@ func (s *Set) compareLocked() {
 	}
 }
 
-// thirdLocked reports whether a third node is the server of nodes a and b. Then two of them are in one set, and the
-// three count as they are: one node in the place of three would make a set smaller.
+// thirdLocked reports whether a third node is the server of nodes a and b. Then two of the three are in one set. The
+// three stay separate nodes, because merging them would make that set smaller.
 func (s *Set) thirdLocked(a, b int) bool {
 	servers := s.known.identity.servers
 	for c := range s.Nodes {
@@ -194,15 +196,15 @@ func (s *Set) thirdLocked(a, b int) bool {
 	return false
 }
 
-// A merger is the rule of joint sets of which some pairs of nodes are one server.
+// A merger is the rule of joint sets in which some pairs of nodes are one server.
 type merger struct {
 	pairs *[][2]int
 	rule  claim.JointRule
 	other []int // by node: the node that it stands for as well; -1 for none
 }
 
-// merger returns the merger by what is known, nil if no two nodes are known to be one server. Of two nodes that are
-// one server, the one with the longer restart guard is asked.
+// merger returns the merger for the servers known by now, nil if no two nodes are known to be one server. If two nodes
+// are one server, a round asks the node with the longer restart guard.
 func (s *Set) merger() *merger {
 	pairs := s.known.identity.merged.Load()
 	if !s.joint || pairs == nil {
@@ -237,8 +239,8 @@ func (s *Set) apart(a, b int) bool {
 	return !ok || joint.Sets(a)&joint.Sets(b) != 0
 }
 
-// standsForLess reports whether node i is in a set by rule, with which a round began, only because it was the server of
-// another node as well then, and is not in that set any more: another server answers now.
+// standsForLess reports whether node i has left a set since a round began with rule. It was in that set only because
+// its server was another node as well. Now another server answers for node i.
 func (s *Set) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false

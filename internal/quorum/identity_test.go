@@ -138,7 +138,7 @@ func TestJointNodesThatAreOneServerAreAskedOnce(t *testing.T) {
 	assert.Equal(t, full, s.FullRule())
 }
 
-// A vote counts in both sets only if it is of the server that is known to be a node of both.
+// A vote counts in both sets only if it comes from the server that is known to be a node of both.
 func TestJointVoteOfAnotherServerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointScene()
@@ -164,7 +164,8 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 	})
 }
 
-// A reply of a server that is not known ends what was known of the node: it may lead elsewhere by now.
+// After a reply of an unknown server it is no longer known which server the node is: it may lead elsewhere by
+// now.
 func TestJointReplyOfAnUnknownServer(t *testing.T) {
 	s := newJointScene()
 	full := s.FullRule()
@@ -179,7 +180,8 @@ func TestJointReplyOfAnUnknownServer(t *testing.T) {
 	assert.NotEqual(t, full, s.Rule())
 }
 
-// While two of three nodes of one server are in one set, none stands for another: a set would have too few nodes.
+// While two of three nodes of one server are in one set, none of them stands for another, because a set would have too
+// few nodes.
 func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	s := newJointScene()
 	s.Set = NewSet([]pool.Pool{
@@ -196,7 +198,7 @@ func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	assert.Equal(t, jointOf{nodes(0), nodes(0, 2, 3)}, s.Rule())
 }
 
-// A vote of a node in its own set counts, also if it becomes known meanwhile that another node is the same server.
+// A node's vote counts in its own set, even if it becomes known during the round that another node is the same server.
 func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointScene()

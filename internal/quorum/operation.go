@@ -13,9 +13,9 @@ type Operation interface {
 	// Brief returns what a round needs to know of the operation. A round calls it at its start.
 	Brief() Brief
 
-	// Judge returns how node i's reply counts, and notes what else the reply says. v is how the reply
-	// counts by itself. Judge is called for every reply, also after the decision, on the goroutine of the
-	// node's pool.
+	// Judge returns how node i's reply counts, and notes what else the reply says. v is how the reply counts
+	// by itself. Judge is called for every reply, even after the decision, on the goroutine of the node's
+	// pool.
 	Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote
 }
 
@@ -59,8 +59,8 @@ type Fallback interface {
 	// CanDoWithout reports whether there is another command.
 	CanDoWithout() bool
 
-	// Lacks reports whether node i is known to be such a node. The round then sends it the other command at once. It is
-	// called only if there is one.
+	// Lacks reports whether node i is known to be such a node. If so, the round sends the other command at once. Lacks
+	// is called only if CanDoWithout reports true.
 	Lacks(i int) bool
 
 	// Without returns the other command, which names the lock's own keys only. It may be called with Round.mu held, and
@@ -85,7 +85,8 @@ type Tracer interface {
 	// they do.
 	Voted(ctx context.Context, v Voted, later bool)
 
-	// NodeDown tells that a node has failed. omitted is how often it has failed before without a NodeDown.
+	// NodeDown tells that a node has failed. omitted is how often it has gone down since its last NodeDown,
+	// without another NodeDown.
 	NodeDown(n *Node, omitted int, err error)
 
 	// NodeUp tells that a node is up again, after a NodeDown.

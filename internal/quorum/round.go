@@ -20,7 +20,7 @@ type Round struct {
 	op      Operation
 	brief   Brief         // of op
 	tally   claim.Tally   // adds up the votes; nil if they are counted plainly
-	trace   *trace        // nil where votes are not traced; guarded by mu once it is sent
+	trace   *trace        // nil if votes are not traced; guarded by mu once the round is sent
 	then    Decider       // told of the decision
 	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
 	all     chan struct{} // closed when every node has voted, with waitAll
@@ -141,7 +141,7 @@ func (r *Round) fallback() Fallback {
 	return nil
 }
 
-// commandLocked returns the command that node i is sent if it is sent one again.
+// commandLocked returns the command for another sending to node i.
 func (r *Round) commandLocked(i int) []any {
 	b, c := &r.ballots[i], r.brief.Call
 	if b.alone {
@@ -218,8 +218,9 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 // client's user lacks the permission, or a cluster keeps the key on another node than the lock.
 func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
 
-// sendAlone sends the command of the Fallback to node i, which has refused the other one. As resend, it does so once,
-// and only while the vote is open. mayGrant reports that it is too late for that: the node might have granted.
+// sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
+// does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
+// might have granted.
 func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	if r.fallback() == nil {
 		return false, false, nil
@@ -286,8 +287,8 @@ func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	return v
 }
 
-// Refuse counts that the pool of node i refused to send. Observers are told on another goroutine: this one
-// is a caller's, which must go on to the other nodes whatever an observer does.
+// Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
+// one belongs to a caller who must go on to the other nodes, whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
 	t, late, v := r.add(i, claim.Failure(err), nil)
 	r.tellTracer(t, i, v, late, true)
@@ -360,8 +361,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 // ErrDuplicate is the error of a vote whose server has granted already, as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
-// errOtherServer is the error of a vote that would count in two joint sets, because of a server that has answered
-// before.
+// errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
+// known to be in both.
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
@@ -506,10 +507,10 @@ func NoAnswerWithin(within time.Duration) error {
 	return fmt.Errorf("%w within %v", ErrNoAnswer, within)
 }
 
-// Wait returns the result once the round is decided. With waitAll it also waits until every node has voted
-// or the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over
-// is closed. In a round that is given up, the nodes that have not voted have failed. Wait is called once,
-// and only if the round was prepared for a caller who waits.
+// Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
+// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is
+// closed. In a round that is given up, the nodes that have not voted count as failed. Wait is called once, and
+// only if the round was prepared for a caller who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
@@ -557,7 +558,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	}
 }
 
-// A Result is what a round came to.
+// A Result is how a round has ended.
 type Result struct {
 	claim.Standing
 	Set   *Set         // of the nodes; nil if there was no round
@@ -568,8 +569,8 @@ type Result struct {
 	Votes []claim.Vote // by node, Pending for one that was not asked; nil if the round was won
 }
 
-// Result closes the vote, and returns what the round came to. In an undecided round the nodes without a vote
-// count as failed. silent is the error of every node without a vote for which WaitFor has noted none.
+// Result closes the vote, and returns how the round has ended. In an undecided round the nodes without a vote
+// count as failed. silent is the error of a node without a vote, unless WaitFor has noted another.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows one round: what is sent, what counts, and what it comes to.
+// This file shows one round: what is sent, what counts, and how it ends.
 
 var second = Limits{Decide: time.Second, Node: time.Second}
 
@@ -111,7 +111,7 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 			s.reply(0, pool.Reply{Err: errBroken})
 			s.reply(1, pool.Reply{Err: errBroken})
 			s.answer(2, other)
-			assert.Equal(t, !explains, r.IsFinal(), "two have failed, and one is silent or two")
+			assert.Equal(t, !explains, r.IsFinal(), "two have failed, and two are silent")
 			s.answer(3, other)
 			assert.Equal(t, !explains, r.IsFinal())
 			s.answer(4, mine)
@@ -170,7 +170,7 @@ func TestRoundThatWaitsForAllHearsAllUntilTheNodeDeadline(t *testing.T) {
 	})
 }
 
-// A pool that refuses is a vote, and nothing is under way on its node.
+// If a pool refuses to send, that is the node's vote, and nothing is under way to the node.
 func TestRoundCountsAPoolThatRefusesToSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := newScene(3), &act{}
@@ -223,7 +223,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 	}
 }
 
-// Two nodes that are one server have one vote, whoever of them is the first.
+// Two nodes that are one server have one vote, whichever of them votes first.
 func TestRoundCountsOneServerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
@@ -357,7 +357,7 @@ func (t *tallyOf) Add(i int, v claim.Vote) {
 }
 func (t *tallyOf) Standing() claim.Standing { return t.standing }
 
-// Rounds have room for the ballots of as many nodes as most have, and for more.
+// A round has built-in room for the ballots of UsualNodes nodes. It must work for other numbers, too.
 func TestRoundOfAnyNumberOfNodes(t *testing.T) {
 	for _, n := range []int{1, claim.UsualNodes, claim.UsualNodes + 1, 63, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

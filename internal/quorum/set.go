@@ -55,8 +55,8 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	return s
 }
 
-// FullRule returns the rule that takes every node for a server of its own. It is for what concerns every node,
-// such as the subscriptions.
+// FullRule returns the rule that treats every node as a separate server. It is for work that concerns every
+// node, such as the subscriptions.
 func (s *Set) FullRule() claim.Rule { return s.rule }
 
 // Rule returns the rule by which votes decide. A round keeps to the rule that it began with.

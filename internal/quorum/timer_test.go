@@ -17,8 +17,8 @@ import (
 
 // This file shows that the deadline of a round is its own, although timers are used again.
 
-// Round timers are used again, each for one round at a time, whether its deadline is later or
-// earlier than that of the one before.
+// A round timer is used again, for one round at a time. The deadline of a round may be later or earlier than
+// that of the round before.
 func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := setOf(nil, nil, nil)
@@ -74,8 +74,8 @@ type mute struct{ pool.Pool }
 func (mute) Send(pool.Request) error { return nil }
 func (mute) String() string          { return "mute" }
 
-// A round whose caller has given it up is not kept until its deadline, which is hours away where
-// a lock with a long expiry is extended. The nodes never answer here.
+// A round whose caller has given it up is not kept in memory until its deadline. For an extension of a lock
+// with a long expiry that is hours away. The nodes never answer here.
 func TestRoundThatIsGivenUpIsNotKeptUntilItsDeadline(t *testing.T) {
 	given := map[string]func(t *testing.T) (context.Context, <-chan struct{}){
 		"by the context": func(t *testing.T) (context.Context, <-chan struct{}) {

@@ -61,8 +61,8 @@ func Meet(tb testing.TB, s, other *Server) {
 }
 
 // AwaitCluster waits until every node reports that the cluster is up and that it is connected to all servers,
-// which must be all the nodes of the cluster. Any earlier, a message published on one node may not reach
-// subscribers on another: Redis forwards it only to the nodes that the first one already knows.
+// which must be all the nodes of the cluster. Before that, a message published on one node may not reach
+// subscribers on another: Redis forwards it only to the nodes that the publishing node already knows.
 func AwaitCluster(tb testing.TB, servers []*Server) {
 	tb.Helper()
 	for _, s := range servers {

@@ -1,17 +1,17 @@
 -- KEYS: k locks, then k queues if there is a ticket, then k fences if there is a proposal
 -- ARGV: as for enter.lua
--- Puts the ticket in all queues. Then sets all locks, if no name keeps the caller back. A
--- name keeps it back if its key has another value, or if the caller must be the first and
--- another process is. With a proposal, the caller's value counts as set before. The
--- highest fence counts for all names: if the proposal is strictly greater, it becomes the
--- fence of each.
+-- Puts the ticket in all queues. Then sets all locks, if no name keeps the caller back. A name
+-- keeps it back if its key has a value, or if the caller must be the first and another process
+-- is the first in its queue. But with a proposal, a key that has the caller's value already
+-- does not count. The highest fence counts for all names: if the proposal is strictly greater,
+-- it becomes the fence of each.
 -- An error is no grant, and leaves no lock: if one cannot be set, those set before it are
 -- deleted. The ticket may be in some queues then, and some fences may be raised. Both are
 -- harmless: a later release takes the ticket out, and a fence that nobody was granted only
 -- lets proposals up to it fail.
--- Returns 0 for a grant to a caller without ticket and proposal. Otherwise it returns an
--- array: 0 for a grant, or in how many milliseconds the first name that keeps the caller
--- back may stop that by itself, -1 for never; the highest fence; what was done, as
+-- Returns 0 for a grant to a caller without ticket and proposal. Otherwise it returns an array:
+-- 0 for a grant, or the number of milliseconds after which the first name that keeps the caller
+-- back may stop doing so by itself, -1 for never; the highest fence; what was done, as
 -- enter.lua says; and the indexes from 1 of all names that keep the caller back.
 
 local value, ticket, p = ARGV[1], ARGV[3], ARGV[6]
@@ -21,9 +21,9 @@ if p then groups = groups + 1 end
 local k = #KEYS / groups
 local fences = #KEYS - k -- they are the last k keys
 
--- setAll sets the locks that have no value in present. It returns true, or what kept it from
--- that: false or an error. Then no lock stays. Those set before are deleted, or if the user
--- may not delete, run out at once.
+-- setAll sets the locks that have no value in present. It returns true. If it cannot set one,
+-- it returns false or an error, and no lock stays. Then the locks set before are deleted. If
+-- the user may not delete, they run out at once.
 local function setAll(present, ...)
   for i = 1, k do
     local set = present[i] or redis.pcall('SET', KEYS[i], value, 'PX', ARGV[2], ...)
@@ -37,7 +37,8 @@ local function setAll(present, ...)
   return true
 end
 
--- In the plain case nothing is read before. If a lock is not free, what follows says which.
+-- In the plain case the locks are set without reading them. If one is not free, the code below
+-- finds out which.
 if ticket == '' and not p then
   local set = setAll({}, 'NX')
   if set then return set == true and 0 or set end

@@ -5,8 +5,8 @@
 -- Puts the ticket in the queue, where it stays until a release takes it out. Then sets the
 -- first free slots to the value: as many as are wanted, or none. If slots have the value
 -- already, sets no others.
--- Returns, if it has granted a single slot without a ticket, the index of that slot. Otherwise
--- returns an array of four:
+-- If it has granted a single slot without a ticket, it returns the index of that slot.
+-- Otherwise returns an array of four:
 --   1 granted, 2 slots had the value already, 0 refused
 --   of a refusal: after how many milliseconds it may end by itself, -1 for never; otherwise 0
 --   the indexes of the slots that are granted, or had the value already

@@ -10,9 +10,9 @@
 -- enter.lua does. If the user may not read the queue, a reader without a ticket is let in
 -- without a look at it.
 -- Returns 0 for a grant, -2 if the reader was there before, -3 for a grant without a look at
--- the queue. For a refusal it returns in how many milliseconds that may change by itself; -1
--- for never. With fencing it returns an array as enter.lua does: to what was done it adds 4
--- for a grant without a look at the queue.
+-- the queue. For a refusal it returns the number of milliseconds after which that may end by
+-- itself; -1 for never. With fencing it returns an array as enter.lua does: to what was done it
+-- adds 4 for a grant without a look at the queue.
 
 local v = redis.call('GET', KEYS[1])
 

@@ -4,8 +4,9 @@
 -- Raises the deadline of a reader, and never lowers it: see extend.lua. If it heals, it adds
 -- a reader that is missing; the caller does not count that as a grant.
 -- If a writer with the value holds the lock, it makes the writer a reader: the downgrade. The
--- reader then lasts at least as long as the writer would have. The tickets leave the queue,
--- and if a reader leads it then, those who may enter are told, as tell.lua says.
+-- reader then lasts at least as long as the writer would have. The tickets leave the queue, and
+-- if a reader leads the queue then, the script tells the readers that may enter, as tell.lua
+-- says.
 -- Returns 1 mine, 0 missing or other readers only, 2 a writer's, 3 was missing and is added.
 -- For a downgrade it adds what release.lua adds.
 local value, v = ARGV[1], redis.call('GET', KEYS[1])

@@ -8,7 +8,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What extend and heal do on one node.
+// This file tests what extend and heal do on one node.
 
 func TestExtendAndHealShortenNoTTL(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What enter and release do with the register of a lock, on one node.
+// This file tests what enter and release do with the fencing register of a lock, on one node.
 
 const (
 	day   = 24 * 60 * 60 * 1000 // milliseconds
@@ -34,21 +34,21 @@ func (g ground) enters(value, ticket string, strict bool, f script.Fence) script
 	return entered
 }
 
-// register lets the register be at n, for a minute, unless n is "".
+// register sets the register to n, for a minute, unless n is "".
 func (g ground) register(n string) {
 	if n != "" {
 		g.do("set", fence, n, "px", ttl)
 	}
 }
 
-// isAt looks at the register, and that it lasts for a day from now.
+// isAt checks that the register is at n, and lasts for a day from now.
 func (g ground) isAt(n string) {
 	g.Helper()
 	assert.Equal(g, n, g.do("get", fence))
 	assert.InDelta(g, day, g.do("pttl", fence), 5000)
 }
 
-// The order of registers, of enter and release alike.
+// registers are cases for both enter and release: which token raises which register.
 var registers = map[string]struct {
 	register string
 	token    uint64
@@ -110,7 +110,7 @@ func TestEnterRaisesTheRegister(t *testing.T) {
 	}
 }
 
-// Where the lock is not granted the register is told, and left alone.
+// If enter does not grant the lock, it returns the register, but does not change it.
 func TestEnterLeavesTheRegisterOfALockThatItDoesNotGet(t *testing.T) {
 	others := func(g ground) { g.do("set", "lock", "w", "px", 60_000) }
 	for name, c := range map[string]struct {
@@ -159,7 +159,8 @@ func TestEnterWhereTheLockNeverEndsTellsTheRegister(t *testing.T) {
 	})
 }
 
-// One's own lock lets in whoever stands before.
+// With a fence, a lock that has the caller's value already is granted, even if another process is the first in
+// the queue.
 func TestEnterAgainPassesTheQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		mine := ticket(5, us)
@@ -172,7 +173,7 @@ func TestEnterAgainPassesTheQueue(t *testing.T) {
 	})
 }
 
-// Without a fence nothing is said of one, nor done.
+// Without a fence, enter neither returns the register nor changes it.
 func TestEnterWithoutAFenceLeavesTheRegister(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.register("5")
@@ -181,7 +182,7 @@ func TestEnterWithoutAFenceLeavesTheRegister(t *testing.T) {
 			assert.Equal(t, script.Entered{}, g.enters("v", ticket, false, script.Fence{}))
 			assert.Equal(t, "5", g.do("get", fence))
 			assert.LessOrEqual(t, g.do("pttl", fence), int64(ttl))
-			// The same value is no repetition then.
+			// Without a fence, a lock that has the caller's value counts as taken.
 			assert.Positive(t, g.enters("v", ticket, false, script.Fence{}).Wait)
 		}
 	})
@@ -239,7 +240,7 @@ func TestReleaseRaisesTheRegister(t *testing.T) {
 	}
 }
 
-// The next waiter is told all the same.
+// A release with a fence also tells the next waiter.
 func TestReleaseWithAFenceWakes(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
@@ -251,8 +252,7 @@ func TestReleaseWithAFenceWakes(t *testing.T) {
 	})
 }
 
-// A register of another type is an error of an acquire, before anything is done; a
-// release releases.
+// If the register is of another type, an acquire fails before it has done anything. A release still releases.
 func TestFenceBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("rpush", fence, "x")
@@ -295,14 +295,14 @@ func TestParseEntered(t *testing.T) {
 	})
 }
 
-// A parsed is a reply to an acquire, and what it says; odd if it says nothing.
+// A parsed is a reply to an acquire, and what it says. odd means that it must be read as an error.
 type parsed struct {
 	reply any
 	want  script.Entered
 	odd   bool
 }
 
-// parses checks what parse makes of replies, and that an error for an odd one describes it.
+// parses checks what parse makes of replies, and that the error for an odd reply describes the reply.
 func parses(t *testing.T, parse func(reply any) (script.Entered, error), replies map[string]parsed) {
 	t.Helper()
 	for name, c := range replies {
@@ -317,7 +317,7 @@ func parses(t *testing.T, parse func(reply any) (script.Entered, error), replies
 	}
 }
 
-// The form that others read in the keys of the command.
+// The scripts find the register by its place: it is the last key.
 func TestFenceIsTheLastKey(t *testing.T) {
 	lock := script.NewLock("a{b}c", "v")
 	for name, c := range map[string]struct {

@@ -21,8 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// One node against small models of what the scripts do, from any text that may stand in
-// their keys.
+// This file compares one node with small models of what the scripts do. The keys may hold any text at first.
 
 // bubble runs f with an embedded node in virtual time.
 func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client)) {
@@ -39,14 +38,14 @@ func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client
 	})
 }
 
-// recordSize is that of a waiter in a queue: 49 bytes of ticket, its kind, 13 of deadline
-// and a newline.
+// recordSize is the size of a waiter's record in a queue: 49 bytes of ticket, its kind, 13 of deadline and a
+// newline.
 const recordSize = 64
 
-// A queue is who waits, as the model has it: records, in which anything may stand.
+// A queue is a queue in the model: records, in which anything may stand.
 type queue []string
 
-// queueOf cuts a text into records; what is left over is one, too.
+// queueOf cuts a text into records. A shorter rest at the end is a record, too.
 func queueOf(text string) (q queue) {
 	for len(text) > recordSize {
 		q, text = append(q, text[:recordSize]), text[recordSize:]
@@ -57,7 +56,7 @@ func queueOf(text string) (q queue) {
 	return q
 }
 
-// whole reports whether all records of q are.
+// whole reports whether all records of q have the full size.
 func (q queue) whole() bool { return len(q) == 0 || len(q[len(q)-1]) == recordSize }
 
 func part(record string, from, to int) string {
@@ -66,7 +65,7 @@ func part(record string, from, to int) string {
 
 var digits = regexp.MustCompile(`^[0-9]+$`)
 
-// deadline returns that of a record, 0 where there is none.
+// deadline returns the deadline of a record, 0 if it has none.
 func deadline(record string) int64 {
 	text := part(record, 50, 63)
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -76,7 +75,7 @@ func deadline(record string) int64 {
 	return n
 }
 
-// process returns the text that stands for the process of a record.
+// processOf returns the text that stands for the process of a record.
 func processOf(record string) string { return part(record, 22, 38) }
 
 // living returns q from the first record on that counts as alive.
@@ -87,7 +86,7 @@ func (q queue) living(now int64) queue {
 	return q
 }
 
-// with returns q with a ticket behind the last one that is not after it.
+// with returns q with a ticket in its place: after the last ticket that is not greater.
 func (q queue) with(ticket string, deadline int64) queue {
 	if !q.whole() {
 		q = nil
@@ -112,7 +111,8 @@ func (q queue) without(ticket string) queue {
 	return slices.Concat(q[:i], q[i+1:])
 }
 
-// tells returns what a release adds that tells those who lead q, of which the first is alive.
+// tells returns what a release adds to its reply if it tells the waiters at the head of q. The first of them
+// is alive.
 func (q queue) tells(process string, now int64) (flags int64) {
 	if part(q[0], 49, 50) != "r" {
 		switch {
@@ -140,7 +140,7 @@ func (q queue) tells(process string, now int64) (flags int64) {
 	return flags
 }
 
-// waiting are the records of waiters that are alive, each as a ticket is written.
+// waiting returns the well-formed records of waiters that are alive.
 func (q queue) waiting(now int64) (live []string) {
 	for _, r := range q {
 		if wellFormed.MatchString(r) && deadline(r) > now {
@@ -152,7 +152,7 @@ func (q queue) waiting(now int64) (live []string) {
 
 var wellFormed = regexp.MustCompile(`^\d{4}:\d{16}:\d{16}:\d{10}[ r]\d{13}\n$`)
 
-// A node is one with a lock and its queue, and the model of it.
+// A node is a node with a lock and its queue, and the model of both.
 type node struct {
 	*testing.T
 	*embedded.Node
@@ -173,7 +173,7 @@ func (n *node) run(c script.Command) any {
 // now is the node's clock, in milliseconds.
 func (n *node) now() int64 { return time.Now().UnixMilli() }
 
-// enter compares an enter with the model. Its answer is when a refusal may end.
+// enter compares an enter with the model. The answer says when a refusal may end.
 func (n *node) enter(value, ticket string, strict bool) {
 	n.Helper()
 	place := script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}
@@ -197,7 +197,7 @@ func (n *node) enter(value, ticket string, strict bool) {
 func (n *node) release(value, process string, turnover script.Turnover) {
 	n.Helper()
 	var live []string
-	if turnover.Enters.IsZero() || n.queue.whole() { // else the text is replaced
+	if turnover.Enters.IsZero() || n.queue.whole() { // otherwise the text is replaced
 		live = n.queue.waiting(n.now())
 	}
 	got := n.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), turnover, script.Fence{}))
@@ -226,7 +226,7 @@ func (n *node) release(value, process string, turnover script.Turnover) {
 	n.keeps(live, turnover)
 }
 
-// keeps looks that all who waited, and are alive, still do, but for those who left.
+// keeps checks that all live waiters are still in the queue, except those that have left.
 func (n *node) keeps(live []string, turnover script.Turnover) {
 	n.Helper()
 	after, _ := n.Get(queueKey)
@@ -237,7 +237,7 @@ func (n *node) keeps(live []string, turnover script.Turnover) {
 	}
 }
 
-// compare looks that the node is as the model has it, and that each key has a TTL.
+// compare checks that the node agrees with the model, and that each key has a TTL.
 func (n *node) compare() {
 	n.Helper()
 	text, _ := n.Get(queueKey)
@@ -249,7 +249,7 @@ func (n *node) compare() {
 	}
 }
 
-// step makes one step of a plan: what, and with which of eight tickets of two processes.
+// step makes one step of a plan. b says what to do, and with which of eight tickets of two processes.
 func (n *node) step(b byte) {
 	n.Helper()
 	rank := int(b >> 3 % 8)
@@ -291,9 +291,9 @@ func (n *node) step(b byte) {
 	n.compare()
 }
 
-// Whatever text stands in a queue: enter and release do what the model does, which cuts it
-// into records; no release fails, or leaves its key, or loses a waiter that is alive; and
-// no key is left without a TTL.
+// FuzzQueue begins with any text in a queue. Enter and release must do what the model does, which cuts the
+// text into records. No release may fail, leave its key, or lose a live waiter. No key may be left without a
+// TTL.
 func FuzzQueue(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	live := func(rank int, process string) string { return record(ticket(rank, process), now+5000) }
@@ -329,8 +329,8 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// A text that happens to be a ticket, elsewhere than where one begins, is not cut out: that
-// took half of the next waiter away with it.
+// The text of a ticket may also stand where no record begins. A release must not cut it out there: half of the
+// next waiter would go with it.
 func TestReleaseLooksForTicketsWhereTheyBegin(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
@@ -343,7 +343,7 @@ func TestReleaseLooksForTicketsWhereTheyBegin(t *testing.T) {
 	})
 }
 
-// Such deadlines are numbers to Lua, and would be behind no time.
+// These deadlines are numbers to Lua, and would never pass.
 func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
 	for _, odd := range []string{"          inf", "          nan", "    0x1p+1000", "        1e300", " 999999999999"} {
 		onBoth(t, func(g ground) {
@@ -357,8 +357,8 @@ func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
 	}
 }
 
-// greater reports whether a token is beyond what a register holds, as numbers; known is
-// false where that is none as the scripts write it.
+// greater reports whether a token is greater than the number in a register. known is false if the register
+// holds no number as the scripts write it.
 func greater(token uint64, register string) (beyond, known bool) {
 	if register == "" {
 		return true, true
@@ -370,9 +370,9 @@ func greater(token uint64, register string) (beyond, known bool) {
 	return new(big.Int).SetUint64(token).Cmp(n) > 0, true
 }
 
-// Whatever text stands in a register: a number of any length gives way to a greater token
-// alone, and nothing but a token comes after it; each answer can be read, or is an error;
-// a release deletes its key; and no key is left without a TTL.
+// FuzzRegister begins with any text in a register. Only a greater token may replace a number of any length,
+// and nothing but a token may come after it. Each answer must be readable, or an error. A release must delete
+// its key. No key may be left without a TTL.
 func FuzzRegister(f *testing.F) {
 	for _, register := range []string{
 		"", "0", "1", "6", "7", "8", "10", "007", "+7", "-1", "7 ", "abc", "~", "\xff\x00", "9007199254740993", "18446744073709551615", "18446744073709551616", "1e3", "0x10", strings.Repeat("9", 40), "00000000000000000000000007", "1763000000000000x",
@@ -448,11 +448,11 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
-// decimal is what a register holds.
+// decimal matches what a register may hold.
 var decimal = regexp.MustCompile(`^[0-9]+$`)
 
-// An answer to an acquire is read as it stands there, whatever it is: granted is nothing but
-// a 0 in its place, a register nothing but the digits of a uint64.
+// FuzzParseEntered reads any answer to an acquire. Only a 0 in its place may be read as a grant, and only the
+// digits of a uint64 as a register.
 func FuzzParseEntered(f *testing.F) {
 	for shape := range uint8(12) {
 		f.Add(shape, int64(0), "7", int64(1))
@@ -493,9 +493,8 @@ func FuzzParseEntered(f *testing.F) {
 	})
 }
 
-// A command touches the keys of its lock and no others, says how many there are, and has
-// the same bytes for a node, once read by another reader, as its elements; its long form
-// differs in the script alone.
+// A command touches the keys of its lock and no others, and says how many there are. Another reader must read
+// its elements from its encoding. Its long form differs only in the script.
 func FuzzCommands(f *testing.F) {
 	for _, name := range []string{"lock", "{b}", "a}b", "\r\n$1\r\n", "\x00\xff", "'\"", strings.Repeat("n", 5000), "{}x", " "} {
 		f.Add(name, "value", us, uint64(7), uint8(0))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. The other slots in
-// this file are those of a semaphore.
+// This file names the keys that stand beside a lock, in the same slot of a Redis Cluster. Everywhere else in
+// this file a slot is a slot of a semaphore.
 
 // sides are the ends of the side keys: the keys beside a lock's own. Only those of slots are missing, because
 // they end in a number.
@@ -21,8 +21,8 @@ const (
 
 // QueueKey returns the key of the queue of name's waiters.
 //
-// Side keys have name's hash tag if it has one; otherwise name is their tag. If name has no tag but a
-// closing brace (a}b), no side key can be in its slot: on a Cluster the nodes refuse it.
+// Side keys have name's hash tag if it has one; otherwise name is their tag. If name has no tag but a closing
+// brace (a}b), no side key can be in its slot: a Cluster refuses commands with both keys.
 func QueueKey(name string) string { return sideKey(name, ":queue") }
 
 // FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
@@ -58,7 +58,7 @@ func cutSlot(key string) (base string, ok bool) {
 
 // sideKey returns the side key of name that ends in side. If name has a tag, the side key has the whole name
 // behind the tag: otherwise the locks b and {b} would share a side key. If name has no tag but a closing
-// brace, it follows an empty tag: otherwise the locks {b} and b}:{b would share a side key.
+// brace, the name follows an empty tag: otherwise the locks {b} and b}:{b would share a side key.
 func sideKey(name, side string) string {
 	tag := hashTag(name)
 	if tag != "" || strings.Contains(name, "}") {

@@ -12,12 +12,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// slotless are names with which no side key can share a slot.
+// slotless reports whether no side key can share a slot with the name.
 func slotless(name string) bool {
 	return strings.Contains(name, "}") && hashed(name) == name
 }
 
-// hashed is what Redis Cluster hashes of a key, as its specification has it.
+// hashed returns the part of a key that Redis Cluster hashes, according to its specification.
 func hashed(key string) string {
 	open := strings.IndexByte(key, '{')
 	if open < 0 {
@@ -66,7 +66,7 @@ func TestSideKeysBeginWithTheHashTag(t *testing.T) {
 	}
 }
 
-// Only a slot stands for a line that has another name.
+// Only the key of a slot belongs to a line with another name.
 func TestLineOf(t *testing.T) {
 	for key, want := range map[string]string{
 		"{b}:slot:0":                      "{b}:slots",

@@ -135,15 +135,15 @@ func HealMulti(m Multi, ttl int64) Command {
 	return ofMulti(healMultiScript, m, m.value, ttl)
 }
 
-// ValidMulti looks whether all keys of m have the value. The node replies as to ExtendMulti.
+// ValidMulti checks whether all keys of m have the value. The node replies as to ExtendMulti.
 func ValidMulti(m Multi) Command {
 	return ofMulti(validMultiScript, m, m.value)
 }
 
-// ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It
-// lets the tickets of turnover enter and leave the queues. For each name whose key is free then, although it
-// may have been free before, or is held by readers, the node tells waiters as for Release. The zero process says
-// that nobody of the caller's process waits.
+// ReleaseMulti deletes the keys of m that have the value, and raises each register to the token of fence. It lets the
+// tickets of turnover enter and leave the queues. Then the node tells waiters as for Release, for each name whose key
+// is free or held by readers, even if the key was free before. The zero process says that nobody of the caller's
+// process waits.
 //
 // ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
@@ -210,7 +210,7 @@ func namesOf(element any) (names Names, ok bool) {
 	return names, ok
 }
 
-// newMultiRequest begins a command with the locks of m, and with room for the other keys and so many arguments.
+// newMultiRequest begins a command with the locks of m, and with room for the other keys and that many arguments.
 func newMultiRequest(s *pool.Script, m Multi, args int) *request {
 	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
 	r.keys(m.names.locks...)

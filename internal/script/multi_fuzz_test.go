@@ -19,15 +19,15 @@ import (
 )
 
 // This file compares the scripts of several names with a reference in Go. The reference decides about any
-// number of names: a lock of one name is one of them, so the scripts of one name check the reference. What it
-// says about readers is in shared_fuzz_test.go.
+// number of names. It is compared with the scripts of one name, too, which checks the reference itself. What
+// it says about readers is in shared_fuzz_test.go.
 
 // A world is what the reference expects on a node. It does not count the time that a test takes, so all times
 // are far apart.
 type world [3]worldName
 
-// A worldName is what a node keeps of one name. Of what is missing, the TTL is 0; -1 means that it never
-// ends.
+// A worldName is what a node keeps of one name. The TTL of a missing key is 0, and that of a key that never
+// ends is -1.
 type worldName struct {
 	lock    string        // a writer's value
 	readers []worldReader // if they hold the lock, in the order of their deadlines
@@ -94,7 +94,7 @@ func (n *worldName) without(tickets ...string) {
 	})
 }
 
-// settle notes that an empty queue is no key.
+// settle notes that an empty queue has no key.
 func (n *worldName) settle() {
 	if len(n.queue) == 0 {
 		n.queueTTL = 0
@@ -257,7 +257,7 @@ func (l leave) expect(w *world) (e expected) {
 		n := &w[l.names[0]]
 		r.Found = n.foundShared(l.value)
 		if len(n.readers) == 1 && n.readers[0].value == l.value {
-			r.Found = script.Mine // also after the deadline: the script spares itself a look at the clock
+			r.Found = script.Mine // even after the deadline: the script then does not look at the clock
 		}
 	}
 	for _, i := range l.names {
@@ -272,7 +272,7 @@ func (l leave) expect(w *world) (e expected) {
 	}
 	for at, i := range l.names {
 		n := &w[i]
-		looks := false // those who wait must look at a key that stays
+		looks := false // waiters must look again, although the key stays
 		switch mine := n.lock == l.value && !n.lockOdd; {
 		case mine && l.rest == 0:
 			n.lock, n.lockTTL = "", 0
@@ -465,7 +465,7 @@ for i = 1, #KEYS do
 end
 return out`
 
-// set makes the node as w says.
+// set brings the node into the state w.
 func (p *play) set(w *world) {
 	c := p.Context()
 	p.pipe.FlushAll(c)
@@ -499,7 +499,7 @@ func (p *play) text(queue []worldWaiter) string {
 	return b.String()
 }
 
-// do plays an action. From is said if the node does not do what the reference says.
+// do plays an action. The failure names from if the node does not do what the reference says.
 func (p *play) do(w *world, a action, from string) {
 	c := p.Context()
 	reply := p.pipe.Do(c, a.command.InFull()...)
@@ -549,7 +549,7 @@ func near(got, want int64) bool {
 	return got == want || want > 0 && got > want-tolerance && got <= want+tolerance && got > 0
 }
 
-// wrong says in what the node differs from the reference, "" for nothing.
+// wrong says how the node differs from the reference, "" if it does not.
 func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, state *redis.Cmd, messages []string) string {
 	if wrong := want.differs(a.parse, reply, messages); wrong != "" {
 		return wrong

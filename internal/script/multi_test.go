@@ -19,7 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What the scripts of several names do, rule by rule. The names are a, b and c.
+// This file tests what the scripts of several names do, rule by rule. The names are a, b and c.
 
 var abc = script.NewMulti([]string{"a", "b", "c"}).With("v")
 
@@ -50,7 +50,7 @@ func (g ground) releases(c script.Command) script.Released {
 	return r
 }
 
-// line makes the queue of a name: these tickets, which are alive.
+// line makes the queue of a name of these tickets. All of them are alive.
 func (g ground) line(name string, tickets ...string) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
@@ -99,8 +99,8 @@ func TestEnterMultiSetsAllKeysOrNone(t *testing.T) {
 	})
 }
 
-// The refusal names all names that keep the caller back. Its time is that of the first, although another ends
-// earlier.
+// The refusal names all names that keep the caller back. Its time is that of the first of them, even if
+// another becomes free earlier.
 func TestEnterMultiTellsTheNamesThatKeepItBack(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
@@ -139,7 +139,7 @@ func TestEnterMultiOfAKeyThatNeverEnds(t *testing.T) {
 	})
 }
 
-// A key is another's to its end, also while its TTL is less than a millisecond, which PTTL shows as 0.
+// A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
 func TestEnterMultiLeavesTheLastMillisecondToTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(1)
@@ -171,7 +171,8 @@ func TestEnterMultiQueuesForAllNames(t *testing.T) {
 	})
 }
 
-// Without a fence a key of the caller's value is taken; with one it is a grant that was there.
+// Without a fence, a key that has the caller's value counts as taken. With a fence, it counts as granted
+// before.
 func TestEnterMultiAgain(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "b", "v", "px", ttl/2)
@@ -181,7 +182,8 @@ func TestEnterMultiAgain(t *testing.T) {
 		assert.Equal(t, []any{"v", "v", "v"}, g.values())
 		assert.InDelta(t, ttl/2, g.do("pttl", "b"), 5000, "it is not prolonged")
 		assert.Equal(t, script.Entered{Register: 7, WasThere: true}, g.entersMulti(abc, script.Place{}, token(7)))
-		// The queue of a name that is the caller's does not keep it back; that of another name does.
+		// The queue of a name whose key has the caller's value does not keep the caller back. The queue of
+		// another name does.
 		g.line("a", ticket(1, they))
 		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
 		assert.Equal(t, script.Entered{Register: 9, Stored: true, WasThere: true}, g.entersMulti(abc, place, token(9)))
@@ -194,7 +196,7 @@ func TestEnterMultiAgain(t *testing.T) {
 	})
 }
 
-// The token must be above the highest register, and then is the register of each name.
+// If the token is greater than the highest register, it becomes the register of each name.
 func TestEnterMultiRaisesTheRegisters(t *testing.T) {
 	for name, c := range registers {
 		for at, key := range abc.Names() {
@@ -319,7 +321,7 @@ func TestReleaseMultiAnswersForEachName(t *testing.T) {
 	})
 }
 
-// heardOf looks what has been published: to whom, and about which lock.
+// heardOf checks what has been published: to whom, and about which lock.
 func (g ground) heardOf(want ...string) {
 	g.Helper()
 	g.do("publish", script.ProcessOf(us).Channel(), "end")
@@ -356,8 +358,8 @@ func TestReleaseMultiQuietlyTouchesNoQueue(t *testing.T) {
 	})
 }
 
-// A lock that has become a list does not keep the others. The release tells their waiters too, and then
-// answers with an error, as that of one name does.
+// A lock that has become a list does not keep the others from being released. The release tells their waiters,
+// too, and then answers with an error, as the release of one name does.
 func TestReleaseMultiBesideALockOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("mset", "a", "v", "c", "v")
@@ -411,8 +413,8 @@ func TestMultiOfMaxNames(t *testing.T) {
 	})
 }
 
-// restricted returns a server on which waiters wait for a and b, and runs commands there as a user to whom
-// the rules apply: at first it may do all.
+// restricted returns a server on which waiters wait for a and b. run runs commands there as a user who has all
+// permissions, except as the rules say.
 func restricted(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
 	t.Helper()
 	g = ground{T: t, client: realredis.Start(t, 1)[0].Client()}
@@ -428,7 +430,7 @@ func restricted(t *testing.T, rules ...any) (g ground, run func(c script.Command
 	return g, func(c script.Command) (any, error) { return conn.Do(t.Context(), c.InFull()...).Result() }
 }
 
-// A user may be allowed to set some keys only. Then an acquire is an error, and no lock stays.
+// A user may be allowed to set some keys only. Then an acquire fails, and no lock stays.
 func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 	place := script.Place{Ticket: aTicket(2, us), Alive: alive}
 	for name, c := range map[string]struct {
@@ -465,7 +467,7 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 	}
 }
 
-// Healing is no grant, and stays as far as it gets.
+// A heal that fails half-way keeps the keys that it has set. That does no harm, because a heal is no grant.
 func TestHealMultiThatFailsHalfWay(t *testing.T) {
 	g, run := restricted(t, "-set", "(+set ~a)")
 	g.do("set", "c", "v", "px", ttl/2)
@@ -475,7 +477,7 @@ func TestHealMultiThatFailsHalfWay(t *testing.T) {
 	assert.InDelta(t, ttl/2, g.do("pttl", "c"), 5000)
 }
 
-// A node without memory grants nothing, and queues nobody. It releases all the same.
+// A node without memory grants nothing, and queues nobody. It still releases locks.
 func TestMultiWithoutMemory(t *testing.T) {
 	g, _ := restricted(t)
 	for _, place := range []script.Place{{}, {Ticket: aTicket(2, us), Alive: alive}} {
@@ -497,8 +499,8 @@ func TestMultiWithoutMemory(t *testing.T) {
 	}
 }
 
-// A user that may only look at the locks and delete them releases them. One that may not delete them lets
-// them run out.
+// A user who may only read and delete the locks can release them. If the user may not delete them, the release
+// makes them run out.
 func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
@@ -551,7 +553,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	}
 }
 
-// A user who may not call the commands that look at all keys at once needs only the others.
+// The scripts work for a user who may not call MGET, which only saves other commands.
 func TestMultiWithoutTheCommandsThatSaveOthers(t *testing.T) {
 	g, run := restricted(t, "-mget")
 	for range 2 {
@@ -569,7 +571,7 @@ func TestMultiWithoutTheCommandsThatSaveOthers(t *testing.T) {
 	assert.Equal(t, []any{nil, nil, nil}, g.values())
 }
 
-// Where the plain release may not delete the locks, they run out.
+// If a plain release may not delete the locks, it makes them run out.
 func TestReleaseMultiPlainWithoutPermissionToDelete(t *testing.T) {
 	g, run := restricted(t, "-del")
 	g.do("del", "{a}:queue", "{b}:queue")
@@ -580,7 +582,7 @@ func TestReleaseMultiPlainWithoutPermissionToDelete(t *testing.T) {
 	assert.Empty(t, g.do("keys", "*"))
 }
 
-// What the plain commands cost: no script executes more commands than these.
+// The scripts execute no more Redis commands than these.
 func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 	set := func(g ground) { g.entersMulti(abc, script.Place{}, script.Fence{}) }
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
@@ -598,8 +600,8 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 	})
 }
 
-// An execution is a command on a node that before has prepared: the reply, and how often it executes which
-// commands.
+// An execution is a command on a node that before has prepared. It has the expected reply, and how often the
+// script executes which Redis commands.
 type execution struct {
 	before  func(g ground)
 	command script.Command
@@ -725,8 +727,8 @@ func TestParseReleasedMulti(t *testing.T) {
 	}
 }
 
-// sends checks a command of a script: its keys and arguments, how many keys it says there are, its long form,
-// which differs in the script alone, and its encoding.
+// sends checks a command of a script: its keys and arguments, how many keys it says there are, and its
+// encoding. It also checks that the long form differs only in the script.
 func sends(t *testing.T, c script.Command, keys, args []string) {
 	t.Helper()
 	var texts []string

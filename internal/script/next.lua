@@ -1,7 +1,7 @@
--- The end of a release: lets tickets enter and leave the queue, and tells those who may go on.
--- They are sent KEYS[1]: a lock, or any slot, which stands for its semaphore. The script before
--- it has set:
---   found    what it returns itself: the result of tell is added to that
+-- The end of a release: lets tickets enter and leave the queue, and tells the waiters that may
+-- go on. The message is KEYS[1]: a lock, or any slot, which stands for its semaphore. The script
+-- before it has set:
+--   found    what the script has found: it is returned, with the result of tell added
 --   v        what holds the lock now, false if it is free
 --   place    the key of the queue
 --   process  the caller's, '-' if it may not touch the queue

@@ -200,7 +200,7 @@ type EnteredPermits struct {
 	Granted  bool
 	WasThere bool  // with Granted: some slots had the value before the command, which has granted no others
 	Slots    Slots // the slots that have the value now
-	Free     Slots // the slots that were free before the command, as far as the node says, with those it has granted
+	Free     Slots // the slots that were free before the command, as far as the node says, including those it has granted
 	Wait     int64 // of a refusal: after how many milliseconds it may end by itself, or -1 for never or not known
 }
 
@@ -241,7 +241,8 @@ func (e Entering) parseFour(parts []any, n int) (entered EnteredPermits, ok bool
 	return EnteredPermits{}, false
 }
 
-// parseSlots reads an array of indexes in e.Order. It reports false if an index is odd or comes twice.
+// parseSlots reads an array of indexes in e.Order. It reports false if an index is not that of a slot, or
+// comes twice.
 func (e Entering) parseSlots(part any, n int) (slots Slots, ok bool) {
 	indexes, ok := part.([]any)
 	if len(indexes) == 0 {
@@ -268,11 +269,10 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 	return all
 }
 
-// ReleaseSlots gives back those slots of gives that have the value. The slots of keeps stay as they are. It
-// lets the tickets of turnover enter and leave the queue. If it has given back a slot, or if a ticket enters or
-// leaves, and any slot of gives or keeps is free afterwards, the node tells the first waiter as for Release. If
-// nothing has changed, it tells nobody: the first waiter may want more slots than are free, and would try again
-// and again.
+// ReleaseSlots gives back those slots of gives that have the value. The slots of keeps stay as they are. It lets the
+// tickets of turnover enter and leave the queue. The node tells the first waiter as for Release if a slot of gives or
+// keeps is free afterwards, and if the command has given back a slot or a ticket enters or leaves. If nothing has
+// changed, it tells nobody: the first waiter may want more slots than are free, and would try again and again.
 //
 // The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
 // value: as many as a lease has. Otherwise it is Missing.

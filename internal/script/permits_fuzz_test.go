@@ -15,9 +15,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file compares the scripts of permits with a reference in Go, together with those of locks that are
-// used for slots. The reference is that of multi_fuzz_test.go where a slot is a lock: the slots of a
-// semaphore are the names of a world, and beside them is one queue.
+// This file compares the scripts of permits with a reference in Go, together with those of locks that are used
+// for slots. It uses the reference of multi_fuzz_test.go where a slot is a lock: the slots of a semaphore are
+// the names of a world, and there is one queue for all of them.
 
 // A permitsWorld is what the reference expects on a node.
 type permitsWorld struct {
@@ -300,7 +300,7 @@ func lookAt(l look) permitsAction {
 	return a
 }
 
-// setPermits makes the node as w says.
+// setPermits brings the node into the state w.
 func (p *play) setPermits(w *permitsWorld) {
 	p.pipe.FlushAll(p.Context())
 	for i, n := range w.slots {
@@ -309,7 +309,7 @@ func (p *play) setPermits(w *permitsWorld) {
 	p.put(threeQueue, p.text(w.line.queue), w.line.queueTTL, w.line.queueOdd)
 }
 
-// doPermits plays an action. From is said if the node does not do what the reference says.
+// doPermits plays an action. The failure names from if the node does not do what the reference says.
 func (p *play) doPermits(w *permitsWorld, a permitsAction, from string) {
 	c := p.Context()
 	reply := p.pipe.Do(c, a.command.InFull()...)
@@ -325,7 +325,7 @@ func (p *play) doPermits(w *permitsWorld, a permitsAction, from string) {
 	})
 }
 
-// permitsDiffer says in what the node differs from the reference, "" for nothing.
+// permitsDiffer says how the node differs from the reference, "" if it does not.
 func (p *play) permitsDiffer(a permitsAction, want expected, reply *redis.Cmd, after permitsWorld, state *redis.Cmd, messages []string) string {
 	if wrong := want.differs(a.parse, reply, messages); wrong != "" {
 		return wrong
@@ -473,7 +473,7 @@ func TestPermitsInSmallWorlds(t *testing.T) {
 	})
 }
 
-// bytesAsRandom makes random numbers of bytes, and when these are used up, of a generator.
+// bytesAsRandom makes random numbers from bytes. When these are used up, it uses a generator.
 type bytesAsRandom struct {
 	bytes []byte
 	then  rand.Source
@@ -489,7 +489,7 @@ func (b *bytesAsRandom) Uint64() uint64 {
 	return n * 0x0101010101010101
 }
 
-// Whatever is done with permits: the node does what the reference says.
+// FuzzPermits plays any commands of permits. The node must do what the reference says.
 func FuzzPermits(f *testing.F) {
 	f.Add([]byte{})
 	for i := range byte(8) {
@@ -514,8 +514,8 @@ func FuzzPermits(f *testing.F) {
 	})
 }
 
-// Whatever a node answers: reading it never panics, and it is a grant only if it says so of as many slots as
-// are wanted, or of a value that was there.
+// FuzzParseEnteredPermits reads any answer of a node. Reading must not panic. It may find a grant only if the
+// answer grants as many slots as are wanted, or says that the value was there before.
 func FuzzParseEnteredPermits(f *testing.F) {
 	for _, reply := range []string{"i\x00", "i\x01", "i\x03", "i\x04", "i\xff", "s0", "n", "", "a", "aa", "a\x04i\x01i\x00a\x01i\x00a\x00", "a\x04i\x01i\x00a\x02i\x00i\x01a\x01i\x02", "a\x04i\x00i\x07a\x00a\x01i\x03", "a\x04i\x00i\xffa\x00a\x00", "a\x04i\x02i\x00a\x01i\x02a\x00", "a\x04i\x01i\x00a\x02i\x01i\x01a\x00", "a\x04i\x01i\x00i\x00i\x00"} {
 		for how := range byte(4) {
@@ -556,7 +556,7 @@ func FuzzParseEnteredPermits(f *testing.F) {
 	})
 }
 
-// anyReply reads a reply from a text, and returns what is behind it.
+// anyReply reads a reply from a text, and returns the rest of the text.
 func anyReply(text []byte) (reply any, rest []byte) {
 	if len(text) < 2 {
 		return nil, nil

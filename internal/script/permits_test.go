@@ -81,7 +81,7 @@ func (g ground) filled() string {
 	return strings.Join(values, ", ")
 }
 
-// queues makes the queue of permits: these tickets, with deadlines so many milliseconds from now.
+// queues makes the queue of permits: these tickets, each with its deadline in milliseconds from now.
 func (g ground) queues(waiting map[string]int64) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
@@ -106,7 +106,7 @@ func (g ground) queued() (tickets []string) {
 	return tickets
 }
 
-// told looks who has been told that a slot is free.
+// told checks who has been told that a slot is free.
 func (g ground) told(want ...string) {
 	g.Helper()
 	g.do("publish", script.ProcessOf(us).Channel(), "end")
@@ -129,17 +129,18 @@ func (g ground) permits(s *script.Semaphore, value string, e script.Entering, pl
 	return entered
 }
 
-// wants returns what asks for so many slots, in cyclic order from one on, and before that for some.
+// wants returns an Entering for n slots. A node tries the slots of front before the others, each part in
+// cyclic order from first on.
 func wants(n, first int, front ...int) script.Entering {
 	return script.Entering{Wants: n, Order: script.Order{First: first, Front: slots(front...)}}
 }
 
-// granted returns what a node answers that grants slots.
+// granted returns the answer of a node that grants these slots.
 func granted(list ...int) script.EnteredPermits {
 	return script.EnteredPermits{Granted: true, Slots: slots(list...), Free: slots(list...)}
 }
 
-// alsoFree returns e on a node that says which others are free.
+// alsoFree returns e with other slots that the node says are free.
 func alsoFree(e script.EnteredPermits, free ...int) script.EnteredPermits {
 	e.Free = e.Free.Or(slots(free...))
 	return e
@@ -239,8 +240,8 @@ func TestEnterPermits(t *testing.T) {
 	})
 }
 
-// The refusal of a waiter says when the first slot runs out. A slot is another's to its end, also while its
-// TTL is less than a millisecond, which PTTL shows as 0.
+// The refusal of a waiter says when the first slot runs out. A slot belongs to its holder to the end, even
+// while its TTL is less than a millisecond and PTTL shows 0.
 func TestEnterPermitsSaysWhenASlotRunsOut(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
 		g := ground{T: t, client: c}
@@ -460,7 +461,8 @@ func TestSlotsAreLocks(t *testing.T) {
 	})
 }
 
-// A queue of another type lets nobody in who would stand in it, and lets everybody else in and out.
+// If the queue is a key of another type, an acquire with a ticket fails. Acquires without a ticket and
+// releases work.
 func TestPermitsBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(1, us), Alive: alive}
@@ -475,7 +477,7 @@ func TestPermitsBesideAKeyOfAnotherType(t *testing.T) {
 	})
 }
 
-// A queue that is none is a new one, and each key gets a TTL.
+// A text that is no queue counts as an empty queue, and each key gets a TTL.
 func TestPermitsBesideAQueueThatIsNone(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
@@ -492,7 +494,7 @@ func TestPermitsBesideAQueueThatIsNone(t *testing.T) {
 	})
 }
 
-// A node without memory grants nothing, and queues nobody. It gives permits back all the same.
+// A node without memory grants nothing, and queues nobody. Permits can still be given back there.
 func TestPermitsWithoutMemory(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	for _, place := range []script.Place{{}, {Ticket: aTicket(2, us), Alive: alive}} {
@@ -524,7 +526,7 @@ func restrictedPermits(t *testing.T, values string, rules ...any) (g ground, run
 	return g, run
 }
 
-// What an acquire leaves that has failed half-way, a release takes back.
+// A release takes back what an acquire that has failed half-way has left.
 func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 	place := script.Place{Ticket: aTicket(2, us), Alive: alive}
 	for name, c := range map[string]struct {
@@ -565,8 +567,8 @@ func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 	}
 }
 
-// A user that may only look at the slots and delete them gives them back. One that may not delete them lets
-// them all run out.
+// A user who may only read and delete the slots can give them back. If the user may not delete them, the
+// release makes them all run out.
 func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}
 	for name, c := range map[string]struct {
@@ -600,7 +602,7 @@ func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 	}
 }
 
-// What the commands of permits cost.
+// The commands of permits execute no more Redis commands than these.
 func TestPermitsExecuteNoNeedlessCommands(t *testing.T) {
 	place := script.Place{Ticket: aTicket(2, us), Alive: alive}
 	waits := map[string]int64{ticket(1, they): 60_000}
@@ -685,7 +687,7 @@ func TestPermitsCommands(t *testing.T) {
 	assert.Equal(t, slots(0, 2), s.AllBut(slots(1, 7)))
 }
 
-// Slots are a set of up to 256.
+// Slots work as a set of up to 256 slots.
 func TestSlots(t *testing.T) {
 	list := []int{0, 1, 63, 64, 127, 128, 200, 255}
 	set := slots(list...)

@@ -21,7 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What enter and release do on one node: on a real server and on an embedded one.
+// This file tests what enter and release do on one node: on a real server and on an embedded one.
 
 const (
 	alive = 10_000 // milliseconds: longer than a test
@@ -34,12 +34,12 @@ const (
 // aTicket returns the Ticket with the text that ticket returns.
 func aTicket(rank int, process string) script.Ticket { return script.TicketOf(ticket(rank, process)) }
 
-// ticket returns the text of a ticket of a process, of which the smaller rank is first.
+// ticket returns the text of a ticket of a process. The ticket with the smaller rank comes first.
 func ticket(rank int, process string) string {
 	return fmt.Sprintf("%04d:%016d:%s:%010d", 999, rank, process, rank)
 }
 
-// higher and lower return tickets of another class.
+// higher and lower return tickets of another priority.
 func higher(ticket string) string { return "0998" + ticket[4:] }
 func lower(ticket string) string  { return "1000" + ticket[4:] }
 
@@ -126,7 +126,7 @@ func (g ground) do(args ...any) any {
 	return v
 }
 
-// run runs a script, and looks that nothing is left without a TTL.
+// run runs a script, and checks that no key is left without a TTL.
 func (g ground) run(c script.Command) int64 {
 	g.Helper()
 	v := g.do(c.InFull()...)
@@ -134,7 +134,7 @@ func (g ground) run(c script.Command) int64 {
 	return v.(int64)
 }
 
-// expires looks that each key of the library has a TTL.
+// expires checks that each key of the library has a TTL.
 func (g ground) expires() {
 	g.Helper()
 	keys, err := g.client.Keys(g.Context(), "*").Result()
@@ -164,8 +164,7 @@ func (g ground) release(value, process string, tickets ...string) int64 {
 	return g.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
 }
 
-// waits puts a ticket in the queue of the lock, whose deadline is so many
-// milliseconds from now.
+// waits puts a ticket in the queue of the lock. deadline is in milliseconds from now.
 func (g ground) waits(ticket string, deadline int64) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
@@ -190,7 +189,7 @@ func (g ground) store(records []string) {
 	g.do("set", "{lock}:queue", strings.Join(records, ""), "px", 2*alive)
 }
 
-// queue looks who is in the queue: these, each with a deadline.
+// queue checks that just these tickets are in the queue, each with a deadline.
 func (g ground) queue(want ...string) {
 	g.Helper()
 	var tickets []string
@@ -201,7 +200,7 @@ func (g ground) queue(want ...string) {
 	assert.Equal(g, strings.Join(want, "\n"), strings.Join(tickets, "\n"))
 }
 
-// heard looks what has been published: to whom, each about the lock.
+// heard checks what has been published: to whom, each about the lock.
 func (g ground) heard(want ...string) {
 	g.Helper()
 	g.do("publish", script.ProcessOf(us).Channel(), "end")
@@ -283,8 +282,7 @@ func TestEnterWhereTheLockNeverEnds(t *testing.T) {
 	})
 }
 
-// A key is another's to its end, also while its TTL is less than a millisecond, which PTTL
-// shows as 0.
+// A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
 func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(1)
@@ -308,7 +306,7 @@ func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 	})
 }
 
-// A deadline is that of the node's own clock, and moves with each attempt.
+// A deadline counts by the node's own clock, and each attempt moves it.
 func TestEnterShowsThatTheWaiterLives(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.waits(ticket(1, us), 5)
@@ -322,7 +320,7 @@ func TestEnterShowsThatTheWaiterLives(t *testing.T) {
 	})
 }
 
-// The keys of the queue outlive every deadline in them, and none is made to last less.
+// The key of a queue outlives every deadline in it, and no enter makes it last less.
 func TestEnterShortensNoTTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.enter("lock", "v", ticket(1, us), true)
@@ -333,7 +331,7 @@ func TestEnterShortensNoTTL(t *testing.T) {
 	})
 }
 
-// A key of another's that lacks a TTL gets one.
+// If the key of the queue has no TTL, enter gives it one.
 func TestEnterGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "{lock}:queue", record(ticket(1, they), 1))
@@ -389,7 +387,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// With a release the next one of the process enters.
+// With a release, the ticket of the next waiter of the process enters the queue.
 func TestReleaseTurnsTheQueueOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		lock string
@@ -414,7 +412,7 @@ func TestReleaseTurnsTheQueueOver(t *testing.T) {
 	}
 }
 
-// What stands where a deadline should is none: such a waiter is dead.
+// A waiter without a readable deadline counts as dead.
 func TestReleaseDropsWhatIsNoWaiter(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for _, queue := range []string{"?", ticket(1, they) + " when?        \n", ticket(1, they)} {
@@ -426,7 +424,8 @@ func TestReleaseDropsWhatIsNoWaiter(t *testing.T) {
 	})
 }
 
-// Where nobody of the process waits it need not be told that it is first.
+// The zero process says that nobody of the process waits. Then the release tells the first waiter by a
+// message, whichever process it is of.
 func TestReleaseForNoProcess(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
@@ -443,7 +442,8 @@ func TestReleasePlain(t *testing.T) {
 	onBoth(t, func(g ground) { g.releasesPlainly(func() {}, func() {}) })
 }
 
-// So it does where it may not look for a queue while it deletes, or has no memory for that.
+// It also does so if it may not look for a queue by BITOP while it deletes the lock, or has no memory for
+// that.
 func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	for name, c := range map[string]struct{ hinder, undo []any }{
 		"not allowed": {[]any{"acl", "setuser", "default", "-bitop"}, []any{"acl", "setuser", "default", "+bitop"}},
@@ -456,7 +456,7 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	}
 }
 
-// Where the lock may not be deleted it is no copy of the queue either, which would stay.
+// If the release may not delete the lock, the lock must not become a copy of the queue, which would stay.
 func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	g.waits(ticket(1, they), 60_000)
@@ -468,8 +468,8 @@ func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g.queue(ticket(1, they))
 }
 
-// releasesPlainly releases, hindered, a lock that may be held beside a queue that may be
-// there.
+// releasesPlainly makes plain releases while they are hindered: of a lock that is held or not, beside a queue
+// or none.
 func (g ground) releasesPlainly(hinder, unhinder func()) {
 	g.Helper()
 	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
@@ -505,7 +505,7 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 	}
 }
 
-// A thousand wait, and the last of them comes in between.
+// A thousand waiters are in the queue, and another one enters in the middle.
 func TestLongQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		var want []string
@@ -521,7 +521,7 @@ func TestLongQueue(t *testing.T) {
 	})
 }
 
-// The form for users that may not touch the queue.
+// ReleaseQuietly is the release for users who may not touch the queue.
 func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.waits(ticket(1, they), 60_000)
@@ -538,7 +538,7 @@ func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
 	})
 }
 
-// A queue of another type is somebody else's: the release of the lock goes on.
+// A queue of another type does not belong to the library. A release leaves it alone, and releases the lock.
 func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("rpush", "{lock}:queue", "x")
@@ -550,8 +550,8 @@ func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
 	})
 }
 
-// Who is in no queue must hear that, and not only that the lock is taken. A release
-// releases.
+// If enter cannot put the ticket in the queue, it must say so, and not only that the lock is taken. A release
+// still releases.
 func TestQueueThatCannotBeWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		setting  string
@@ -583,7 +583,7 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Two nodes sort the same tickets the same way, and as their processes do.
+// All nodes sort tickets in the same way, and as the processes do.
 func TestTicketsAreSortedAsText(t *testing.T) {
 	onBoth(t, func(g ground) {
 		want := []string{ticket(1, they), ticket(1, us), ticket(2, they), ticket(0x10, us), ticket(0xff, us)}

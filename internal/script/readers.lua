@@ -5,7 +5,7 @@
 -- may have spaces.
 
 -- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
--- are none. A stop below 15 is in the first line, or right behind it.
+-- are none. A stop below 15 is in the first line, or right after it.
 local function deadlineOf(text, stop)
   if stop < 15 or string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
   local digits = string.sub(text, stop - 13, stop - 1)

@@ -6,10 +6,11 @@
 --       as alive, in milliseconds, and how many tickets leave all queues, and these. Then,
 --       if more changes, for each name: the ticket that enters its queue, or '', and how
 --       many tickets leave it, and these.
--- Deletes the locks that have the value, and raises each fence to the token. For each name
--- it tells those who may go on, as release.lua does. A user that may do no more than delete
--- the locks must still release them: hence pcall. A lock that cannot be read, a list for
--- example, keeps no other from being released: the script returns the error at its end.
+-- Deletes the locks that have the value, and raises each fence to the token. For each name it
+-- tells the waiters that may go on, as release.lua does. A user that may do no more than delete
+-- the locks must still release them, so the script uses pcall. A lock that cannot be read, a
+-- list for example, keeps no other from being released: the script returns the error at its
+-- end.
 -- Returns 1 all mine and deleted, 0 some missing, 2 some have another value. If waiters may
 -- go on, it returns an array of this, the indexes from 1 of the names for which a waiter of
 -- the caller's process may, and those for which another process has been told or comes next
@@ -25,7 +26,7 @@ local n = quiet and 0 or k
 
 local mine, held, found, failed = {}, {}, 1, nil
 -- Mostly one call shows that all keys have the value, and in the plain case that there is no
--- queue. It does not tell a key of another type from a missing one, and a user may not be
+-- queue. MGET does not tell a key of another type from a missing one, and a user may not be
 -- allowed to call it. So in any other case each key is read alone.
 local plain = #ARGV == 1
 local values = redis.pcall('MGET', unpack(KEYS, 1, plain and 2 * k or k))

@@ -4,12 +4,12 @@
 --       4 process, '' if nobody of it waits, '-' if it may not touch the queue
 --       then, if somebody enters or leaves the queue: the ticket that enters, or '', how long it
 --       counts as alive, in milliseconds, and the tickets that leave
--- Deletes the slots to give back that have the value. If it has deleted some, or if a ticket
--- enters or leaves, and any slot of both lists is free afterwards, tells the first live waiter,
--- but nobody of the caller's process. Otherwise nothing has changed: the first waiter was told
--- when a slot became free, and may want more slots than are free. A key of another type, a list
--- for example, is not free. A user that may not read a slot must still give back the others: the
--- script returns that error at its end.
+-- Deletes the slots to give back that have the value. Tells the first live waiter, unless it is
+-- of the caller's process, if a slot of either list is free afterwards, and if the script has
+-- deleted a slot or a ticket enters or leaves. Without such a change it tells nobody: the first
+-- waiter was told when a slot became free, and may want more slots than are free. A key of
+-- another type, a list for example, is not free. A user that may not read a slot must still give
+-- back the others: the script returns that error at its end.
 -- Returns 1 if at least as many slots of both lists had the value as a lease has, otherwise 0.
 -- To that it adds what release.lua adds.
 -- For next.lua, v is false if some slot is free and something has changed, otherwise ''.
@@ -17,8 +17,8 @@ local value, process, place, change, n = ARGV[1], ARGV[4], KEYS[#KEYS], 5, #KEYS
 if process ~= '-' then n = n - 1 end
 
 -- MGET shows a key of another type as missing, and a user may not be allowed to call it. GET
--- tells such a key from a missing one. It is called for each slot that MGET does not show a value
--- of, until one free slot is found. Without MGET it is called for each slot.
+-- tells such a key from a missing one. The loop calls GET for each slot for which MGET shows no
+-- value, until it finds a free slot. If MGET fails, the loop calls GET for each slot.
 local values, had, mine, v, failed = redis.pcall('MGET', unpack(KEYS, 1, n)), 0, {}, '', nil
 for i = 1, n do
   local owner = values[i]

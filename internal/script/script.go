@@ -23,7 +23,7 @@ const (
 
 	// Added to the above by Release, ReleaseShared and Downgrade, if waiters may go on.
 	Woke   int64 = 4  // a waiter of another process has been told
-	First  int64 = 8  // a waiter of the caller's process may go on: it is the first, or a reader among the first
+	First  int64 = 8  // a waiter of the caller's process may go on: it is the first, or one of the readers at the front
 	Others int64 = 16 // with First, and without Woke: the next waiter is of another process
 )
 
@@ -127,14 +127,14 @@ func Ping() Command {
 	return Command{Args: []any{"ping"}}
 }
 
-// Valid looks whether key holds value. It is a script and not a GET, which a
-// Cluster client may be set to send to a replica.
+// Valid checks whether key holds value. It is a script and not a GET, because a Cluster client may be set to
+// send a GET to a replica.
 func Valid(l Lock) Command {
 	return of(validScript, l.key, l.value)
 }
 
-// A Fence is a fencing token for the register of a lock, which is kept for TTL
-// milliseconds. The zero value is none.
+// A Fence is a fencing token for the register of a lock, which is kept for TTL milliseconds. The zero Fence
+// stands for no fence.
 type Fence struct {
 	Token uint64
 	TTL   int64
@@ -146,8 +146,8 @@ type Turnover struct {
 	Alive  int64 // how long Enters counts as alive, in milliseconds
 	Leave  []Ticket
 
-	// Parts says, for a Multi, who enters and leaves the queues of single names, in their order. It is nil if
-	// nobody does. For a Multi, Leave is about the queues of all names, and Enters is not used.
+	// Parts says, for a Multi, who enters and leaves the queues of single names, in the order of the names. It
+	// is nil if nobody does. For a Multi, Leave is about the queues of all names, and Enters is not used.
 	Parts []Part
 }
 
@@ -165,8 +165,8 @@ func (t Turnover) changesNames() bool {
 // and if that is a reader, all readers that may go on with it. If readers hold the key, and a writer that has
 // kept other readers back leaves the queue, the node tells those readers.
 //
-// The node tells nobody of process, which is the caller's: its reply does. The zero process says that nobody
-// of the caller's process waits.
+// The node sends no message to process, which is the caller's: the reply tells it instead. The zero process
+// says that nobody of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseScript, l, QueueKey(l.Name()), process, turnover, fence)
 }
@@ -216,9 +216,9 @@ type Place struct {
 // if it is free. If Enter grants, it then raises the register to the token of fence, if that is strictly
 // greater.
 //
-// For a grant, the node replies Granted. For a refusal, it replies after how many milliseconds the refusal
-// may end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means never.
-// ParseEntered reads the reply.
+// For a grant, the node replies Granted. For a refusal, it replies the number of milliseconds after which the
+// refusal may end by itself, because the key's TTL or the deadline of the first waiter runs out; -1 means
+// never. ParseEntered reads the reply.
 func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterScript, 12)
 	r.keys(l.key)

@@ -8,9 +8,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says
-// what it holds then. A writer locks the same key by the commands of script.go. To these commands, what the
-// key holds while readers have it is another value.
+// This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says what
+// it holds then. A writer locks the same key by the commands of script.go. While readers have the key, these
+// commands find another value there.
 //
 // A writer's lease can become a reader's, by Downgrade. A node may get a later command before it has executed
 // the downgrade. So all commands of this file except EnterShared also accept a key that holds the value as a
@@ -38,8 +38,8 @@ var (
 // readersPrefix is what a key begins with while readers hold it.
 const readersPrefix = "readers\n"
 
-// MayBeValue reports whether a lease may have a value. No value may begin as the text of readers does, and
-// that of a reader may not have a newline.
+// MayBeValue reports whether a lease may have a value. No value may begin like the text that readers share,
+// and a reader's value may not contain a newline.
 func MayBeValue(value string, reader bool) bool {
 	return !strings.HasPrefix(value, readersPrefix) && !(reader && strings.Contains(value, "\n"))
 }
@@ -72,7 +72,7 @@ const (
 
 // ParseEnteredShared reads a reply to EnterShared.
 func ParseEnteredShared(reply any) (Entered, error) {
-	const blind = 4 // of what was done: see enter_shared.lua
+	const blind = 4 // a bit of the third part of the reply: see enter_shared.lua
 	switch reply := reply.(type) {
 	case int64:
 		switch {
@@ -110,15 +110,15 @@ func HealShared(l Lock, ttl int64) Command {
 
 // A Downgrade makes a writer a reader.
 type Downgrade struct {
-	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero if nobody of it waits
+	Process Process  // of the caller, which learns from the reply whether its waiters may go on; zero if it has no waiters
 	Leave   []Ticket // the tickets of the writer, which leave the queue
 	Blind   bool     // the user may not touch the queue, so the command does not name it
 }
 
 // Extend does what ExtendShared does, or HealShared with heal. If key holds value as a writer's, it makes the
-// writer a reader: for ttl milliseconds, or for what is left of the key's TTL if that is longer. Then it
-// takes the tickets of d.Leave out of the queue, and tells the readers that have waited for that. To Mine it
-// adds what Release adds.
+// writer a reader: for ttl milliseconds, or for what is left of the key's TTL if that is longer. Then it takes
+// the tickets of d.Leave out of the queue, and tells the readers that have waited for that. The reply Mine has
+// the same additions as for Release.
 func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
@@ -136,7 +136,7 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	return r.command()
 }
 
-// ValidShared looks whether there is a reader with value. The node replies as to ExtendShared.
+// ValidShared checks whether there is a reader with value. The node replies as to ExtendShared.
 func ValidShared(l Lock) Command {
 	return of(validSharedScript, l.key, l.value)
 }

@@ -82,8 +82,8 @@ func BenchmarkReaders(b *testing.B) {
 	}
 }
 
-// measure reports the median time that each of commands takes, which before prepares for. It measures batches, and
-// the commands in turn, because the speed of a busy machine changes.
+// measure reports the median time that each of commands takes. before prepares the node for each of them. measure runs
+// the commands in turn, a batch of each, because the speed of a busy machine changes.
 func measure(b *testing.B, client *redis.Client, before [][]any, commands map[string][]any) {
 	b.Helper()
 	times := map[string][]float64{}

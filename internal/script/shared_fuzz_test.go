@@ -54,7 +54,7 @@ func (n *worldName) here() []worldReader {
 	return slices.DeleteFunc(slices.Clone(n.readers), func(r worldReader) bool { return r.left <= 0 })
 }
 
-// reader returns the index of a reader, -1 if it is not there.
+// indexOf returns the index of a reader, -1 if it is not there.
 func indexOf(readers []worldReader, value string) int {
 	return slices.IndexFunc(readers, func(r worldReader) bool { return r.value == value })
 }
@@ -90,7 +90,7 @@ func (n *worldName) takeOut(value string) {
 	}
 }
 
-// foundShared returns what a command finds that looks for a reader.
+// foundShared returns what a command that looks for a reader finds.
 func (n *worldName) foundShared(value string) int64 {
 	switch {
 	case n.lock == value || indexOf(n.here(), value) >= 0:
@@ -313,7 +313,7 @@ func anyReaders(r *rand.Rand) (readers []worldReader, ttl int64) {
 			i := r.IntN(len(values))
 			readers = append(readers, worldReader{values[i], left})
 			values = slices.Delete(values, i, i+1)
-			ttl = max(left, worldTTL/8) // that of dead readers is a stranger's
+			ttl = max(left, worldTTL/8) // a key with only dead readers has a TTL that the scripts did not set
 		}
 	}
 	return readers, ttl
@@ -365,7 +365,7 @@ func TestSharedInSmallWorlds(t *testing.T) {
 		{},
 		{lock: "v", lockTTL: worldTTL / 2},
 		{lock: "w", lockTTL: 2 * worldTTL},
-		{lock: "readers\nv 9999999999999", lockTTL: worldTTL / 2}, // it is none
+		{lock: "readers\nv 9999999999999", lockTTL: worldTTL / 2}, // a writer's value: it is no text of readers
 		{readers: []worldReader{{"v", worldTTL / 2}}, lockTTL: worldTTL / 2},
 		{readers: []worldReader{{"w", worldTTL / 2}}, lockTTL: worldTTL / 2},
 		{readers: []worldReader{{"x", worldDead}, {"v", worldTTL / 4}, {"w", 2 * worldTTL}}, lockTTL: 2 * worldTTL},

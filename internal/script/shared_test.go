@@ -119,7 +119,7 @@ func TestReaderWaitsForAWriter(t *testing.T) {
 	})
 }
 
-// A writer keeps its key to the end, also while the TTL is less than a millisecond, which PTTL shows as 0.
+// A writer keeps its key to the end, even while the TTL is less than a millisecond and PTTL shows 0.
 func TestReaderLeavesTheLastMillisecondToTheWriter(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
 		g := ground{T: t, client: c}
@@ -189,7 +189,7 @@ func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 	}
 }
 
-// A strict writer waits for readers of other processes whose tickets stand before its own, although nobody
+// A strict writer waits for readers of other processes whose tickets stand before its own, even if nobody
 // holds the lock.
 func TestStrictWriterWaitsForReadersBeforeIt(t *testing.T) {
 	onBoth(t, func(g ground) {
@@ -246,7 +246,7 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 	})
 }
 
-// The server lets the key expire at the last deadline itself.
+// The key expires by itself at the last deadline.
 func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	for i := range 20 {
@@ -449,7 +449,7 @@ func TestKindsOfTickets(t *testing.T) {
 				g.do("flushall")
 			}
 		}
-		// It does not change the order.
+		// The kind does not change the order of the tickets.
 		for _, i := range []int{4, 1, 3, 2} {
 			tick := aTicket(i, us)
 			if i%2 == 0 {

@@ -80,7 +80,8 @@ func shortenSlots(
 	return r.shortens(value, rest, len(keys), queues, process, turnover, Fence{})
 }
 
-// shortens adds the arguments of shorten.lua for so many locks, whose keys r has, and returns the command.
+// shortens adds the arguments of shorten.lua for that many locks, whose keys r has already, and returns the
+// command.
 func (r *request) shortens(
 	value any, rest int64, locks int, queues []any, process Process, turnover Turnover, fence Fence,
 ) Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// How a key is shortened: on a real server and on an embedded one. TestCommandsAtRandom and TestPermitsAtRandom compare it
-// with a reference.
+// This file tests how a key is shortened, on a real server and on an embedded one. TestCommandsAtRandom and
+// TestPermitsAtRandom compare it with a reference.
 
 // shortens shortens the lock to a rest, and returns the reply.
 func (g ground) shortens(value string, rest int64) int64 {
@@ -42,7 +42,8 @@ func TestShortenNeverProlongs(t *testing.T) {
 	})
 }
 
-// A rest that is none is an error, and the key stays as it is.
+// A rest of less than 1 ms, or one that is no whole number in digits, is an error. The key then stays as it
+// is.
 func TestShortenToNothing(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
@@ -58,8 +59,8 @@ func TestShortenToNothing(t *testing.T) {
 	})
 }
 
-// The first waiter is told if the key lasts shorter now, because it goes by what it was told before. It is told, too, if
-// the queue changes. Otherwise it is not.
+// The first waiter is told if the key lasts shorter now, because it relies on what it was told before. It is also told
+// if the queue changes, and otherwise not.
 func TestShortenTellsTheFirstWaiter(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "lock", "v", "px", ttl)
@@ -133,7 +134,7 @@ func TestShortenBesideAKeyOfAnotherType(t *testing.T) {
 	})
 }
 
-// What the commands cost.
+// The commands execute no more Redis commands than these.
 func TestShortenExecutesNoNeedlessCommands(t *testing.T) {
 	set := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
 	lock := script.NewLock("lock", "v")
@@ -172,7 +173,8 @@ func TestShortenCommands(t *testing.T) {
 	}
 }
 
-// A waiter of a semaphore is told by its first slot of those that were shortened, whichever it is.
+// Each slot that has the value is shortened by itself, and none is prolonged. The reply is Missing if a slot
+// is free, and Other if a slot has another value.
 func TestShortenSlotsTellsOnce(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	g.do("set", slot(0), "v", "px", ttl)

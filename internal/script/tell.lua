@@ -1,7 +1,7 @@
 -- tell tells the waiters at the head of the queue that they may have the lock called name: the
--- first waiter, which must be alive, and if that is a reader, all live readers before the
--- first live writer. It tells each process once, and does not tell process, the caller's:
--- that learns it from the reply. Returns what release.lua adds to the reply.
+-- first waiter, which must be alive, and if that is a reader, all live readers before the first
+-- live writer. It tells each process once, but not process, the caller's, which learns it from
+-- the reply. Returns what release.lua adds to the reply.
 local function tell(queue, name, process, now)
   local head, second = waiter(1, queue), waiter(2, queue)
   if string.sub(queue, 50, 50) ~= 'r' then

@@ -9,7 +9,8 @@ import (
 // This file makes the texts that identify processes and waiters to the nodes. Each is kept as an argument
 // of commands, which saves an allocation for each command.
 
-// A Process tells the nodes which waiters are of one process: 16 digits. The zero Process is none.
+// A Process tells the nodes which waiters are of one process: 16 digits. The zero Process stands for no
+// process.
 type Process struct{ text any }
 
 // NewProcess returns a Process that nobody else has.
@@ -26,7 +27,7 @@ func ProcessOf(text string) Process {
 	return Process{text}
 }
 
-// IsZero reports whether p is none.
+// IsZero reports whether p is the zero Process.
 func (p Process) IsZero() bool { return p.text == nil }
 
 // String returns the text of p.
@@ -38,8 +39,8 @@ func (p Process) Channel() string { return "redsync:" + p.String() }
 
 func (p Process) argument() any { return textOrNone(p.text) }
 
-// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket is none. The ticket of a reader has a
-// kind behind its text. The kind does not change the order of tickets.
+// A Ticket is a waiter's place in the queues of the nodes. The zero Ticket stands for no ticket. The ticket of a reader
+// has a kind after its text. The kind does not change the order of tickets.
 type Ticket struct{ text any }
 
 const (
@@ -81,7 +82,7 @@ func (t Ticket) Shared() Ticket {
 // IsShared reports whether t is a reader's ticket.
 func (t Ticket) IsShared() bool { return len(t.String()) == ticketLength+len(shared) }
 
-// IsZero reports whether t is none.
+// IsZero reports whether t is the zero Ticket.
 func (t Ticket) IsZero() bool { return t.text == nil }
 
 // String returns the text of t, with its kind if t is a reader's.

@@ -1,5 +1,5 @@
 -- What the release of a lock does after it has changed the lock: raises the fence, and lets the
--- next go on. The script before it has set found and v: see next.lua.
+-- next waiter go on. The script before it has set found and v: see next.lua.
 local process, place, fence, change = ARGV[2] or '', KEYS[2], KEYS[3], 3
 if process == '-' then fence = KEYS[2] end
 if fence then

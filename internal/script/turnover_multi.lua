@@ -8,7 +8,7 @@
 --   held     by queue, what holds the lock; nil if the lock is free, or if waiters must look at it again
 --   process  the caller's
 --   token    '' for none
---   change   the index in ARGV of how long a ticket that enters counts as alive; it comes behind the fence ttl
+--   change   the index in ARGV of how long a ticket that enters counts as alive; it comes after the fence ttl
 -- With one queue it returns found, to which it adds what release.lua adds. Otherwise see release_multi.lua.
 if token ~= '' then
   for i = #KEYS - k + 1, #KEYS do

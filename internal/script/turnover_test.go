@@ -9,7 +9,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// What a release does with the queue beside deleting the lock.
+// This file tests what a release does with the queue when it deletes the lock.
 
 // A release puts the first ticket into an empty queue. The new key has no TTL to keep, so the
 // release must give it one.

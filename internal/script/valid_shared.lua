@@ -1,6 +1,6 @@
 -- KEYS: 1 lock   ARGV: 1 value
--- Returns 1 if the value is that of a reader or of a writer, 0 if it is missing or only other
--- readers are there, 2 if a writer with another value is.
+-- Returns 1 if a reader or a writer has the value, 0 if nobody or only other readers hold the
+-- lock, 2 if a writer with another value holds it.
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 if v == ARGV[1] then return 1 end

@@ -1,9 +1,9 @@
 -- This file is about waiting writers, which keep readers back. In the queue a writer is an
 -- exclusive waiter: its kind is a space, and there is no other space in a queue.
 
--- firstWriter returns the ticket of the first live writer in the queue, and its deadline;
--- nil if there is none. If a reader's ticket is given, only a writer counts that keeps this
--- reader back: it stands before the ticket, and is of another process.
+-- firstWriter returns the ticket of the first live writer in the queue, and its deadline; nil
+-- if there is none. If a reader's ticket is given, only a writer that keeps this reader back
+-- counts: a writer of another process that stands before the ticket.
 local function firstWriter(queue, now, ticket)
   local at = string.find(queue, ' ', 1, true)
   while at do
@@ -17,9 +17,10 @@ local function firstWriter(queue, now, ticket)
   end
 end
 
--- freesReaders reports whether a change of the queue, from before to queue, lets readers
--- enter beside those that hold the lock: v, which holds it, begins as the text of readers
--- does, the first live writer has left the queue, and a reader leads it now.
+-- freesReaders reports whether a change of the queue, from before to queue, lets readers enter
+-- beside those that hold the lock. It does if v, the text of the lock, begins as the text of
+-- readers does, if the first live writer has left the queue, and if a reader leads the queue
+-- now.
 local function freesReaders(before, queue, v, now)
   if type(v) ~= 'string' or string.sub(v, 1, 8) ~= 'readers\n' or string.sub(queue, 50, 50) ~= 'r' then return false end
   local writer = firstWriter(before, now)
