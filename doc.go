@@ -50,7 +50,8 @@
 //   - No node evicts keys (maxmemory-policy noeviction).
 //   - Clocks run at about the same rate, within [WithDriftFactor]. They need not agree on the time.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set.
-//   - Every client that uses a name follows the protocol, on the same nodes. [NewJoint] changes them ([replacing]).
+//   - Every client that uses a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes
+//     ([replacing]).
 //
 // # What is not guaranteed
 //
@@ -62,16 +63,17 @@
 //
 // # Waiting
 //
-// Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with
-// a sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
-// can be lost and holders can die. So the first waiter of a process also tries without a message: after each retry
-// delay, at least every half second, and when the holder's keys expire. See [design].
+// Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with a
+// sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
+// can be lost and holders can die. So the first waiter of a process also makes attempts without a message: after
+// each retry delay, at least every half second, and when the holder's keys expire. See [design].
 //
 // # What a failure leaves behind
 //
-// A Lock that fails acquires nothing, and a hold that the Mutex already had goes on. Keys that the attempt may
-// have set are released in the background, repeatedly until each node confirms, even if the context has ended.
-// Unlock does the same. Keys on a node that stays out of reach, or of a process that dies, vanish with their expiry.
+// A Lock that fails acquires nothing, and a hold that the Mutex already had goes on. Keys that the attempt may have
+// set are released in the background, repeatedly until each node confirms, even if the context has ended. Unlock
+// repeats its release in the same way. Keys on a node that stays out of reach, or of a process that dies, vanish
+// with their expiry.
 //
 // After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is
 // over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum
@@ -79,14 +81,16 @@
 // process, or if other readers of the process share the hold. [Redsync.Close] releases every lock that is
 // still held.
 //
-// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] tells of them.
+// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] logs these
+// nodes.
 //
 // # Compatibility
 //
 // Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A
-// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the key
-// has a text that lists them, which other clients take for the value of another holder. Processes with
-// redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
+// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the
+// value of the key is a text that lists them. Other clients take it for the value of another holder.
+// Processes with redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey
+// 7.2 or later.
 //
 // Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo,
 // "Is Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock

@@ -10,7 +10,8 @@ import (
 // This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
 // votes become. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
 
-// quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
+// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums
+// share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
 // A majority is the rule of one set of independent nodes: more than half of them decide.
@@ -91,7 +92,8 @@ func (m majority) asOne(a, b int) majority {
 }
 
 // choice returns how an answer counts under every rule: a node grants if it has the claim. It does not grant if
-// this very command has set a missing key again (claim.Created): that key proves nothing about the time before.
+// the command that it answers has set a missing key again (claim.Created): that key proves nothing about the
+// time before the command.
 func choice(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -160,7 +162,7 @@ func notAcquired(res quorum.Result) error {
 		}
 		err := explain(res.Set.Nodes[i], v)
 		of.all = append(of.all, err)
-		if v.Err != nil { // the others are in ErrTaken
+		if v.Err != nil { // the nodes that refused are in ErrTaken
 			of.told = append(of.told, err)
 		}
 	}
