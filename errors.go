@@ -68,7 +68,7 @@ var (
 	// of a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. These calls return it:
 	//
 	//   - a Lock, TryLock or Lead of a name that the Do holds: the call could wait for the end of the Do, and the Do
-	//     waits for the call. Call Do instead of Lock, which joins the hold;
+	//     waits for the call. Call Do instead of Lock: Do joins the hold;
 	//   - any call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
 	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
 	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;
