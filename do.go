@@ -23,10 +23,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // with or without WithWatchdog. The context of fn ends when ctx ends or when the lock is lost, at Until at the
 // latest. After a loss context.Cause matches ErrLockLost.
 //
-// If Do cannot lock m, it does not call fn. The error then matches ErrFailed, and also *ErrTaken if the lock was
-// taken. Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason is joined
-// with that error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by
-// then.
+// If Do cannot lock m, it does not call fn. The error then matches ErrFailed, and also *ErrTaken if the lock was taken.
+// Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason is joined with that
+// error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has the lock to
@@ -43,11 +42,10 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // # A Do inside a Do
 //
 // The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name, or
-// derived from it (context.WithoutCancel included), this Do joins the hold of that outer Do and sends nothing. The
-// call may come from another goroutine, and m may be another Mutex of the same New or Open. FromContext returns the
-// outer Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
-// joined functions have returned, and extends the hold meanwhile. After that it unlocks. A Lead counts as an outer
-// Do, too.
+// derived from it (context.WithoutCancel included), this Do joins the hold of that outer Do and sends nothing. The call
+// may come from another goroutine, and m may be another Mutex of the same New or Open. FromContext returns the outer
+// Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all joined
+// functions have returned, and extends the hold meanwhile. After that it unlocks. A Lead counts as an outer Do, too.
 //
 // A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A lock on one
 // name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.

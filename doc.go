@@ -81,16 +81,14 @@
 // process, or if other readers of the process share the hold. [Redsync.Close] releases every lock that is
 // still held.
 //
-// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] logs these
-// nodes.
+// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] logs these nodes.
 //
 // # Compatibility
 //
 // Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A
-// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the
-// value of the key is a text that lists them. Other clients take it for the value of another holder.
-// Processes with redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey
-// 7.2 or later.
+// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the value
+// of the key is a text that lists them. Other clients take it for the value of another holder. Processes with
+// redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo,
 // "Is Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock

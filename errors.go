@@ -188,8 +188,7 @@ func lost(why error) error {
 	return because(ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
-// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead
-// of it.
+// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
 var errWaiting = errors.New("redsync: others of this process wait for it")
 
 // whyNot returns why an attempt with the outcome o has acquired nothing.

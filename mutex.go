@@ -42,7 +42,7 @@ type Mutex struct {
 
 	mu       sync.Mutex   // guards what follows
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	nest     *nest        // the last Do: its hold, which need not be the current term, and the calls on it; see nestOf
+	nest     *nest        // of the last Do: its hold (perhaps not the current term) and the calls on it; see nestOf
 	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
 	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
 }
@@ -161,11 +161,10 @@ func (m *Mutex) Value() string {
 	return adopted
 }
 
-// Until returns when the lock ends unless it is extended. It still returns that time after the lock
-// has expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close
-// has ended the lock or the nodes have proved that it is lost. Use Until for display only, because
-// the difference of two times goes by one clock. Remaining goes by both, the wall clock and the
-// monotonic clock.
+// Until returns when the lock ends unless it is extended. It still returns that time after the lock has
+// expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close has ended
+// the lock or the nodes have proved that it is lost. Use Until for display only, because the difference of
+// two times goes by one clock. Remaining goes by both, the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -392,7 +391,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case !h.Claim().HoldsAlone(): // the nodes granted h beside the keys of the former term, so they may be kept on purpose
+	case !h.Claim().HoldsAlone(): // h was granted beside the keys of the former term, so they may be kept on purpose
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:
@@ -459,8 +458,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return m.unlockOnly(orBackground(ctx), nil)
 }
 
-// unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current
-// term.
+// unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -776,9 +774,8 @@ func (m *Mutex) Valid() (bool, error) {
 }
 
 // ValidContext asks the nodes whether they hold the lock. It returns true only if a
-// quorum holds it, and if Until has not passed when the nodes have answered. If
-// Until has passed before the call, it fails without asking. Remaining is the cheap
-// local check.
+// quorum holds it, and if Until has not passed when the nodes have answered. If Until has
+// passed before the call, it fails without asking. Remaining is the cheap local check.
 //
 // After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error nothing has
 // changed: a lock that was held is held until Until.

@@ -12,8 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file turns what internal packages report into the events of package observe, and tells the
-// observers of them.
+// This file turns what internal packages report into the events of package observe, and tells the observers of them.
 
 // observers is a list of observers. It is immutable, because a Redsync and those that its With returns
 // share it. A nil *observers is an empty list.

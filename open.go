@@ -47,8 +47,7 @@ func dial(addresses []string) ([]pool.Pool, error) {
 	return pools, nil
 }
 
-// open returns r with options, once a quorum of its nodes has answered. op is the name of the function
-// for errors.
+// open returns r with options, once a quorum of its nodes has answered. op is the name of the function for errors.
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
 	if _, err := r.set.timing(); err != nil {

@@ -248,11 +248,10 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 }
 
 // WithValue adopts a lock that was acquired elsewhere with this value, so that one
-// process can give a lock to another. At first the Mutex does not know when the
-// lock ends, so Unlock and Valid depend on the nodes' votes alone. A successful
-// Extend makes the hold this Mutex's own: from then on it has Until, Remaining and
-// Lost. Lock starts a hold of its own with a fresh value, and does not release the
-// adopted one.
+// process can give a lock to another. At first the Mutex does not know when the lock
+// ends, so Unlock and Valid depend on the nodes' votes alone. A successful Extend
+// makes the hold this Mutex's own: from then on it has Until, Remaining and Lost. Lock
+// starts a hold of its own with a fresh value, and does not release the adopted one.
 //
 // The giver should use Mutex.Detach, which returns a Sequencer with the value and ends
 // the giver's hold. A giver that only reads Mutex.Value still holds the lock: if both
@@ -263,9 +262,8 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // have sent the value to a node more than once, so Unlock repeats its release until the
 // keys have run out. Without them, a node on which Unlock finds the value needs only one release.
 //
-// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer,
-// such as one of redsync v4. It excludes WithShared, because a value does not say that its hold is
-// shared.
+// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, such
+// as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }

@@ -35,19 +35,17 @@ const maxPermits = script.MaxPermits
 // that n is free. If you deploy a smaller n, it becomes the limit once no client uses the old n and no
 // permit beyond the new n is held any more.
 //
-// A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each
-// holder, or Do, which many goroutines may call on one Mutex at once. Inside a Do that has a permit of the
-// name, a call for another permit of that name fails with ErrNested, because it could wait for the permit of
-// that Do.
+// A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each holder,
+// or Do, which many goroutines may call on one Mutex at once. Inside a Do that has a permit of the name, a call
+// for another permit of that name fails with ErrNested, because it could wait for the permit of that Do.
 //
 // WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and WithSequencer with the
 // Sequencer of a lock: with any of these, every operation fails. With the Sequencer of a permit,
 // WithSequencer adopts that permit. There are no fencing tokens: several holders work at once, so the
 // order of tokens would tell a resource nothing.
 //
-// A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each
-// node only counted its holders: N nodes could then admit up to N*n/(N/2+1) holders, which is seven for n = 5
-// on three nodes.
+// A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each node only
+// counted its holders: N nodes could then admit up to N*n/(N/2+1) holders, which is seven for n = 5 on three nodes.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {

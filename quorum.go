@@ -10,8 +10,7 @@ import (
 // This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
 // votes become. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
 
-// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums
-// share a node.
+// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
 // A majority is the rule of one set of independent nodes: more than half of them decide.

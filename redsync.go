@@ -74,9 +74,8 @@ func (m *Mutex) configure(options []Option) {
 // a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
 // that the hold is over. Any other error leaves open whether it is.
 //
-// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the
-// holds of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its
-// two sets.
+// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
+// of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
 //
 // The hold may end right after the answer. A server that cannot accept that must compare
 // tokens instead.

@@ -30,8 +30,7 @@ type Sequencer struct {
 	Token uint64 // 0 without WithFencing
 	Value string
 
-	// mode says how the lock is held. It is a part of the text of the Sequencer: see the modes
-	// below.
+	// mode says how the lock is held. It is a part of the text of the Sequencer: see the modes below.
 	mode string
 }
 
@@ -204,8 +203,7 @@ func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
 // UnmarshalBinary does what UnmarshalText does.
 func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
 
-// adoptValue notes which lock m adopts, as the settings of m say. It must be called before m has
-// terms.
+// adoptValue notes which lock m adopts, as the settings of m say. It must be called before m has terms.
 func (m *Mutex) adoptValue() {
 	if m.set == nil {
 		return

@@ -145,7 +145,7 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 // m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
 // any other case it returns m. The caller must call done when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.sharesName() || m.multi != nil { // on several names both options are errors, and m reports them itself
+	if m.set == nil || !m.set.sharesName() || m.multi != nil { // on several names m fails with either option
 		return m, func() {}
 	}
 	m.mu.Lock()

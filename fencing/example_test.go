@@ -44,8 +44,7 @@ func fiveNodes() (rs *redsync.Redsync, stop func()) {
 	}
 }
 
-// The lock of a paused holder expires without the holder's knowledge. The guard then refuses the
-// holder's write.
+// The lock of a paused holder expires without the holder's knowledge. The guard then refuses the holder's write.
 func Example() {
 	rs, stop := fiveNodes()
 	defer stop()
@@ -201,8 +200,7 @@ func ExampleSQL_Do() {
 	_ = pay // examples/fencing runs this with an SQLite file
 }
 
-// The function may make any number of queries of any tables. They all see the data of one point in
-// time.
+// The function may make any number of queries of any tables. They all see the data of one point in time.
 func ExampleSQL_Read() {
 	total := func(ctx context.Context, db *sql.DB, token uint64) (cents int64, err error) {
 		guard := fencing.NewPostgreSQL(db)
@@ -248,10 +246,9 @@ func ExampleAdmit() {
 	// fencing: token 41 is stale: the resource has seen 42 paid
 }
 
-// fenced is middleware for a server whose data is in its process: the token comes in the
-// header Fencing-Token. If the resource has seen a newer token, fenced answers 412
-// Precondition Failed with both tokens. If the request has no token, it answers 428
-// Precondition Required.
+// fenced is middleware for a server whose data is in its process: the token comes in the header
+// Fencing-Token. If the resource has seen a newer token, fenced answers 412 Precondition Failed
+// with both tokens. If the request has no token, it answers 428 Precondition Required.
 func fenced(guards *fencing.Guards, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := strconv.ParseUint(r.Header.Get("Fencing-Token"), 10, 64)

@@ -172,8 +172,7 @@ type history struct {
 	errs   []error
 }
 
-// A readCall is a read with token. It found the data of the writer with the token found, 0 if it
-// found no data.
+// A readCall is a read with token. It found the data of the writer with the token found, 0 if it found no data.
 type readCall struct{ token, found uint64 }
 
 // manyCalls makes calls in many goroutines. Their tokens are so close together that older and newer

@@ -65,12 +65,11 @@ type resource struct {
 
 var canonical = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// checkGuard makes calls of a resource that keeps some text in place of its newest token. If
-// the text is a token, known is what the guard has seen, and the guard must do what the model
-// says. Otherwise known is nil. Whatever the text is, checkGuard requires this. A write that
-// is refused changes nothing, and a write that is not refused is made. No write is admitted
-// after a write or a read with a greater token. No read is admitted after a write with a
-// greater token.
+// checkGuard makes calls of a resource that keeps some text in place of its newest token. If the
+// text is a token, known is what the guard has seen, and the guard must do what the model says.
+// Otherwise known is nil. Whatever the text is, checkGuard requires this. A write that is
+// refused changes nothing, and a write that is not refused is made. No write is admitted after a
+// write or a read with a greater token. No read is admitted after a write with a greater token.
 func checkGuard(t *testing.T, r resource, known *model, calls []call) {
 	t.Helper()
 	var admitted model
@@ -200,8 +199,7 @@ func FuzzSQL(f *testing.F) {
 	})
 }
 
-// knownText returns what a guard has seen if its table keeps text. It returns nil if text is not of
-// the guard's form.
+// knownText returns what a guard has seen if its table keeps text. It returns nil if text is not of the guard's form.
 func knownText(text string) *model {
 	if text == "" {
 		return new(model)

@@ -213,8 +213,7 @@ func TestGuardReadsRunAtTheSameTime(t *testing.T) {
 	assert.EqualValues(t, 8, g.Newest())
 }
 
-// TestGuardManyReadersAndWriters writes data in two places, one after the other. No read may see
-// half a write.
+// TestGuardManyReadersAndWriters writes data in two places, one after the other. No read may see half a write.
 func TestGuardManyReadersAndWriters(t *testing.T) {
 	var g fencing.Guard
 	var here, there uint64

@@ -418,8 +418,7 @@ func TestRedisManyReadersAndWriters(t *testing.T) {
 	h.check(t)
 }
 
-// earlierWrite is the script of the version that had no Read. It knows only the fields value and
-// fence.
+// earlierWrite is the script of the version that had no Read. It knows only the fields value and fence.
 var earlierWrite = redis.NewScript(`
 local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
 if string.find(newest, '%D') then

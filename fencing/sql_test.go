@@ -29,8 +29,7 @@ func TestSQLTokenZeroSendsNothing(t *testing.T) {
 
 var errUnwell = errors.New("the database is unwell")
 
-// An unwell database fails at one place: at BEGIN, at COMMIT, or at statements that begin with the
-// word at.
+// An unwell database fails at one place: at BEGIN, at COMMIT, or at statements that begin with the word at.
 type unwell struct {
 	*table
 	at string

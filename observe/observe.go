@@ -11,9 +11,8 @@
 // An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
 // may be done by then. All other events come with context.Background(), such as those of the watchdog, of a
 // lost lock, of a node that is down or up again, and of a release that must be sent again. So do votes on a
-// release that no Unlock waits for: the release after a failed attempt, after a lost lock, on Close, and in
-// an Unlock of an expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it
-// makes.
+// release that no Unlock waits for: the release after a failed attempt, after a lost lock, on Close, and in an
+// Unlock of an expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
 //
 // Start is when the operation began, and Took is how long it lasted. A tracer makes a span from these two,
 // and finds the parent of the span in the context. The context is the caller's own. So the spans of attempts
@@ -79,7 +78,7 @@ type Vote struct {
 	Node  int           // index into the pools of New or the addresses of Open, from 0
 	Op    string        // "lock", "extend", "valid" or "unlock"; "unlock" also where a failed attempt is released
 	Late  bool          // it came too late to count
-	Err   error         // nil if the node did what it was asked; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
+	Err   error         // nil if the node agreed; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
 // Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer). A
