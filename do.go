@@ -42,7 +42,7 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // # A Do inside a Do
 //
 // The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name, or
-// derived from it (context.WithoutCancel included), this Do joins the hold of that outer Do and sends nothing. The call
+// derived from it, also by context.WithoutCancel, this Do joins the hold of that outer Do and sends nothing. The call
 // may come from another goroutine, and m may be another Mutex of the same New or Open. FromContext returns the outer
 // Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all joined
 // functions have returned, and extends the hold meanwhile. After that it unlocks. A Lead counts as an outer Do, too.
@@ -61,9 +61,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // Observers are not told of a call that joins.
 //
 // If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
-// has returned, a call still joins if it comes from inside a joined function that is still running; the context of its
-// own fn has then ended from the start. Any other call locks, and so waits for the release: for example, a call in a
-// goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
+// has returned, a call still joins if it comes from inside a joined function that is still running. The context of the
+// call's own fn is then done from the start. Any other call locks, and so waits for the release: for example, a call
+// in a goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }

@@ -19,21 +19,21 @@
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
-// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
-// lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] lets at
-// most n holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold: a
+// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). With [WithShared] many
+// readers hold a lock at once, but never together with a writer ([readers]). [WithPermits] lets at most n
+// holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold: a
 // reentrant lock, whose owner is the context ([nesting]). [Redsync.Lead] makes one process of many the leader
 // ([leaders]). [WithMinHold] keeps a lock after Unlock, so that a scheduled job runs once per tick ([cron]).
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
-//     shared ([WithShared]). With [WithPermits], the holds that have Remaining() > 0 have at most n permits
-//     together. If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it until
-//     the giver calls [Mutex.Detach].
-//   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
-//     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
-//     the watchdog never revive a hold that has ended.
+//   - Exclusion: at any time, at most one hold of a name has Remaining() > 0. All shared holds ([WithShared]) of
+//     a name count together as one. With [WithPermits], the holds that have Remaining() > 0 have at most n
+//     permits together. If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it
+//     until the giver calls [Mutex.Detach].
+//   - Time: a hold is counted from before its winning attempt sends the first byte. It ends at Until, before its
+//     keys can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend
+//     and the watchdog never revive a hold that has ended.
 //   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or later if a timer
 //     is late ([Mutex.Lost]).
 //   - Values: once your code has read a value ([Mutex.Value], [Mutex.Sequencer]), no later hold gets it.

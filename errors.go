@@ -28,11 +28,11 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with
-	// the cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
-	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during
-	// the call. Then every later call that needs the hold returns it too, until Unlock or the next
-	// Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
+	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with the
+	// cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
+	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during the
+	// call. After that every later call that needs the hold returns ErrLockLost too, until Unlock or the
+	// next Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit of

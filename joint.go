@@ -28,12 +28,12 @@ import (
 //  3. Replace the processes by processes with New(after...).
 //  4. Wait as long again. Then the nodes that are only in before can be switched off.
 //
-// A node that is in both sets counts in both and is asked once. Two pools lead to one node if they have the same
-// address and the same database; NewJoint then uses the one with the longer pool.WithRestartGuard, or the one in
-// after if the guards are equal. If a server has a different address in each set, or if its clients have a Dialer,
-// the run id in its answers shows that it is one server. That needs the permission for INFO; without it the server
-// is asked twice and grants only once. It also works only with a *redis.Client. For a Cluster or a Ring that is in
-// both sets, give each set a pool of the same client.
+// A node that is in both sets counts in both, but is asked only once. Two pools lead to one node if they have the
+// same address and the same database; NewJoint then uses the one with the longer pool.WithRestartGuard, or the one
+// in after if the guards are equal. If a server has a different address in each set, or if its clients have a
+// Dialer, the run id in its answers shows that it is one server. That needs the permission for INFO; without it
+// the server is asked twice and grants only once. It also works only with a *redis.Client. For a Cluster or a Ring
+// that is in both sets, give each set a pool of the same client.
 //
 // Errors and events number the nodes of before first, and then those that are only in after. Tokens of
 // WithFencing keep rising through the change for every name that was locked with fencing in step 2. For any other

@@ -53,8 +53,8 @@ import (
 //     no quorum. If a node forbids only the queues, candidates wait without them.
 //   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
 //
-// If the process has led and lost the leadership before, the error includes that loss and the error of that fn only
-// if Lead has made no attempt since.
+// If an earlier term was lost, the error includes that loss and what fn returned in that term only if Lead has made
+// no attempt since.
 func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	m := r.NewMutex(name, slices.Concat(options, []Option{OptionFunc(leads)})...)
 	if fn == nil {

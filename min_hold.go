@@ -14,10 +14,10 @@ import (
 // pool.WithRestartGuard it must also fit into the limit of the guard.
 //
 // It is for jobs that several processes start at the same time, by a schedule. With TryDo, at most one process runs
-// the job at each tick, even if a process whose clock is behind comes after the job has ended. For that, d must be
-// longer than the greatest difference between the start times of the processes. d plus its drift must be shorter than
-// the time between two ticks: see docs/cron.md. A long d tolerates clocks that differ more. With a short d another
-// process can lock sooner after a crash.
+// the job at each tick, even if the clock of another process is behind and its call comes after the job has ended.
+// For that, d must be longer than the greatest difference between the start times of the processes. d plus its drift
+// must be shorter than the time between two ticks: see docs/cron.md. A long d tolerates clocks that differ more. With
+// a short d another process can lock sooner after a crash.
 //
 // The option changes neither Until nor what Unlock returns. A failed attempt releases its keys at once. After Unlock, a
 // Lock of the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current asks

@@ -221,9 +221,9 @@ func (m *Mutex) Lock() error {
 // before the first request of the attempt that won, minus drift. After that time
 // another process may hold the same name even if Unlock was never called.
 //
-// Lock of a Mutex that is already held does not succeed: it waits for the Mutex's own hold as for any other.
-// Once the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or
-// WithPermits the error does not match *ErrTaken: it says to use a Mutex for each holder.
+// While m is held, another Lock of m does not succeed: it waits for the hold of m as for any other. Once the
+// attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits
+// the error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
@@ -269,8 +269,8 @@ func (m *Mutex) TryLockContext(ctx context.Context) error {
 	return err
 }
 
-// lock acquires m for a new term, which it returns, and tells the observers. It makes one attempt if once
-// is set. If inDo is set, the term is that of a Do.
+// lock acquires m for a new term, returns the term, and tells the observers. If once is set, it acquires
+// m as TryLock does. If inDo is set, the term is that of a Do.
 func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -299,7 +299,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	return h, nil
 }
 
-// acquire acquires a lease for m, and makes it the current term.
+// acquire acquires a lease for m, and makes the lease the current term.
 func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {

@@ -132,9 +132,9 @@ func (s *settings) mayBeContinued() bool {
 	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0 && s.minHold == 0
 }
 
-// An Option configures a Mutex. An out-of-range option makes every operation fail with an error
-// that names the option, the value and the range. New, With, NewMutex, Open, Do, TryDo and Lead take options.
-// An option that is applied to a held Mutex takes effect with its next Lock.
+// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
+// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
+// take options. An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -166,13 +166,12 @@ func WithExpiry(expiry time.Duration) Option {
 	})
 }
 
-// WithTries sets how many tries Lock has before it gives up, with a retry delay
-// between them. The first attempt uses a try, and so does each attempt after a retry delay. An
-// attempt that a release has caused uses none. While other Lock calls of the same process are ahead
-// in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
-// about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. With 1, Lock does what TryLock does. The option has no effect on TryLock and on
-// Lead, which has no limit.
+// WithTries sets how many tries Lock has before it gives up, with a retry delay between them. The first attempt
+// uses a try, and so does each attempt after a retry delay. An attempt that a release has caused uses none. While
+// other Lock calls of the same process are ahead in line, Lock makes no attempt, but each of its retry delays
+// still uses a try. The default is 32 tries, which take about 4.7 s with the default delay. With 0 there is no
+// limit: only the context or Close ends Lock. A negative number is out of range. With 1, Lock does what TryLock
+// does. The option has no effect on TryLock and on Lead, which has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -212,15 +211,15 @@ func WithDriftFactor(factor float64) Option {
 
 // WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
 // waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
-// deadline is at least 50 ms, but never more than half of the validity.
-// If the other nodes decide an operation, it does not wait, with three exceptions for Lock
-// (see the package's documentation, What is guaranteed). See WithNodeTimeout.
+// deadline is at least 50 ms, but never more than half of the validity. An operation does not
+// wait for such a node once the other nodes have decided it. Lock has three exceptions (see
+// the package's documentation, What is guaranteed). See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
 }
 
-// WithNodeTimeout sets the node deadline of WithTimeoutFactor as a duration.
-// The range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
+// WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The
+// range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
 // soon; a long one tolerates slow networks.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -290,13 +289,12 @@ func WithSequencer(s Sequencer) Option {
 	})
 }
 
-// WithFailFast decides when an operation returns. With true, the default, it returns as soon
-// as its outcome is certain, and slow nodes go on in the background. With false it then also
-// waits until every node has answered or the node deadline has passed. Whether an operation succeeds
-// does not depend on this option. With false the reason of a failure may be more definite
-// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant.
-// In three cases Lock waits longer even with true: see the package's documentation, What is
-// guaranteed.
+// WithFailFast decides when an operation returns. With true, the default, an operation returns as
+// soon as its outcome is certain, and its requests to slow nodes go on in the background. With false
+// it also waits until every node has answered or the node deadline has passed. Whether an operation
+// succeeds does not depend on this option. With false the reason of a failure may be more definite
+// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant. In
+// three cases Lock waits longer even with true: see the package's documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -317,12 +315,11 @@ func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
-// WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until
-// Unlock, or until it is lost. The watchdog extends it every third of the expiry, counted from the
-// start of the hold. While the lock is held, the watchdog repeats an extension that failed. No lock
-// has a goroutine or a timer of its own. The default is off: the lock ends with its
-// expiry unless Extend is called. The watchdog keeps the lock of a caller that hangs, too: see
-// WithMaxHold.
+// WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until Unlock,
+// or until it is lost. The watchdog extends it every third of the expiry, counted from the start of
+// the hold. While the lock is held, the watchdog repeats an extension that failed. A lock has no
+// goroutine and no timer of its own. The default is off: the lock ends with its expiry unless
+// Extend is called. The watchdog keeps the lock of a caller that hangs, too: see WithMaxHold.
 func WithWatchdog() Option {
 	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
@@ -366,11 +363,11 @@ func WithFair() Option {
 // name and writes to what it protects must set it: a Lock without it gets no token. The
 // default is off.
 //
-// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
-// use: about 100 bytes for each name. Each attempt then sends a script. It takes one round trip, as
-// without tokens, and one or two more if the last token came from a client whose clock is ahead by
-// more than the time since that token. Locks are not handed over within the process, because each
-// holder needs a token of its own.
+// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last use: about
+// 100 bytes for each name. With this option each attempt sends a script. It takes one round trip,
+// as without tokens. It takes one or two more if the last token came from a client whose clock is
+// ahead by more than the time since that token. Locks are not handed over within the process,
+// because each holder needs a token of its own.
 //
 // The order of the tokens has limits. The 24 hours must exceed the skew of the clients' clocks
 // and the time that an attempt takes. A node that loses its data loses its register, too.
@@ -400,12 +397,12 @@ func WithPriority(priority int) Option {
 // (of the same New or Open) without telling the nodes. This direct hand-off is many times faster
 // than releasing and acquiring the lock. The default is true.
 //
-// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry.
-// After that Unlock releases it, and waiters of other processes have their turn. The receiver
-// has at least nine tenths of the validity. Only locks with the same expiry,
-// drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases
-// a lock whose value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
+// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry. After
+// that Unlock releases it, and waiters of other processes have their turn. The receiver has at least
+// nine tenths of the validity. A lock is handed over only to a waiter with the same expiry, drift,
+// node deadline and lock delay. It is never handed over with WithFair, WithFencing, WithMaxHold,
+// WithMinHold, WithValue, WithSequencer or WithGenValueFunc. If your code has read the value of a
+// lock (Mutex.Value, Mutex.Sequencer), Unlock releases that lock instead of handing it over.
 //
 // A shared lock is never handed over. With false, a reader does not share its hold with other readers of
 // the process (see WithShared).

@@ -91,8 +91,8 @@ func (m majority) asOne(a, b int) majority {
 }
 
 // choice returns how an answer counts under every rule: a node grants if it has the claim. It does not grant if
-// the command that it answers has set a missing key again (claim.Created): that key proves nothing about the
-// time before the command.
+// this very command has set a missing key again (claim.Created), because that key proves nothing about the time
+// before the command.
 func choice(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted

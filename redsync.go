@@ -72,7 +72,7 @@ func (m *Mutex) configure(options []Option) {
 
 // Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
 // a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
-// that the hold is over. Any other error leaves open whether it is.
+// that the hold is over. Any other error leaves open whether the hold is over.
 //
 // Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
 // of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
