@@ -41,11 +41,12 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 // # A Do inside a Do
 //
-// The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name, or
-// derived from it, also by context.WithoutCancel, this Do joins the hold of that outer Do and sends nothing. The call
-// may come from another goroutine, and m may be another Mutex of the same New or Open. FromContext returns the outer
-// Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all joined
-// functions have returned, and extends the hold meanwhile. After that it unlocks. A Lead counts as an outer Do, too.
+// The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name,
+// this Do joins the hold of that outer Do and sends nothing. It also joins if ctx is derived from that context, even
+// by context.WithoutCancel. The call may come from another goroutine, and m may be another Mutex of the same New or
+// Open. FromContext returns the outer Mutex. The context of fn also ends when the outer function has returned. The
+// outer Do then waits until all joined functions have returned, and extends the hold meanwhile. After that it
+// unlocks. A Lead counts as an outer Do, too.
 //
 // A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A lock on one
 // name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.
@@ -55,8 +56,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay, a WithMaxHold
 //     that differs from the hold's, any WithMinHold, or WithFencing if the hold has no token. These options count only
 //     if they were set, on m or by Redsync.With. All other options have no effect on a joined call;
-//   - ErrNested, if the limit of WithNesting is reached, if the Dos around the call hold some of the names of m
-//     but not all, or if m wants a permit (WithPermits) and one of these Dos has a permit of the same semaphore.
+//   - ErrNested, if the limit of WithNesting is reached;
+//   - ErrNested, if the Dos around the call hold some of the names of m but not all;
+//   - ErrNested, if m wants a permit (WithPermits) and a Do around the call has a permit of the same semaphore.
 //
 // Observers are not told of a call that joins.
 //

@@ -76,10 +76,10 @@
 // with their expiry.
 //
 // After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is
-// over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum
-// has deleted the value (or keeps it as [WithMinHold] says), if it handed the lock to the next waiter of the
-// process, or if other readers of the process share the hold. [Redsync.Close] releases every lock that is
-// still held.
+// over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only in three
+// cases: a quorum has deleted the value (or keeps it as [WithMinHold] says), Unlock has handed the lock to
+// the next waiter of the process, or other readers of the process share the hold. [Redsync.Close] releases
+// every lock that is still held.
 //
 // A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] logs these nodes.
 //

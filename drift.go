@@ -35,7 +35,7 @@ type bases struct {
 // of its range.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
-	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
+	case !(b.driftFactor >= 0 && b.driftFactor < 1): // true for NaN, too
 		return lease.Timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
 	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
 		return lease.Timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")

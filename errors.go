@@ -348,7 +348,7 @@ func nodeErrors(errs []error) error {
 // and Unwrap returns the same slice as the Unwrap of that.
 type errorsOfNodes struct {
 	all  []error // one for each node that did not grant
-	told []error // those of all that the text contains
+	told []error // those errors of all whose texts are in the text
 }
 
 func (e *errorsOfNodes) Error() string { return joined(e.told, "; ") }

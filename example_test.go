@@ -54,7 +54,7 @@ func Example() {
 	}
 	fmt.Println("locked")
 
-	// Ask before every step that needs the lock: it sends nothing.
+	// Call Remaining before every step that needs the lock: it sends nothing.
 	if mutex.Remaining() > 5*time.Second {
 		fmt.Println("working")
 	}

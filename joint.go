@@ -17,20 +17,20 @@ import (
 // after. Every decision needs a quorum of each set: with three and five nodes, two of the three and three
 // of the five. So its locks exclude the locks of New(before...) and the locks of New(after...).
 //
-// Never change the nodes of a fleet without it. While processes with the nodes 1, 2, 3, 4, 5 and processes with
-// 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two processes may hold one lock.
-// Instead deploy twice, and begin the second deployment only after the first one is complete:
+// Never change the nodes of a fleet without NewJoint. While processes with the nodes 1, 2, 3, 4, 5 and
+// processes with 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two processes may
+// hold one lock. Instead deploy twice, and begin the second deployment only after the first one is complete:
 //
 //  1. Processes with New(before...) run. Replace them by processes with NewJoint(before, after).
-//  2. Wait until no lock of an ended process can be left on the nodes: for the longest expiry in use with its lock
-//     delay, or for the longest WithMinHold if that is longer, plus drift. The time counts from the end of the
+//  2. Wait until no lock of an ended process can be left on the nodes. That is the longest expiry in use with its
+//     lock delay, or the longest WithMinHold if that is longer, plus drift. The time counts from the end of the
 //     last process with New(before...).
 //  3. Replace the processes by processes with New(after...).
 //  4. Wait as long again. Then the nodes that are only in before can be switched off.
 //
 // A node that is in both sets counts in both, but is asked only once. Two pools lead to one node if they have the
-// same address and the same database; NewJoint then uses the one with the longer pool.WithRestartGuard, or the one
-// in after if the guards are equal. If a server has a different address in each set, or if its clients have a
+// same address and the same database; NewJoint then uses the pool with the longer pool.WithRestartGuard, or the
+// pool in after if the guards are equal. If a server has a different address in each set, or if its clients have a
 // Dialer, the run id in its answers shows that it is one server. That needs the permission for INFO; without it
 // the server is asked twice and grants only once. It also works only with a *redis.Client. For a Cluster or a Ring
 // that is in both sets, give each set a pool of the same client.

@@ -31,7 +31,7 @@ type Mutex struct {
 
 	changed bool            // set is m's own: see change
 	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
-	own     queue.Terms     // what terms points to, unless it is nil
+	own     queue.Terms     // terms points to it, unless terms is nil
 	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
 	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
 	permits *claim.Permits  // what m's holds write on the nodes, if m has permits; nil until prepare
@@ -319,7 +319,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		if why != nil {
 			return nil, m.notAcquired(ctx, why)
 		}
-		// If another call has locked m meanwhile, this one waits for the end of that hold.
+		// If another call has locked m meanwhile, this call waits for the end of that hold.
 		if err := m.begin(h); !errors.Is(err, errHeldByItself) {
 			return h, err
 		}
@@ -543,8 +543,8 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err err
 //
 // After success m is not held, and nothing that m or its Redsync does later touches the
 // lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
-// Detach first ends the rounds under way, and then waits until the nodes have answered
-// each command that could set or prolong a key: at most for the node deadline, or until
+// Detach first ends the rounds under way. Then it waits until the nodes have answered
+// each command that could set or prolong a key, at most for the node deadline or until
 // ctx is done. A node that has not answered by then may run such a command after the
 // receiver has unlocked. An Unlock of this library deletes that key as well, because it
 // repeats its release; with another library the key stays for up to an expiry.

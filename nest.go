@@ -34,7 +34,7 @@ type nest struct {
 type scope struct {
 	nest     *nest
 	writes   bool   // the call has joined, and is exclusive
-	outer    *scope // of the Do that calls this one; nil if there is none
+	outer    *scope // the scope around this one; nil if there is none
 	returned bool   // the function has returned; guarded by nest.mu
 }
 

@@ -18,10 +18,10 @@ import (
 // WithNesting limits how many calls of Do and TryDo are on one hold at once: at most n, the outermost one included. A
 // call beyond n fails at once with ErrNested. See Mutex.Do for how calls join a hold.
 //
-// Two limits count for a call that joins: the one of the outermost call, and its own. So with WithNesting(1) no other
-// call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second one, also on
-// the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does not end, and
-// bounds how many goroutines work under one hold.
+// Two limits count for a call that joins: the limit of the outermost call, and its own limit. So with WithNesting(1)
+// no other call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second
+// one, also on the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does
+// not end, and bounds how many goroutines work under one hold.
 func WithNesting(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 {

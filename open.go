@@ -16,13 +16,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
-// unix:// URLs. It returns once a quorum of nodes has answered. Without a quorum it returns an error that
-// names each node that has not answered: once every node has answered or failed, after 5 s, or when ctx is
-// done, whichever comes first. Open fails at once if an address is malformed or listed twice
-// (ErrDuplicateNode), or if an option is out of its range. The options are the defaults of the
-// Redsync's locks. Close ends the connections. For the options of a pool, such as
-// pool.WithRestartGuard, use New.
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns
+// once a quorum of nodes has answered. Without a quorum it returns an error that names each node that has
+// not answered. It does so once every node has answered or failed, after 5 s, or when ctx is done,
+// whichever comes first. Open fails at once if an address is malformed or listed twice (ErrDuplicateNode),
+// or if an option is out of its range. The options are the defaults of the Redsync's locks. Close ends the
+// connections. For the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {

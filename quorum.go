@@ -43,8 +43,8 @@ func (m majority) enough(answered claim.Nodes) string {
 }
 
 // A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
-// more than half of each. A node in both counts in both. So every quorum of a joint rule shares a node with
-// every quorum of the set before, and with every quorum of the set after.
+// more than half of each. A node that is in both sets counts in both. So every quorum of a joint rule
+// shares a node with every quorum of the set before, and with every quorum of the set after.
 type joint struct{ before, after majority }
 
 // All implements claim.Rule.
@@ -106,8 +106,8 @@ func standing(r claim.Rule, c claim.Count) claim.Standing {
 		Won:      r.Quorum(c.Granted),
 		Blocked:  r.Blocks(c.Refused | c.Failed),
 		Rejected: r.Blocks(c.Refused),
-		// Either a quorum has answered, and refusals are the reason; or so many nodes have failed that
-		// no quorum can answer.
+		// If a quorum has answered, refusals are the reason. If so many nodes have failed that no
+		// quorum can answer, the failures are the reason.
 		Explained: r.Quorum(c.Granted|c.Refused) || r.Blocks(c.Failed),
 	}
 }

@@ -33,10 +33,11 @@ import (
 //
 // Readers of one process (of the same New or Open) share a hold. The nodes keep one value for all of them, and the last
 // of them releases it. When a reader acquires the lock, the readers that wait directly behind it in the process share
-// its hold. Readers that call Lock or TryLock soon after share it, too: within 20 ms, or within a tenth of the expiry
-// if that is shorter, and only while no writer waits in the process. If an attempt is under way whose hold a TryLock
-// could share, the TryLock waits for that attempt, at most for the node deadline. An extension by one reader, or by its
-// watchdog, extends the hold for all of them. Each reader has a Lost of its own. A reader does not share a hold
+// its hold. Readers that call Lock or TryLock soon after share it, too, unless a writer waits in the process. Soon
+// means within 20 ms, or within a tenth of the expiry if that is shorter. If an attempt is under way whose hold a
+// TryLock could share, the TryLock waits for that attempt, at most for the node deadline. An extension by one reader,
+// or by its watchdog, extends the hold for all of them. Each reader has a Lost of its own. A reader does not share a
+// hold
 //
 //   - with a reader whose expiry, drift, node deadline, lock delay or WithSetNXOnExtend differs from its own;
 //   - if it has WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
@@ -66,9 +67,9 @@ func WithShared() Option {
 //   - ErrClosed: see Redsync.Close.
 //   - ErrNested: an exclusive call of Do has joined the hold (see Mutex.Do). Nothing was sent, and the hold is as
 //     it was.
-//   - Any other error names a faulty option or name, or says why this lock cannot become shared: because it is on
-//     several names, because it has WithShared, WithPermits or WithMinHold, or because its value contains a line feed
-//     (WithValue, WithGenValueFunc). Nothing was sent, and the hold is as it was.
+//   - Any other error names a faulty option or name, or says why this lock cannot become shared. It may be on several
+//     names, it may have WithShared, WithPermits or WithMinHold, or its value may contain a line feed (WithValue,
+//     WithGenValueFunc). Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")

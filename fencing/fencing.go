@@ -73,9 +73,9 @@ import (
 )
 
 var (
-	// ErrStale means that the token of a write is older than one that the resource has seen, or
-	// that the token of a read is older than one of a write: another process has held the lock
-	// since. The error returned is a *StaleError that matches it.
+	// ErrStale means that another process has held the lock since. The token of the write is
+	// older than one that the resource has seen, or the token of the read is older than that of
+	// a write. The error returned is a *StaleError that matches ErrStale.
 	ErrStale = errors.New("fencing: stale token")
 
 	// ErrNoToken means that the token of a write or read is 0: the Mutex has no redsync.WithFencing, or
@@ -101,8 +101,8 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 //
 // A resource with readers keeps two tokens: the newest of all, and the newest of a write. A read
 // may be made if Admit(token, newest of a write) returns nil. If token is greater than the newest
-// of all, the reader must store it as the newest of all, in one atomic step with the check, before
-// it reads the data or in the same step. A write stores its token as both.
+// of all, the reader must store it as the newest of all, in one atomic step with the check. The
+// data must be read after that, or in the same step. A write stores its token as both.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

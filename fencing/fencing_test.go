@@ -176,7 +176,7 @@ type history struct {
 type readCall struct{ token, found uint64 }
 
 // manyCalls makes calls in many goroutines. Their tokens are so close together that older and newer
-// ones often come at the same time.
+// tokens often come at the same time.
 func manyCalls(h *history, calls int, write func(token uint64) error, read func(token uint64) (uint64, error)) {
 	var all sync.WaitGroup
 	var clock atomic.Uint64 // tokens are near it
@@ -207,8 +207,9 @@ func (h *history) note(err error, admitted func()) {
 	}
 }
 
-// check asserts that the writes took effect in the order of their tokens: a read never found a
-// write with a newer token than its own, and always found the newest write before its own token.
+// check asserts that the writes took effect in the order of their tokens. A read must never have found a
+// write with a newer token than its own. No write may have a token between the token that the read found
+// and the read's own.
 func (h *history) check(t *testing.T) {
 	t.Helper()
 	require.Empty(t, h.errs)

@@ -40,9 +40,9 @@ func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 // reply was lost, Set may return a *StaleError although it has written: the first command was executed,
 // then a newer holder wrote, and the repeated command was refused.)
 //
-// The server keeps value and token for the duration keep from now on, rounded up to milliseconds;
-// 0 means for ever. keep must be longer than any pause of a holder and any delay of a request:
-// once the token is gone, an old holder is admitted. Start with a few hours; a few times the
+// The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0
+// means for ever. keep must be longer than any pause of a holder and any delay of a request,
+// because an old holder is admitted once the token is gone. Start with a few hours; a few times the
 // lock's expiry is too short.
 func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "set", value)

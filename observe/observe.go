@@ -162,11 +162,11 @@ type WakeUpDenied struct {
 	Err  error  // the node's answer
 }
 
-// NodeDown says that a node has begun to fail: its connection failed or could not be opened, it refused
-// (LOADING, NOAUTH, READONLY, ...), it has left too many requests unanswered, it has restarted under
-// pool.WithRestartGuard, or it is the same server as another node. Locks keep working while a quorum of
-// nodes is up. The library sends nothing to find out. So a frozen node is reported only when its connection
-// is given up, some seconds later.
+// NodeDown says that a node has begun to fail, for one of these reasons: its connection failed or could not
+// be opened, it refused (LOADING, NOAUTH, READONLY, ...), it has left too many requests unanswered, it has
+// restarted under pool.WithRestartGuard, or it is the same server as another node. Locks keep working while
+// a quorum of nodes is up. The library sends nothing to find out. So a frozen node is reported only when
+// its connection is given up, some seconds later.
 //
 // Only the observers of the lock whose request failed are told. They are told once until the node is up
 // again, and at most once per second for each node.

@@ -34,7 +34,7 @@ const (
 
 // Nodes is a set of independent Redis nodes. Many goroutines may use it at once.
 //
-// A method that cannot do what it is asked for fails the test at once, as testing.TB.Fatalf does. So call the
+// If a method cannot do what it should, it fails the test at once, as testing.TB.Fatalf does. So call the
 // methods from the goroutine of the test that called Start, not from the goroutines of its subtests. A subtest
 // may call Start itself. After New the methods panic with the same text.
 type Nodes struct {
@@ -281,8 +281,8 @@ func (ns *Nodes) awaitFree(name string) (err error) {
 }
 
 // settle waits for requests that are under way. Lock and Unlock return once a quorum has answered, and the other
-// nodes may not have executed the request by then. In a bubble all requests are executed once every goroutine is
-// blocked. In real time settle waits until all nodes that are up agree, or for half a second.
+// nodes may execute the request later. In a bubble all requests are executed once every goroutine is blocked. In
+// real time settle waits until all nodes that are up agree, or for half a second.
 func (ns *Nodes) settle(name string) {
 	if ns.bubble {
 		_ = inBubble() // it waits
