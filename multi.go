@@ -21,13 +21,14 @@ const maxNames = claim.MaxLines
 // NewMutex or of redsync v4. Fence returns one token for all names, greater than every earlier token of each
 // name. A release wakes the next waiter of each name.
 //
-// Without WithFair, locks on single names may overtake it again and again, because it needs all of its names to
-// be free at the same time. With WithFair no later waiter overtakes it. In return, later waiters for one of its
-// names wait behind it, even while that name is free.
+// Without WithFair, locks on single names may overtake a lock on several names again and again, because all of
+// its names must be free at the same time. With WithFair no later waiter overtakes it. In return, later waiters
+// for one of its names wait behind it, even while that name is free.
 //
-// The options are those of NewMutex, with three exceptions. WithValue is an error: WithSequencer adopts a
-// lock on several names. WithShared is an error: a lock on several names is exclusive. WithHandOver has no
-// effect, because Unlock never hands such a lock to another waiter of the process.
+// The options are those of NewMutex, with four exceptions. WithValue is an error: WithSequencer adopts a
+// lock on several names. WithShared is an error: a lock on several names is exclusive. WithPermits is an
+// error: permits are of one name. WithHandOver has no effect, because Unlock never hands such a lock to
+// another waiter of the process.
 //
 // If the client of a node is one for a Redis Cluster, all names must lie in one slot; with a Ring, they must have
 // one hash tag. Give them a common tag, as in {acc}:1 and {acc}:2. Otherwise every operation fails before it
