@@ -23,55 +23,56 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // with or without WithWatchdog. The context of fn ends when ctx ends or when the lock is lost, at Until at the
 // latest. After a loss context.Cause matches ErrLockLost.
 //
-// If Do cannot lock m, it does not call fn. The error matches ErrFailed; if the lock was taken, also
-// *ErrTaken. Otherwise Do returns the error of fn, joined with the reason why the lock was
-// lost or could not be unlocked. That reason may match *ErrTaken, because another client has the lock by
-// now, but not ErrFailed.
+// If Do cannot lock m, it does not call fn. The error then matches ErrFailed, and also *ErrTaken if the lock was taken.
+// Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason is joined with that
+// error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
-// If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the
-// extension fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has
-// the lock to adopt, so a later Do extends again. After Unlock a later Do locks.
+// If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
+// fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has the lock to
+// adopt, so a later Do extends again. Once m has been unlocked, a later Do locks.
 //
-// Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that is not around
-// this call, Do waits until that hold ends, as Lock does, and does not unlock it. With WithShared or WithPermits
-// Do does not wait for the hold of m: it uses another Mutex for the same lock. If fn unlocks the Mutex of the Do,
-// the context of fn does not end, and the error of Do matches ErrNotHeld.
+// Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that this call is not
+// inside of, Do waits until that hold ends, as Lock does. With WithShared or WithPermits Do does not wait for the hold
+// of m: it uses another Mutex for the same lock. If fn unlocks the Mutex of the Do, the context of fn does not end,
+// and the error of Do matches ErrNotHeld.
 //
 // Do returns only after fn, so fn must return soon when its context ends. If fn panics, Do unlocks and the
 // panic goes on.
 //
 // # A Do inside a Do
 //
-// The context says who owns a hold. If ctx is the context of the function of a Do on the same name, or derived
-// from it, this Do joins the hold of that outer Do and sends nothing. The call may come from another goroutine,
-// m may be another Mutex of the same New or Open, and context.WithoutCancel does not matter. FromContext returns
-// the outer Mutex. The context of fn also ends when the outer function has returned. The outer Do then waits until all
-// joined functions have returned, and extends the hold meanwhile. After that it unlocks. The function of Lead
-// counts as that of a Do.
+// The context shows which calls belong to a hold. If ctx is the context of the function of a Do on the same name,
+// this Do joins the hold of that outer Do and sends nothing. It also joins if ctx is derived from that context, even
+// by context.WithoutCancel. The call may come from another goroutine, and m may be another Mutex of the same New or
+// Open. FromContext returns the outer Mutex. The context of fn also ends when the outer function has returned. The
+// outer Do then waits until all joined functions have returned, and extends the hold meanwhile. After that it
+// unlocks. A Lead counts as an outer Do, too.
 //
-// A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A hold
-// on several names lets a lock on one of them join. Goroutines that join a hold do not exclude each other.
-// A joined call fails at once, with an error that matches ErrFailed and
+// A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A lock on one
+// name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.
+// Instead of joining, a call fails at once with an error that matches ErrFailed and
 //
 //   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
-//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay,
-//     another WithMaxHold, WithMinHold, or WithFencing if the hold has no token. Only options that were set
-//     count, on m or by Redsync.With. All other options have no effect on a joined call;
-//   - ErrNested, if the limit of WithNesting is reached, if the Dos around the call hold some of the names of m
-//     but not all, or if m wants a permit (WithPermits) and one of these Dos has a permit of the same semaphore.
+//   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay, a WithMaxHold
+//     that differs from the hold's, any WithMinHold, or WithFencing if the hold has no token. These options count only
+//     if they were set, on m or by Redsync.With. All other options have no effect on a joined call;
+//   - ErrNested, if the limit of WithNesting is reached;
+//   - ErrNested, if the Dos around the call hold some of the names of m but not all;
+//   - ErrNested, if m wants a permit (WithPermits) and a Do around the call has a permit of the same semaphore.
 //
 // Observers are not told of a call that joins.
 //
 // If the hold is over, or Unlock has ended it, there is nothing to join, and the call locks. After the outer function
-// has returned, a call joins only if it is made inside a joined function that still runs. The context of the call's fn
-// has then ended already. Any other call locks, so it waits for the release. An example is a call in a goroutine that
-// the functions have left behind. A Do that adopts (WithSequencer, WithValue) never joins.
+// has returned, a call still joins if it comes from inside a joined function that is still running. The context of the
+// call's own fn is then done from the start. Any other call locks, and so waits for the release: for example, a call
+// in a goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, false)
 }
 
 // TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. If the lock is
-// taken, it returns *ErrTaken and does not call fn. With WithMinHold it runs a scheduled job once per tick.
+// taken, it does not call fn, and the error matches ErrFailed and *ErrTaken. With WithMinHold it runs a
+// scheduled job once per tick.
 func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error {
 	return m.do(ctx, fn, true)
 }
@@ -107,11 +108,11 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
 	defer func() {
-		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // not if fn has unlocked m: that is ErrNotHeld
+		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // false if fn has unlocked m: then Err returns ErrNotHeld
 		cancel(nil)
 		s.nest.finish(s)
-		lost := h.Err(clock.Now()) // before the release, because afterwards it is ErrNotHeld
-		// Only h: fn may have unlocked m, and another call may have locked it since.
+		lost := h.Err(clock.Now()) // before the release, because afterwards Err returns ErrNotHeld
+		// Unlock only h: fn may have unlocked m, and another call may have locked m since.
 		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
 		if lost != nil {
 			unlocked = m.failure(m.set.doing(), lost)
@@ -173,12 +174,12 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
-// FromContext returns the Mutex that Do or Lead holds, if ctx is the context of its function or is derived from
-// it; otherwise nil, for a nil ctx too. The function may call Remaining, Valid, Until, Fence and Downgrade of the
-// Mutex. It must leave Unlock to Do or Lead. Detach fails. With WithShared or WithPermits, Do may use another
-// Mutex for the same lock (see Mutex.Do), and FromContext returns that one. If Do has joined a hold, FromContext
-// returns the Mutex of the Do that has locked. If Do has joined several holds, FromContext returns the Mutex of the
-// innermost one.
+// FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
+// Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade
+// of the Mutex. It must leave Unlock to Do or Lead. Detach fails. With WithShared or WithPermits, Do may use
+// another Mutex for the same lock (see Mutex.Do). Then FromContext returns that Mutex. If a Do has joined a hold,
+// FromContext returns the Mutex of the Do that acquired the hold. If a Do has joined several holds, FromContext
+// returns the Mutex of the innermost one.
 func FromContext(ctx context.Context) *Mutex {
 	if s := scopeOf(orBackground(ctx)); s != nil {
 		return s.nest.mutex

@@ -19,21 +19,21 @@
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so
 // call it before each step that needs the lock. [Mutex.Valid] asks the nodes.
 //
-// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). [WithShared] makes a
-// lock that many readers hold at once, but no reader together with a writer ([readers]). [WithPermits] lets at
-// most n holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold: a
+// [Redsync.NewMultiMutex] locks several names, all of them or none ([several names]). With [WithShared] many
+// readers hold a lock at once, but never together with a writer ([readers]). [WithPermits] lets at most n
+// holders work at once ([permits]). A Do inside the function of a Do on the same name joins its hold: a
 // reentrant lock, whose owner is the context ([nesting]). [Redsync.Lead] makes one process of many the leader
 // ([leaders]). [WithMinHold] keeps a lock after Unlock, so that a scheduled job runs once per tick ([cron]).
 //
 // # What is guaranteed
 //
-//   - Exclusion: at most one hold of a name has Remaining() > 0 at any time, or any number of holds that are all
-//     shared ([WithShared]). With [WithPermits], the holds that have Remaining() > 0 have at most n permits
-//     together. If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it until
-//     the giver calls [Mutex.Detach].
-//   - Time: a hold counts from before its winning attempt sends its first byte. It ends at Until, before its keys
-//     can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend and
-//     the watchdog never revive a hold that has ended.
+//   - Exclusion: at any time, at most one hold of a name has Remaining() > 0. All shared holds ([WithShared]) of
+//     a name count together as one. With [WithPermits], the holds that have Remaining() > 0 have at most n
+//     permits together. If one Mutex gives its hold to another one ([WithSequencer], [WithValue]), both have it
+//     until the giver calls [Mutex.Detach].
+//   - Time: a hold is counted from before its winning attempt sends the first byte. It ends at Until, before its
+//     keys can expire. The monotonic clock and the wall clock both measure it, and the longer time counts. Extend
+//     and the watchdog never revive a hold that has ended.
 //   - Loss: a holder learns of the end of its hold by its own clocks. Lost is closed at Until, or later if a timer
 //     is late ([Mutex.Lost]).
 //   - Values: once your code has read a value ([Mutex.Value], [Mutex.Sequencer]), no later hold gets it.
@@ -50,7 +50,8 @@
 //   - No node evicts keys (maxmemory-policy noeviction).
 //   - Clocks run at about the same rate, within [WithDriftFactor]. They need not agree on the time.
 //   - A node that restarts still has its keys (appendfsync always), or pool.WithRestartGuard is set.
-//   - Every client that uses a name follows the protocol, on the same nodes. [NewJoint] changes them ([replacing]).
+//   - Every client that uses a name follows the protocol, on the same nodes. [NewJoint] is for changing the nodes
+//     ([replacing]).
 //
 // # What is not guaranteed
 //
@@ -62,30 +63,31 @@
 //
 // # Waiting
 //
-// Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with
-// a sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
-// can be lost and holders can die. So the first waiter of a process also tries without a message: after each retry
-// delay, at least every half second, and when the holder's keys expire. See [design].
+// Releasing a lock wakes the next waiter. By default an attempt may overtake waiters of other processes, as with a
+// sync.Mutex; [WithFair] serves waiters in call order, and [WithPriority] lets some wait at the front. Messages
+// can be lost and holders can die. So the first waiter of a process also makes attempts without a message: after
+// each retry delay, at least every half second, and when the holder's keys expire. See [design].
 //
 // # What a failure leaves behind
 //
-// A Lock that fails acquires nothing, and a hold that the Mutex already had goes on. Keys that the attempt may
-// have set are released in the background, repeatedly until each node confirms, even if the context has ended.
-// Unlock does the same. Keys on a node that stays out of reach, or of a process that dies, vanish with their expiry.
+// A Lock that fails acquires nothing, and a hold that the Mutex already had goes on. Keys that the attempt may have
+// set are released in the background, repeatedly until each node confirms, even if the context has ended. Unlock
+// repeats its release in the same way. Keys on a node that stays out of reach, or of a process that dies, vanish
+// with their expiry.
 //
 // After [ErrExtendFailed] the lock is held until the old Until. After [ErrLockAlreadyExpired] the lock is
-// over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only if a quorum
-// has deleted the value (or keeps it as [WithMinHold] says), if it handed the lock to the next waiter of the
-// process, or if other readers of the process share the hold. [Redsync.Close] releases every lock that is
-// still held.
+// over. After Unlock the Mutex is not held, whatever Unlock returned. Unlock returns true only in three
+// cases: a quorum has deleted the value (or keeps it as [WithMinHold] says), Unlock has handed the lock to
+// the next waiter of the process, or other readers of the process share the hold. [Redsync.Close] releases
+// every lock that is still held.
 //
-// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] tells of them.
+// A minority of nodes that are down breaks no lock, so no call returns an error for it. [WithLogger] logs these nodes.
 //
 // # Compatibility
 //
 // Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A
-// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the key
-// has a text that lists them, which other clients take for the value of another holder. Processes with
+// lock is one key on each node, set by SET name value NX PX milliseconds. While readers hold a name, the value
+// of the key is a text that lists them. Other clients take it for the value of another holder. Processes with
 // redsync v4 and processes with this package exclude each other. Nodes are Redis 6.2, Valkey 7.2 or later.
 //
 // Sources: "Distributed Locks with Redis" (redis.io); Kleppmann, "How to do distributed locking", 2016; Sanfilippo,

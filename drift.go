@@ -15,8 +15,8 @@ import (
 // (1 ms) and 1 ms for small TTLs, as in the Redlock algorithm.
 const clockDrift = 2 * time.Millisecond
 
-// minNodeTimeout is the shortest node deadline that is derived from an expiry, unless half of the validity
-// is shorter.
+// minNodeTimeout is the shortest node deadline that follows from an expiry. If half of the validity is
+// shorter, the node deadline is that half.
 const minNodeTimeout = 50 * time.Millisecond
 
 // bases are the settings that durations are derived from.
@@ -35,7 +35,7 @@ type bases struct {
 // of its range.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
-	case !(b.driftFactor >= 0 && b.driftFactor < 1): // also false for NaN
+	case !(b.driftFactor >= 0 && b.driftFactor < 1): // true for NaN, too
 		return lease.Timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
 	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
 		return lease.Timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
@@ -53,7 +53,7 @@ func (b bases) derive() (lease.Timing, error) {
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
-	if b.lockDelay < 0 || t.TTL < t.Expiry { // a TTL below the expiry has overflowed
+	if b.lockDelay < 0 || t.TTL < t.Expiry { // if the TTL is below the expiry, the sum has overflowed
 		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
 	}
 	if b.minHold != 0 {

@@ -28,16 +28,16 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with
-	// the cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
-	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during
-	// the call. Then every later call that needs the hold returns it too, until Unlock or the next
-	// Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
+	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with the
+	// cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
+	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during the
+	// call. After that every later call that needs the hold returns ErrLockLost too, until Unlock or the
+	// next Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
-	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit
-	// of WithMaxHold. It comes with ErrExtendFailed when Extend cannot prolong the hold any
-	// further; then the lock is held until Until.
+	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit of
+	// WithMaxHold. It comes with ErrExtendFailed when Extend cannot prolong the hold any
+	// further; in that case the lock is held until Until.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
 	// ErrNotHeld is the error of Unlock, Extend, Downgrade and Valid on a Mutex that is not held: then
@@ -64,11 +64,11 @@ var (
 	// has not returned. Both locks must be of the same New or Open. Any other call waits until its tries are used up.
 	ErrUpgrade = errors.New("redsync: an exclusive lock within a shared one of the same name")
 
-	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the
-	// hold of a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. The error is that of
+	// ErrNested is the error of a call that conflicts with a Do around it, or with calls that have joined the hold
+	// of a Do. ErrUpgrade says which calls are inside a Do. Nothing was sent. These calls return it:
 	//
-	//   - a Lock, TryLock or Lead of a name that the Do holds: the call could wait for the end of the Do, and the
-	//     Do waits for the call. Do instead of Lock joins the hold;
+	//   - a Lock, TryLock or Lead of a name that the Do holds: the call could wait for the end of the Do, and the Do
+	//     waits for the call. Call Do instead of Lock: Do joins the hold;
 	//   - any call that would take a permit (WithPermits), if the Do has a permit of the same semaphore;
 	//   - a Do or TryDo on several names, if the Dos around it hold some of them but not all;
 	//   - a Do or TryDo that asks for more than the hold has (see Mutex.Do), or that exceeds WithNesting;
@@ -90,15 +90,15 @@ func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpi
 
 // ErrTaken says that the lock is taken. Unlock, Extend, Downgrade and Valid return it if so many
 // nodes hold another value that the others are no quorum. Lock returns it if no quorum granted the
-// lock, some node holds another value, and the nodes that did not fail are a quorum. The errors of
-// nodes that failed come with it then. For Lock, a node that keeps the lock for a waiter ahead
-// (WithFair, WithShared) counts as one that holds another value. Methods always return ErrTaken as
-// a pointer.
+// lock, some node holds another value, and the nodes that did not fail are a quorum. In that case
+// Lock also returns the errors of the nodes that failed. For Lock, a node that keeps the lock for
+// a waiter ahead (WithFair, WithShared) counts as one that holds another value. Methods always
+// return ErrTaken as a pointer.
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 
-	// Name is, for a Lock of several names, the first of them that was not free on a quorum. Others may be
-	// taken, too. It is empty for one name, and for other calls.
+	// Name is set by a Lock of several names: it is the first name that was not free on a quorum. Others
+	// may be taken, too. For a lock on one name, and for other calls, it is empty.
 	Name string
 }
 
@@ -175,7 +175,7 @@ var ends = lease.Errors{
 	Rejected: func(res quorum.Result) error { return lost(notGranted(res)) },
 }
 
-// asLost returns the error of a hold that has ended for a cause.
+// asLost returns the error of a hold that was lost because of cause.
 func asLost(cause error) error {
 	if errors.Is(cause, ErrLockLost) {
 		return cause
@@ -188,13 +188,13 @@ func lost(why error) error {
 	return because(ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
-// errWaiting is the reason of a Lock that asked no node, because other waiters of this process stand ahead.
+// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
 var errWaiting = errors.New("redsync: others of this process wait for it")
 
 // whyNot returns why an attempt with the outcome o has acquired nothing.
 func whyNot(o lease.Outcome) error {
 	if o.Told != nil {
-		return o.Told // the error that observers were told, not an equal one
+		return o.Told // the very error that observers were told, not a new one with the same text
 	}
 	switch o.Kind {
 	case lease.Waiting:
@@ -344,11 +344,11 @@ func nodeErrors(errs []error) error {
 }
 
 // errorsOfNodes lets programs for any version of redsync v4 find the errors of nodes. Up to v4.16.0 redsync
-// returned a *multierror.Error, which As provides. Since v4.17.0 it returns what errors.Join makes, and
-// Unwrap returns the same slice as that.
+// returned a *multierror.Error, which As provides. Since v4.17.0 redsync returns what errors.Join makes,
+// and Unwrap returns the same slice as the Unwrap of that.
 type errorsOfNodes struct {
 	all  []error // one for each node that did not grant
-	told []error // the errors of all that are in the text
+	told []error // those errors of all whose texts are in the text
 }
 
 func (e *errorsOfNodes) Error() string { return joined(e.told, "; ") }

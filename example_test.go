@@ -39,7 +39,7 @@ func startFiveNodes() (addresses []string, stop func()) {
 	}
 }
 
-// A lock around a step, with what can go wrong.
+// A lock around a step, with a check of what can go wrong.
 func Example() {
 	nodes := redsynctest.New(5) // in production: redsync.Open(ctx, addresses)
 	defer nodes.Close()
@@ -54,7 +54,7 @@ func Example() {
 	}
 	fmt.Println("locked")
 
-	// Ask before every step that needs the lock: it costs nothing.
+	// Call Remaining before every step that needs the lock: it sends nothing.
 	if mutex.Remaining() > 5*time.Second {
 		fmt.Println("working")
 	}
@@ -78,7 +78,7 @@ func ExampleRedsync_Do() {
 	defer nodes.Close()
 
 	work := func(ctx context.Context) error {
-		nodes.Steal("orders:17") // a failure that the nodes should not have: they forget the lock
+		nodes.Steal("orders:17") // simulates a loss: the nodes give the lock to another client
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -91,7 +91,7 @@ func ExampleRedsync_Do() {
 	// the lock was lost: true
 }
 
-// TryDo is for work that another process may as well be doing.
+// TryDo is for work that need not wait: if another process has the lock, that process does the work.
 func ExampleMutex_TryDo() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -108,7 +108,7 @@ func ExampleMutex_TryDo() {
 	// Output: somebody else does it: true
 }
 
-// Clients that exist already make the pools of New, one for each node.
+// New takes a pool for each node. pool.New makes a pool from a go-redis client that you already have.
 func ExampleNew() {
 	addresses, stop := startFiveNodes()
 	defer stop()
@@ -151,7 +151,8 @@ func ExampleOpen() {
 	// Output: true
 }
 
-// Node 5 takes the place of node 4. A process with both sets excludes those that have only one of them.
+// Node 5 takes the place of node 4. The locks of a process with both sets exclude the locks of
+// processes that have only one of the sets.
 func ExampleNewJoint() {
 	nodes := redsynctest.New(6)
 	defer nodes.Close()
@@ -174,7 +175,7 @@ func ExampleNewJoint() {
 		return
 	}
 
-	before, after = sets() // of processes that run before and after the change
+	before, after = sets() // the pools of processes that run before and after the change
 	fmt.Println("held for a process with New(before...):", held(redsync.New(before...)))
 	fmt.Println("held for a process with New(after...):", held(redsync.New(after...)))
 	// Output:
@@ -191,7 +192,7 @@ func ExampleOpenJoint() {
 	defer cancel()
 	rs, err := redsync.OpenJoint(ctx, addresses[:3], addresses)
 	if err != nil {
-		fmt.Println(err) // says of each set how many nodes answered
+		fmt.Println(err) // says how many nodes of each set answered
 		return
 	}
 	defer rs.Close(context.Background())
@@ -200,8 +201,7 @@ func ExampleOpenJoint() {
 	// Output: <nil>
 }
 
-// TryLock makes one attempt. Its error tells a lock that somebody else holds
-// from nodes that fail.
+// TryLock makes one attempt. Its error shows whether somebody else holds the lock, or nodes fail.
 func ExampleMutex_TryLock() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -225,8 +225,8 @@ func ExampleMutex_TryLock() {
 	// true
 }
 
-// Work that takes longer than the expiry extends the lock, about every third of
-// it. An Extend that fails leaves the old end standing, and may be tried again.
+// Work that takes longer than the expiry extends the lock, about every third of it. After an Extend
+// that fails, the lock still lasts until the old Until, and you may call Extend again.
 func ExampleMutex_Extend() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -267,7 +267,7 @@ func ExampleMutex_Remaining() {
 	}
 	defer mutex.Unlock()
 
-	const longest = 10 * time.Second // that a step may take
+	const longest = 10 * time.Second // the longest time that a step may take
 	for page := range 3 {
 		if mutex.Remaining() < longest {
 			fmt.Println("too late for page", page) // extend the lock, or stop
@@ -336,10 +336,10 @@ func ExampleWithFencing() {
 	}
 
 	late := lock()
-	nodes.Expire("orders:17") // it is paused for so long that its keys run out
+	nodes.Expire("orders:17") // simulates that late is paused for so long that its keys run out
 	current := lock()
 
-	var orders fencing.Guard // it stands in front of the data
+	var orders fencing.Guard // it guards the data
 	fmt.Println(orders.Do(current.Fence(), func() error { return nil }))
 	err := orders.Do(late.Fence(), func() error { return nil })
 	fmt.Println("refused:", errors.Is(err, fencing.ErrStale))
@@ -380,7 +380,7 @@ func ExampleWithShared() {
 	// a reader beside it: <nil>
 }
 
-// A Lock that would write what a Do around it reads fails at once. End the Do first.
+// Inside the Do of a reader, an exclusive Lock on the same name fails at once. End the Do first.
 func ExampleErrUpgrade() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -390,12 +390,12 @@ func ExampleErrUpgrade() {
 	err := rs.Do(ctx, "catalog", func(ctx context.Context) error {
 		err := rs.NewMutex("catalog").LockContext(ctx)
 		fmt.Println("refused within the read:", errors.Is(err, redsync.ErrUpgrade))
-		stale = true // what the read has found
+		stale = true // the result of the read
 		return nil
 	}, redsync.WithShared())
 	if err == nil && stale {
 		err = rs.Do(ctx, "catalog", func(context.Context) error {
-			fmt.Println("look again, then write") // another writer may have come between
+			fmt.Println("look again, then write") // another writer may have come in between
 			return nil
 		})
 	}
@@ -406,14 +406,14 @@ func ExampleErrUpgrade() {
 	// <nil>
 }
 
-// A function that locks for itself can be called by one that has the lock: the inner Do joins the hold.
+// A function that locks a name can be called by a function that has locked the same name: the inner Do joins the hold.
 func ExampleMutex_Do_nested() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
 	rs, ctx := nodes.Redsync(), context.Background()
 	balance := 0
 
-	// deposit locks the account for itself.
+	// deposit locks the account whenever it is called.
 	deposit := func(ctx context.Context, amount int) error {
 		return rs.Do(ctx, "account:7", func(context.Context) error {
 			balance += amount
@@ -421,7 +421,7 @@ func ExampleMutex_Do_nested() {
 		})
 	}
 
-	// The caller has locked the account already. The context of its function says so, and deposit joins its hold.
+	// The caller has locked the account already. The context shows that to deposit, which joins the hold.
 	err := rs.Do(ctx, "account:7", func(ctx context.Context) error {
 		if err := deposit(ctx, 10); err != nil {
 			return err
@@ -432,7 +432,7 @@ func ExampleMutex_Do_nested() {
 	// Output: 30 <nil>
 }
 
-// WithNesting finds a recursion that does not end.
+// WithNesting stops a recursion that does not end.
 func ExampleWithNesting() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -465,7 +465,7 @@ func ExampleWithLogger() {
 	rs := nodes.Process(redsync.WithLogger(logger), redsync.WithObserver(seen))
 
 	err := rs.Do(context.Background(), "orders:17", func(context.Context) error { return nil })
-	for len(redsynctest.Events[observe.NodeDown](seen)) == 0 { // told by a goroutine of its own
+	for len(redsynctest.Events[observe.NodeDown](seen)) == 0 { // observers are told of it on another goroutine
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Println(err) // a minority of nodes that are down breaks no lock
@@ -511,22 +511,23 @@ func ExampleWithSequencer() {
 	// unlocked
 }
 
-// slowNodes counts the answers that took a second, by node, and keeps by how
-// much the closest extension made it. Its labels are few: no names of locks.
+// slowNodes counts, for each node, the answers that took a second or longer. It also keeps how much
+// validity the closest extension had left. It has no counts by the name of a lock, because there
+// may be many names.
 type slowNodes struct {
 	mu      sync.Mutex
 	slow    map[int]int
 	closest time.Duration
 }
 
-// These make sure that the methods are found.
+// The compiler checks here that the methods have the right signatures. A method with a wrong one is never called.
 var (
 	_ observe.VoteObserver     = (*slowNodes)(nil)
 	_ observe.ExtendedObserver = (*slowNodes)(nil)
 )
 
 func (s *slowNodes) ObserveVote(_ context.Context, v observe.Vote) {
-	s.mu.Lock() // briefly: replies are waiting to be read
+	s.mu.Lock() // not for long: the replies of the node wait meanwhile
 	defer s.mu.Unlock()
 	if v.Took >= time.Second {
 		s.slow[v.Node]++
@@ -539,8 +540,7 @@ func (s *slowNodes) ObserveExtended(_ context.Context, e observe.Extended) {
 	s.closest = min(s.closest, e.Left)
 }
 
-// An observer counts what is worth an alert: nodes that are slow, and extensions
-// that hardly make it.
+// An observer counts what is worth an alert: slow nodes, and extensions that were almost too late.
 func ExampleWithObserver() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
@@ -549,7 +549,7 @@ func ExampleWithObserver() {
 	rs := nodes.Process(redsync.WithObserver(seen), redsync.WithExpiry(time.Minute))
 	mutex := rs.NewMutex("orders:17")
 	nodes.Node(3).Delay(1200 * time.Millisecond)
-	if err := mutex.Lock(); err != nil { // node 3 answers after it has returned
+	if err := mutex.Lock(); err != nil { // node 3 answers after Lock has returned
 		fmt.Println(err)
 		return
 	}
@@ -563,7 +563,7 @@ func ExampleWithObserver() {
 		return
 	}
 
-	if err := rs.Close(context.Background()); err != nil { // every node has answered
+	if err := rs.Close(context.Background()); err != nil { // when Close returns, every node has answered
 		fmt.Println(err)
 	}
 

@@ -10,32 +10,35 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file joins two sets of nodes, for the time in which a fleet changes from one to the other.
+// This file joins two sets of nodes, for the time in which a fleet of processes changes from one
+// set to the other.
 
-// NewJoint returns a Redsync for a fleet whose nodes are about to change from those of before to those of
-// after. Every decision needs a quorum of each set: with three and five nodes, two of the three and
-// three of the five. So its locks exclude the locks of New(before...) and the locks of New(after...).
+// NewJoint returns a Redsync for a fleet of processes whose nodes change from the set before to the set
+// after. Every decision needs a quorum of each set: with three and five nodes, two of the three and three
+// of the five. So its locks exclude the locks of New(before...) and the locks of New(after...).
 //
-// Never change the nodes of a fleet without it. While processes with the nodes 1, 2, 3, 4, 5 and processes with
-// 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two processes may hold one lock.
-// Instead deploy twice, and begin the second deployment only after the first one is complete:
+// Never change the nodes of a fleet without NewJoint. While processes with the nodes 1, 2, 3, 4, 5 and
+// processes with 1, 2, 3, 4, 6 run at once, {1, 2, 5} and {3, 4, 6} are both quorums, and two processes may
+// hold one lock. Instead deploy twice, and begin the second deployment only after the first one is complete:
 //
 //  1. Processes with New(before...) run. Replace them by processes with NewJoint(before, after).
-//  2. Wait until no lock of an ended process can be left on the nodes: for the longest expiry in use, plus its
-//     lock delay and drift. The time counts from the end of the last process with New(before...).
+//  2. Wait until no lock of an ended process can be left on the nodes. That is the longest expiry in use with its
+//     lock delay, or the longest WithMinHold if that is longer, plus drift. The time counts from the end of the
+//     last process with New(before...).
 //  3. Replace the processes by processes with New(after...).
 //  4. Wait as long again. Then the nodes that are only in before can be switched off.
 //
-// A node that is in both sets counts in both and is asked once. Two pools lead to one node if they have the same
-// address and the same database; NewJoint then uses the one with the longer pool.WithRestartGuard, or the one in
-// after if the guards are equal. If a server has another address in each set, or if its clients have a Dialer, its
-// answers show by their run id that it is one server. That needs the permission for INFO; without it the server is
-// asked twice and grants only once. It also needs a *redis.Client: for a Cluster or a Ring that is in both sets,
-// give each set a pool of the same client.
+// A node that is in both sets counts in both, but is asked only once. Two pools lead to one node if they have the
+// same address and the same database; NewJoint then uses the pool with the longer pool.WithRestartGuard, or the
+// pool in after if the guards are equal. If a server has a different address in each set, or if its clients have a
+// Dialer, the run id in its answers shows that it is one server. That needs the permission for INFO; without it
+// the server is asked twice and grants only once. It also works only with a *redis.Client. For a Cluster or a Ring
+// that is in both sets, give each set a pool of the same client.
 //
-// Errors and events number the nodes: first those of before, then those that are in after only.
-// Tokens of WithFencing keep rising through the change for every name that was locked with fencing in step 2. For
-// any other name they rise only as far as the clocks of the clients agree.
+// Errors and events number the nodes of before first, and then those that are only in after. Tokens of
+// WithFencing keep rising through the change for every name that was locked with fencing in step 2. For any other
+// name they rise only if the clocks of the clients differ by less than the time between the last Lock with
+// New(before...) and the first Lock with New(after...).
 //
 // Like New, NewJoint starts nothing and never fails. Every operation fails if one of the sets cannot be used
 // by itself, or if they have more than 64 nodes together.
@@ -44,8 +47,8 @@ func NewJoint(before, after []pool.Pool) *Redsync {
 	return newRedsync(newCore(pools, rule, unusableSets(before, after, pools)))
 }
 
-// OpenJoint connects to the nodes of both sets as Open does, and returns what NewJoint would once a quorum of
-// each has answered. An address may be in both sets.
+// OpenJoint connects to the nodes of both sets as Open does. It returns the Redsync of NewJoint once a quorum
+// of each set has answered. An address may be in both sets.
 func OpenJoint(ctx context.Context, before, after []string, options ...Option) (*Redsync, error) {
 	was, err := dial(before)
 	if err != nil {
@@ -58,8 +61,8 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
 
-// union returns the pools of both sets and the rule of the sets. A node that is known to be in both sets has one
-// pool.
+// union returns the pools of both sets and the rule of the sets. For a node that is known to be in both sets, it
+// returns one pool.
 func union(before, after []pool.Pool) (pools []pool.Pool, rule joint) {
 	for i, p := range before {
 		pools = append(pools, p)
@@ -104,7 +107,8 @@ func guardOf(p pool.Pool) time.Duration {
 	return 0
 }
 
-// unusableSets returns why no lock can be had on joint sets, if that is known. all is the pools of their union.
+// unusableSets returns why no lock can be acquired on the joint sets, nil if no reason is known. all is the
+// pools of their union.
 func unusableSets(before, after, all []pool.Pool) error {
 	if err := unusable(before); err != nil {
 		return &within{"before", err}

@@ -9,50 +9,52 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// This file is about leaders: of the processes that campaign for a name one leads, until it resigns or loses.
+// This file is about leaders. Of several processes that campaign for a name, one leads until it resigns or
+// loses the lock.
 
 // Lead makes this process a candidate for the leadership of a name, and calls fn while the process leads. The
 // leadership is the lock on the name, with WithFencing and with a watchdog. So at most one candidate leads at a
 // time, under the same assumptions as the exclusion of a lock (see the package documentation).
 //
-// Candidates wait as LockContext does: in queues, in which a resignation wakes the first of them. WithTries has
-// no effect. Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends.
+// Candidates wait in queues, as LockContext does, and a resignation wakes the first of them. WithTries has no effect.
+// Lead goes on campaigning while nodes fail, also while all of them are down, until ctx ends.
 //
-// fn runs for one term. Its context ends when ctx does, or when the leadership is lost. A loss is noticed at
-// Until at the latest, which is before any other candidate can lead. After it context.Cause matches ErrLockLost.
-// FromContext returns the Mutex of the term: its Fence is the number of the term, which rises from term to term. Its
-// Unlock fails, because Lead releases the leadership when fn has returned.
-// Send it along with every write, and let the resource refuse lower numbers (package fencing does that). Only
-// that protects against code that goes on after its context has ended.
+// fn runs for one term. Its context ends when ctx does, or when the leadership is lost. Lead notices a loss at Until
+// at the latest, before any other candidate can lead. After a loss context.Cause matches ErrLockLost. FromContext
+// returns the Mutex of the term. Its Fence is the number of the term, which rises from term to term. Send that
+// number along with every write, and let the resource refuse lower numbers (package fencing does that). Only that
+// protects against code that goes on after its context has ended. Unlock of the Mutex fails, because Lead releases
+// the leadership when fn has returned.
 //
 // What ends a term decides what follows:
 //
 //   - fn returns while the process leads. That is a resignation. Lead releases the leadership and returns the
-//     error of fn, joined with the reason why the release failed, as Do does. To resign and to stay a candidate,
-//     call Lead again.
+//     error of fn. If the release fails, the reason is joined with that error, as with Do. To resign and to stay
+//     a candidate, call Lead again.
 //   - The leadership is lost, because no quorum confirmed it in time, or by WithMaxHold. Lead waits until fn has
-//     returned, so fn must return soon. Then it pauses for 50 to 250 ms, in which other candidates come first,
-//     and campaigns again, whatever fn returned. The next term has another Mutex.
-//   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. After the end of ctx this is a
-//     resignation. Close ends the context and releases the leadership at once, while fn may still run. To shut
-//     down, end ctx, wait for Lead, and then call Close.
+//     returned, so fn must return soon. Then it pauses for 50 to 250 ms, so that other candidates come first.
+//     After that it campaigns again, whatever fn returned. The next term has another Mutex.
+//   - ctx ends, or Close is called. Lead waits until fn has returned, and returns. If ctx has ended, this is a
+//     resignation. Close ends the context of fn and releases the leadership at once, while fn may still run. To
+//     shut down, end ctx, wait for Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
-// Lead returns only when no fn runs. If fn is nil, it returns an error at once. If it ended while the process did not
-// lead, its error matches ErrFailed. (An error that fn returned may match ErrFailed, too.) The reason comes with it:
+// Lead returns only when no fn runs. If fn is nil, it returns an error at once. If Lead ends while the process does
+// not lead, its error matches ErrFailed and the reason. (An error that fn returned may match ErrFailed, too.) The
+// reason is one of:
 //
 //   - The error of ctx and its cause.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
 //     and WithSequencer.
 //   - ErrNested or ErrUpgrade, if ctx comes from a Do that holds the name.
-//   - *RedisError for each node that will deny the lock until somebody changes its settings or those of the client
-//     (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT), once these nodes leave no quorum. If only the queues are
-//     forbidden, candidates wait without them.
+//   - *RedisError for each node that will deny the lock until somebody changes the settings of the node or of the
+//     client (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT). Lead ends with these errors once the other nodes are
+//     no quorum. If a node forbids only the queues, candidates wait without them.
 //   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
 //
-// If the leadership was lost before, the error of fn and the loss come with it only if Lead has made no attempt
-// since.
+// If an earlier term was lost, the error includes that loss and what fn returned in that term only if Lead has made
+// no attempt since.
 func (r *Redsync) Lead(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
 	m := r.NewMutex(name, slices.Concat(options, []Option{OptionFunc(leads)})...)
 	if fn == nil {
@@ -68,15 +70,15 @@ func leads(m *Mutex) {
 }
 
 // lead does what Lead does, with the name and the options of m. Each term has a Mutex of its own. Otherwise code of a
-// former term that still runs would get the token of the new one from FromContext.
+// former term that still runs would get the token of the new term from FromContext.
 func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		again, err := m.twin().leadOnce(ctx, fn)
 		if !again {
 			return err
 		}
-		// Other candidates come first, and terms that are lost at once do not follow each other quickly. The retry delay
-		// of the user would not do: it may be 0, or as long as an hour.
+		// The pause lets other candidates come first, and it keeps terms that are lost at once from following each
+		// other quickly. The retry delay of the user is not used, because it may be 0, or as long as an hour.
 		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
 			return errors.Join(err, m.failure("lead", m.withInterruption(ctx, nil), ErrFailed))
 		}
@@ -87,7 +89,8 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (again bool, err error) {
 	h, err := m.lock(ctx, false, true)
 	if err != nil {
-		// If the goroutine was held up, the term was over before it had begun. No other error mends by itself.
+		// If this goroutine was held up, the term was over before it had begun, so Lead campaigns again. No
+		// other error goes away by itself.
 		return errors.Is(err, ErrLockAlreadyExpired) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	return m.whileHeld(ctx, h, fn)

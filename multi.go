@@ -12,26 +12,28 @@ import (
 const maxNames = claim.MaxLines
 
 // NewMultiMutex returns a lock on several names: it has all of them or none. It sends nothing. The order of the
-// names does not matter, and a name that is there twice counts once. With one name it returns the plain lock.
-// There must be 1 to 64 names, each as NewMutex wants it.
+// names does not matter, and a duplicate counts once. With one name it returns a plain lock. There must be 1 to
+// 64 names; NewMutex says which names are allowed.
 //
 // Each node decides about all names in one command: it grants all or none. So an attempt takes one round trip,
-// however many names there are, and nobody ever holds a part of them while waiting for the rest. Locks on several
-// names cannot deadlock, in whatever order they name them. The lock excludes every other lock that shares a name
-// with it, those of NewMutex and of redsync v4 too. Fence is one token for all names, greater than each token
-// that was given for one of them before. A release wakes the next waiter of each name.
+// however many names there are. No client holds some of the names while it waits for the others, so locks on
+// several names cannot deadlock. The lock excludes every other lock that has one of its names, also one of
+// NewMutex or of redsync v4. Fence returns one token for all names, greater than every earlier token of each
+// name. A release wakes the next waiter of each name.
 //
-// Without WithFair, locks on single names may overtake it again and again: whenever one of its names is free,
-// another may not be. With WithFair nobody who waits overtakes it. In return others wait behind it for names that
-// are free, as if it took its names one by one.
+// Without WithFair, locks on single names may overtake a lock on several names again and again, because all of
+// its names must be free at the same time. With WithFair no later waiter overtakes it. In return, later waiters
+// for one of its names wait behind it, even while that name is free.
 //
-// The options are those of NewMutex, with three exceptions. WithValue is an error: WithSequencer adopts a
-// lock on several names. WithShared is an error: a lock on several names is exclusive. WithHandOver has no
-// effect, because Unlock never hands such a lock to another waiter of the process.
+// The options are those of NewMutex, with four exceptions. WithValue is an error: WithSequencer adopts a
+// lock on several names. WithShared is an error: a lock on several names is exclusive. WithPermits is an
+// error: permits are of one name. WithHandOver has no effect, because Unlock never hands such a lock to
+// another waiter of the process.
 //
-// On a client of a Redis Cluster all names must lie in one slot, and on a Ring they must have one hash tag: give
-// them a common tag, as in {acc}:1 and {acc}:2. Otherwise every operation fails, with an error that names two of
-// them, before anything is sent. A node that keeps the names apart behind another kind of client fails each time.
+// If the client of a node is one for a Redis Cluster, all names must lie in one slot; with a Ring, they must have
+// one hash tag. Give them a common tag, as in {acc}:1 and {acc}:2. Otherwise every operation fails before it
+// sends anything, with an error that names two of them. With other kinds of clients this check is not possible: a
+// node that keeps the names in different places then fails each time.
 func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	all := distinct(names)
 	if len(all) == 1 {
@@ -53,8 +55,8 @@ func distinct(names []string) []string {
 	return slices.Compact(all)
 }
 
-// setNames makes m a lock on names, which are distinct. If they are none or too many, m can never be held, and m.name
-// stays empty, so that no error lists thousands of names.
+// setNames makes m a lock on names, which are distinct. If there are no names or too many, m can never be held, and
+// m.name stays empty, so that no error lists thousands of names.
 func (m *Mutex) setNames(names []string) {
 	m.multi = claim.NewMulti(names)
 	if m.badNames = checkNumber(len(names)); m.badNames == nil {
@@ -70,7 +72,7 @@ func checkNumber(names int) error {
 	return nil
 }
 
-// checkSeveral returns why no lock can have all of these names. c may be nil.
+// checkSeveral returns why no lock can have all of these names, nil if one can. c may be nil.
 func (c *core) checkSeveral(names []string) error {
 	for _, name := range names {
 		if err := checkName(name); err != nil {
@@ -87,7 +89,7 @@ func (c *core) checkSeveral(names []string) error {
 	return nil
 }
 
-// What does not go together with WithShared.
+// The errors of what does not go together with WithShared.
 var (
 	errSharedNames = errors.New("redsync: WithShared excludes NewMultiMutex: a lock on several names is exclusive")
 	errSharedValue = errors.New("redsync: WithValue excludes WithShared: WithSequencer adopts a shared lock")

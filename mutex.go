@@ -18,20 +18,20 @@ import (
 )
 
 // A Mutex is a lock on a name. It excludes every other client that locks the same name on the same nodes.
-// Make one with Redsync.NewMutex. With WithShared it is a reader, which excludes writers only: the locks on
-// the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
+// Make one with Redsync.NewMutex. With WithShared it is a reader. A reader excludes only writers: the locks
+// on the name without that option. With WithPermits it takes one of n permits of the name. A Mutex of
 // Redsync.NewMultiMutex is a lock on several names: it has all of them or none.
 //
-// Many goroutines may use a Mutex at once. As with sync.Mutex a lock belongs to no goroutine: one
-// may lock it and another one unlock it. A nil context stands for context.Background().
+// Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
+// lock it and another may unlock it. A nil context stands for context.Background().
 type Mutex struct {
 	core *core
-	name string    // for errors and events: what Name returns, but "" if a lock cannot have so many names
-	set  *settings // shared, unless changed; nil in the zero Mutex
+	name string    // for errors and events: what Name returns, but "" if there are no names or too many
+	set  *settings // those of the Redsync, unless changed; nil in the zero Mutex
 
 	changed bool            // set is m's own: see change
 	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
-	own     queue.Terms     // room for terms
+	own     queue.Terms     // terms points to it, unless terms is nil
 	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
 	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
 	permits *claim.Permits  // what m's holds write on the nodes, if m has permits; nil until prepare
@@ -42,9 +42,9 @@ type Mutex struct {
 
 	mu       sync.Mutex   // guards what follows
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	nest     *nest        // the calls on the hold of the last Do, which need not be the current term: see nestOf
+	nest     *nest        // of the last Do: its hold (perhaps not the current term) and the calls on it; see nestOf
 	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
-	usedByDo bool         // only if m is shared: see forDo
+	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
@@ -129,9 +129,9 @@ func (m *Mutex) Name() string {
 	return m.name
 }
 
-// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one. If
-// NewMultiMutex was given too many names, or names that no lock can have, Names returns these. If it was
-// given none, Names returns none.
+// Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one
+// name. If NewMultiMutex was given too many names, or names that no lock can have, Names still returns them.
+// If it was given no names, Names returns an empty list.
 func (m *Mutex) Names() []string {
 	if m.multi != nil {
 		return slices.Clone(m.multi.Lines())
@@ -141,12 +141,13 @@ func (m *Mutex) Names() []string {
 
 // Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
 // value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
-// When the lock expires or is lost, the value is kept until the next Lock or Unlock.
+// After the lock has expired or is lost, Value still returns the value until the next Lock or Unlock.
 //
-// Once Value or Sequencer has returned the value, another process may use it, so it is not passed to another
-// hold of this process: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver),
-// and no later Lock of m releases this value. To give the lock away use Detach. Readers that share a hold
-// have the same value (see WithShared). Once one of them has shown it, no further reader shares the hold.
+// Once Value or Sequencer has returned the value, another process may use it. So no other hold of this
+// process gets the value: Unlock releases the lock instead of handing it to the next waiter (see
+// WithHandOver). No later Lock of m releases the value either. To give the lock away use Detach. Readers that
+// share a hold have the same value (see WithShared). Once Value or Sequencer of one of them has returned it,
+// no further reader shares the hold.
 //
 // Lock returns once a quorum has granted the lock. The slowest nodes may set their key after that. An
 // Unlock of this library repeats its release, and so deletes such a late key too. A library that
@@ -160,10 +161,10 @@ func (m *Mutex) Value() string {
 	return adopted
 }
 
-// Until returns when the lock ends unless it is extended. It still returns that time after the
-// lock has expired. It returns the zero time before the first Lock, after Unlock or Detach, and
-// once the lock was found to be lost or ended by Close. Until is for display, because a difference of
-// two times goes by one clock. Remaining goes by the wall clock and the monotonic clock.
+// Until returns when the lock ends unless it is extended. It still returns that time after the lock has
+// expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close has ended
+// the lock or the nodes have proved that it is lost. Use Until for display only, because the difference of
+// two times goes by one clock. Remaining goes by both, the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -173,7 +174,7 @@ func (m *Mutex) Until() time.Time {
 
 // Remaining returns how long the holder may still rely on the lock. It goes by the wall clock and
 // by the monotonic clock, and returns the shorter of the two times. It returns 0 when m is not
-// held. It sends nothing: it is the check to make before a step that needs the lock.
+// held. It sends nothing, so call it before each step that needs the lock.
 func (m *Mutex) Remaining() time.Duration {
 	if h := m.current(); h != nil {
 		return h.Remaining(clock.Now())
@@ -181,14 +182,15 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
-// Lost returns a channel that is closed when the current hold is lost. That happens at Until, or as
-// much later as a timer is late, whether or not a node answers. The time until then counts by the
-// clock on which more time has passed, monotonic or wall. The channel is closed earlier if an
-// extension or a Valid proves that the nodes do not hold the lock any more, or on Close. Err says
-// why. Unlock and Detach do not close the channel. Without a hold Lost returns nil.
+// Lost returns a channel that is closed when the current hold is lost: at Until, or later if a
+// timer is late. No answer of a node is needed for that. The clock on which more time has passed,
+// monotonic or wall, decides when Until has come. The channel is closed earlier on Close, and when
+// an extension or a Valid proves that the nodes no longer hold the lock. Err says why. Unlock and
+// Detach do not close the channel. Without a hold Lost returns nil.
 //
-// While the machine is suspended, no timer fires. The library notices such a suspension, and a wall
-// clock that was set forward, within a tenth of the expiry (at least 10 ms, at most 1 s) of running time.
+// While the machine is suspended, no timer fires. Once the machine runs again, the library notices the
+// suspension within a tenth of the expiry (at least 10 ms, at most 1 s). It needs the same time to notice
+// that a wall clock was set forward.
 func (m *Mutex) Lost() <-chan struct{} {
 	if h := m.current(); h != nil {
 		return h.Lost(clock.Now())
@@ -196,10 +198,10 @@ func (m *Mutex) Lost() <-chan struct{} {
 	return nil
 }
 
-// Err returns nil while m is held, and otherwise why it is not. Before the first Lock, and after
-// Unlock or Detach, that is ErrNotHeld. In all other cases it is ErrLockLost together with its
-// cause: ErrLockAlreadyExpired (Until has passed, or the nodes have proved the loss), ErrMaxHold
-// or ErrClosed. Err sends nothing.
+// Err returns nil while m is held. Otherwise it returns why m is not held. Before the first
+// Lock, and after Unlock or Detach, that is ErrNotHeld. In all other cases it is ErrLockLost
+// together with its cause: ErrLockAlreadyExpired (Until has passed, or the nodes have proved the
+// loss), ErrMaxHold or ErrClosed. Err sends nothing.
 func (m *Mutex) Err() error {
 	if h := m.current(); h != nil {
 		return h.Err(clock.Now())
@@ -216,23 +218,24 @@ func (m *Mutex) Lock() error {
 // are used up, or ctx is done.
 //
 // On success m is held until the time that Until reports. That time is counted from
-// before the first request of the attempt that won, minus drift. Past it another
-// process may hold the same name even if Unlock was never called.
+// before the first request of the attempt that won, minus drift. After that time
+// another process may hold the same name even if Unlock was never called.
 //
-// Locking a held Mutex does not succeed: its own hold stands in the way like anybody else's. Once
-// the attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits
+// While m is held, another Lock of m does not succeed: it waits for the hold of m as for any other. Once the
+// attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits
 // the error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
 // On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
 //
 //   - *ErrTaken.
 //   - *RedisError, one for each node that failed.
-//   - An error that says that other waiters of this process stand ahead in line, if none of them
-//     has completed an attempt yet.
+//   - An error that says that other callers of this process wait for the lock: they are ahead in line, and
+//     none of them has completed an attempt yet.
 //   - ErrLockAlreadyExpired, if the nodes answered too late.
 //   - The error of ctx, and its cause.
-//   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock could wait for the end of that
-//     Do, so it fails at once. Call Do instead, which joins the hold unless the error is ErrUpgrade.
+//   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
+//     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold, unless
+//     the error is ErrUpgrade.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - The error of the function of WithGenValueFunc.
 //   - An error that names an option or a name that cannot be used.
@@ -251,21 +254,23 @@ func (m *Mutex) TryLock() error {
 
 // TryLockContext makes one attempt to acquire m, as LockContext does, and does not wait for the lock.
 //
-// It repeats the attempt if the votes were split: some nodes have granted the lock, and others had another
-// value. Otherwise several calls in the same moment could all fail, although the lock was free. It makes up to
-// three repetitions, each after a random delay: up to a few milliseconds, or up to a few times as long as the first
-// attempt took. It begins none after the node deadline, or when ctx is done. Only with WithPermits a repetition may
-// begin later, for a permit that was seen free. If another holder has the lock on all nodes, there is one attempt, in
-// one round trip. If it has the lock on a bare quorum, the votes look split as well: then a call that fails may take
-// four attempts. By default a call that hears a quorum of refusals before it hears a grant fails at once.
-// WithFailFast(false) makes it hear all nodes, and then repeat.
+// It repeats the attempt if the votes were split: some nodes granted the lock, and others had another value.
+// Without repetitions several calls at the same moment could all fail, although the lock was free. It makes up
+// to three repetitions, each after a random delay: up to a few milliseconds, or up to a few times the duration
+// of the first attempt if that is longer. No repetition begins when ctx is done, or after the node deadline.
+// The exception is WithPermits: if a permit was seen free, a repetition may begin after the node deadline.
+//
+// If another holder has the lock on all nodes, TryLockContext makes one attempt, in one round trip. If that
+// holder has the lock on a bare quorum only, the votes look split, too, so a call that fails may take four
+// attempts. By default a call fails at once if a quorum of nodes refuses before any node grants. With
+// WithFailFast(false) it waits for all nodes, and then repeats the attempt.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	_, err := m.lock(ctx, true, false)
 	return err
 }
 
-// lock acquires m for a new term, which it returns, and tells the observers. It makes one attempt if once
-// is set. If inDo is set, the term is that of a Do.
+// lock acquires m for a new term, returns the term, and tells the observers. If once is set, it acquires
+// m as TryLock does. If inDo is set, the term is that of a Do.
 func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error) {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
@@ -294,7 +299,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	return h, nil
 }
 
-// acquire acquires a lease for m, and makes it the current term.
+// acquire acquires a lease for m, and makes the lease the current term.
 func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
@@ -314,15 +319,15 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		if why != nil {
 			return nil, m.notAcquired(ctx, why)
 		}
-		// If another call has locked m meanwhile, this one waits for the end of that hold.
+		// If another call has locked m meanwhile, this call waits for the end of that hold.
 		if err := m.begin(h); !errors.Is(err, errHeldByItself) {
 			return h, err
 		}
 	}
 }
 
-// notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what ended the
-// trying.
+// notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
+// from making another one.
 func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 	switch {
 	case why.Delay < 0:
@@ -375,9 +380,9 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted string) {
 	}
 }
 
-// begin makes h, which has won, the current term of m. If m has a former term, the grant of h
-// proves that the former term is over. h cannot begin if its validity ended meanwhile, or if
-// Close has begun. Then begin releases h, and the former term stays.
+// begin makes h, which has won, the current term of m. If m has a former term, that term is
+// over: the grant of h proves it, or replaceBy has checked it. h cannot begin if its validity
+// ended meanwhile, or if Close has begun. Then begin releases h, and the former term stays.
 func (m *Mutex) begin(h *lease.Lease) error {
 	former, err := m.replaceBy(h)
 	if err != nil {
@@ -386,7 +391,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 	}
 	switch {
 	case former == nil:
-	case !h.Claim().HoldsAlone(): // the keys of the former term were not in the way of h, so they may be kept on purpose
+	case !h.Claim().HoldsAlone(): // h was granted beside the keys of the former term, so they may be kept on purpose
 		former.End(lost(nil))
 		former.ClearUnlessDelayed()
 	default:
@@ -397,7 +402,7 @@ func (m *Mutex) begin(h *lease.Lease) error {
 }
 
 // replaceBy makes h the current term, if it can begin, and returns the former term. It keeps m.mu
-// locked from the check to the replacement. Otherwise h could end after the check, and then displace
+// locked from the check to the replacement. Otherwise h could end after the check, and then replace
 // a term that began later.
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
@@ -435,9 +440,9 @@ func (m *Mutex) Unlock() (bool, error) {
 }
 
 // UnlockContext releases m. It returns true once a quorum has deleted the keys before Until, or once it has
-// handed the lock to the next waiter (see WithHandOver). A reader that shares its hold leaves it to the
-// others, and returns true at once (see WithShared). The release goes on in the background until every node
-// has confirmed it or the keys have run out, whatever happens to ctx.
+// handed the lock to the next waiter (see WithHandOver). If m is a reader that shares its hold, the other
+// readers keep the hold, and UnlockContext returns true at once (see WithShared). The release goes on in
+// the background until every node has confirmed it or the keys have run out, whatever happens to ctx.
 //
 // ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
 // another client may have held it. If too few nodes have answered, the error lists those that
@@ -453,7 +458,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return m.unlockOnly(orBackground(ctx), nil)
 }
 
-// unlockOnly does what Unlock does. If only is not nil, it leaves every other term of m alone.
+// unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
 	t, err := m.beginCall()
 	if err != nil {
@@ -495,7 +500,8 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
 	}
-	// If a server is asked at two addresses, its second answer is that it has no such key.
+	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
+	// and would answer the second time that it has no such key.
 	m.core.keeper.Set.Identify(ctx, h.Terms().Timing.NodeTimeout)
 	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(ctx)
@@ -509,9 +515,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
-// take removes from m what it holds, and returns that: the current term, or an adopted value. If only is
-// not nil, take does so only if the current term is that one. Otherwise it returns nothing. Without only, take
-// fails and changes nothing if Lead has the current term, or if other calls have joined it.
+// take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
+// the current term, take changes nothing and returns nothing. If only is nil, take fails and changes nothing
+// if Lead has the current term, or if other calls have joined it.
 func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -531,14 +537,14 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err err
 	return h, adopted, nil
 }
 
-// Detach gives the lock away without releasing it. It returns a Sequencer s: another
-// Mutex, in this process or another one, takes the lock over by WithSequencer(s). The
-// receiver should call Extend or Do before Until has passed.
+// Detach gives the lock away without releasing it. It returns a Sequencer s, with
+// which another Mutex takes the lock over, in this process or another one: see
+// WithSequencer. The receiver should call Extend or Do before Until has passed.
 //
 // After success m is not held, and nothing that m or its Redsync does later touches the
 // lock: the watchdog has stopped, Close does not unlock it, and Lost is not closed.
-// Detach first ends the rounds under way, and then waits until the nodes have answered
-// each command that could set or prolong a key: at most for the node deadline, or until
+// Detach first ends the rounds under way. Then it waits until the nodes have answered
+// each command that could set or prolong a key, at most for the node deadline or until
 // ctx is done. A node that has not answered by then may run such a command after the
 // receiver has unlocked. An Unlock of this library deletes that key as well, because it
 // repeats its release; with another library the key stays for up to an expiry.
@@ -549,8 +555,9 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err err
 //   - ErrLockAlreadyExpired or ErrLockLost, if the hold is over.
 //   - The error of ctx, and its cause, if ctx is already done.
 //   - ErrClosed.
-//   - An error for a Mutex that Do unlocks, and for a reader that shares its hold (see WithShared).
-//   - An error that names an option or a name.
+//   - An error that says why this hold cannot be detached: Do or Lead will unlock it, other readers
+//     share it (see WithShared), or it has WithMinHold.
+//   - An error that names an option or a name that cannot be used.
 //
 // If Until passes while Detach waits, the error matches ErrLockLost and ErrLockAlreadyExpired,
 // and m is no longer held. If two calls detach at once, one of them gets ErrNotHeld.
@@ -578,7 +585,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if m.set.observers != nil {
 		told := false
 		defer func() {
-			if !told { // an observer has panicked, so the caller gets no Sequencer
+			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
 				h.ClearAway()
 			}
 		}()
@@ -639,9 +646,8 @@ func (m *Mutex) Extend() (bool, error) {
 // It waits for the nodes at most until the old Until has passed or ctx is done. For an adopted
 // value that has not been extended, the limit is the node deadline instead of the old Until.
 // After ErrExtendFailed the lock is still held until the old Until, and Extend may be tried
-// again. If ErrMaxHold comes with it,
-// WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see
-// ErrLockLost.
+// again. If the error also matches ErrMaxHold, WithMaxHold does not allow a longer hold. After
+// ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("extend")
@@ -663,7 +669,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// tellExtended tells the observers what an Extend has come to. left is how long the hold was valid at start.
+// tellExtended tells the observers how an Extend has ended. left is how long the hold was valid at start.
 func (m *Mutex) tellExtended(ctx context.Context, start clock.Instant, left time.Duration, err error) {
 	if m.set.observers == nil {
 		return
@@ -768,8 +774,8 @@ func (m *Mutex) Valid() (bool, error) {
 }
 
 // ValidContext asks the nodes whether they hold the lock. It returns true only if a
-// quorum does and Until has not passed by then. If Until has passed before, it fails
-// without asking. Remaining is the cheap local check.
+// quorum holds it, and if Until has not passed when the nodes have answered. If Until has
+// passed before the call, it fails without asking. Remaining is the cheap local check.
 //
 // After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error nothing has
 // changed: a lock that was held is held until Until.
@@ -799,13 +805,13 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
 }
 
-// Fence returns the fencing token of the current hold: a number for the resource that
-// the lock protects. The resource refuses a write that comes with a lower number than
-// one it has seen (package fencing does that). So a holder that was paused beyond its
-// expiry, and does not know it, cannot overwrite what the next holder wrote. Fence returns 0
-// without [WithFencing], before the first Lock, and after Unlock or Detach. If a hold ends by
-// time or is lost, Fence keeps its token until the next Lock or Unlock, as Value keeps its value.
-// A hold that was adopted by [WithSequencer] has the token of the Sequencer.
+// Fence returns the fencing token of the current hold: a number for the resource that the lock
+// protects. The resource refuses a write that comes with a lower number than one it has seen
+// (package fencing does that). So a holder that was paused beyond its expiry, and does not know
+// it, cannot overwrite what the next holder wrote. Fence returns 0 without [WithFencing], before
+// the first Lock, and after Unlock or Detach. After a hold has expired or is lost, Fence still
+// returns its token until the next Lock or Unlock, as Value does with the value. A hold that was
+// adopted by [WithSequencer] has the token of the Sequencer.
 //
 // If one Lock of a name returned before another began, the second gets the greater token. No two
 // Locks of a name get the same token. Both statements are true even if two holders had the lock at
@@ -910,14 +916,14 @@ func (m *Mutex) failure(op string, why error, is ...error) error {
 	return &opError{op: op, name: m.name, causes: causes{is}}
 }
 
-// withInterruption adds to the error why what may have ended the operation early: ErrClosed after Close,
-// and the error of ctx and its cause if ctx is done.
+// withInterruption returns why, joined with what may have ended the operation early: ErrClosed after
+// Close, and the error of ctx and its cause if ctx is done.
 func (m *Mutex) withInterruption(ctx context.Context, why error) error {
 	if m.core.keeper.IsClosed() {
 		why = because(ErrClosed, why)
 	}
 	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) { // also while ctx goes on: both are nil
+	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
 		return because(cause, why)
 	}
 	return because(ctx.Err(), cause, why)

@@ -23,7 +23,7 @@ type nest struct {
 	cancels map[*scope]context.CancelCauseFunc // of the contexts of the functions; nil after stop
 	cause   error                              // why stop was called; nil if the outermost function has returned
 	joined  int                                // calls that have joined and whose functions have not returned
-	writers int                                // those of them that are exclusive
+	writers int                                // how many of the joined calls are exclusive
 	shared  bool                               // no exclusive call may join: the hold is a reader's, or Downgrade has begun
 	over    bool                               // Unlock has ended the hold
 	alone   chan struct{}                      // for finish, which waits for joined calls: closed when none is left
@@ -34,7 +34,7 @@ type nest struct {
 type scope struct {
 	nest     *nest
 	writes   bool   // the call has joined, and is exclusive
-	outer    *scope // of the Do that calls this one; nil if there is none
+	outer    *scope // the scope around this one; nil if there is none
 	returned bool   // the function has returned; guarded by nest.mu
 }
 
@@ -64,8 +64,8 @@ func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	return &scope{nest: n, outer: outer}
 }
 
-// watch ends the contexts of all functions on the hold once the hold is lost. Before Close releases the hold, the
-// contexts have ended.
+// watch ends the contexts of all functions on the hold once the hold is lost. Close ends the contexts, too,
+// before it releases the hold.
 func (n *nest) watch() {
 	n.hold.OnClose(n.lost)
 	lost := n.hold.Lost(clock.Now())
@@ -141,15 +141,15 @@ func (s *scope) isLive() bool {
 }
 
 // liveLocked reports whether the hold of s is held and its release must wait for the function of s. A call inside that
-// function must not wait for the release, because the release waits for the call. A call whose functions on the hold
-// have all returned, such as a goroutine that they have left behind, must not join: the hold might never end. Once
-// liveLocked has reported false it never reports true again.
+// function must not wait for the release, because the release waits for the call. A call that comes later, from a
+// goroutine that has outlived the function, must not join: the hold might never end. Once liveLocked has reported
+// false it never reports true again.
 func (s *scope) liveLocked() bool {
 	return !s.returned && !s.nest.over && s.nest.hold.NotHeld(clock.Now()) == nil
 }
 
-// admit lets s join the hold. The call of s was made inside the function of caller, which is on the hold, and limit is
-// that of the call. If the hold cannot be joined any more, admit returns false without an error.
+// admit lets s join the hold. The call of s was made inside the function of caller, which is on the hold. limit is the
+// WithNesting of the call. If the hold cannot be joined any more, admit returns false without an error.
 func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,14 +195,14 @@ func (s *scope) leave() {
 		n.writers--
 	}
 	if n.joined == 0 && n.alone != nil {
-		close(n.alone) // once: the outermost function has returned as well, so nobody joins any more
+		close(n.alone) // once: all functions on the hold have returned, so no call can join any more
 	}
 }
 
 // Unlock and Downgrade of the hold while calls are on it.
 
-// endByHand ends the hold for an Unlock that does not come from Do. While calls are on the hold that have joined it,
-// endByHand returns an error instead, because they would go on without the lock.
+// endByHand ends the hold for an Unlock that does not come from Do. If joined calls are still on the hold, endByHand
+// returns an error instead, because these calls would go on without the lock.
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,8 +213,8 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// makeShared keeps exclusive calls from joining, because Downgrade is about to share the hold. While exclusive calls
-// are on the hold that have joined it, makeShared returns an error instead, because readers would come in beside them.
+// makeShared keeps exclusive calls from joining, because Downgrade is about to share the hold. If exclusive joined
+// calls are still on the hold, makeShared returns an error instead, because readers would come in beside these calls.
 func (n *nest) makeShared() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -231,7 +231,7 @@ func (n *nest) isShared() bool {
 	return n.shared
 }
 
-// nestOf returns the calls on h, the hold of m, nil if it is not that of a Do.
+// nestOf returns the nest of h, the hold of m. It returns nil if h is not the hold of a Do.
 func (m *Mutex) nestOf(h *lease.Lease) *nest {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 // WithNesting limits how many calls of Do and TryDo are on one hold at once: at most n, the outermost one included. A
 // call beyond n fails at once with ErrNested. See Mutex.Do for how calls join a hold.
 //
-// Two limits count for a call that joins: the one of the outermost call, and its own. So with WithNesting(1) no other
-// call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second one, also on
-// the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does not end, and
-// bounds how many goroutines work under one hold.
+// Two limits count for a call that joins: the limit of the outermost call, and its own limit. So with WithNesting(1)
+// no other call joins the hold of the Mutex, and the Mutex joins no hold. A call inside a call counts as a second
+// one, also on the same goroutine. The default is no limit, the range 1 or more. A limit finds recursion that does
+// not end, and bounds how many goroutines work under one hold.
 func WithNesting(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 {
@@ -62,8 +62,9 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	}
 }
 
-// around returns what the Dos around ctx hold of the lines of m: in live the innermost live scope of each hold, from
-// the inside to the outside, and in lines those that the holds have. It looks only at Dos of the same core.
+// around finds the holds that the Dos around ctx have of m's names. live has the innermost live scope of each such
+// hold, from the inside to the outside. lines are the lines of m (see claim.Claim.Lines) that these holds have.
+// around looks only at Dos of the same core.
 func (m *Mutex) around(ctx context.Context) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
@@ -90,7 +91,8 @@ func (m *Mutex) around(ctx context.Context) (live []*scope, lines []string) {
 	return live, lines
 }
 
-// checkJoin returns why a Do of m with ctx cannot join the holds in live, which have these of m's lines.
+// checkJoin returns why a Do of m with ctx cannot join the holds in live, nil if it can. lines are the
+// lines of m that these holds have.
 func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, want lease.Timing) error {
 	if len(live) == 0 {
 		return nil
@@ -115,7 +117,7 @@ func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, wa
 	return nil
 }
 
-// checkNested returns why m must not lock with ctx, nil if it may: a Do around ctx holds one of the names. The call
+// checkNested returns an error if a Do around ctx holds one of m's names, because m must not lock then: the call
 // could wait for the end of that Do, and the Do waits for the call.
 func (m *Mutex) checkNested(ctx context.Context) error {
 	live, lines := m.around(ctx)
@@ -141,8 +143,8 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 	return nil
 }
 
-// waitsForItself returns the error of a call of m that could wait for the end of a Do around it, which has these
-// lines. missing says what the Do does not have.
+// waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
+// that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	has := fmt.Sprintf("a Do around the call has a permit of %q", m.name)
 	if m.set.permits == 0 {
@@ -156,8 +158,8 @@ func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	return fmt.Errorf("%w: %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
 
-// checkTerms returns an error that names the first option of m that asks for more than the hold h has, which a call of
-// m would join. want are the times of m.
+// checkTerms returns an error if an option of m asks for more than h has, the hold that a call of m would join. The
+// error names the first such option. want are the times of m.
 func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	has := h.Terms().Timing
 	delay, hasDelay := want.TTL-want.Expiry, has.TTL-has.Expiry

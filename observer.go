@@ -12,17 +12,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file makes the events of package observe from what internal packages report, and hands them to the
-// observers.
+// This file turns what internal packages report into the events of package observe, and tells the observers of them.
 
-// observers is an immutable list of observers, because Redsyncs made by With share it. A nil *observers is
-// an empty list.
+// observers is a list of observers. It is immutable, because a Redsync and those that its With returns
+// share it. A nil *observers is an empty list.
 type observers struct {
 	all   []any
 	votes bool // one of them is an observe.VoteObserver
 }
 
-// with returns a copy of o with another observer behind the others.
+// with returns a copy of o with one more observer at the end.
 func (o *observers) with(observer any) *observers {
 	_, votes := observer.(observe.VoteObserver)
 	more := &observers{all: []any{observer}, votes: votes}

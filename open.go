@@ -16,13 +16,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or
-// unix:// URLs. It returns once a quorum of nodes has answered. Without a quorum it returns an error that
-// names each node that has not answered: once every node has answered or failed, after 5 s, or when ctx is
-// done, whichever comes first. Open fails at once if an address is malformed or listed twice
-// (ErrDuplicateNode), or if an option is out of its range. The options are the defaults of the
-// Redsync's locks. Close ends the connections. For the options of a pool, such as
-// pool.WithRestartGuard, use New.
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns
+// once a quorum of nodes has answered. Without a quorum it returns an error that names each node that has
+// not answered. It does so once every node has answered or failed, after 5 s, or when ctx is done,
+// whichever comes first. Open fails at once if an address is malformed or listed twice (ErrDuplicateNode),
+// or if an option is out of its range. The options are the defaults of the Redsync's locks. Close ends the
+// connections. For the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {
@@ -47,7 +46,7 @@ func dial(addresses []string) ([]pool.Pool, error) {
 	return pools, nil
 }
 
-// open returns r with options, once its nodes have answered. op is the name of the function for errors.
+// open returns r with options, once a quorum of its nodes has answered. op is the name of the function for errors.
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
 	if _, err := r.set.timing(); err != nil {

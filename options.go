@@ -29,7 +29,7 @@ type settings struct {
 	bases                               // each field names its option
 	tries        int                    // WithTries
 	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
-	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if it is the user's function
+	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if delay is the user's function
 	genValue     func() (string, error) // WithGenValueFunc
 	customValues bool                   // genValue is the user's
 	value        string                 // WithValue
@@ -132,9 +132,9 @@ func (s *settings) mayBeContinued() bool {
 	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0 && s.minHold == 0
 }
 
-// An Option configures a Mutex. An out-of-range option makes every operation fail with an error
-// that names the option, the value and the range. New, With, NewMutex, Open, Do, TryDo and Lead take options.
-// An option that is applied to a held Mutex takes effect with its next Lock.
+// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
+// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
+// take options. An option that is applied to a held Mutex takes effect with its next Lock.
 type Option interface {
 	Apply(*Mutex)
 }
@@ -166,13 +166,12 @@ func WithExpiry(expiry time.Duration) Option {
 	})
 }
 
-// WithTries sets how many tries Lock has before it gives up, with a retry delay
-// between them. The first attempt uses a try, and so does each attempt after a retry delay. An
-// attempt that a release has caused uses none. While other Lock calls of the same process are ahead
-// in line, Lock makes no attempt, but each of its retry delays still uses a try. The default is 32,
-// about 4.7 s with the default delay. 0 means no limit: only the context or Close ends Lock. A
-// negative number is out of range. With 1, Lock does what TryLock does. The option has no effect on TryLock and on
-// Lead, which has no limit.
+// WithTries sets how many tries Lock has before it gives up, with a retry delay between them. The first attempt
+// uses a try, and so does each attempt after a retry delay. An attempt that a release has caused uses none. While
+// other Lock calls of the same process are ahead in line, Lock makes no attempt, but each of its retry delays
+// still uses a try. The default is 32 tries, which take about 4.7 s with the default delay. With 0 there is no
+// limit: only the context or Close ends Lock. A negative number is out of range. With 1, Lock does what TryLock
+// does. The option has no effect on TryLock and on Lead, which has no limit.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -212,15 +211,15 @@ func WithDriftFactor(factor float64) Option {
 
 // WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
 // waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
-// deadline is at least 50 ms, but never more than half of the validity.
-// If the other nodes decide an operation, it does not wait, with three exceptions for Lock
-// (see the package's documentation, What is guaranteed). See WithNodeTimeout.
+// deadline is at least 50 ms, but never more than half of the validity. An operation does not
+// wait for such a node once the other nodes have decided it. Lock has three exceptions (see
+// the package's documentation, What is guaranteed). See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
 }
 
-// WithNodeTimeout sets the node deadline of WithTimeoutFactor as a duration.
-// The range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
+// WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The
+// range is 0 < timeout <= half of the validity. A short deadline gives up on slow nodes
 // soon; a long one tolerates slow networks.
 func WithNodeTimeout(timeout time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -234,9 +233,9 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // WithGenValueFunc sets the function that makes the value of each attempt. The value proves the ownership of
 // the keys that the attempt has set. The default is 130 bits from crypto/rand. Each attempt needs a fresh
 // value: if one were used twice, the late release of the first attempt would delete the keys of the second.
-// So a value that is among the last hundred thousand of the process makes Lock fail. If the function returns
-// an error, an empty value, a value that begins with "readers\n", or with WithShared one that contains "\n",
-// Lock fails without a further attempt. Many goroutines may call the function at once.
+// So Lock fails if the value is among the last hundred thousand values of the process. Lock also fails,
+// without a further attempt, if the function returns an error, an empty value or a value that begins with
+// "readers\n", or with WithShared a value that contains "\n". Many goroutines may call the function at once.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -247,30 +246,30 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	})
 }
 
-// WithValue adopts a lock that was acquired elsewhere with this value, so that
-// it can be handed to another process. Unlock then goes by the nodes' votes
-// alone; Valid asks the nodes. A successful Extend makes the hold this Mutex's own:
-// from then on it has Until, Remaining and Lost. Lock starts a hold of its own with
-// a fresh value, and does not release the adopted one.
+// WithValue adopts a lock that was acquired elsewhere with this value, so that one
+// process can give a lock to another. At first the Mutex does not know when the lock
+// ends, so Unlock and Valid depend on the nodes' votes alone. A successful Extend
+// makes the hold this Mutex's own: from then on it has Until, Remaining and Lost. Lock
+// starts a hold of its own with a fresh value, and does not release the adopted one.
 //
-// The giver should use Mutex.Detach, which returns the value and ends the giver's hold. A
-// giver that only reads Mutex.Value still holds the lock: if both sides unlock or extend
-// it, neither knows of the other. The giver's Close then unlocks it too, unless the
-// giver's Until has passed.
+// The giver should use Mutex.Detach, which returns a Sequencer with the value and ends
+// the giver's hold. A giver that only reads Mutex.Value still holds the lock: if both
+// sides unlock or extend it, neither knows of the other. The giver's Close then unlocks
+// it too, unless the giver's Until has passed.
 //
 // Set WithSetNXOnExtend and WithFencing as the giver has them. With either, the giver may
 // have sent the value to a node more than once, so Unlock repeats its release until the
 // keys have run out. Without them, a node on which Unlock finds the value needs only one release.
 //
-// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, as
-// redsync v4 has it. It excludes WithShared, because a value does not say that its hold is shared.
+// Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, such
+// as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) { m.change().value = v })
 }
 
-// WithSequencer adopts the hold that s belongs to, as WithValue does with its value. In addition,
-// Fence returns the token of s once Extend or Do has adopted the hold, and with WithFencing the release of
-// that hold raises the registers to the token.
+// WithSequencer adopts the hold that s belongs to, as WithValue does with its value. In addition, Fence
+// returns the token of s once Extend or Do has adopted the hold, and with WithFencing the release of that
+// hold raises the nodes' registers to the token.
 //
 // If the hold of s is shared, the Mutex is a reader, as with WithShared.
 //
@@ -290,13 +289,12 @@ func WithSequencer(s Sequencer) Option {
 	})
 }
 
-// WithFailFast decides when an operation returns. With true, the default, it returns as soon
-// as its outcome is certain, and slow nodes go on in the background. With false it then also
-// waits until every node has answered or the node deadline has passed. Whether an operation succeeds
-// does not depend on this option. With false the reason of a failure may be more definite
-// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant.
-// In three cases Lock waits longer even with true: see the package's documentation, What is
-// guaranteed.
+// WithFailFast decides when an operation returns. With true, the default, an operation returns as
+// soon as its outcome is certain, and its requests to slow nodes go on in the background. With false
+// it also waits until every node has answered or the node deadline has passed. Whether an operation
+// succeeds does not depend on this option. With false the reason of a failure may be more definite
+// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant. In
+// three cases Lock waits longer even with true: see the package's documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }
@@ -309,21 +307,19 @@ func WithShufflePools(bool) Option {
 
 // WithSetNXOnExtend makes Extend set the key again on nodes where it is missing, so that nodes
 // that lost their data hold the lock again. It does so only while the lock is held, and a key that
-// was set again does not count in the same Extend. With this option missing keys do not prove a
-// loss before Until has passed. Only other values prove it, on so many nodes that no quorum is
-// left. So do not combine this option with
-// an Unlock of the same lock elsewhere (WithValue), or with deleting its keys by hand: the
-// holder would not notice, and would set them again.
+// was set again does not count as a grant in the same Extend. With this option missing keys do not
+// prove a loss before Until has passed. Only the values of other holders do, on so many nodes that
+// no quorum is left. So do not unlock the same lock elsewhere (WithValue) or delete its keys by
+// hand: the holder would not notice, and would set the keys again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
 
-// WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until
-// Unlock, or until it is lost. The watchdog extends it every third of the expiry, counted from the
-// start of the hold. While the lock is held, the watchdog repeats an extension that failed. No lock
-// has a goroutine or a timer of its own. The default is off: the lock ends with its
-// expiry unless Extend is called. The watchdog keeps the lock of a caller that hangs, too: see
-// WithMaxHold.
+// WithWatchdog makes the lock extend itself from Lock (or the Extend that adopts it) until Unlock,
+// or until it is lost. The watchdog extends it every third of the expiry, counted from the start of
+// the hold. While the lock is held, the watchdog repeats an extension that failed. A lock has no
+// goroutine and no timer of its own. The default is off: the lock ends with its expiry unless
+// Extend is called. The watchdog keeps the lock of a caller that hangs, too: see WithMaxHold.
 func WithWatchdog() Option {
 	return OptionFunc(func(m *Mutex) { m.change().watchdog = true })
 }
@@ -351,11 +347,11 @@ func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
 
-// WithFair serves waiters in the order in which they called Lock, by their own clocks, in this
-// and in other processes. Without it a first attempt may overtake waiters. Every client that
-// locks the name must set it. Locks are not handed over within the process, and each costs the
-// nodes a script: choose WithFair where no caller may wait much longer than the others. The default
-// is off.
+// WithFair serves waiters in the order in which they called Lock, by their own clocks, in this and
+// in other processes. Without it a first attempt may overtake waiters. Every client that locks the
+// name must set it. With this option locks are not handed over within the process, and each Lock
+// runs a script on the nodes. Choose WithFair where no caller may wait much longer than the others.
+// The default is off.
 //
 // A crashed process holds up the waiters behind it for up to a second. If a node's ACL denies the
 // key {name}:queue or the commands of the scripts, that node does not grant a fair lock.
@@ -367,26 +363,26 @@ func WithFair() Option {
 // name and writes to what it protects must set it: a Lock without it gets no token. The
 // default is off.
 //
-// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last
-// use: about 100 bytes for each name. Each attempt then sends a script. It takes one round trip, as
-// without tokens, and one or two more if the last token came from a client whose clock is ahead by
-// more than the time since that token. Locks are not handed over within the process, because each
-// holder needs a token of its own.
+// The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last use: about
+// 100 bytes for each name. With this option each attempt sends a script. It takes one round trip,
+// as without tokens. It takes one or two more if the last token came from a client whose clock is
+// ahead by more than the time since that token. Locks are not handed over within the process,
+// because each holder needs a token of its own.
 //
-// What bounds the promise: the 24 hours must exceed the skew of the clients' clocks and
-// the time that an attempt takes. A node that loses its data loses its register, too.
-// pool.WithRestartGuard covers that while the clients' clocks differ by no more than
-// 10 s. Without the guard, one node that restarts empty can break the order if the clients'
-// clocks differ. If they agree, the order holds even then, but two holds may get the same token.
+// The order of the tokens has limits. The 24 hours must exceed the skew of the clients' clocks
+// and the time that an attempt takes. A node that loses its data loses its register, too.
+// pool.WithRestartGuard covers that while the clients' clocks differ by no more than 10 s.
+// Without the guard, one node that restarts empty can break the order if the clients' clocks
+// differ. If they agree, the order holds even then, but two holds may get the same token.
 func WithFencing() Option {
 	return OptionFunc(func(m *Mutex) { m.change().fencing = true })
 }
 
-// WithPriority serves waiters with a higher priority before waiters with a lower one. The latter
-// may wait forever. The option orders only callers that wait. Without
-// WithFair, a caller that comes when the lock is free takes it whatever its priority, a process that releases
-// the lock may let its own waiters try first, and a lock on several names is ordered only
-// among those who wait for the same name. The default is 0, the range -999 to 999.
+// WithPriority serves waiters with a higher priority before waiters with a lower one. A waiter with a low
+// priority may wait forever. The option orders only callers that wait. Without WithFair the order is weaker.
+// A caller that finds the lock free takes it, whatever its priority. A process that releases the lock may let
+// its own waiters try first. A lock on several names is ordered only among the waiters for the same name. The
+// default is 0, the range -999 to 999.
 func WithPriority(priority int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if priority < -script.MaxPriority || priority > script.MaxPriority {
@@ -399,14 +395,14 @@ func WithPriority(priority int) Option {
 
 // WithHandOver decides whether Unlock may hand the lock to the next waiter of the same process
 // (of the same New or Open) without telling the nodes. This direct hand-off is many times faster
-// than to release and acquire the lock. The default is true.
+// than releasing and acquiring the lock. The default is true.
 //
-// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry.
-// After that Unlock releases it, and waiters of other processes have their turn. The receiver
-// has at least nine tenths of the validity. Only locks with the same expiry,
-// drift, node deadline and lock delay are handed over, and none with WithFair,
-// WithFencing, WithMaxHold, WithMinHold, WithValue, WithSequencer or WithGenValueFunc. Unlock releases
-// a lock whose value the user has seen (Mutex.Value, Mutex.Sequencer) instead of handing it over.
+// A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry. After
+// that Unlock releases it, and waiters of other processes have their turn. The receiver has at least
+// nine tenths of the validity. A lock is handed over only to a waiter with the same expiry, drift,
+// node deadline and lock delay. It is never handed over with WithFair, WithFencing, WithMaxHold,
+// WithMinHold, WithValue, WithSequencer or WithGenValueFunc. If your code has read the value of a
+// lock (Mutex.Value, Mutex.Sequencer), Unlock releases that lock instead of handing it over.
 //
 // A shared lock is never handed over. With false, a reader does not share its hold with other readers of
 // the process (see WithShared).
@@ -416,7 +412,7 @@ func WithHandOver(b bool) Option {
 
 // WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
 // such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
-// goroutine. The default is none. An observer of a Mutex comes after those of its Redsync and does not
+// goroutine. The default is none. The observers of a Mutex are told after those of its Redsync, and do not
 // replace them. A value that implements none of the interfaces makes every operation fail.
 //
 // Close does not wait until observers have been told of everything.

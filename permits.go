@@ -14,7 +14,7 @@ import (
 )
 
 // This file has the options of permits and their rules. Permits are the places of a semaphore: several
-// holders have one at once.
+// holders can each have one at the same time.
 
 const maxPermits = script.MaxPermits
 
@@ -31,21 +31,21 @@ const maxPermits = script.MaxPermits
 // {name}:slot:0 and so on. So WithPermits(1) does not exclude a client that locks the name.
 //
 // All clients that use the permits of a name should set the same n. If they do not, the largest n in use is
-// the limit. A waiter with a smaller n may then wait, and those behind it as well, although a permit beyond
-// its n is free. If you deploy a smaller n, it is the limit once no client uses the old one and the permits
-// beyond the new n have ended.
+// the limit. A waiter with a smaller n, and the waiters behind it, may then wait although a permit beyond
+// that n is free. If you deploy a smaller n, it becomes the limit once no client uses the old n and no
+// permit beyond the new n is held any more.
 //
-// A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each
-// holder, or Do, which many goroutines may call on one Mutex at once. A call inside a Do that has a permit of
-// the name fails with ErrNested: it could wait for its own permit.
+// A Mutex has one hold at a time: Lock of a held Mutex waits until that hold ends. Use a Mutex for each holder,
+// or Do, which many goroutines may call on one Mutex at once. Inside a Do that has a permit of the name, a call
+// for another permit of that name fails with ErrNested, because it could wait for the permit of that Do.
 //
-// WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and the WithSequencer of a lock:
-// with any of these, every operation fails. The WithSequencer of a permit adopts that permit. There are no
-// fencing tokens: several holders work at once, so the order of tokens would tell a resource nothing.
+// WithPermits excludes WithShared, WithFencing, WithValue, NewMultiMutex, and WithSequencer with the
+// Sequencer of a lock: with any of these, every operation fails. With the Sequencer of a permit,
+// WithSequencer adopts that permit. There are no fencing tokens: several holders work at once, so the
+// order of tokens would tell a resource nothing.
 //
-// A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each
-// node only counted its holders: N nodes could then admit up to N*n/(N/2+1) of them, seven for n = 5 on three
-// nodes.
+// A holder has a permit if a quorum of nodes has granted that same permit. It would not be enough if each node only
+// counted its holders: N nodes could then admit up to N*n/(N/2+1) holders, which is seven for n = 5 on three nodes.
 func WithPermits(n int) Option {
 	return OptionFunc(func(m *Mutex) {
 		if n < 1 || n > maxPermits {
@@ -72,7 +72,7 @@ func WithWeight(k int) Option {
 	})
 }
 
-// Options and constructors that exclude WithPermits.
+// The errors of options and constructors that WithPermits excludes.
 var (
 	errPermitsShared  = errors.New("redsync: WithPermits excludes WithShared: a permit is neither a reader's nor a writer's lock")
 	errPermitsFencing = errors.New("redsync: WithPermits excludes WithFencing: tokens of several holders at once order nothing")

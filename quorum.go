@@ -10,7 +10,7 @@ import (
 // This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
 // votes become. It is pure: no I/O, no time. internal/quorum asks the nodes and obeys these rules.
 
-// quorumOf returns how many of n nodes a decision needs: any two quorums share a node.
+// quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
 // A majority is the rule of one set of independent nodes: more than half of them decide.
@@ -43,8 +43,8 @@ func (m majority) enough(answered claim.Nodes) string {
 }
 
 // A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
-// more than half of each. A node in both counts in both. So every quorum of a joint rule shares a node with
-// every quorum of the set before, and with every quorum of the set after.
+// more than half of each. A node that is in both sets counts in both. So every quorum of a joint rule
+// shares a node with every quorum of the set before, and with every quorum of the set after.
 type joint struct{ before, after majority }
 
 // All implements claim.Rule.
@@ -91,7 +91,8 @@ func (m majority) asOne(a, b int) majority {
 }
 
 // choice returns how an answer counts under every rule: a node grants if it has the claim. It does not grant if
-// this very command has set a missing key again (claim.Created): that key proves nothing about the time before.
+// this very command has set a missing key again (claim.Created), because that key proves nothing about the time
+// before the command.
 func choice(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
@@ -105,8 +106,8 @@ func standing(r claim.Rule, c claim.Count) claim.Standing {
 		Won:      r.Quorum(c.Granted),
 		Blocked:  r.Blocks(c.Refused | c.Failed),
 		Rejected: r.Blocks(c.Refused),
-		// Either a quorum has answered, and refusals are the reason; or so many nodes have failed that
-		// no quorum can answer.
+		// If a quorum has answered, refusals are the reason. If so many nodes have failed that no
+		// quorum can answer, the failures are the reason.
 		Explained: r.Quorum(c.Granted|c.Refused) || r.Blocks(c.Failed),
 	}
 }
@@ -160,7 +161,7 @@ func notAcquired(res quorum.Result) error {
 		}
 		err := explain(res.Set.Nodes[i], v)
 		of.all = append(of.all, err)
-		if v.Err != nil { // the others are in ErrTaken
+		if v.Err != nil { // the nodes that refused are in ErrTaken
 			of.told = append(of.told, err)
 		}
 	}

@@ -23,8 +23,8 @@ type Redsync struct {
 }
 
 // New returns a Redsync on the nodes behind pools, one each. The nodes must be
-// independent primaries: no two of them replicas of each other, or the same.
-// A lock needs N/2 + 1 of them: with five nodes, two may fail.
+// independent primaries: no two of them may be one server, or replicas of each
+// other. A lock needs N/2 + 1 of them: with five nodes, two may fail.
 //
 // New starts nothing and never fails. Every operation fails if there are no pools or more than
 // 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
@@ -72,10 +72,10 @@ func (m *Mutex) configure(options []Option) {
 
 // Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
 // a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
-// that the hold is over. Any other error leaves open whether it is.
+// that the hold is over. Any other error leaves open whether the hold is over.
 //
-// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint knows only the
-// holds of NewJoint, and one of New also those of NewJoint that has its nodes as one set.
+// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
+// of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
 //
 // The hold may end right after the answer. A server that cannot accept that must compare
 // tokens instead.
@@ -88,7 +88,7 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	}
 	adopts := func(m *Mutex) {
 		set := m.change()
-		set.value, set.sequencer = "", s // in place of what r has for its own locks
+		set.value, set.sequencer = "", s // these replace what r has set for its own locks
 		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
 	}
 	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
@@ -96,14 +96,14 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 }
 
 // Close unlocks what is still held, and sends every pending release once more. It ends
-// the connections of Open, and lets those of New end when they are idle. Every
-// later operation fails with ErrClosed. A second Close returns what the first did.
+// the connections of Open, and lets those of New end when they are idle. Every later
+// operation fails with ErrClosed. A second Close returns what the first one returned.
 //
 // Close waits until every node has answered or failed. It returns an error when ctx is done,
-// or once no node has confirmed a release for a node deadline of r's options (at least
-// 50 ms). However many locks are held, healthy nodes release all of them. Close takes as
-// long as that does, so bound it by ctx if the process must end soon. A nil error does not say
-// that every key is gone: the keys on a node that failed run out within the expiry.
+// or when no node has confirmed a release for as long as the node deadline of r's options (at
+// least 50 ms). Healthy nodes release all locks, however many are held. Close takes as long as
+// these releases take, so bound it by ctx if the process must end soon. A nil error does not
+// say that every key is gone: the keys on a node that failed run out within the expiry.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -121,11 +121,12 @@ type core struct {
 	err     error         // why the pools cannot be used; nil if they can
 	owned   bool          // Close closes the pools
 
-	closed   chan struct{} // closed when Close has ended, with closeErr
+	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
 }
 
-// newCore returns a core on pools, by whose votes rule decides. err is why they cannot be used, nil if they can.
+// newCore returns a core on pools. rule decides by the votes of their nodes. err is why the pools cannot be
+// used, nil if they can.
 func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	c := &core{notices: &notice.Queue{}, err: err, closed: make(chan struct{})}
 	c.member = queue.GroupOf(pools, rule).Join()
@@ -137,7 +138,7 @@ func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	return c
 }
 
-// unusable returns why no lock can be had on these pools, if that is known.
+// unusable returns why no lock can be acquired on these pools, nil if no reason is known.
 func unusable(pools []pool.Pool) error {
 	switch {
 	case len(pools) == 0:

@@ -13,24 +13,24 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Sequencer proves a hold to others. The holder sends it to a server along with a request. The
-// server either asks the nodes whether the hold is still current, or keeps the highest token that
-// it has seen. With Mutex.Detach and WithSequencer it gives a lock to another process. The idea and the
+// A Sequencer proves a hold to others. The holder sends it to a server along with a request. The server
+// either asks the nodes whether the hold is still current, or keeps the highest token that it has seen.
+// With Mutex.Detach and WithSequencer, a Sequencer passes a lock to another process. The idea and the
 // word are Chubby's (Burrows, OSDI 2006).
 //
 // A Sequencer contains the lock's value: anybody who has it can extend and release the lock. While several
-// readers of a process share a hold (see WithShared), nobody can adopt its Sequencer: an Unlock of the
-// adopter would end the hold of all.
+// readers of a process share a hold (see WithShared), nobody can adopt the Sequencer of that hold: an
+// Unlock by the adopter would end the hold for all of them.
 //
-// Two Sequencers of one hold are equal by ==, unless the hold was downgraded between them, or another reader
-// left it (see WithShared). Packages such as encoding/json and encoding/gob write a Sequencer
-// as the text of String.
+// Two Sequencers of one hold are equal by ==, unless the hold was downgraded in between, or another reader
+// has left the hold in between (see WithShared). Packages such as encoding/json and encoding/gob write a
+// Sequencer as the text of String.
 type Sequencer struct {
 	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing
 	Value string
 
-	// mode is how the lock is held, as the text of the Sequencer says it: see the modes below.
+	// mode says how the lock is held. It is a part of the text of the Sequencer: see the modes below.
 	mode string
 }
 
@@ -43,12 +43,12 @@ const (
 	modePermits = "permits" // permits of one name; then the n of WithPermits and the slots that are held: see permitsMode
 )
 
-// namesSeparator joins the names of a lock on several names to the name of its Mutex.
+// namesSeparator stands between the names of a lock on several names, in the name of its Mutex.
 const namesSeparator = ", "
 
 // sequencerOf returns the Sequencer of h. The receiver of the Sequencer can extend and release the lock with
-// the value. So h must not be handed over to a waiter: before the call, Mutex.Sequencer marks the value as
-// shown, and Detach ends h.
+// the value, so h must not be handed over to a waiter. For that, Mutex.Sequencer marks the value as shown
+// before the call, and Detach ends h.
 func sequencerOf(h *lease.Lease) Sequencer {
 	c := h.Claim()
 	if p, ok := c.(*claim.Permit); ok {
@@ -65,7 +65,8 @@ func sequencerOf(h *lease.Lease) Sequencer {
 	return s
 }
 
-// sequencerOfNames returns the Sequencer of a hold on these names: a plain lock if it is one name.
+// sequencerOfNames returns the Sequencer of an exclusive hold on these names. With one name it is
+// that of a plain lock.
 func sequencerOfNames(names []string, token uint64, value string) Sequencer {
 	s := Sequencer{Name: strings.Join(names, namesSeparator), Token: token, Value: value}
 	if len(names) < 2 {
@@ -202,7 +203,7 @@ func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
 // UnmarshalBinary does what UnmarshalText does.
 func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
 
-// adoptValue takes the lock that m adopts from its settings, before m has terms.
+// adoptValue notes which lock m adopts, as the settings of m say. It must be called before m has terms.
 func (m *Mutex) adoptValue() {
 	if m.set == nil {
 		return
@@ -225,7 +226,8 @@ func (m *Mutex) adoptValue() {
 	}
 }
 
-// noValue says why a value cannot be adopted. It is a secret, so the error does not say it.
+// noValue says why a value cannot be adopted. The error does not contain the value, because the
+// value is a secret.
 const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`
 
 // adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is

@@ -13,36 +13,35 @@ import (
 
 // This file is about shared locks: many readers of a name at once, or one writer.
 
-// WithShared makes a Mutex a reader: any number of readers can hold a name at once. A writer is a lock on the
-// name without this option: of NewMutex, of NewMultiMutex, or of redsync v4. A writer excludes everybody
-// else, and a reader excludes every writer.
+// WithShared makes a Mutex a reader: any number of readers can hold a name at once. A writer is any lock on the name
+// without this option: one of NewMutex, of NewMultiMutex or of redsync v4. A writer excludes all others, and a reader
+// excludes every writer.
 //
-// Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of
-// nodes, readers that come later wait behind it, except those that join a young hold of their process (see
-// below). When a writer unlocks, all readers that are before the next writer in the queue can enter. A writer that does
-// not queue (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that
-// crashes keeps writers out until its own expiry, and no longer.
+// Readers do not starve a writer that waits in Lock. Once the writer stands in the queues of a quorum of nodes, readers
+// that come later wait behind it, except those that share the hold of a reader of their process (see below). When a
+// writer unlocks, all readers that are before the next writer in the queue can enter. A writer that does not queue
+// (TryLock, or redsync v4) finds the name taken for as long as readers overlap. A reader that crashes keeps writers out
+// until its keys expire, and no longer.
 //
-// A reader, too, has one hold at a time: Lock waits until its own Mutex is no longer held. Use a Mutex for
-// each reader, or Do, which many goroutines may call on one Mutex at once.
+// A Mutex has one hold at a time, also with this option: Lock of a held Mutex waits until that hold ends. Use a Mutex
+// for each reader, or Do, which many goroutines may call on one Mutex at once.
 //
-// In work that already holds a name for reading, read the name with Do and the context of the outer Do: the
-// call joins the hold, also while a writer waits. Do not lock the name again without that context. If a writer
-// has begun to wait in between, the second Lock waits for the writer, and the writer waits for the end of the
-// first hold. As with sync.RWMutex that is a deadlock. It lasts until one of the two has used up its tries, or
-// until its context ends.
+// Code that already reads a name inside a Do can lock it again with Do and the context of the outer Do: that call joins
+// the hold, even while a writer waits. A second Lock without that context can deadlock, as with sync.RWMutex. If a
+// writer has begun to wait in between, the second Lock waits for the writer, and the writer waits for the first hold.
+// The deadlock lasts until one of the two gives up, because its tries are used up or its context has ended.
 //
-// Readers of one process (of the same New or Open) share a hold. On the nodes they have one value, which
-// the last of them releases. When a reader acquires the lock, the readers that wait right behind it in the
-// process share its hold. So do readers that come within 20 ms, and within a tenth of the expiry, unless
-// a writer waits in the process; also those that call TryLock. While an attempt is under way whose hold they
-// could share, calls of TryLock wait for it, at most for the node deadline. An extension by one of the readers,
-// or by its watchdog, is for all of them. Each reader has a Lost of its own. A reader does not share a hold
+// Readers of one process (of the same New or Open) share a hold. The nodes keep one value for all of them, and the last
+// of them releases it. When a reader acquires the lock, the readers that wait directly behind it in the process share
+// its hold. Readers that call Lock or TryLock soon after share it, too, unless a writer waits in the process. Soon
+// means within 20 ms, or within a tenth of the expiry if that is shorter. If an attempt is under way whose hold a
+// TryLock could share, the TryLock waits for that attempt, at most for the node deadline. An extension by one reader,
+// or by its watchdog, extends the hold for all of them. Each reader has a Lost of its own. A reader does not share a
+// hold
 //
-//   - with readers that have another expiry, drift, node deadline, lock delay or WithSetNXOnExtend;
-//   - with WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
-//   - once the user has seen the value of that hold (Mutex.Value, Mutex.Sequencer), or one of its readers has
-//     lost it.
+//   - with a reader whose expiry, drift, node deadline, lock delay or WithSetNXOnExtend differs from its own;
+//   - if it has WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
+//   - once your code has read the value of that hold (Mutex.Value, Mutex.Sequencer), or one of its readers has lost it.
 //
 // WithShared excludes NewMultiMutex and WithValue: with either, every operation fails. WithSequencer adopts a
 // shared hold. The default is off.
@@ -54,10 +53,10 @@ func WithShared() Option {
 // between. All readers that are before the next writer in the queue can then enter. Downgrade also extends the hold, as
 // Extend does: it moves Until if a quorum confirms the extension before the old Until.
 //
-// Once Downgrade has sent anything, the hold is shared even if Downgrade fails, because a node may have let readers
-// in. The hold cannot become exclusive again; the next Lock of m is exclusive. Redsync.Current still accepts a
-// Sequencer from before the call, but nobody can adopt that Sequencer any more, because it describes an exclusive
-// lock. After the call, Detach and Sequencer return the Sequencer of a shared lock.
+// Once Downgrade has sent anything, the hold is shared even if Downgrade fails, because a node may have let readers in.
+// The hold cannot become exclusive again, but the next Lock of m is exclusive. Redsync.Current still accepts a
+// Sequencer from before the call, but nobody can adopt that Sequencer any more, because it describes an exclusive lock.
+// After the call, Detach and Sequencer return the Sequencer of a shared lock.
 //
 // These errors say what has become of the hold:
 //
@@ -68,9 +67,9 @@ func WithShared() Option {
 //   - ErrClosed: see Redsync.Close.
 //   - ErrNested: an exclusive call of Do has joined the hold (see Mutex.Do). Nothing was sent, and the hold is as
 //     it was.
-//   - Any other error says why this lock cannot become shared: it is on several names, it has WithShared,
-//     WithPermits or WithMinHold, or its value has a line feed (WithValue, WithGenValueFunc); or the error names
-//     a faulty option or name. Nothing was sent, and the hold is as it was.
+//   - Any other error names a faulty option or name, or says why this lock cannot become shared. It may be on several
+//     names, it may have WithShared, WithPermits or WithMinHold, or its value may contain a line feed (WithValue,
+//     WithGenValueFunc). Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
 	h, err := m.open("downgrade")
@@ -118,8 +117,9 @@ var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: us
 
 // awaitOwn waits until m itself is not held. Locks with settings.sharesName need this, because the nodes would
 // grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
-// check uses one of the limit tries. awaitOwn returns how many tries are left for the nodes, at least one. Once the
-// tries are used up, it returns errHeldByItself. A limit of 0 means no limit, and awaitOwn then returns 0.
+// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
+// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
+// and awaitOwn then returns 0.
 func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
@@ -144,9 +144,9 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 
 // forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
 // m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
-// any other case it returns m. done must be called when the Do has ended.
+// any other case it returns m. The caller must call done when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.sharesName() || m.multi != nil { // several names exclude both options, so m fails by itself
+	if m.set == nil || !m.set.sharesName() || m.multi != nil { // on several names m fails with either option
 		return m, func() {}
 	}
 	m.mu.Lock()

@@ -44,7 +44,7 @@ func fiveNodes() (rs *redsync.Redsync, stop func()) {
 	}
 }
 
-// The lock ends while its holder does not know. The guard refuses what it writes then.
+// The lock of a paused holder expires without the holder's knowledge. The guard then refuses the holder's write.
 func Example() {
 	rs, stop := fiveNodes()
 	defer stop()
@@ -85,8 +85,8 @@ func ExampleGuard_Do() {
 	write := func() error { fmt.Println("written"); return nil }
 	fmt.Println(guard.Do(42, write))
 	fmt.Println(guard.Do(42, write)) // the same holder again
-	fmt.Println(guard.Do(41, write)) // one before it
-	fmt.Println(guard.Do(0, write))  // one without WithFencing
+	fmt.Println(guard.Do(41, write)) // an earlier holder
+	fmt.Println(guard.Do(0, write))  // a holder without WithFencing
 
 	// Output:
 	// written
@@ -97,18 +97,18 @@ func ExampleGuard_Do() {
 	// fencing: token 0: lock with WithFencing, and call Fence while the lock is held
 }
 
-// Readers do not refuse each other. A late writer does not change what a reader has seen, and a late
-// reader does not see what a newer holder is still writing.
+// A read does not make the guard refuse another read. A late writer does not change what a reader
+// has seen, and a late reader does not see what a newer holder is still writing.
 func ExampleGuard_Read() {
 	var guard fencing.Guard
 	read := func() error { fmt.Println("read"); return nil }
 	write := func() error { fmt.Println("written"); return nil }
 	fmt.Println(guard.Read(42, read))
 	fmt.Println(guard.Read(41, read))
-	fmt.Println(guard.Do(40, write)) // a writer before both
+	fmt.Println(guard.Do(40, write)) // the writer before both readers
 	fmt.Println(guard.Do(43, write))
-	fmt.Println(guard.Read(42, read)) // its lock ended before 43 was given
-	fmt.Println(guard.Read(43, read)) // the writer itself, as after Downgrade
+	fmt.Println(guard.Read(42, read)) // a late reader: its lock ended before token 43 was given
+	fmt.Println(guard.Read(43, read)) // the writer itself may read, as after Downgrade
 
 	// Output:
 	// read
@@ -123,8 +123,8 @@ func ExampleGuard_Read() {
 	// <nil>
 }
 
-// A holder that reads before it writes calls Check first. From then on nobody before it can
-// write between the two.
+// A holder that reads before it writes calls Check first. So no earlier holder can write between
+// its read and its write.
 func ExampleGuard_Check() {
 	var guards fencing.Guards
 	stock := 10
@@ -187,8 +187,8 @@ func ExampleRedis_Read() {
 	// fencing: token 42 is stale: the resource has seen 43
 }
 
-// Any number of statements, in any tables, of one transaction. Create has made the table of
-// the tokens, when the program was deployed or started.
+// The function may execute any number of statements on any tables, all in one transaction. Call
+// Create before, when the program is deployed or starts: it creates the table of the tokens.
 func ExampleSQL_Do() {
 	pay := func(ctx context.Context, db *sql.DB, token uint64) error {
 		guard := fencing.NewPostgreSQL(db)
@@ -197,10 +197,10 @@ func ExampleSQL_Do() {
 			return err
 		})
 	}
-	_ = pay // with an SQLite file: examples/fencing
+	_ = pay // examples/fencing runs this with an SQLite file
 }
 
-// Any number of queries, of any tables. They all see the data of one time.
+// The function may make any number of queries of any tables. They all see the data of one point in time.
 func ExampleSQL_Read() {
 	total := func(ctx context.Context, db *sql.DB, token uint64) (cents int64, err error) {
 		guard := fencing.NewPostgreSQL(db)
@@ -212,15 +212,15 @@ func ExampleSQL_Read() {
 	_ = total
 }
 
-// A resource that can compare and write in one step needs no more than Admit: here a record
-// that is replaced if it is still the one that has been read.
+// A resource that can compare and write in one step needs only Admit. Here that is a record, which
+// is replaced only if nobody has changed it since it was read.
 func ExampleAdmit() {
 	type record struct {
 		text  string
-		fence uint64 // of who wrote text
+		fence uint64 // the token of the holder that wrote text
 	}
 	var stored record
-	swap := func(before, after record) bool { // as databases and files have it
+	swap := func(before, after record) bool { // compare-and-swap, as many databases have it
 		if stored != before {
 			return false
 		}
@@ -246,10 +246,9 @@ func ExampleAdmit() {
 	// fencing: token 41 is stale: the resource has seen 42 paid
 }
 
-// fenced is middleware for a server whose data is in its process: the token comes in the
-// header Fencing-Token. An older one than the resource has seen is answered by 412
-// Precondition Failed with both tokens, a request without one by 428 Precondition
-// Required.
+// fenced is middleware for a server whose data is in its process: the token comes in the header
+// Fencing-Token. If the resource has seen a newer token, fenced answers 412 Precondition Failed
+// with both tokens. If the request has no token, it answers 428 Precondition Required.
 func fenced(guards *fencing.Guards, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := strconv.ParseUint(r.Header.Get("Fencing-Token"), 10, 64)
@@ -257,7 +256,8 @@ func fenced(guards *fencing.Guards, next http.Handler) http.Handler {
 			http.Error(w, "Fencing-Token: "+err.Error(), http.StatusPreconditionRequired)
 			return
 		}
-		// All of the body first: while the guard waits for a slow client nobody can write.
+		// Read the whole body before the guard is locked: otherwise nobody could write while a slow
+		// client sends its body.
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -268,7 +268,7 @@ func fenced(guards *fencing.Guards, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return nil
 		})
-		if err != nil { // of the guard: next was not called
+		if err != nil { // the error is the guard's: next was not called
 			http.Error(w, err.Error(), http.StatusPreconditionFailed)
 		}
 	})

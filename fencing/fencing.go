@@ -41,16 +41,16 @@
 //
 // A lock may have many readers at once: each locks with redsync.WithShared and redsync.WithFencing,
 // and has a token of its own, of the same sequence as the writers. Readers call Read of the guard.
-// For them the guard keeps a second token: the newest one of a write.
+// For them the guard keeps a second token: the newest token of a write.
 //
-//   - A read is admitted if its token is not older than the newest of a write. So a late reader
-//     does not see half of what a newer holder writes.
-//   - A write is admitted if its token is not older than the newest of all, reads included. So a
-//     late writer does not change what a newer reader has seen.
+//   - A read is admitted if its token is not older than the newest token of a write. So a late
+//     reader does not see half of what a newer holder writes.
+//   - A write is admitted if its token is not older than the newest of all tokens, those of reads
+//     included. So a late writer does not change what a newer reader has seen.
 //
-// Readers do not refuse each other, whatever the order in which they come. A holder may read, write
-// and read again with its own token, unless a newer holder has come in between: after a newer read
-// it may still read, as after Downgrade, but not write.
+// A read never makes the guard refuse another read, in whatever order they come. A holder may read,
+// write and read again with its own token, unless a newer holder has come in between. After a newer
+// holder's read it may still read, as after Downgrade, but not write.
 //
 // # What it needs
 //
@@ -59,7 +59,7 @@
 //   - The newest token is kept as long as the data. A guard that has forgotten the token admits
 //     an old holder. Tokens of different locks cannot be compared: each name needs its own guard.
 //   - A holder that reads before it writes calls Check first, or reads with Read. Otherwise an older
-//     holder may still write between the read and the write, and its write is overwritten unnoticed.
+//     holder may still write between the read and the write, and that write would be lost unnoticed.
 //   - The token belongs to the hold under which the write was prepared. Take it once, right after
 //     Lock: if the Mutex is locked again, Fence returns the token of the new hold.
 //
@@ -73,9 +73,9 @@ import (
 )
 
 var (
-	// ErrStale means that the token of a write is older than one that the resource has seen, or
-	// that the token of a read is older than one of a write: another process has held the lock
-	// since. The error returned is a *StaleError that matches it.
+	// ErrStale means that another process has held the lock since. The token of the write is
+	// older than one that the resource has seen, or the token of the read is older than that of
+	// a write. The error returned is a *StaleError that matches ErrStale.
 	ErrStale = errors.New("fencing: stale token")
 
 	// ErrNoToken means that the token of a write or read is 0: the Mutex has no redsync.WithFencing, or
@@ -95,14 +95,14 @@ func (e *StaleError) Error() string {
 func (e *StaleError) Unwrap() error { return ErrStale }
 
 // Admit is the rule that every guard applies, for a resource that keeps its newest token itself.
-// newest is the newest token that the resource has seen, 0 for none. Admit returns nil if a write
-// with token may be made; otherwise it returns ErrNoToken or a *StaleError. The write must store
-// token together with the data, in one atomic step with the check.
+// newest is the newest token that the resource has seen, 0 if it has seen none. Admit returns nil
+// if a write with token may be made; otherwise it returns ErrNoToken or a *StaleError. The write
+// must store token together with the data, in one atomic step with the check.
 //
-// A resource with readers keeps the newest token of a write as well. A read may be made if Admit
-// returns nil for that one as newest. If token is greater than the newest of all, the read must
-// store it there, in one atomic step with the check, before the data is read or in the same step. A
-// write stores token as both.
+// A resource with readers keeps two tokens: the newest of all, and the newest of a write. A read
+// may be made if Admit(token, newest of a write) returns nil. If token is greater than the newest
+// of all, the reader must store it as the newest of all, in one atomic step with the check. The
+// data must be read after that, or in the same step. A write stores its token as both.
 func Admit(token, newest uint64) error {
 	switch {
 	case token == 0:

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(os.Exit))
 }
 
-// pairs are tokens where a comparison that is not exact goes wrong: lengths, floats,
-// signed numbers, bytes.
+// pairs are tokens that a wrong comparison would put in the wrong order: one of texts of different
+// lengths, of floats, of signed numbers or of bytes.
 var pairs = []struct{ older, newer uint64 }{
 	{1, 2},
 	{9, 10},
@@ -81,14 +81,14 @@ func requireStale(t require.TestingT, err error, token, newest uint64) {
 	require.Equal(t, fencing.StaleError{Token: token, Newest: newest}, *stale)
 }
 
-// A model is what every guard must be like: two marks, the highest token of a write and the
-// highest of a read.
+// A model says what every guard must do. It has two marks: the highest token of a write and the
+// highest token of a read.
 type model struct{ write, read uint64 }
 
 func (m *model) newest() uint64 { return max(m.write, m.read) }
 
-// requireErr checks that err is the right answer to a write with token. It reports whether
-// the token is let in, and then counts it as seen.
+// requireErr checks that err is the right answer to a write with token. It reports whether the
+// token must be admitted. If so, it raises the mark of writes to token.
 func (m *model) requireErr(t require.TestingT, token uint64, err error) bool {
 	if !requireAnswer(t, token, m.newest(), err) {
 		return false
@@ -97,7 +97,7 @@ func (m *model) requireErr(t require.TestingT, token uint64, err error) bool {
 	return true
 }
 
-// requireReadErr does the same for a read.
+// requireReadErr does the same for a read, and raises the mark of reads.
 func (m *model) requireReadErr(t require.TestingT, token uint64, err error) bool {
 	if !requireAnswer(t, token, m.write, err) {
 		return false
@@ -106,8 +106,8 @@ func (m *model) requireReadErr(t require.TestingT, token uint64, err error) bool
 	return true
 }
 
-// requireAnswer checks that err is the right answer to token where only those from mark on
-// are let in. It reports whether this one is.
+// requireAnswer checks that err is the right answer to token if only tokens from mark on are
+// admitted. It reports whether token is admitted.
 func requireAnswer(t require.TestingT, token, mark uint64, err error) bool {
 	switch {
 	case token == 0:
@@ -138,8 +138,8 @@ func (m *model) drawToken(t *rapid.T) uint64 {
 	return base + uint64(step)
 }
 
-// A nil context stands for context.Background(), as in package redsync. Without that, database/sql panics and keeps a
-// lock of its own.
+// A nil context stands for context.Background(), as in package redsync. If the guard passed nil on, database/sql
+// would panic and leave one of its mutexes locked.
 //
 //nolint:staticcheck // a nil context is what this is about
 func TestNilContextIsBackground(t *testing.T) {
@@ -172,10 +172,11 @@ type history struct {
 	errs   []error
 }
 
-// A readCall is a read by token that found the token of a writer, 0 for none.
+// A readCall is a read with token. It found the data of the writer with the token found, 0 if it found no data.
 type readCall struct{ token, found uint64 }
 
-// manyCalls makes calls in many goroutines, with tokens that often meet.
+// manyCalls makes calls in many goroutines. Their tokens are so close together that older and newer
+// tokens often come at the same time.
 func manyCalls(h *history, calls int, write func(token uint64) error, read func(token uint64) (uint64, error)) {
 	var all sync.WaitGroup
 	var clock atomic.Uint64 // tokens are near it
@@ -206,8 +207,9 @@ func (h *history) note(err error, admitted func()) {
 	}
 }
 
-// check asserts that the writes were in the order of their tokens: a read never found one of a
-// newer token, and always the last one before its own.
+// check asserts that the writes took effect in the order of their tokens. A read must never have found a
+// write with a newer token than its own. No write may have a token between the token that the read found
+// and the read's own.
 func (h *history) check(t *testing.T) {
 	t.Helper()
 	require.Empty(t, h.errs)

@@ -21,7 +21,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// The texts of two tokens are in the order of the tokens, and are the tokens.
+// Two texts must sort like their tokens, because databases compare the texts. Each text must be the
+// digits of its token.
 func FuzzText(f *testing.F) {
 	for _, p := range pairs {
 		f.Add(p.older, p.newer)
@@ -44,7 +45,8 @@ type call struct {
 	read  bool
 }
 
-// callsOf makes calls of a plan: each byte is one with a token near the last, or near a border.
+// callsOf makes calls from a plan. Each byte is a call with a token near number, or near a border.
+// The highest bit makes it a read.
 func callsOf(plan []byte, number uint64) (calls []call) {
 	bases := []uint64{0, 10, 100, 1 << 53, math.MaxInt64, math.MaxUint64, number, number}
 	for _, b := range plan[:min(len(plan), 20)] {
@@ -53,8 +55,8 @@ func callsOf(plan []byte, number uint64) (calls []call) {
 	return calls
 }
 
-// A resource is what a guard guards, seen from outside: write writes a token as its data,
-// which read returns, "" for none.
+// A resource is what a guard protects, as its users see it. write writes token as the data. read
+// and data return the data, "" if there is none; only read asks the guard.
 type resource struct {
 	write func(token uint64) error
 	read  func(token uint64) (string, error)
@@ -63,11 +65,11 @@ type resource struct {
 
 var canonical = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// checkGuard makes calls of a resource where a text stands for the newest token. If it is a
-// token, known is what has been seen, otherwise nil. Whatever the text is: what is refused is
-// not written, what is not refused is, no write comes after one with a greater token or after
-// a read with a greater token, and no read after a write with a greater token. Where the text
-// is a token the guard does what the model says.
+// checkGuard makes calls of a resource that keeps some text in place of its newest token. If the
+// text is a token, known is what the guard has seen, and the guard must do what the model says.
+// Otherwise known is nil. Whatever the text is, checkGuard requires this. A write that is
+// refused changes nothing, and a write that is not refused is made. No write is admitted after a
+// write or a read with a greater token. No read is admitted after a write with a greater token.
 func checkGuard(t *testing.T, r resource, known *model, calls []call) {
 	t.Helper()
 	var admitted model
@@ -197,7 +199,7 @@ func FuzzSQL(f *testing.F) {
 	})
 }
 
-// knownText returns what has been seen where a table keeps text, nil if nobody can tell.
+// knownText returns what a guard has seen if its table keeps text. It returns nil if text is not of the guard's form.
 func knownText(text string) *model {
 	if text == "" {
 		return new(model)
@@ -215,7 +217,7 @@ func knownText(text string) *model {
 	return nil
 }
 
-// Guard goes by the tokens it has seen.
+// A Guard must do what the model says, for any sequence of calls.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte{0x02, 0x61, 0x62, 0x61, 0x12, 0x11, 0x13, 0x02, 0x53, 0x00}, uint64(8))
 	f.Add([]byte{0x51, 0x50, 0x31, 0x41, 0x23}, uint64(math.MaxInt64))
@@ -238,14 +240,15 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// A table is a database with the table of the tokens, and a text. It understands what a
-// guard says, and does it as the databases do; only one transaction is open at a time.
+// A table plays a database that has the table of the tokens, and a text as its data. It understands
+// the statements of a guard, and executes them as real databases do. Only one transaction can be
+// open at a time.
 type table struct {
 	rows   map[string]string
 	width  int64 // of the column token, 0 for any
-	cuts   bool  // cuts what is wider off, without an error
+	cuts   bool  // cuts off what is wider than the column, without an error
 	data   string
-	before *table // what a rollback brings back
+	before *table // the state that a rollback restores
 }
 
 var (
@@ -262,7 +265,7 @@ func (d *table) Begin() (driver.Tx, error) {
 	return d, nil
 }
 
-// BeginTx begins one of any isolation: only one is open at a time.
+// BeginTx ignores the isolation level: only one transaction is open at a time.
 func (d *table) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return d.Begin() }
 
 func (d *table) Commit() error { d.before = nil; return nil }
@@ -339,7 +342,8 @@ func (r *row) Next(into []driver.Value) error {
 	return nil
 }
 
-// A token as Text writes it is none to Redis. What is not written is an error.
+// The Redis guard does not accept a token as Text writes it, because Redis keeps tokens without
+// leading zeros. A write that was not made must return an error.
 func TestRedisTextInPlaceOfAToken(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()

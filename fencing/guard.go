@@ -9,11 +9,11 @@ import (
 // goroutines at once. It must not be copied.
 //
 // A Guard forgets its tokens when the process ends. If the data outlives the process, store each
-// newest token with the data, that of a read too, and after a restart pass it to Check before any
-// other call.
+// newest token with the data, also if it is the token of a read. After a restart pass the stored
+// token to Check before any other call.
 type Guard struct {
 	mu      sync.RWMutex  // Read shares it
-	newest  atomic.Uint64 // of all tokens; Do changes it alone, reads at the same time raise it
+	newest  atomic.Uint64 // of all tokens; Do sets it while no other call runs, concurrent Reads raise it
 	written uint64        // the newest of Do and Check
 }
 
@@ -44,9 +44,9 @@ func (g *Guard) Do(token uint64, write func() error) error {
 	return write()
 }
 
-// Read calls read if token is not older than the newest one of Do and Check, and returns the error
-// of read. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken if token is 0.
-// From then on g refuses writes with older tokens, even if read fails.
+// Read calls read if token is not older than the newest token of Do and Check, and returns the
+// error of read. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken if token
+// is 0. From then on g refuses writes with older tokens, even if read fails.
 //
 // Calls of Read run at the same time. Do and Check wait for them, and they wait for Do and Check,
 // so read must not call methods of g, and must change nothing.
@@ -62,7 +62,7 @@ func (g *Guard) Read(token uint64, read func() error) error {
 	return read()
 }
 
-// Newest returns the newest token that g has seen, that of a Read too, 0 for none.
+// Newest returns the newest token that g has seen, also in a Read. It returns 0 if g has seen none.
 func (g *Guard) Newest() uint64 {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

@@ -60,12 +60,12 @@ func TestGuardDoPanicLeavesItUsable(t *testing.T) {
 	require.NoError(t, g.Check(3))
 }
 
-// TestGuardManyGoroutines lets many write at once: one write at a time, and none after one
-// with a newer token.
+// TestGuardManyGoroutines lets many goroutines write at once. Do must run one write at a time, and
+// none after a write with a newer token.
 func TestGuardManyGoroutines(t *testing.T) {
 	var g fencing.Guard
 	var inside atomic.Int32
-	var written []uint64 // by Do alone
+	var written []uint64 // no mutex: only Do appends, one call at a time
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -148,8 +148,8 @@ func TestGuardLikeTheModel(t *testing.T) {
 	})
 }
 
-// The cases are those of the two marks: a late reader after a newer write, a late writer after a
-// newer read, readers in any order, and one hold that does all.
+// The cases are those in which a guard needs two marks: a late reader after a newer write, a late
+// writer after a newer read, readers in any order, and one hold that reads and writes.
 func TestGuardReadersAndWriters(t *testing.T) {
 	nothing := func() error { return nil }
 	for _, p := range pairs {
@@ -201,7 +201,7 @@ func TestGuardReadsRunAtTheSameTime(t *testing.T) {
 	for token := range uint64(8) {
 		all.Go(func() {
 			enter := sync.OnceFunc(inside.Done)
-			defer enter() // if it is refused, the others do not wait
+			defer enter() // if this read is refused, the others must not wait for it forever
 			assert.NoError(t, g.Read(token+1, func() error {
 				enter()
 				inside.Wait()
@@ -213,7 +213,7 @@ func TestGuardReadsRunAtTheSameTime(t *testing.T) {
 	assert.EqualValues(t, 8, g.Newest())
 }
 
-// TestGuardManyReadersAndWriters has data in two places. No read sees half a write.
+// TestGuardManyReadersAndWriters writes data in two places, one after the other. No read may see half a write.
 func TestGuardManyReadersAndWriters(t *testing.T) {
 	var g fencing.Guard
 	var here, there uint64

@@ -35,16 +35,15 @@ type Redis struct{ client redis.UniversalClient }
 func NewRedis(client redis.UniversalClient) *Redis { return &Redis{client} }
 
 // Set writes value, as go-redis encodes it, to key if token is not older than the newest there.
-// Otherwise it changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. An equal
-// token is admitted. After any other error the value may have been written. (If client repeats a command
-// whose reply was lost, a *StaleError may also follow a write: the first command was executed,
+// Otherwise it changes nothing, and returns a *StaleError, or ErrNoToken if token is 0. An equal token
+// is admitted. After any other error the value may have been written. (If client repeats a command whose
+// reply was lost, Set may return a *StaleError although it has written: the first command was executed,
 // then a newer holder wrote, and the repeated command was refused.)
 //
-// The server keeps value and token for the duration keep from now on, rounded up to milliseconds;
-// 0 means for ever.
-// keep must be longer than any pause of a holder and any delay of a request: once the token is
-// gone, an old holder is admitted. Start with a few hours; a few times the lock's expiry is too
-// short.
+// The server keeps value and token for the duration keep from now on, rounded up to milliseconds; 0
+// means for ever. keep must be longer than any pause of a holder and any delay of a request,
+// because an old holder is admitted once the token is gone. Start with a few hours; a few times the
+// lock's expiry is too short.
 func (r *Redis) Set(ctx context.Context, key string, value any, token uint64, keep time.Duration) error {
 	return r.write(ctx, key, token, keep, "set", value)
 }
@@ -56,10 +55,10 @@ func (r *Redis) Delete(ctx context.Context, key string, token uint64, keep time.
 }
 
 // Check notes token for key, so that no holder with an older token can write any more. Call it
-// before a read. It returns a *StaleError if token is older than the newest there, ErrNoToken if
-// it is 0. An equal token is admitted. Check does not change how long value and token are kept.
-// If there was neither, the token is kept for ever. A reader calls Read instead: Check would refuse
-// the other readers.
+// before a read. It returns a *StaleError if token is older than the newest there, ErrNoToken if it
+// is 0. An equal token is admitted. Check does not change how long value and token are kept. If
+// there was no value and no token, the token is kept for ever. A reader calls Read instead: Check
+// would refuse the other readers.
 func (r *Redis) Check(ctx context.Context, key string, token uint64) error {
 	return r.write(ctx, key, token, 0, "check")
 }
@@ -102,9 +101,9 @@ func milliseconds(keep time.Duration) (int64, error) {
 // milliseconds; 0 means for ever. If they are kept for longer already, nothing changes. Pass what
 // the writers pass to Set.
 //
-// A process with a version of this package without Read may write the key as well: it is refused
-// like others. It must not write with the token of a hold that has read, because readers with older
-// tokens would still be admitted after that write.
+// A process with an earlier version of this package, which has no Read, may write the key as well:
+// its writes with older tokens are refused, too. It must not write with the token of a hold that
+// has read, because readers with older tokens would still be admitted after that write.
 func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
 	if token == 0 {
 		return "", ErrNoToken
@@ -145,9 +144,9 @@ func (r *Redis) Get(ctx context.Context, key string) (value string, token uint64
 	return *found.Value, found.Fence, nil
 }
 
-// admitText returns nil if token was admitted: then kept, the text that the resource keeps now, is
-// equal to own, the text of token. Otherwise nothing was written, and kept is the text of a greater
-// token or no token at all.
+// admitText returns nil if token was admitted. kept is the text that the resource keeps now, and
+// own is the text of token. If they are equal, token was admitted. Otherwise nothing was written,
+// and kept is the text of a greater token, or no token at all.
 func admitText(token uint64, own, kept string) error {
 	if kept == own {
 		return nil
@@ -158,7 +157,7 @@ func admitText(token uint64, own, kept string) error {
 	return noToken(kept)
 }
 
-// noToken is the error of a resource that keeps something else than a token.
+// noToken is the error of a resource that keeps something other than a token.
 func noToken(kept string) error {
 	return fmt.Errorf("fencing: the resource keeps %.100q in place of a token", kept)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// onRedis runs f with a Redis in virtual time, and with a real one where there is one.
+// onRedis runs f with an embedded Redis in virtual time, and with a real server if there is one.
 func onRedis(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
@@ -29,7 +29,7 @@ func onRedis(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 			nodes := embedded.Start(1)
 			defer func() {
 				nodes.Close()
-				time.Sleep(time.Minute) // what ends by itself has ended
+				time.Sleep(time.Minute) // goroutines that end by themselves have ended then
 			}()
 			client := nodes[0].Client()
 			defer client.Close()
@@ -166,7 +166,7 @@ func TestRedisKeepCountsFromTheLastWrite(t *testing.T) {
 }
 
 func TestRedisLongestKeep(t *testing.T) {
-	r := fencing.NewRedis(realredis.Start(t, 1)[0].Client()) // the embedded one has shorter times
+	r := fencing.NewRedis(realredis.Start(t, 1)[0].Client()) // the embedded Redis cannot keep a key for so long
 	require.NoError(t, r.Set(t.Context(), "key", "value", 1, math.MaxInt64))
 	requireValue(t, r, "key", "value", 1)
 }
@@ -204,8 +204,8 @@ func TestRedisOutOfReach(t *testing.T) {
 	require.NotErrorIs(t, err, fencing.ErrStale)
 }
 
-// TestRedisManyWriters lets many write their tokens as the value: at the end the greatest
-// that was let in is there.
+// TestRedisManyWriters lets many goroutines write their tokens as the value. At the end the value
+// must be the greatest token that was admitted.
 func TestRedisManyWriters(t *testing.T) {
 	client := realredis.Start(t, 1)[0].Client()
 	r, ctx := fencing.NewRedis(client), t.Context()
@@ -232,7 +232,7 @@ func TestRedisManyWriters(t *testing.T) {
 
 func TestRedisLikeTheModel(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
-		nodes := embedded.Start(1) // in no bubble: rapid asks for the deadline of the test
+		nodes := embedded.Start(1) // not in a bubble, because rapid asks for the deadline of the test
 		defer nodes.Close()
 		client := nodes[0].Client()
 		defer client.Close()
@@ -291,7 +291,7 @@ func requireRead(t require.TestingT, r *fencing.Redis, key, value string, token 
 	require.Equal(t, value, got)
 }
 
-// requireUnread requires that a read with token is refused because of a write with newest.
+// requireUnread requires that a read with token is refused, because a write had the token newest.
 func requireUnread(t require.TestingT, r *fencing.Redis, key string, token, newest uint64) {
 	value, err := r.Read(context.Background(), key, token, 0)
 	requireStale(t, err, token, newest)
@@ -398,7 +398,7 @@ func TestRedisReadKeyOfSomethingElse(t *testing.T) {
 	})
 }
 
-// TestRedisManyReadersAndWriters finds no read that saw the writes out of order.
+// TestRedisManyReadersAndWriters checks that no read saw the writes out of order.
 func TestRedisManyReadersAndWriters(t *testing.T) {
 	client := realredis.Start(t, 1)[0].Client()
 	r, ctx := fencing.NewRedis(client), t.Context()
@@ -418,7 +418,7 @@ func TestRedisManyReadersAndWriters(t *testing.T) {
 	h.check(t)
 }
 
-// earlierWrite is the script of the version before Read. It knows no fields but value and fence.
+// earlierWrite is the script of the version that had no Read. It knows only the fields value and fence.
 var earlierWrite = redis.NewScript(`
 local token, newest = ARGV[1], redis.call('HGET', KEYS[1], 'fence') or '0'
 if string.find(newest, '%D') then
@@ -428,8 +428,8 @@ if #token < #newest or #token == #newest and token < newest then return newest e
 redis.call('HSET', KEYS[1], 'fence', token, 'value', ARGV[2])
 return token`)
 
-// TestRedisEarlierVersion lets processes of an earlier version write too, to a hash that was
-// theirs alone. They are refused like others.
+// TestRedisEarlierVersion lets processes of an earlier version write as well, to a hash that an
+// earlier version has created. Their writes with older tokens must be refused, too.
 func TestRedisEarlierVersion(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		nodes := embedded.Start(1)

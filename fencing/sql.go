@@ -18,9 +18,9 @@ import (
 //
 // Read keeps both tokens of a name in that text, in a form that the statements of earlier versions
 // of this package compare correctly. So a table of an earlier version needs no change, except in
-// MySQL, where Create widens the column. Processes with an earlier version may go on writing: they
-// are refused like others, but the error of a write that is older than a read does not match
-// ErrStale there.
+// MySQL, where Create widens the column. Processes with an earlier version may go on writing:
+// their writes with older tokens are refused, too. But if a write is refused there because of a
+// newer read, the error does not match ErrStale.
 //
 // # A column of your own
 //
@@ -40,17 +40,17 @@ import (
 //	UPDATE orders SET fence = ? WHERE id = ? AND fence < ?
 //
 // Then it reads the row, with the second column, in one statement. If that column has a newer token
-// than its own, the read is refused.
+// than the reader's, the reader must not use what it has read.
 type SQL struct {
 	db            *sql.DB
 	create        string
 	widen         func(context.Context, *sql.DB) error // nil: nothing to do
 	raise, newest string
 	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of
-	// raiseRead is a readText whose second token is 0. The statement replaces that by the newest
-	// token of a write, which it takes from the table.
+	// raiseRead is a readText whose second token is 0. The statement replaces that 0 by the
+	// newest token of a write, which it takes from the table.
 	raiseRead, seen string
-	snapshot        *sql.TxOptions // with which all statements see the data of one time
+	snapshot        *sql.TxOptions // for Read: all statements of such a transaction see the data of one point in time
 }
 
 // NewPostgreSQL returns a guard of the data in db, a PostgreSQL database.
@@ -86,7 +86,7 @@ func NewSQLite(db *sql.DB) *SQL {
 			SET token = substr(excluded.token, 1, 21) || substr(token, -20)
 			WHERE token < substr(excluded.token, 1, 21)`,
 		seen:     `SELECT token FROM fencing_tokens WHERE name = ?`,
-		snapshot: &sql.TxOptions{ReadOnly: true}, // every transaction is one
+		snapshot: &sql.TxOptions{ReadOnly: true}, // in SQLite every transaction is a snapshot
 	}
 }
 
@@ -111,7 +111,7 @@ func NewMySQL(db *sql.DB) *SQL {
 	}
 }
 
-// widenMySQL makes room for a readText in a table of an earlier version.
+// widenMySQL makes the column token of a table of an earlier version wide enough for a readText.
 func widenMySQL(ctx context.Context, db *sql.DB) error {
 	var width int
 	err := db.QueryRowContext(ctx, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
@@ -140,9 +140,9 @@ func (s *SQL) Create(ctx context.Context) error {
 	return nil
 }
 
-// Do calls write with a transaction and commits it, if token is not older than the newest of the
-// resource with that name. Otherwise it does not call write, and returns a *StaleError, or
-// ErrNoToken if token is 0. An equal token is admitted.
+// If token is not older than the newest token of the resource with that name, Do calls write
+// with a transaction, and commits the transaction. Otherwise it does not call write, and returns
+// a *StaleError, or ErrNoToken if token is 0. An equal token is admitted.
 //
 // If write returns an error, Do returns it and rolls everything back, the newest token included.
 // If the commit returns an error, the writes may or may not have been made.
@@ -197,15 +197,15 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return noToken(newest)
 }
 
-// Read calls read with a transaction, if token is not older than the newest one of a write to the
-// resource with that name. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
+// If token is not older than the newest token of a write to the resource with that name, Read calls
+// read with a transaction. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
 // if token is 0. From then on the guard refuses writes with older tokens, even if read fails. Read
 // returns the error of read.
 //
-// All that read selects is of one time, at which no newer holder had written: the transaction is
-// read-only, in PostgreSQL and MySQL with the isolation level REPEATABLE READ, and Read rolls it
-// back. Calls of Read do not wait for each other while they read, and Do does not wait for them.
-// In MySQL only tables with InnoDB are read so.
+// Everything that read selects is of one point in time, at which no newer holder had written.
+// For that, the transaction is read-only, in PostgreSQL and MySQL with the isolation level
+// REPEATABLE READ. Read rolls it back. Calls of Read do not wait for each other while they read,
+// and Do does not wait for them. In MySQL this is true only for tables with InnoDB.
 //
 // Before the transaction, Read notes token in a statement of its own, which waits while a
 // transaction of Do with that name is open.
@@ -249,7 +249,7 @@ func readText(token, written uint64) string { return Text(token-1) + "r" + Text(
 
 const readTextLen = 41
 
-// parseSeen returns the newest token of all, and the newest one of a write, from what the table
+// parseSeen returns the newest token of all, and the newest token of a write, from what the table
 // keeps.
 func parseSeen(text string) (newest, written uint64, err error) {
 	if len(text) != readTextLen || text[20] != 'r' {

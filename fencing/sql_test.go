@@ -13,7 +13,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// The tests with databases are in examples/fencing, because of the drivers.
+// The tests with real databases are in the module examples/fencing, so that this module does not
+// depend on their drivers.
 func TestSQLTokenZeroSendsNothing(t *testing.T) {
 	for _, guard := range []*fencing.SQL{
 		fencing.NewPostgreSQL(nil), fencing.NewSQLite(nil), fencing.NewMySQL(nil),
@@ -28,7 +29,7 @@ func TestSQLTokenZeroSendsNothing(t *testing.T) {
 
 var errUnwell = errors.New("the database is unwell")
 
-// An unwell database fails at BEGIN, at COMMIT, or at statements that begin with a word.
+// An unwell database fails at one place: at BEGIN, at COMMIT, or at statements that begin with the word at.
 type unwell struct {
 	*table
 	at string
@@ -58,7 +59,7 @@ func (d unwell) Commit() error {
 	return d.table.Commit()
 }
 
-// Nothing is written in a transaction in which the token may not have been raised, although
+// If it is not certain that the transaction has raised the token, Do must not write, even though
 // the table has the same token already.
 func TestSQLUnwellDatabaseFailsDo(t *testing.T) {
 	for at, want := range map[string]struct {
@@ -85,7 +86,8 @@ func TestSQLUnwellDatabaseFailsDo(t *testing.T) {
 	}
 }
 
-// A read is not made where its token may not be in the table.
+// If it is not certain that its token is in the table, Read must not call the function: an older
+// write could change what it reads.
 func TestSQLUnwellDatabaseFailsRead(t *testing.T) {
 	for at, says := range map[string]string{
 		"BEGIN":  "fencing: begin: ",
@@ -105,7 +107,7 @@ func TestSQLUnwellDatabaseFailsRead(t *testing.T) {
 	}
 }
 
-// What a read changes in spite of the advice is rolled back.
+// The function of Read should change nothing. If it does, Read rolls the change back.
 func TestSQLReadCommitsNothing(t *testing.T) {
 	tokens := &table{rows: map[string]string{}}
 	db := sql.OpenDB(tokens)
@@ -117,8 +119,8 @@ func TestSQLReadCommitsNothing(t *testing.T) {
 	require.Empty(t, tokens.data)
 }
 
-// In MySQL the column of earlier versions has room for 20 digits. Writes go on in it as before;
-// reads begin when Create has widened it.
+// In MySQL the column of earlier versions has room for 20 digits. Writes still fit into that
+// column. Reads fail until Create has widened it.
 func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
 	db := sql.OpenDB(tokens)
@@ -148,7 +150,8 @@ func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 	}
 }
 
-// A column that cuts off what does not fit, as MySQL does outside its strict mode, refuses readers.
+// Outside its strict mode MySQL cuts off what does not fit into a column. Then Read must fail,
+// because the token of the reader is not in the table.
 func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
 	db := sql.OpenDB(tokens)

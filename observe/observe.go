@@ -10,15 +10,15 @@
 //
 // An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
 // may be done by then. All other events come with context.Background(), such as those of the watchdog, of a
-// lost lock, of a node that is down or up again, and of a release that must be sent again. So do the votes on
-// a release that no Unlock waits for: after a failed attempt, a lost lock or Close, and in an Unlock of an
-// expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
+// lost lock, of a node that is down or up again, and of a release that must be sent again. So do votes on a
+// release that no Unlock waits for: the release after a failed attempt, after a lost lock, on Close, and in an
+// Unlock of an expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
 //
-// Start is when the operation began, and Took is how long it lasted. A tracer makes a span of the two, and
-// finds the parent of the span in the context. The context is the caller's own, so the spans of attempts and
-// votes are siblings of the span of their call, not children. Took counts by the clock on which more time has
-// passed, monotonic or wall: it includes a suspension of the machine and a step forward of the wall clock.
-// Only the Took of a Vote counts by the monotonic clock alone.
+// Start is when the operation began, and Took is how long it lasted. A tracer makes a span from these two,
+// and finds the parent of the span in the context. The context is the caller's own. So the spans of attempts
+// and votes are siblings of the span of their call, not its children. Took is measured by the clock on which
+// more time has passed, monotonic or wall: it includes a suspension of the machine and a step forward of the
+// wall clock. Only the Took of a Vote is measured by the monotonic clock alone.
 //
 // # Which goroutine
 //
@@ -28,15 +28,16 @@
 //     another goroutine of the library. It must not block, panic or call a Mutex.
 //   - ObserveAttempt, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached run on the
 //     goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a call of
-//     Extend. They may call a Mutex. If they call Close, it waits for the call that they delay, at most for
-//     the node deadline. If one of these methods panics, the panic goes on in the caller. Then Lock has
+//     Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at most
+//     for the node deadline. If one of these methods panics, the panic goes on in the caller. Then Lock has
 //     acquired nothing, an Extend that was to adopt a lock has adopted nothing, and a lock that Detach was to
-//     give away is released unless its value was read. No further event tells of that.
+//     give away is released unless its value was read. There is no further event for that.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
 //     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
 //
-// There is no order between goroutines: Lost or Released may be told before the Acquired of the same lock.
+// There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
+// Acquired of the same lock.
 //
 // # Labels
 //
@@ -66,10 +67,10 @@ type Attempt struct {
 	Err     error // nil if a quorum granted in time; else why not: it matches *redsync.ErrTaken if the lock is taken
 }
 
-// A Vote is one node's first answer in one round of requests, or its failure to answer. Votes that come after
-// the decision are told as well, because they show a slow node. If a node does not answer, its vote comes when
-// the connection is given up, up to some seconds later. If the connection breaks during an Unlock,
-// the vote comes with the answer to the repetition, at the latest when the keys have run out.
+// A Vote is one node's first answer in one round of requests, or its failure to answer. Observers are also
+// told of votes that come after the decision, because these show a slow node. If a node does not answer, its
+// vote comes when the connection is given up, up to some seconds later. If the connection breaks during an
+// Unlock, the vote comes with the answer to the repetition, at the latest when the keys have run out.
 type Vote struct {
 	Name  string
 	Start time.Time     // when the requests were sent
@@ -77,7 +78,7 @@ type Vote struct {
 	Node  int           // index into the pools of New or the addresses of Open, from 0
 	Op    string        // "lock", "extend", "valid" or "unlock"; "unlock" also where a failed attempt is released
 	Late  bool          // it came too late to count
-	Err   error         // nil if the node did it; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
+	Err   error         // nil if the node agreed; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
 // Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer). A
@@ -109,12 +110,12 @@ type Extended struct {
 	Start    time.Time
 	Took     time.Duration
 	Watchdog bool
-	Left     time.Duration // old validity that was left at the end; near 0 it was almost too late
+	Left     time.Duration // what was left of the old validity at the end; near 0, the extension was almost too late
 	Err      error         // nil if it was confirmed; else it matches redsync.ErrExtendFailed, or what ended the hold
 }
 
 // Released is an Unlock of a lock, whether or not it succeeded. An Unlock that hands the lock over to a waiter
-// is told as a success. An Unlock of a Mutex that is not held is not told.
+// counts as a success. An Unlock of a Mutex that is not held has no event.
 type Released struct {
 	Name  string
 	Start time.Time     // of the call
@@ -124,7 +125,7 @@ type Released struct {
 	Err   error         // what Unlock returns; it matches redsync.ErrLockAlreadyExpired if the lock was over before
 }
 
-// Detached is a lock that Detach has given away. A Detach that fails is not told.
+// Detached is a lock that Detach has given away. A Detach that fails has no event.
 type Detached struct {
 	Name  string
 	Start time.Time     // of the call
@@ -133,11 +134,11 @@ type Detached struct {
 	Left  time.Duration // validity that is left
 }
 
-// Lost is a hold that has ended, but not by Unlock or Detach. Each is told once.
+// Lost is a hold that has ended, but not by Unlock or Detach. Each such hold has one event.
 type Lost struct {
 	Name string
 	Held time.Duration // since the start of the attempt that acquired it, or since it was handed over
-	Err  error         // as of Mutex.Err: it matches redsync.ErrLockLost and the cause
+	Err  error         // what Mutex.Err returns: it matches redsync.ErrLockLost and the cause
 }
 
 // ReleaseUnconfirmed is a release that a node has not confirmed. It is sent again until the node confirms it
@@ -152,23 +153,23 @@ type ReleaseUnconfirmed struct {
 
 // WakeUpDenied says that a node does not wake the waiters of this process when a lock is released, because it
 // refuses SUBSCRIBE or the key {name}:queue. In most cases its ACL denies them. Waiters then try again every half
-// second and after their retry delays. A process whose releases wake nobody, because its ACL denies PUBLISH, is
-// not told.
-// For a refusal of the key the event comes once for each node, for a refusal of SUBSCRIBE with each
-// subscription.
+// second and after their retry delays. There is no event for a process whose releases wake nobody because its ACL
+// denies PUBLISH. If a node refuses the key, the event comes once for each node. If it refuses SUBSCRIBE, the
+// event comes with each subscription.
 type WakeUpDenied struct {
 	Name string // of the lock whose key the node refuses; "" if it refuses SUBSCRIBE
 	Node int    // index into the pools of New or the addresses of Open, from 0
 	Err  error  // the node's answer
 }
 
-// NodeDown says that a node has begun to fail: its connection failed or could not be opened, it refused
-// (LOADING, NOAUTH, READONLY, ...), it owes too many replies, it has restarted under pool.WithRestartGuard,
-// or it is the same server as another node. Locks keep working while a quorum of nodes is up. Nothing is
-// sent to find out: a frozen node is reported when its connection is given up, some seconds later.
+// NodeDown says that a node has begun to fail, for one of these reasons: its connection failed or could not
+// be opened, it refused (LOADING, NOAUTH, READONLY, ...), it has left too many requests unanswered, it has
+// restarted under pool.WithRestartGuard, or it is the same server as another node. Locks keep working while
+// a quorum of nodes is up. The library sends nothing to find out. So a frozen node is reported only when
+// its connection is given up, some seconds later.
 //
-// Only the observers of the lock whose request failed are told: once until the node is up again, and at most
-// once per second for each node.
+// Only the observers of the lock whose request failed are told. They are told once until the node is up
+// again, and at most once per second for each node.
 type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
@@ -176,8 +177,8 @@ type NodeDown struct {
 	Err     error  // the cause
 }
 
-// NodeUp says that a node works again, as a request of some lock has shown. The observers that were told of
-// the NodeDown are told of the NodeUp.
+// NodeUp says that a node works again: a request of some lock has shown that. The observers that were told
+// of the NodeDown are told of the NodeUp.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it

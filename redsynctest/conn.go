@@ -19,12 +19,12 @@ import (
 
 // A participant is a Redsync of the kit, with connections of its own.
 type participant struct {
-	base    *redsync.Redsync // it is closed at the end
+	base    *redsync.Redsync // the end of the test closes it
 	shown   *redsync.Redsync // base with the user's options
 	network *network
 }
 
-// A network is what a process reaches the nodes by.
+// A network has the connections of one process to the nodes.
 type network struct {
 	mu     sync.Mutex
 	cut    bool // no connection can be opened
@@ -93,14 +93,14 @@ type conn struct {
 	node *Node
 	of   *network
 
-	locks  atomic.Bool // it has carried a request of a lock, so that its answers may be late
+	locks  atomic.Bool // it has carried a request of a lock, so its answers may be late
 	lossy  atomic.Bool // it breaks when the next answer arrives, and loses the answer
 	once   sync.Once
 	closed chan struct{}
 
 	// From the first late answer on, readAhead alone reads from Conn.
-	ahead   bool          // readAhead runs, or has run; only Read uses it
-	changed chan struct{} // has room for one: arrivals or broken have changed
+	ahead   bool          // readAhead runs, or has run; only Read uses this field
+	changed chan struct{} // has room for one signal: arrived or broken has changed
 	mu      sync.Mutex
 	arrived []arrival // not yet read, in order
 	broken  error     // why readAhead has ended
@@ -138,7 +138,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.readLate(p)
 }
 
-// receive reads from the node, and breaks the connection where an answer is to be lost.
+// receive reads from the node. If the answer is to be lost, it breaks the connection instead.
 func (c *conn) receive(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.lossy.Load() {
@@ -148,8 +148,8 @@ func (c *conn) receive(p []byte) (int, error) {
 	return n, err
 }
 
-// readAhead notes when data arrives, until the connection breaks. Without it an answer that arrives while Read
-// waits for an earlier one would be late by both.
+// readAhead notes when data arrives, until the connection breaks. Without readAhead, an answer that arrives
+// while Read delays an earlier answer would be read only after that, and so be delayed for too long.
 func (c *conn) readAhead() {
 	p := make([]byte, 4096)
 	for broken := false; !broken; {
@@ -167,7 +167,8 @@ func (c *conn) readAhead() {
 	}
 }
 
-// readLate returns what has arrived, once it is due. What is not due when the connection breaks is lost.
+// readLate waits until data that has arrived is due, and returns it. If the connection breaks before
+// data is due, the data is lost.
 func (c *conn) readLate(p []byte) (int, error) {
 	for {
 		late, moved := c.node.lateness()
@@ -189,7 +190,7 @@ func (c *conn) readLate(p []byte) (int, error) {
 	}
 }
 
-// take returns data that is due, or for how long to wait, 0 if nothing has arrived.
+// take returns data that is due. If none is due, it returns for how long to wait, 0 if no data has arrived.
 func (c *conn) take(p []byte, late time.Duration) (n int, wait time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,14 +218,14 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// lateness returns how late the answers are, and what is closed when that changes.
+// lateness returns how late the answers are, and a channel that is closed when that changes.
 func (n *Node) lateness() (time.Duration, <-chan struct{}) {
 	n.lateMu.Lock()
 	defer n.lateMu.Unlock()
 	return n.late, n.moved
 }
 
-// setLateness makes answers late, and those that are under way too.
+// setLateness makes answers late, also those that are under way.
 func (n *Node) setLateness(late time.Duration) {
 	n.lateMu.Lock()
 	defer n.lateMu.Unlock()

@@ -1,5 +1,5 @@
-// Package redsynctest runs Redis nodes in the process of a test, so that code that uses locks is tested without
-// Redis. The nodes fail on request.
+// Package redsynctest runs Redis nodes in the process of a test, so that code with locks can be tested without
+// Redis. A test can make the nodes fail.
 //
 //	func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -13,18 +13,16 @@
 //	}
 //
 // [Start] returns the nodes, and [Nodes.Redsync] a Redsync on them for the code under test. [Nodes.Process]
-// returns another Redsync, as another process has it. The end of the test closes everything, and the test fails
-// if a lock's key or a connection is left.
-// Example functions and programs use [New]. The file example_test.go of this package has tests to copy: of a
-// worker, of a job that runs once, of an HTTP service, of a retry.
+// returns another Redsync, which plays another process. The end of the test closes everything, and the test fails
+// if a lock's key or a connection is left. Example functions and programs use [New]. The file example_test.go of
+// this package has tests to copy: of a worker, of a job that runs once, of an HTTP service, of a retry.
 //
 // # Time
 //
 // Use a testing/synctest bubble wherever the code under test allows it: time.Sleep costs nothing there, the nodes
 // follow the clock of the bubble, and times are exact. Outside of a bubble the nodes run in real time, and
-// [Nodes.Advance] moves only the clocks of the nodes. On a slow machine an answer may take longer in real time
-// than the node deadline of a lock, 0.4 s by default: [Nodes.Process] with redsync.WithNodeTimeout sets a longer
-// one.
+// [Nodes.Advance] moves only the clocks of the nodes. In real time, on a slow machine, an answer may take longer than
+// the node deadline of a lock, 0.4 s by default. [Nodes.Process] with redsync.WithNodeTimeout sets a longer deadline.
 //
 // # What can go wrong
 //

@@ -16,16 +16,16 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file is for copying: five programs that use locks, each with its test.
+// Copy from this file what you need. It has five programs that use locks, each with its test.
 
-// Example functions have no testing.T. They use New, and Close.
+// Example functions have no testing.T, so they use New and Close instead of Start.
 func Example() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
 
 	mutex := nodes.Redsync().NewMutex("orders:17")
 	fmt.Println(mutex.Lock())
-	nodes.RequireHeld("orders:17") // panics if it is not
+	nodes.RequireHeld("orders:17") // panics if the lock is not held
 	nodes.Steal("orders:17")
 	_, err := mutex.Extend()
 	fmt.Println("lost:", errors.Is(err, redsync.ErrLockLost))
@@ -34,7 +34,7 @@ func Example() {
 	// lost: true
 }
 
-// The worker makes steps under a lock. The context of a step ends if the lock is lost.
+// worker makes one step after another while it holds a lock. The context of a step ends if the lock is lost.
 func worker(ctx context.Context, rs *redsync.Redsync, step func(context.Context) error) error {
 	return rs.Do(ctx, "reports", func(ctx context.Context) error {
 		for {
@@ -45,7 +45,7 @@ func worker(ctx context.Context, rs *redsync.Redsync, step func(context.Context)
 	})
 }
 
-// In a bubble the worker works for a minute, which takes no time.
+// In a bubble a minute of work takes no real time.
 func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
@@ -60,7 +60,7 @@ func TestWorkerStopsWhenItLosesItsLock(t *testing.T) {
 		}()
 
 		time.Sleep(time.Minute)
-		nodes.RequireHeld("reports") // the watchdog of Do has extended it
+		nodes.RequireHeld("reports") // the watchdog of Do has extended the lock
 		nodes.Steal("reports")
 
 		if err := <-done; !errors.Is(err, redsync.ErrLockLost) {
@@ -82,7 +82,8 @@ func hourly(ctx context.Context, rs *redsync.Redsync, job func(context.Context) 
 	return err
 }
 
-// The clocks of the processes differ by up to five minutes, and the job ends at once.
+// The clocks of the processes differ by up to five minutes, and the job takes no time. So only
+// WithMinHold keeps the later processes from running the job again.
 func TestJobRunsOncePerHourInThreeProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)
@@ -112,7 +113,8 @@ func TestJobRunsOncePerHourInThreeProcesses(t *testing.T) {
 	})
 }
 
-// Every process calls nightly, and the job runs once a night. A lock that is not unlocked marks the job as done.
+// Every process calls nightly, and the job runs once a night. Its lock is not unlocked after a success: as long
+// as the lock lasts, it marks the job as done.
 func nightly(ctx context.Context, rs *redsync.Redsync, night string, job func(context.Context) error) error {
 	mutex := rs.NewMutex("nightly:"+night,
 		redsync.WithExpiry(24*time.Hour), redsync.WithNodeTimeout(time.Second))
@@ -126,7 +128,7 @@ func nightly(ctx context.Context, rs *redsync.Redsync, night string, job func(co
 	}
 	cleanup := context.WithoutCancel(ctx)
 	if err := job(ctx); err != nil {
-		_, unlockErr := mutex.UnlockContext(cleanup) // another process may try
+		_, unlockErr := mutex.UnlockContext(cleanup) // so that another process may try
 		return errors.Join(err, unlockErr)
 	}
 	_, err = mutex.Detach(cleanup) // the keys stay until the expiry, also after the Redsync is closed
@@ -184,7 +186,7 @@ func service(rs *redsync.Redsync) http.Handler {
 
 func TestServiceReturns409WhenTheLockIsTaken(t *testing.T) {
 	nodes := redsynctest.Start(t, 5)
-	// A slow machine needs more than the default of 0.4 s for an answer, now and then.
+	// On a slow machine an answer may take longer than the default node deadline of 0.4 s.
 	handler := service(nodes.Process(redsync.WithNodeTimeout(3 * time.Second)))
 	post := func(want int) {
 		t.Helper()
@@ -207,7 +209,7 @@ func TestServiceReturns409WhenTheLockIsTaken(t *testing.T) {
 	post(http.StatusServiceUnavailable)
 }
 
-// lockWithin has a retry of its own: once a second, five times.
+// lockWithin has its own retry loop: it makes five attempts, one a second.
 func lockWithin(ctx context.Context, mutex *redsync.Mutex) (err error) {
 	for range 5 {
 		if err = mutex.TryLockContext(ctx); err == nil {
@@ -222,7 +224,7 @@ func lockWithin(ctx context.Context, mutex *redsync.Mutex) (err error) {
 	return err
 }
 
-// In a bubble the times are exact.
+// In a bubble a test can require exact times.
 func TestRetryOfMyOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)

@@ -41,7 +41,8 @@ func TestRequireHeldSaysWhatEachNodeHas(t *testing.T) {
 	})
 }
 
-// masked returns a failure with letters in the order of the alphabet as the values of locks.
+// masked returns the failure with the random values of locks replaced by letters in alphabetical
+// order, so that a test can compare the whole text.
 func masked(failure string) string {
 	return regexp.MustCompile(`value "[A-Z2-7]+"`).ReplaceAllStringFunc(failure, func(value string) string {
 		return `value "` + "ABCDEFGH"[:len(value)-len(`value ""`)] + `"`
@@ -129,7 +130,8 @@ func TestRequireNothingLeftDoesNotTakeExpiryForARelease(t *testing.T) {
 	})
 }
 
-// A lock that was given away, and that nobody has adopted, is nobody's to unlock.
+// The test has made a Redsync of its own and does not close it, so nobody unlocks its lock. The end
+// of the test must find the keys, unless the nodes have had a fault or the test has failed already.
 func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 	held := func(faults func(*redsynctest.Nodes)) func(tb *fakeTB) {
 		return func(tb *fakeTB) {

@@ -17,13 +17,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := os.Unsetenv(redsynctest.ServersEnv); err != nil { // each test says where it runs
+	if err := os.Unsetenv(redsynctest.ServersEnv); err != nil { // each test decides whether its nodes are real servers
 		panic(err)
 	}
 	testmain.Run(m)
 }
 
-// A form is how tests of users run.
+// A form is a way in which the tests of users can run.
 type form string
 
 const (
@@ -32,7 +32,8 @@ const (
 	servers  form = "servers"
 )
 
-// inEachForm runs test on five nodes of each form, with a Redsync whose locks give a slow machine time.
+// inEachForm runs test on five nodes in each form. The node deadline of rs is long, so that the tests
+// pass on a slow machine.
 func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest.Nodes, rs *redsync.Redsync)) {
 	t.Helper()
 	start := func(t *testing.T, f form) {
@@ -49,7 +50,8 @@ func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest
 	})
 }
 
-// onServers makes real servers the nodes. The test is skipped where there are none.
+// onServers makes Start use real servers as nodes. It skips the test if redis-server is not
+// installed, unless real servers are required.
 func onServers(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -61,16 +63,16 @@ func onServers(t *testing.T) {
 	t.Setenv(redsynctest.ServersEnv, "redis-server")
 }
 
-// fakeTB is a test of a user that may fail.
+// fakeTB is the testing.TB of a user's test, which may fail without failing the real test.
 type fakeTB struct {
 	testing.TB
 
 	mu       sync.Mutex
-	failure  string // "" if it has not failed
+	failure  string // "" if the test has not failed
 	cleanups []func()
 }
 
-// fails runs a test of a user, with its cleanup, and returns how it fails.
+// fails runs a user's test with its cleanups, and returns the text of its failure, "" if it has not failed.
 func fails(t *testing.T, test func(tb *fakeTB)) string {
 	t.Helper()
 	f := &fakeTB{TB: t}

@@ -22,10 +22,10 @@ type Node struct {
 
 	mu     sync.Mutex // guards state and faulty, and lets one method run at a time
 	state  state
-	faulty bool // it has had a fault
+	faulty bool // the node has had a fault
 
 	lateMu sync.Mutex
-	late   time.Duration // how late its answers are
+	late   time.Duration // how late the node's answers are
 	moved  chan struct{} // closed when late changes
 
 	losing atomic.Int64 // how many more replies to lose
@@ -53,7 +53,7 @@ type server interface {
 	close()
 }
 
-// Down stops the node: its connections break, and new ones are refused. Its keys stay, for Up.
+// Down stops the node: its connections break, and new ones are refused. It keeps its keys until Up.
 func (n *Node) Down() {
 	n.set.t.Helper()
 	n.try("Down", func() error {
@@ -74,7 +74,8 @@ func (n *Node) Up() {
 	})
 }
 
-// Restart stops the node and starts it again, without keys if empty, otherwise as Down and Up do.
+// Restart stops the node and starts it again. If empty is true, the node then has no keys.
+// Otherwise it has the same keys as after Down and Up.
 func (n *Node) Restart(empty bool) {
 	n.set.t.Helper()
 	n.try("Restart", func() error {
@@ -129,8 +130,9 @@ func (n *Node) Thaw() {
 	})
 }
 
-// Delay makes the node's answers to locks come d late, 0 or more, also those that are under way; 0 ends it. The
-// node executes a request at once. To open a connection takes no longer, and wake-ups are not late.
+// Delay makes the node's answers to locks come d late, also those that are under way. d must be 0 or more; 0
+// ends the delay. The node still executes each request at once. Opening a connection takes no longer than
+// before, and wake-ups are not late.
 func (n *Node) Delay(d time.Duration) {
 	n.set.t.Helper()
 	n.try("Delay", func() error {
@@ -145,8 +147,8 @@ func (n *Node) Delay(d time.Duration) {
 
 // LoseReply loses the reply to the next request of a lock: the node executes the request, and the connection
 // breaks instead of bringing the answer. The process cannot know whether the request was executed. A second
-// call loses the reply to the request after that, and so on. With the connection the process also loses the
-// replies that were still to come on it, to requests of other locks for example.
+// call loses the reply to the request after that, and so on. The process also loses all other replies that
+// were still to come on this connection, for example to requests of other locks.
 func (n *Node) LoseReply() {
 	n.set.t.Helper()
 	n.try("LoseReply", func() error {
@@ -204,7 +206,7 @@ func (n *Node) ask(args ...any) (any, error) {
 	return n.askLocked(args...)
 }
 
-// askLocked is ask of a node that is up.
+// askLocked does what ask does. The node must be up, and the caller must hold n.mu.
 func (n *Node) askLocked(args ...any) (any, error) {
 	c := client(n.server.addr(), n.server.dial)
 	defer func() { _ = c.Close() }()

@@ -22,20 +22,21 @@ import (
 )
 
 const (
-	// serversEnv names the program that serves as a node, in place of nodes inside the process.
+	// serversEnv is the environment variable that names a program to run as each node. Without it
+	// the nodes run inside the process.
 	serversEnv = "REDSYNCTEST_SERVERS"
 
 	maxNodes = 64               // redsync.New allows no more
-	patience = 10 * time.Second // how long to wait for something that takes less unless the machine is overloaded
+	patience = 10 * time.Second // longest wait; only an overloaded machine needs more
 	settling = 500 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 )
 
 // Nodes is a set of independent Redis nodes. Many goroutines may use it at once.
 //
-// A method that cannot do what it is asked for fails the test at once, as testing.TB.Fatalf does. So call the
-// methods from the goroutine of the test that called Start, and not from those of its subtests, which may call
-// Start themselves. After New the methods panic with the same text.
+// If a method cannot do what it should, it fails the test at once, as testing.TB.Fatalf does. So call the
+// methods from the goroutine of the test that called Start, not from the goroutines of its subtests. A subtest
+// may call Start itself. After New the methods panic with the same text.
 type Nodes struct {
 	t       reporter
 	bubble  bool
@@ -68,13 +69,14 @@ func (panics) Helper()                           {}
 func (panics) Name() string                      { return "" }
 func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// Start returns n running nodes without keys, 1 to 64. They end with tb, and so do all connections to them.
+// Start returns n running nodes without keys. n must be 1 to 64. When tb ends, the nodes and all connections to
+// them end, too.
 //
-// When tb ends, all processes are closed, which unlocks what they still hold. The test fails if after that a
-// key of a lock is left on a node that has had no fault, or a connection is open. Locks that a process has lost or
-// detached are left out, because their keys stay until they expire. If a process was cut off, only connections are
-// checked. A test that has failed before is not checked. None of this finds an Unlock that the code under test has
-// forgotten: call RequireNothingLeft for that.
+// When tb ends, all processes are closed, which unlocks what they still hold. After that the test fails if a key
+// of a lock is left on a node that has had no fault, or if a connection is open. The keys of locks that a process
+// has lost or detached do not count, because they stay until they expire. If a process was cut off, only
+// connections are checked. A test that has failed before is not checked. None of this finds an Unlock that the
+// code under test has forgotten: call RequireNothingLeft for that.
 //
 // In a fuzz test, call Start in the fuzz target, with the target's T: a testing.F panics there.
 //
@@ -153,8 +155,8 @@ func (ns *Nodes) Node(i int) *Node {
 // its With sets others.
 func (ns *Nodes) Redsync() *redsync.Redsync { return ns.redsync }
 
-// Process returns a further Redsync, with connections of its own, as another process has it. Options are the
-// defaults of its locks.
+// Process returns a further Redsync with connections of its own: it plays another process. The options are
+// the defaults of its locks.
 func (ns *Nodes) Process(options ...redsync.Option) *redsync.Redsync {
 	ns.t.Helper()
 	p := &participant{network: &network{}}
@@ -180,8 +182,8 @@ func (ns *Nodes) Pools(options ...pool.Option) (pools []pool.Pool) {
 	return pools
 }
 
-// Clients returns new go-redis clients, one for each node, for code that calls pool.New itself. They connect to
-// no other address than that of their node. The end of the nodes closes them.
+// Clients returns new go-redis clients, one for each node, for code that calls pool.New itself. Each connects
+// only to the address of its node. The end of the nodes closes them.
 func (ns *Nodes) Clients() (clients []*redis.Client) {
 	ns.t.Helper()
 	ns.try("Clients", nil, func() error {
@@ -212,8 +214,8 @@ func (ns *Nodes) clientsOn(of *network) (clients []*redis.Client) {
 }
 
 // CutOff separates a process, which must come from Process or Redsync, from all nodes: its connections break, and
-// it can open no new ones. That plays a network partition of this process alone, until Reconnect. It also
-// plays a crash, because the process can neither extend nor release its locks, though its goroutines go on.
+// it can open no new ones. That simulates a network partition of this process alone, until Reconnect. It also
+// simulates a crash, because the process can neither extend nor release its locks, though its goroutines go on.
 func (ns *Nodes) CutOff(rs *redsync.Redsync) {
 	ns.t.Helper()
 	ns.try("CutOff", nil, func() error { return ns.setCut(rs, true) })
@@ -238,9 +240,9 @@ func (ns *Nodes) setCut(rs *redsync.Redsync, cut bool) error {
 	return nil
 }
 
-// HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for
-// 24 hours. It waits up to 10 s for releases that are under way, as after an Unlock. It fails if a node has the
-// lock (see Steal), or if fewer nodes than a quorum are up.
+// HoldBySomebody makes another client hold the lock, on every node that is up, until Expire or Steal, or for 24
+// hours. It waits up to 10 s for releases that are under way, such as those of an Unlock. It fails if a node
+// has the lock (Steal is for that case), or if fewer nodes than a quorum are up.
 func (ns *Nodes) HoldBySomebody(name string) {
 	ns.t.Helper()
 	ns.try("HoldBySomebody", &name, func() error {
@@ -261,8 +263,8 @@ func (ns *Nodes) HoldBySomebody(name string) {
 	})
 }
 
-// awaitFree returns nil once no node that is up has the lock. It waits only while a quorum is free: Unlock returns
-// when a quorum has confirmed the release, and the other nodes may still have the key for a moment.
+// awaitFree returns nil once no node that is up has the lock. It waits only while a quorum is free, because then
+// the other nodes may have the key just for a moment: Unlock returns when a quorum has confirmed the release.
 func (ns *Nodes) awaitFree(name string) (err error) {
 	_ = await(patience, func() error {
 		values, free, seen := ns.look(name)
@@ -279,8 +281,8 @@ func (ns *Nodes) awaitFree(name string) (err error) {
 }
 
 // settle waits for requests that are under way. Lock and Unlock return once a quorum has answered, and the other
-// nodes may not have executed the request by then. In a bubble all requests are executed once every goroutine is
-// blocked. In real time settle waits until all nodes that are up agree, or for half a second.
+// nodes may execute the request later. In a bubble all requests are executed once every goroutine is blocked. In
+// real time settle waits until all nodes that are up agree, or for half a second.
 func (ns *Nodes) settle(name string) {
 	if ns.bubble {
 		_ = inBubble() // it waits
@@ -296,16 +298,16 @@ func (ns *Nodes) settle(name string) {
 }
 
 // Steal gives a held lock to another client, on every node that is up, as after a failure that the library
-// cannot prevent (FLUSHALL, a failover to a stale replica). The holder is not told: it finds out when it asks
-// the nodes (Valid, Extend, the watchdog), or at Until. Steal fails if no node has the lock.
+// cannot protect from (FLUSHALL, a failover to a stale replica). The holder is not told: it finds out when it
+// asks the nodes (Valid, Extend, the watchdog), or at Until. Steal fails if no node has the lock.
 func (ns *Nodes) Steal(name string) {
 	ns.t.Helper()
 	ns.overwrite("Steal", name, "set", name, ns.newcomer(), "px", somebodyTTL.Milliseconds())
 }
 
-// Expire makes the keys of a lock run out now, on every node that is up. The holder is not told, as with Steal,
-// and its Until does not move. Waiters notice within half a second, as when a key runs out by itself. Expire
-// fails if no node has the lock.
+// Expire makes the keys of a lock run out now, on every node that is up. As with Steal, the holder is not told,
+// and its Until does not move. Waiters notice within half a second, as they do when a key runs out by itself.
+// Expire fails if no node has the lock.
 func (ns *Nodes) Expire(name string) {
 	ns.t.Helper()
 	ns.overwrite("Expire", name, "del", name)
@@ -329,9 +331,9 @@ func (ns *Nodes) overwrite(method, name string, args ...any) {
 }
 
 // Advance moves the clocks of the nodes d ahead, 0 or more: their keys expire that much earlier. The clock of
-// the test stays, so the holder's Until does not move: Advance plays nodes whose clocks jump, and a holder
-// that is stopped for d. It works only on nodes inside the process, and fails in a synctest bubble: there
-// time.Sleep(d) moves the nodes and the holder together, at once.
+// the test stays, so the holder's Until does not move. Advance simulates nodes whose clocks jump, or a holder
+// that is stopped for d. It works only on nodes inside the process. In a synctest bubble Advance fails: use
+// time.Sleep(d) there, which moves the nodes and the holder together and takes no real time.
 func (ns *Nodes) Advance(d time.Duration) {
 	ns.t.Helper()
 	ns.try("Advance", nil, func() error {
@@ -351,16 +353,17 @@ func (ns *Nodes) Advance(d time.Duration) {
 	})
 }
 
-// Close ends the nodes of New, and everything that the nodes were used for: see Start. The error says what was
-// left. Close waits up to 10 s for connections to end. In a synctest bubble it takes a minute or more of the
-// bubble's time, so that timers of what was closed have ended. A second Close returns what the first did.
+// Close ends the nodes of New, all processes and all connections, as the end of a test does (see Start). The
+// error says what was left. Close waits up to 10 s for connections to end. In a synctest bubble it takes a
+// minute or more of the bubble's time, so that the timers of everything that was closed have ended. A second
+// Close returns what the first one returned.
 func (ns *Nodes) Close() error {
 	ns.mu.Lock()
 	second := ns.closed
 	ns.closed = true
 	ns.mu.Unlock()
 	if second {
-		<-ns.ended // in a bubble the first Close sleeps, and a goroutine that waits for a mutex would stop the clock
+		<-ns.ended // not a mutex: the first Close sleeps, and in a bubble waiting for a mutex would stop the clock
 		return ns.closeErr
 	}
 	defer close(ns.ended)
@@ -399,7 +402,7 @@ func (ns *Nodes) shutDown() error {
 		n.server.close()
 	}
 	if ns.bubble {
-		time.Sleep(time.Minute) // lets goroutines end that do so by themselves
+		time.Sleep(time.Minute) // gives goroutines that end by themselves the time to do so
 	}
 	return errors.Join(errs...)
 }
@@ -415,7 +418,7 @@ func (ns *Nodes) connected() error {
 	return errors.Join(errs...)
 }
 
-// await returns nil as soon as check does, and its error if that takes longer than limit.
+// await calls check until it returns nil, for at most limit. Then await returns what check returned last.
 func await(limit time.Duration, check func() error) error {
 	end := time.Now().Add(limit)
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
@@ -426,8 +429,8 @@ func await(limit time.Duration, check func() error) error {
 	}
 }
 
-// try runs do, the body of the method. It fails the test if do returns an error, if the nodes are closed, or if
-// name is not a valid name of a lock. name is nil for a method without a lock.
+// try runs do, the body of the method of that name. It fails the test if do returns an error, if the nodes are
+// closed, or if *name is not a valid name of a lock. name is nil for a method without a lock.
 func (ns *Nodes) try(method string, name *string, do func() error) {
 	ns.t.Helper()
 	err := ns.usable()
@@ -464,7 +467,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// partings notes the names of locks whose keys stay although no process has them: they were lost or detached.
+// partings is an observer that notes the names of locks that were lost or detached. Their keys stay although
+// no process holds the locks.
 type partings struct{ of *Nodes }
 
 // ObserveLost implements observe.LostObserver.

@@ -216,7 +216,7 @@ func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 	})
 }
 
-// With one node nobody else decides: the caller learns nothing, although the node has granted the lock.
+// With a single node no other node decides. So the caller does not learn that the node has granted the lock.
 func TestNodeLoseReplyOfASingleNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 1)
@@ -225,12 +225,12 @@ func TestNodeLoseReplyOfASingleNode(t *testing.T) {
 		nodes.Node(0).LoseReply()
 		var failed *redsync.RedisError
 		require.ErrorAs(t, mutex.TryLock(), &failed)
-		nodes.RequireNothingLeft() // the library takes the key back
+		nodes.RequireNothingLeft() // the library has released the key that the node granted
 		require.NoError(t, mutex.Lock())
 		nodes.Node(0).LoseReply()
 		_, err := mutex.Unlock()
 		require.Error(t, err)
-		nodes.RequireFree(name) // the request was executed
+		nodes.RequireFree(name) // the node has executed the release, although its reply was lost
 	})
 }
 
@@ -248,7 +248,7 @@ func TestStealAndExpireEndAHoldUnnoticed(t *testing.T) {
 			require.ErrorIs(t, err, redsync.ErrLockLost, method)
 			if method == "Steal" {
 				nodes.RequireHeld(name)
-				nodes.Steal(name) // from somebody, by somebody else
+				nodes.Steal(name) // also a lock that somebody holds can be stolen
 				nodes.Expire(name)
 			}
 			nodes.RequireFree(name)
@@ -274,7 +274,8 @@ func TestHoldBySomebodyKeepsOthersOutUntilExpire(t *testing.T) {
 	})
 }
 
-// Unlock returns as soon as a quorum has confirmed the release.
+// Unlock returns as soon as a quorum has confirmed the release. HoldBySomebody must not fail
+// because another node still has the key.
 func TestHoldBySomebodyWaitsForReleasesThatAreUnderWay(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		for i := range 30 {
@@ -422,7 +423,7 @@ func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
 	})
 }
 
-// What a process could not release while it was cut off fails no test.
+// Keys that a process could not release while it was cut off must not fail a test.
 func TestTheEndForgivesAProcessThatWasCutOff(t *testing.T) {
 	for where, end := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
 		"holds": func(*redsynctest.Nodes, *redsync.Mutex) {},
@@ -486,7 +487,7 @@ func TestAwaitEndsAfterTenSeconds(t *testing.T) {
 	}
 }
 
-// A program may make its pools from go-redis clients.
+// A program may use its own go-redis clients, for its data and for the pools of its locks.
 func TestClientsAreForPoolsOfTheUsersOwn(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, _ *redsync.Redsync) {
 		var pools []pool.Pool
@@ -504,6 +505,7 @@ func TestClientsAreForPoolsOfTheUsersOwn(t *testing.T) {
 }
 
 // The keys of a lock that was lost or detached stay until they expire, also on a node that has had no fault.
+// They must not fail the test.
 func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 	for lost, lose := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
 		"proved by Valid": func(nodes *redsynctest.Nodes, mutex *redsync.Mutex) {
@@ -537,7 +539,8 @@ func TestTheEndLeavesOutLocksThatWereLostOrDetached(t *testing.T) {
 	}
 }
 
-// The events of a lock on several names have one name for all of them.
+// An event of a lock on several names has one name, which joins them all. The kit must find each of
+// the keys in it.
 func TestTheEndLeavesOutAllNamesOfALock(t *testing.T) {
 	for lost, lose := range map[string]func(nodes *redsynctest.Nodes, mutex *redsync.Mutex){
 		"detached": func(_ *redsynctest.Nodes, mutex *redsync.Mutex) {
@@ -578,7 +581,8 @@ func TestTheEndLeavesOutAllNamesOfALock(t *testing.T) {
 	})
 }
 
-// Lock returns at a quorum. A SET that comes after Expire would bring a key back.
+// Lock returns once a quorum has granted the lock. Expire must wait for the other nodes: if it did
+// not, a later SET would bring a key back.
 func TestExpireWaitsForTheKeysOfALock(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		for i := range 30 {

@@ -68,7 +68,7 @@ func eventsAndNext[E Event](r *Recorder) (events []E, next <-chan struct{}) {
 	return events, r.changed
 }
 
-// All returns all events, in the order in which they came: values of the types of package observe.
+// All returns all events, in the order in which they came. They are values of the types of package observe.
 func (r *Recorder) All() []any {
 	r.mu.Lock()
 	defer r.mu.Unlock()

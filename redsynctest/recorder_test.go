@@ -31,7 +31,8 @@ var _ interface {
 	observe.EventsDroppedObserver
 } = (*redsynctest.Recorder)(nil)
 
-// Whatever the library may tell an observer of is kept.
+// A Recorder must keep every kind of event that the library tells observers of. The test calls each
+// of its Observe methods.
 func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 	r := &redsynctest.Recorder{}
 	v := reflect.ValueOf(r)
@@ -39,7 +40,7 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 	for i := range v.NumMethod() {
 		m := v.Method(i)
 		if m.Type().NumIn() != 2 {
-			continue // no observer's
+			continue // not a method of an observer
 		}
 		e := reflect.Zero(m.Type().In(1))
 		m.Call([]reflect.Value{reflect.ValueOf(t.Context()), e})

@@ -71,8 +71,8 @@ func (ns *Nodes) RequireNothingLeft() {
 	}
 }
 
-// require looks at a lock on the nodes, and calls check with what look returns. It fails the test if check returns
-// an error, and still does after patience.
+// require looks at a lock on the nodes, and calls check with what look returns. If check returns an error, require
+// repeats both for as long as patience. If check still returns an error then, require fails the test.
 func (ns *Nodes) require(method, name string, patience time.Duration,
 	check func(name string, values map[string]int, free int) error,
 ) {
@@ -93,8 +93,8 @@ func (ns *Nodes) require(method, name string, patience time.Duration,
 	}
 }
 
-// look returns how many nodes have each value of a lock, how many are up and have none, and what each node has as
-// text. The numbers leave out nodes that fail to answer.
+// look returns how many nodes have each value of a lock, and how many are up and have no value. seen is a text
+// that says what each node has. The numbers leave out nodes that fail to answer.
 func (ns *Nodes) look(name string) (values map[string]int, free int, seen string) {
 	values = map[string]int{}
 	var lines []string
@@ -149,8 +149,8 @@ func (ns *Nodes) leftAtEnd() error {
 	})
 }
 
-// left looks at the nodes for which counts returns true, and leaves out the keys for which except does. It returns
-// an error if they have keys of locks or waiters, and the shortest TTL of those keys.
+// left looks at the nodes for which counts returns true, and leaves out the keys for which except returns true. It
+// returns an error if these nodes have other keys of locks or waiters, and the shortest TTL of those keys.
 func (ns *Nodes) left(counts func(*Node) bool, except func(key string) bool) (shortest time.Duration, err error) {
 	shortest = somebodyTTL
 	var errs []error
@@ -176,7 +176,7 @@ func (ns *Nodes) left(counts func(*Node) bool, except func(key string) bool) (sh
 	return shortest, nil
 }
 
-// A sight is what a node has of a lock.
+// A sight says what a node has in place of a lock's key.
 type sight struct {
 	state state
 	value string
@@ -184,7 +184,8 @@ type sight struct {
 	err   error
 }
 
-// sees asks for a key. The state is that at the time of the answer: a node that just went down is not free.
+// sees asks for a key. It holds n.mu meanwhile, so that the state of the node is that at the time of the
+// answer: a node that has just gone down must not seem free.
 func (n *Node) sees(key string) sight {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -210,7 +211,7 @@ const (
 	somebodyValue = "redsynctest:somebody:" // and a number
 	somebodyTTL   = 24 * time.Hour
 	noKey         = -2 // the answer to PTTL
-	shownValue    = 8  // characters of a value tell two holders apart
+	shownValue    = 8  // that many characters of a value are enough to tell two holders apart
 )
 
 func (s sight) ofSomebody() bool { return strings.HasPrefix(s.value, somebodyValue) }
