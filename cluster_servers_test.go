@@ -100,6 +100,7 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 
 // A frozen master delays the locks of its own slots by a node deadline, and no others.
 func TestClusterWithAFrozenMaster(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n, " clusters"), func(t *testing.T) {
 			t.Parallel()
