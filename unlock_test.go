@@ -215,7 +215,7 @@ func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
 		assert.True(t, ok)
 		time.Sleep(time.Millisecond)
 		assert.Zero(t, f.nodes.Keys("lock"))
-		assert.LessOrEqual(t, 5+3, f.commands("eval"), "a round that is decided sends nothing more")
+		assert.LessOrEqual(t, 5+3, f.commands("eval"), "only a quorum has to answer before the round is decided")
 	})
 }
 

@@ -175,7 +175,7 @@ func TestShortenCommands(t *testing.T) {
 
 // Each slot that has the value is shortened by itself, and none is prolonged. The reply is Missing if a slot
 // is free, and Other if a slot has another value.
-func TestShortenSlotsTellsOnce(t *testing.T) {
+func TestShortenSlotsProlongsNone(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	g.do("set", slot(0), "v", "px", ttl)
 	g.do("set", slot(2), "v", "px", 1000)
