@@ -140,8 +140,8 @@ func (s *SQL) Create(ctx context.Context) error {
 	return nil
 }
 
-// If token is not older than the newest token of the resource with that name, Do calls write
-// with a transaction, and commits the transaction. Otherwise it does not call write, and returns
+// Do calls write with a transaction and commits the transaction, if token is not older than the
+// newest token of the resource with that name. Otherwise it does not call write, and returns
 // a *StaleError, or ErrNoToken if token is 0. An equal token is admitted.
 //
 // If write returns an error, Do returns it and rolls everything back, the newest token included.
@@ -197,8 +197,8 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return noToken(newest)
 }
 
-// If token is not older than the newest token of a write to the resource with that name, Read calls
-// read with a transaction. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
+// Read calls read with a transaction, if token is not older than the newest token of a write to the
+// resource with that name. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
 // if token is 0. From then on the guard refuses writes with older tokens, even if read fails. Read
 // returns the error of read.
 //
