@@ -21,7 +21,7 @@ import (
 
 // This file tests locks on two joint sets of nodes, and shows what happens if nodes are replaced without joint sets.
 
-// A change is nodes in a bubble, some of which replace others. Each node has a first address (see at), and any number
+// A change is a test in a bubble in which some nodes replace others. Each node has a first address (see at), and any number
 // of other addresses (see elsewhere). Only the server's answers show that these addresses lead to the same node.
 type change struct {
 	*testing.T
@@ -29,13 +29,13 @@ type change struct {
 	clients []*redis.Client
 }
 
-// changing runs f on n nodes. Afterwards no key of a lock may be left.
+// changing runs f on n nodes. Afterwards no keys may be left except the registers of fencing tokens.
 func changing(t *testing.T, n int, f func(c change)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
 		f(change{t, nodes, clientsOf(nodes)})
-		time.Sleep(20 * time.Second) // remaining keys have been released, or have expired
+		time.Sleep(20 * time.Second) // by now each key of a lock has been released or has expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
 				assert.Contains(t, key, ":fence", "node %d", i)
@@ -62,7 +62,7 @@ func (c change) elsewhere(nodes ...int) (pools []pool.Pool) {
 	return pools
 }
 
-// as closes rs at the end of the test, and returns it.
+// as returns rs. The end of the test closes it.
 func (c change) as(rs *redsync.Redsync) *redsync.Redsync {
 	user{c.T, rs}.closes(rs)
 	return rs

@@ -217,7 +217,7 @@ func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
 		for _, v := range votes {
 			ops[v.Op]++
 		}
-		assert.Equal(t, map[string]int{"lock": 4 * 5, "unlock": 4 * 5}, ops, "two nodes grant it, so the votes look split")
+		assert.Equal(t, map[string]int{"lock": 4 * 5, "unlock": 4 * 5}, ops, "two of five nodes grant the lock. To TryLock the votes look split, so it makes four attempts")
 		released, _ := of[observe.Released](r)
 		assert.Empty(t, released)
 	})

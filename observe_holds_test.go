@@ -247,7 +247,7 @@ func TestObserveReleased(t *testing.T) {
 	for name, c := range map[string]struct {
 		unlock func(f field, m *redsync.Mutex)
 		want   observe.Released
-		err    error // nil, or errSilent if a node did not answer
+		err    error // what Unlock fails with, nil if it succeeds; errSilent stands for nodes that did not answer
 	}{
 		"in time": {
 			func(f field, _ *redsync.Mutex) {

@@ -307,10 +307,10 @@ func WithShufflePools(bool) Option {
 
 // WithSetNXOnExtend makes Extend set the key again on nodes where it is missing, so that nodes
 // that lost their data hold the lock again. It does so only while the lock is held, and a key that
-// was set again does not count as a grant in the same Extend. With this option missing keys do not
-// prove a loss before Until has passed. Only the values of other holders do, on so many nodes that
-// no quorum is left. So do not unlock the same lock elsewhere (WithValue) or delete its keys by
-// hand: the holder would not notice, and would set the keys again.
+// was set again does not count as a grant in the same Extend. With this option, keys that are missing
+// do not prove a loss before Until has passed. The lock is lost earlier only if so many nodes have
+// the values of other holders that no quorum is left. So do not unlock the same lock elsewhere
+// (WithValue) or delete its keys by hand: the holder would not notice, and would set the keys again.
 func WithSetNXOnExtend() Option {
 	return OptionFunc(func(m *Mutex) { m.change().heals = true })
 }
@@ -326,8 +326,8 @@ func WithWatchdog() Option {
 
 // WithMaxHold sets how long the lock can be held, from the start of the attempt
 // that acquired it, however often it is extended: Until is never later than that limit. At the
-// limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock by its expiry. The
-// default is no limit, the range more than 0. A short limit bounds how long a worker
+// limit Lost is closed, Err matches ErrMaxHold, and the nodes free the lock when it expires. By
+// default there is no limit. A limit must be more than 0. A short limit bounds how long a worker
 // that hangs keeps others out; a long one leaves time for slow work.
 func WithMaxHold(limit time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {

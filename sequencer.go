@@ -187,8 +187,8 @@ func ParseSequencer(text string) (Sequencer, error) {
 // MarshalText returns the text of String.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer, it does not
-// change s.
+// UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer,
+// UnmarshalText returns an error and leaves s as it is.
 func (s *Sequencer) UnmarshalText(text []byte) error {
 	parsed, err := ParseSequencer(string(text))
 	if err == nil {
@@ -203,7 +203,8 @@ func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
 // UnmarshalBinary does what UnmarshalText does.
 func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
 
-// adoptValue notes which lock m adopts, as the settings of m say. It must be called before m has terms.
+// adoptValue notes the value and the token of the hold that m adopts. If the settings of m do not fit that hold,
+// operations of m will fail. It must be called before m.terms is set, because it may change the settings.
 func (m *Mutex) adoptValue() {
 	if m.set == nil {
 		return

@@ -166,7 +166,7 @@ func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
 	}
 }
 
-// takes notes that m holds its names.
+// takes records m as the holder of its names. It fails the test if another Mutex holds one of them.
 func (r *rush) takes(m *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +178,7 @@ func (r *rush) takes(m *redsync.Mutex) {
 	}
 }
 
-// gives notes that m no longer relies on its hold.
+// gives records that nobody holds the names of m. Its holder calls it before Unlock.
 func (r *rush) gives(m *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +187,7 @@ func (r *rush) gives(m *redsync.Mutex) {
 	}
 }
 
-// fault makes up to two nodes fail for a while, and returns when they work again.
+// fault makes one or two nodes fail for a while, and returns when they are up again.
 func (r *rush) fault() {
 	a := r.IntN(5)
 	b := (a + 1 + r.IntN(4)) % 5

@@ -112,7 +112,7 @@ func parsePlan(args []string) (plan, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
 	flags.DurationVar(&p.cell, "time", time.Second, "time per cell and round (100ms to 1m)")
-	flags.BoolVar(&p.quick, "quick", false, "one round of short and fewer cells: a rough figure in less than a minute")
+	flags.BoolVar(&p.quick, "quick", false, "one round, with shorter and fewer measurements: a rough figure in less than a minute")
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
 	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`")

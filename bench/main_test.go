@@ -215,8 +215,8 @@ func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
 	require.Contains(t, string(text), ">one round trip<")
 }
 
-// TestChartsAreThereForLightAndDarkPages checks the charts in this folder: each dark chart must be what dark makes of
-// the light one, and README.md must show all of them.
+// TestChartsAreThereForLightAndDarkPages checks the charts in this folder. Each dark chart must be what the function
+// dark makes of the light chart, and README.md must show both.
 func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// semaphore is a library whose locks are permits of this process.
+// A semaphore implements library inside this process: each of its locks is one permit.
 type semaphore chan struct{}
 
 func newSemaphore(permits int) semaphore { return make(semaphore, permits) }
@@ -183,7 +183,7 @@ func TestPermitsRelateToPlainLocks(t *testing.T) {
 	table := rows(permitsScene, index(results))
 	require.Len(t, table, 1+2*3)
 	for i, want := range []string{"1.00", "2.00", "1.00", "1.33", "1.00", "1.20"} {
-		require.Equal(t, want, table[1+i][8], "x plain: %v", table[1+i])
+		require.Equal(t, want, table[1+i][8], "column \"x plain\" of %v", table[1+i])
 	}
 	require.ErrorContains(t, verdict(results), "permits, goroutines 1, "+oursPermits+": 1 keys left behind")
 }

@@ -255,11 +255,11 @@ func upgrades(s *stage) finding {
 	upgrading.Wait()
 	switch n := number(); {
 	case done.Load() < 2:
-		return found(broken, "%d of 2 upgrades in %s: each waited for the other", done.Load(), seconds(standstill))
+		return found(broken, "only %d of 2 upgrades ended within %s: each waited for the other", done.Load(), seconds(standstill))
 	case n != 2:
 		return found(broken, "an update was lost: the number is %d", n)
 	}
-	return found(kept, "%d upgrades were refused, and both had written after %s", refused.Load(), seconds(time.Since(start)))
+	return found(kept, "%d upgrades were refused, and after %s both clients had written", refused.Load(), seconds(time.Since(start)))
 }
 
 // pausedReader stops a reader until a writer has written one half of the data. Then the reader reads.
@@ -281,7 +281,7 @@ func pausedReader(s *stage) finding {
 	read := a.next(saidRead, saidFailed)
 	switch {
 	case read.What == saidRead:
-		return found(broken, "the late reader read %s of what the writer writes", read.Text)
+		return found(broken, "the late reader read data of which the writer had written only one %s", read.Text)
 	case !strings.Contains(read.Text, "is stale"):
 		s.t.Fatalf("the read failed: %s", read.Text)
 	}

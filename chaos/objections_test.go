@@ -272,7 +272,7 @@ func read(t *testing.T, path string) string {
 // The documents have tables with a row for each objection, and below each table a numbered note for each row. No two
 // rows of the documents have the same number.
 
-// document names all documents, for errors.
+// document is the pattern by which failure messages name the documents.
 const document = "docs/objections*.md"
 
 var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md", "../docs/objections-leaders.md", "../docs/objections-ticks.md"}
@@ -287,11 +287,11 @@ func readDocuments(t *testing.T) string {
 	return b.String()
 }
 
-// Columns of the tables. One for each library follows.
+// The columns of the tables. From columnFirst on, each library has a column.
 const (
 	columnNumber = iota
 	columnObjection
-	columnFirst // of the libraries
+	columnFirst
 )
 
 // An entry is what a document says about one objection.
@@ -301,7 +301,7 @@ type entry struct {
 	note  string
 }
 
-// tests returns the names of the tests that the row and its note quote.
+// tests returns the names of the tests that the objection and its note quote.
 func (e entry) tests() (names []string) {
 	for _, m := range quoted.FindAllStringSubmatch(e.cells[columnObjection]+" "+e.note, -1) {
 		names = append(names, m[1])

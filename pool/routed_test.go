@@ -77,7 +77,7 @@ func TestRoutedRedirections(t *testing.T) {
 	}{
 		"-MOVED 5 10.0.0.2:7000":   {fate: Answered, value: "here"},
 		"-ASK 5 10.0.0.2:7000":     {fate: Answered, value: "asked"},
-		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // to itself, until MaxRedirects
+		"-MOVED 5 10.0.0.1:7000":   {fate: Answered, text: "MOVED 5 10.0.0.1:7000"}, // the node redirects to itself; the client gives up after MaxRedirects
 		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},

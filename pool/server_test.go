@@ -310,7 +310,7 @@ func (a *attributions) Receive(_ int, r Reply) {
 	case r.Server.RunID == field(text, "run_id"):
 		a.right++
 	default:
-		a.t.Errorf("the answer of %s is said to be of %s", field(text, "run_id"), r.Server.RunID)
+		a.t.Errorf("the pool attributes an answer of run %s to run %s", field(text, "run_id"), r.Server.RunID)
 	}
 	a.last = r.Conn
 	if a.arrived++; a.arrived == a.sent {
@@ -329,7 +329,7 @@ func TestServerIsTheOneThatAnswered(t *testing.T) {
 			switch {
 			case i%200 == 100:
 				node.Kill()
-				if i%400 == 100 { // the node refuses the next INFO, in most cases that of the new connection
+				if i%400 == 100 { // the node refuses one INFO, usually the one that the new connection sends
 					node.On("info", 1, embedded.Fault{Err: noInfo})
 				}
 				node.Restart(true)

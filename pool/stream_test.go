@@ -621,7 +621,7 @@ func TestStreamDialsADeadNodeRarely(t *testing.T) {
 				return nil, refused
 			}
 		})
-		for _, most := range []int{13, 10, 10} { // dials in each second; the first ones come without a pause
+		for _, most := range []int{13, 10, 10} { // by second: so many dials at most. The first dials have no pause between them
 			dials = 0
 			for range 1000 {
 				start := time.Now()

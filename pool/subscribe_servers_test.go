@@ -126,7 +126,7 @@ func TestSubscribeToKilledServer(t *testing.T) {
 				hearsFrom(t, server, e, "channel", fmt.Sprint(i))
 				killed := time.Now()
 				server.Kill()
-				require.Less(t, e.Hears(t, "unsubscribed").At.Sub(killed), 2500*time.Millisecond, "the operating system reports the end before the silence does")
+				require.Less(t, e.Hears(t, "unsubscribed").At.Sub(killed), 2500*time.Millisecond, "the operating system must report the end of the connection before the pool would find the node silent")
 				e.Hears(t, "unsubscribed")
 				server.Restart()
 				up := time.Now()

@@ -709,7 +709,7 @@ func TestPoolCloseEndsSubscriptions(t *testing.T) {
 	})
 }
 
-// The Pool's Close does not wait for any method of a Listener, and a method may call it.
+// The Pool's Close does not wait for any method of a Listener, and such a method may call Close.
 func TestPoolCloseFromListener(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		e, slow := NewEar(), NewEar()
@@ -751,7 +751,7 @@ func (c *provider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.U
 	return auth.NewBasicCredentials("default", ""), func() error { c.followers.Add(-1); return nil }, nil
 }
 
-// Each connection follows its credentials only as long as it lasts.
+// Each connection listens to changes of its credentials until the connection ends.
 func TestSubscribeEndsCredentials(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		c, e := &provider{}, NewEar()
@@ -836,7 +836,7 @@ func TestSubscribeWithClosedClient(t *testing.T) {
 				s := listenTo(t, New(client), e)
 				e.Hears(t, "subscribed")
 				require.NoError(t, client.Close())
-				if name == "ring" { // the Close of a Ring does not end the connection, because the pool owns it
+				if name == "ring" { // the Close of a Ring does not end the connection, because the pool owns the connection
 					node.Disconnect()
 				}
 				e.Hears(t, "unsubscribed")

@@ -61,8 +61,8 @@ func (s *weighted) Acquire(ctx context.Context, n int64) error {
 	return nil
 }
 
-// TryAcquire acquires n if it can do so at once, and reports whether it has. It also reports false if the nodes do not
-// answer.
+// TryAcquire acquires n if it can do so at once, and reports whether it has. It also reports false if an
+// error occurs.
 func (s *weighted) TryAcquire(n int64) bool {
 	mutex := s.mutex(n)
 	if mutex.TryLock() != nil {
@@ -72,12 +72,13 @@ func (s *weighted) TryAcquire(n int64) bool {
 	return true
 }
 
-// Release gives back what an Acquire or a TryAcquire of n has taken. It panics if this process holds no part of n.
+// Release gives back what an Acquire or a TryAcquire of n has taken. It panics if s holds nothing that was acquired
+// with this n.
 // Release ignores errors of the nodes, because a part that they have not freed is free once its expiry has passed.
 func (s *weighted) Release(n int64) {
 	mutex := s.take(n)
 	if mutex == nil {
-		panic(fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n))
+		panic(fmt.Sprintf("limiter: Release(%d): nothing acquired with Acquire(%[1]d) is held", n))
 	}
 	_, _ = mutex.Unlock()
 }
@@ -99,7 +100,7 @@ func (s *weighted) add(n int64, mutex *redsync.Mutex) {
 	s.held = append(s.held, part{n, mutex})
 }
 
-// take returns the Mutex of the oldest part of n, nil if there is none.
+// take removes the oldest part whose size is n, and returns its Mutex. It returns nil if there is no such part.
 func (s *weighted) take(n int64) *redsync.Mutex {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -175,7 +175,7 @@ func TestBadWeightsAreRefused(t *testing.T) {
 			require.ErrorContains(t, s.Acquire(t.Context(), n), "WithWeight", n)
 			require.False(t, s.TryAcquire(n))
 			require.Zero(t, time.Since(start), "at once")
-			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n), func() { s.Release(n) })
+			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): nothing acquired with Acquire(%[1]d) is held", n), func() { s.Release(n) })
 		}
 		require.NoError(t, s.Acquire(t.Context(), 2))
 		require.Panics(t, func() { s.Release(1) }, "Release must give back all that one Acquire took")

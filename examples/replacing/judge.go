@@ -14,8 +14,8 @@ type hold struct {
 	remaining func() time.Duration // how long the process may still rely on the lock
 }
 
-// A judge knows who holds each lock, and counts what must not happen. It knows that only because all processes
-// are parts of one program.
+// A judge knows who holds each lock, and counts what must not happen. It can know the holders only because all
+// processes are parts of one program.
 type judge struct {
 	clash func(name string, holder, second *hold) // called when a lock has two holders
 
@@ -23,7 +23,7 @@ type judge struct {
 	holds   map[string]map[*hold]bool
 	highest map[string]uint64 // the highest token so far, by name
 	locks   map[kind]int      // acquired, by the kind of the process
-	clashes int               // a lock was acquired while another process held it
+	clashes int               // a lock was acquired while somebody else held it
 	fallen  int               // tokens that were not greater than those before
 }
 
@@ -32,7 +32,7 @@ func newJudge() *judge {
 }
 
 // enter notes that h has acquired the lock. Call the returned function before the release of the lock. A hold
-// whose time has run out, because this program was paused, holds nothing: it clashes with no other.
+// whose time has run out clashes with no other. That happens if this program was paused.
 func (j *judge) enter(name string, h *hold) (leave func()) {
 	j.mu.Lock()
 	var other *hold

@@ -395,7 +395,7 @@ func (m minHold) hold(s minHoldState, i int, do func(Step, minHoldState)) {
 	}
 }
 
-// confirm extends hold i.
+// confirm lets attempt i know of its extension. Too late a confirmation prolongs nothing.
 func (m minHold) confirm(s minHoldState, i int, do func(Step, minHoldState)) {
 	a := &s.attempts[i]
 	if m.span() > a.round {

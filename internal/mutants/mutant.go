@@ -23,7 +23,7 @@ type mutant struct {
 	edit
 }
 
-// An edit replaces the bytes from start to end by text.
+// An edit replaces the bytes from start to end with text.
 type edit struct {
 	start, end int
 	text       string
@@ -44,7 +44,7 @@ func (m *mutant) id() string {
 	return text
 }
 
-// maxShown is how many characters an identity shows at most of Old, and of New.
+// maxShown is the maximum number of characters that an identity shows of Old, and likewise of New.
 const maxShown = 160
 
 // describe sorts mutants, which must be all mutants of s, by their place in its text. It fills in source,

@@ -429,7 +429,7 @@ func TestPermitsAtRandom(t *testing.T) {
 	})
 }
 
-// TestPermitsInSmallWorlds plays commands of permits in all states of a small set.
+// TestPermitsInSmallWorlds runs the commands of permits in every state that a small world can have.
 func TestPermitsInSmallWorlds(t *testing.T) {
 	ours, theirs := worldTickets[2], worldTickets[1]
 	live := func(tickets ...string) (queue []worldWaiter) {

@@ -200,7 +200,7 @@ func (s *simulation) turnOff() {
 	}
 }
 
-// disturbCommands makes a node lose, delay, repeat or refuse some of its next commands.
+// disturbCommands makes a node lose, delay, repeat or refuse some of its next commands, or lose replies or messages.
 func (s *simulation) disturbCommands(r *rand.Rand) {
 	i, command := s.some(r, 1)[0], []string{"set", "evalsha"}[r.IntN(2)]
 	if s.fair || s.fencing {
@@ -209,25 +209,25 @@ func (s *simulation) disturbCommands(r *rand.Rand) {
 	times, d := 1+r.IntN(3), between(r, 1, 60*time.Millisecond)
 	n := s.nodes[i]
 	on := func(what string, f embedded.Fault) {
-		s.fault(node(i), fmt.Sprintf("%s of the next %d %s", what, times, command), func() { n.On(command, times, f) })
+		s.fault(node(i), fmt.Sprintf("%s for the next %d %s", what, times, command), func() { n.On(command, times, f) })
 	}
 	switch kind := r.IntN(6); {
 	case kind == 0:
-		on("loses the replies", embedded.Fault{LoseReply: true})
+		on("loses the reply", embedded.Fault{LoseReply: true})
 	case kind == 1:
-		on("loses the commands", embedded.Fault{LoseCommand: true})
+		on("loses the command", embedded.Fault{LoseCommand: true})
 	case kind == 2:
-		on("delays", embedded.Fault{Delay: d})
+		on("adds a delay", embedded.Fault{Delay: d})
 	case kind == 3 && s.realm != tidy:
 		on("executes twice", embedded.Fault{Again: 4 * d})
 	case kind == 4 && command == "evalsha":
-		on("knows no script", embedded.Fault{Err: "NOSCRIPT No matching script"})
+		on("answers NOSCRIPT", embedded.Fault{Err: "NOSCRIPT No matching script"})
 	default:
 		s.fault(node(i), "loses messages", func() { n.LoseMessages(times) })
 	}
 }
 
-// breakLaw makes a majority forget what it has granted.
+// breakLaw makes a majority of the nodes forget what they have granted, at once or too early.
 func (s *simulation) breakLaw(r *rand.Rand) {
 	most := s.some(r, 3+r.IntN(3))
 	if oneIn(r, 2) {
@@ -240,8 +240,8 @@ func (s *simulation) breakLaw(r *rand.Rand) {
 	}
 }
 
-// heal ends all faults, except that a host which is off to the end stays off. All connections may
-// fall silent here for the last time: even then the locks must become free in time.
+// heal ends all faults. Only a host that was switched off for the rest of the run stays off. If the class
+// of the run has silence, heal makes all connections silent once more. Even then the locks must become free in time.
 func (s *simulation) heal() {
 	for i, n := range s.nodes {
 		if i != s.off || s.offFor > 0 {

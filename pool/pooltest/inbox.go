@@ -97,7 +97,7 @@ func ask(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	return in.wait(t, 1)[0].Reply
 }
 
-// answer is ask, and fails if the node does not answer or answers with an error.
+// answer calls ask, and fails the test if the node does not answer or answers with an error.
 func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	t.Helper()
 	r := ask(t, p, args...)
@@ -114,13 +114,13 @@ func open(t *testing.T, env Env, limit int) pool.Pool {
 	return p
 }
 
-// eventually polls until ok holds, for no longer than patience.
+// eventually polls until ok holds. It fails the test if that takes longer than patience.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	within(t, patience, what, ok)
 }
 
-// within polls until ok holds, for no longer than limit.
+// within polls until ok holds. It fails the test if that takes longer than limit.
 func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !ok(); sleep(2 * time.Millisecond) {
@@ -137,7 +137,7 @@ func pause() { sleep(20 * time.Millisecond) }
 func longAfter() { sleep(200 * time.Millisecond) }
 
 func sleep(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // outside a bubble no event shows that nothing happens
+	time.Sleep(d) //nolint:forbidigo // outside a bubble nothing signals that all goroutines wait
 }
 
 // goroutines counts goroutines while the world is stopped. The count of runtime.NumGoroutine may
