@@ -710,7 +710,7 @@ func (u user) begins(m *redsync.Mutex) *call {
 
 func (c *call) isDone() bool { return !open(c.done) }
 
-// within waits until the call c has the lock. It checks that the wait takes at most limit, and returns how long it took.
+// within waits until the call c has the lock. It checks that this takes at most limit, and returns how long it took.
 func (u user) within(c *call, limit time.Duration) time.Duration {
 	u.Helper()
 	start := time.Now()

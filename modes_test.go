@@ -323,7 +323,7 @@ type trial struct {
 }
 
 // try tests a lock with the options of one row or two: it works, or refuses every operation if the options exclude each
-// other. With sets the first option, and the constructor of the lock sets the second. No key but registers may be left.
+// other. With sets the first option, and the constructor of the lock sets the second. Only registers may be left.
 func (tr trial) try(rows ...modeRow) {
 	tr.Helper()
 	what := rows[0].name
