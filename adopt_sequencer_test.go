@@ -39,7 +39,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 				require.NotZero(t, s.Token)
 				m := f.NewMutex(s.Name, append(options, redsync.WithSequencer(s))...)
 				assert.Equal(t, s.Value, m.Value())
-				assert.Zero(t, m.Fence(), "it is not held yet")
+				assert.Zero(t, m.Fence(), "an adopted Mutex has no token before it extends")
 				assert.Zero(t, m.Sequencer())
 				ok, err := m.Valid()
 				require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 		require.NoError(t, m.Lock())
 		assert.Equal(t, s.Token+1, m.Fence())
 		synctest.Wait()
-		assert.Equal(t, before+5, f.scripts(), "in one round trip")
+		assert.Equal(t, before+5, f.scripts(), "Lock takes one round trip")
 	})
 }
 
@@ -231,7 +231,7 @@ func TestALockAfterWithSequencerIsNotHandedOver(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
 		m := k.NewMutex("lock", redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}))
-		require.NoError(t, m.Lock(), "a hold of its own, as with WithValue")
+		require.NoError(t, m.Lock(), "Lock begins a hold of its own, as with WithValue")
 		value := redsync.PeekValue(m)
 		assert.NotEqual(t, "v", value)
 		c := k.calls(k.Redsync, patient()...)
@@ -261,7 +261,7 @@ func TestWithSequencerOnServers(t *testing.T) {
 			require.NoError(t, rs.Current(t.Context(), s))
 			if i == 3 {
 				require.NoError(t, m.Do(t.Context(), func(context.Context) error { return m.Err() }))
-				require.NoError(t, m.TryLock(), "it is free")
+				require.NoError(t, m.TryLock(), "the lock is free")
 				assert.Greater(t, m.Fence(), token)
 				_, err = m.Unlock()
 				require.NoError(t, err)

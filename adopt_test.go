@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows a lock that is adopted by its value: WithValue, and the Extend that takes it
+// This file shows how a lock is adopted by its value: with WithValue, and by the Extend that takes the lock
 // over.
 
 func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
@@ -27,7 +27,7 @@ func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
 		ok, err := adopted.Valid()
 		require.NoError(t, err)
 		assert.True(t, ok)
-		assert.Zero(t, adopted.Until(), "Valid takes nothing over")
+		assert.Zero(t, adopted.Until(), "Valid does not take the lock over")
 
 		time.Sleep(5 * time.Second)
 		start := time.Now()
@@ -100,7 +100,7 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, ok)
 			synctest.Wait()
-			assert.Equal(t, 5, f.nodes.Keys("lock"), "it is held, and heals from then on")
+			assert.Equal(t, 5, f.nodes.Keys("lock"), "after the first Extend, the lock is held, and later ones set missing keys")
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		wg.Go(func() { assert.ErrorIs(t, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
 		time.Sleep(10 * time.Millisecond)
 		start := time.Now()
-		require.Error(t, k.Close(k.Context()), "three nodes keep what they have")
+		require.Error(t, k.Close(k.Context()), "three nodes keep their keys")
 		require.Error(t, waiting.Close(k.Context()))
 		wg.Wait()
 		// Each Close waits for a call under way. Then two nodes settle the release of that call, and Close waits
@@ -89,7 +89,7 @@ func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.ErrorIs(t, f.NewMutex("other").TryLock(), redsync.ErrClosed)
 		wg.Wait()
-		assert.Equal(t, 100*time.Millisecond, time.Since(start), "when the node has answered")
+		assert.Equal(t, 100*time.Millisecond, time.Since(start), "Close returns when the node has answered")
 	})
 }
 
@@ -170,10 +170,10 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 				err := rs.Close(t.Context())
 				if frozen {
 					require.ErrorContains(t, err, "keys are left to their expiry: no answer within 50ms")
-					assert.Equal(t, 550*time.Millisecond, time.Since(start), "a node deadline after the last release")
+					assert.Equal(t, 550*time.Millisecond, time.Since(start), "Close returns one node deadline after it has sent the last release")
 				} else {
 					require.NoError(t, err)
-					assert.Equal(t, 500*time.Millisecond, time.Since(start), "ten node deadlines")
+					assert.Equal(t, 500*time.Millisecond, time.Since(start), "Close takes ten node deadlines")
 				}
 				for i, n := range nodes {
 					assert.Zero(t, n.refused, "node %d", i)
@@ -214,7 +214,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 		err := k.Close(ctx)
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
 		require.ErrorIs(t, err, reason)
-		require.ErrorIs(t, k.Close(k.Context()), reason, "a second Close returns what the first did")
+		require.ErrorIs(t, k.Close(k.Context()), reason, "a second Close returns what the first returned")
 	})
 }
 

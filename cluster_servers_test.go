@@ -75,7 +75,7 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	start := time.Now()
 	require.NoError(t, <-waited)
-	assert.Less(t, time.Since(start), 8*time.Second, "a node deadline")
+	assert.Less(t, time.Since(start), 8*time.Second, "the waiter did not wait for a node deadline")
 	ok, err = waiter.Unlock()
 	require.True(t, ok, "%v", err)
 	for i := range 5 {

@@ -86,7 +86,7 @@ func TestImportsRunOneWay(t *testing.T) {
 			assert.False(t, matches(nobodyImports, path), "%s must not import %s", p.ImportPath, path)
 		}
 	}
-	assert.Equal(t, len(mayImport), seen, "packages listed")
+	assert.Equal(t, len(mayImport), seen, "each package in mayImport is a package of this module")
 }
 
 // TestProgramsDoNotGetWhatIsForTests looks at everything that the packages import, directly or not.
@@ -107,7 +107,7 @@ func listPackages(t *testing.T) []listedPackage {
 	return goList(t, module+"/...")
 }
 
-// goList returns what go list prints about packages.
+// goList runs "go list" and returns what it prints about packages.
 func goList(t *testing.T, args ...string) (packages []listedPackage) {
 	t.Helper()
 	args = append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)

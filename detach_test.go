@@ -49,7 +49,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 				assert.Zero(t, m.Fence())
 				assert.Zero(t, m.Sequencer())
 				assert.Empty(t, m.Value())
-				assert.Equal(t, before, f.traffic(), "nothing is sent")
+				assert.Equal(t, before, f.traffic(), "Detach sends nothing")
 
 				given := other.NewMutex(s.Name, redsync.WithValue(s.Value), redsync.WithWatchdog())
 				_, err = given.Extend()
@@ -140,7 +140,7 @@ func TestDetachFails(t *testing.T) {
 					require.ErrorIs(t, failed, want)
 				}
 				assert.Zero(t, s)
-				assert.Equal(t, err, m.Err(), "it is as it was")
+				assert.Equal(t, err, m.Err(), "a Detach that fails leaves the Mutex as it was")
 				assert.Equal(t, c.held, m.Remaining() > 0)
 				assert.Equal(t, before, f.traffic())
 			})
@@ -159,7 +159,7 @@ func TestDetachFailsInsideDo(t *testing.T) {
 		}))
 		_, err := m.Detach(k.Context())
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
-		require.NoError(t, m.Lock(), "it is a Mutex like any other")
+		require.NoError(t, m.Lock(), "after Do, the Mutex can be locked like any other")
 		s, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
@@ -223,8 +223,8 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 					came = came || f.nodes.Keys("lock") > 0
 				}
-				assert.Equal(t, c.late, came, "a key came behind the Unlock")
-				assert.Zero(t, f.nodes.Keys("lock"), "this library repeats its release")
+				assert.Equal(t, c.late, came, "whether a late command set a key after the Unlock")
+				assert.Zero(t, f.nodes.Keys("lock"), "the release is repeated until no key is left")
 			})
 		})
 	}
@@ -282,7 +282,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				detached, _ := of[observe.Detached](r)
 				assert.Empty(t, detached)
 				time.Sleep(100 * time.Millisecond)
-				assert.Equal(t, c.left, k.keys("lock"), "the key of the slow node")
+				assert.Equal(t, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
 			})
 		})
 	}

@@ -21,14 +21,14 @@ import (
 
 // This file tests Do and TryDo of a Mutex. Each call has a hold of its own, and ends no other hold.
 
-// work is the function of a Do.
+// A work is the function that a Do calls.
 type work = func(context.Context) error
 
 func nothing(context.Context) error { return nil }
 
 func never(context.Context) error { panic("it was called") }
 
-// lasts returns work that takes the time d, and fails if its context has ended by then.
+// lasts returns a function for Do. The function sleeps for d, and returns an error if its context has ended by then.
 func lasts(d time.Duration) work {
 	return func(ctx context.Context) error {
 		time.Sleep(d)
@@ -66,7 +66,7 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 
 		require.NoError(k, m.Lock())
 		time.Sleep(validity)
-		require.ErrorIs(k, m.Err(), redsync.ErrLockAlreadyExpired, "no watchdog: the settings are as they were")
+		require.ErrorIs(k, m.Err(), redsync.ErrLockAlreadyExpired, "a later Lock has no watchdog: Do has not changed the settings of m")
 	})
 }
 
@@ -143,7 +143,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 		})
 	}
 	var none *redsync.Mutex
-	assert.Panics(t, func() { _ = none.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }) }, "as Lock does")
+	assert.Panics(t, func() { _ = none.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }) }, "Do of a nil Mutex panics, as Lock does")
 }
 
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
@@ -159,7 +159,7 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 		require.NoError(k, m.Err())
 		assert.Equal(k, until, m.Until())
 		_, err = m.Detach(k.Context())
-		require.NoError(k, err, "it is not the hold of a Do")
+		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")
 	})
 }
 
@@ -256,7 +256,7 @@ func TestDoWhoseFunctionUnlocks(t *testing.T) {
 			k.unlock(m)
 			assert.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
 			time.Sleep(time.Minute)
-			assert.NoError(k, ctx.Err(), "nothing was lost")
+			assert.NoError(k, ctx.Err(), "the context of the Do has not ended: its lock was not lost")
 			k.nothingLeft()
 			return errWork
 		})
@@ -293,7 +293,7 @@ func TestDoLeavesALaterHoldAlone(t *testing.T) {
 				assert.Equal(t, until, m.Until())
 				assert.Equal(t, 5, k.keys("lock"))
 				time.Sleep(validity)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "it has no watchdog")
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "the hold of Lock has no watchdog, so it expires")
 			})
 		})
 	}
@@ -407,7 +407,7 @@ func TestDoAndClose(t *testing.T) {
 		rs := k.another()
 		m := rs.NewMutex("lock")
 		err := do(m, k.Context(), func(ctx context.Context) error {
-			require.NoError(k, rs.Close(k.Context()), "it does not wait for the function")
+			require.NoError(k, rs.Close(k.Context()), "Close does not wait for the function of Do")
 			<-ctx.Done()
 			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrClosed)
 			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
@@ -475,7 +475,7 @@ func TestObserversOfDo(t *testing.T) {
 
 // Do of a Mutex that adopts a lock extends that lock.
 
-// adopts are the options that adopt a lock.
+// adopts has the options with which a Mutex adopts a lock.
 var adopts = map[string]func(s redsync.Sequencer) redsync.Option{
 	"WithValue":     func(s redsync.Sequencer) redsync.Option { return redsync.WithValue(s.Value) },
 	"WithSequencer": redsync.WithSequencer,
@@ -502,10 +502,10 @@ func TestDoAdopts(t *testing.T) {
 				k.nothingLeft()
 				_, _ = only[observe.Acquired](k.T, r)
 				_, _ = only[observe.Released](k.T, r)
-				assert.Empty(k, redsynctest.Events[observe.Attempt](r), "it does not lock")
+				assert.Empty(k, redsynctest.Events[observe.Attempt](r), "a Do that adopts makes no attempt to lock")
 
 				require.NoError(k, do(m, k.Context(), func(context.Context) error {
-					assert.NotEqual(k, s.Value, redsync.PeekValue(m), "the second locks")
+					assert.NotEqual(k, s.Value, redsync.PeekValue(m), "the second Do does not adopt again: it locks with a new value")
 					return nil
 				}))
 				assert.Len(k, redsynctest.Events[observe.Attempt](r), 1)
@@ -568,7 +568,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 				k.thaw(0, 1, 2)
 				_, _ = m.Unlock()
 				time.Sleep(2 * guard)
-				require.NoError(k, do(m, k.Context(), nothing), "it is unlocked, so that Do locks")
+				require.NoError(k, do(m, k.Context(), nothing), "the adopted lock is unlocked, so the next Do locks")
 			})
 		})
 	}
@@ -667,9 +667,9 @@ func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 				extend(f, m)
 				var taken *redsync.ErrTaken
 				require.ErrorAs(t, m.TryDo(f.Context(), never), &taken)
-				require.NoError(t, m.Err(), "the hold goes on")
+				require.NoError(t, m.Err(), "the hold that Extend adopted goes on")
 				time.Sleep(validity)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "without a watchdog")
+				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "the hold that Extend adopted has no watchdog, so it expires")
 			})
 		})
 	}

@@ -70,7 +70,7 @@ func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
 				require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockAlreadyExpired)
 				return worked
 			})
-			assert.Equal(t, until, time.Now(), "nothing to wait for")
+			assert.Equal(t, until, time.Now(), "the call does not wait")
 			require.ErrorIs(t, err, redsync.ErrLockLost)
 			require.ErrorContains(t, err, `do "lock"`)
 			if worked != nil {

@@ -61,16 +61,16 @@ func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 		// The product is exact to one part in 2^52.
 		exact := float64(got.TTL) * (1 - factor)
 		if float64(got.Validity) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
-			t.Fatalf("span %d of ttl %d, factor %v", got.Validity, got.TTL, factor)
+			t.Fatalf("validity %d is not right for ttl %d and drift factor %v", got.Validity, got.TTL, factor)
 		}
 		if got.Validity <= 0 || got.Validity > got.TTL-clockDrift || got.TTL > expiry {
-			t.Fatalf("ttl %v, span %v of expiry %v", got.TTL, got.Validity, expiry)
+			t.Fatalf("ttl %v and validity %v do not fit expiry %v", got.TTL, got.Validity, expiry)
 		}
 		if got.TTL%time.Millisecond != 0 {
 			t.Fatalf("ttl %v is not whole milliseconds", got.TTL)
 		}
 		if got.NodeTimeout <= 0 && got.Validity > 1 || got.NodeTimeout > got.Validity/2 {
-			t.Fatalf("node timeout %v of span %v", got.NodeTimeout, got.Validity)
+			t.Fatalf("node timeout %v does not fit validity %v", got.NodeTimeout, got.Validity)
 		}
 	})
 }
@@ -86,11 +86,11 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 		wall := time.Duration(clock.Draw(t, "wall then"))
 		left := v.Remaining(at(mono, wall))
 		if left < 0 || left > max(v.Length-mono, 0) {
-			t.Fatalf("%v left of %v after %v", left, v.Length, mono)
+			t.Fatalf("%v is left of a validity of %v after %v", left, v.Length, mono)
 		}
 		later := mono + time.Duration(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "and later"))
 		if again := v.Remaining(at(later, wall)); again > left {
-			t.Fatalf("%v left, later %v", left, again)
+			t.Fatalf("%v was left, and later %v", left, again)
 		}
 	})
 }
@@ -176,7 +176,7 @@ func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 		}
 		v := lease.Validity{Start: at(0, 0), Length: got.Validity}
 		if left := v.Remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
-			t.Fatalf("%v left of %v", left, time.Duration(expiry))
+			t.Fatalf("%v is left of an expiry of %v", left, time.Duration(expiry))
 		}
 	})
 }
@@ -218,11 +218,11 @@ func FuzzTiming(f *testing.F) {
 		most.Sub(most, exact(got.Expiry, drift))
 		slack := exact(got.Expiry, 0x1p-52)
 		span := new(big.Float).SetInt64(int64(got.Validity))
-		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "span %v of %v, drift %v", got.Validity, got.Expiry, drift)
+		require.LessOrEqual(t, span.Cmp(most.Add(most, slack)), 0, "validity %v is too long for expiry %v and drift factor %v", got.Validity, got.Expiry, drift)
 
 		ttl := new(big.Int).Add(big.NewInt(delay), big.NewInt(999_999))
 		ttl.Add(ttl.Div(ttl, big.NewInt(1e6)).Mul(ttl, big.NewInt(1e6)), big.NewInt(int64(got.Expiry)))
-		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "%v, want %v", int64(got.TTL), ttl)
+		require.True(t, ttl.IsInt64() && ttl.Int64() == int64(got.TTL), "the TTL is %v, want %v", int64(got.TTL), ttl)
 		require.GreaterOrEqual(t, got.NodeTimeout, time.Duration(0))
 		require.LessOrEqual(t, got.NodeTimeout, got.Validity/2)
 
@@ -272,7 +272,7 @@ func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard tim
 			require.Equal(t, time.Duration(math.MaxInt64), got)
 			continue
 		}
-		require.GreaterOrEqual(t, new(big.Float).SetInt64(int64(got)).Cmp(want), 0, "%v, want %v", got, want)
+		require.GreaterOrEqual(t, new(big.Float).SetInt64(int64(got)).Cmp(want), 0, "the quarantine is %v, want at least %v", got, want)
 	}
 }
 

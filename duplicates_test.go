@@ -50,13 +50,13 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
 						require.ErrorIs(t, err, redsync.ErrFailed)
 						require.ErrorContains(t, err, "two pools lead to one server: #1 and #3")
-						assert.Zero(t, time.Since(start), "waiting does not help")
+						assert.Zero(t, time.Since(start), "Lock does not wait: retries would not help")
 						assert.Zero(t, m.Remaining())
 						time.Sleep(time.Millisecond)
 						assert.Zero(t, f.nodes.Keys("lock"))
 						before := f.traffic()
 						require.ErrorIs(t, m.TryLock(), redsync.ErrDuplicateNode)
-						assert.Equal(t, before, f.traffic(), "it is known")
+						assert.Equal(t, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
 					})
 				})
 			}
@@ -114,7 +114,7 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		time.Sleep(time.Second)
 		m := proxied(pool.WithoutIdentity()).NewMutex("lock")
-		require.NoError(t, m.TryLock(), "the second of the two refuses, and two grant")
+		require.NoError(t, m.TryLock(), "the second connection to the same server refuses, and two nodes grant")
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
@@ -363,7 +363,7 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 							require.ErrorIs(t, err, redsync.ErrDuplicateNode)
 							require.ErrorContains(t, err, "#0 and #1")
 							for _, p := range s.puppets {
-								assert.Equal(t, 1, p.Count("set"), "of the first lock")
+								assert.Equal(t, 1, p.Count("set"), "the only SET is that of the first Lock")
 								assert.Equal(t, 1, p.Count("ping"))
 							}
 							s.grants = true
@@ -467,7 +467,7 @@ func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
 		<-done
 		require.ErrorIs(t, err, redsync.ErrDuplicateNode)
 		for _, p := range s.puppets {
-			assert.Equal(t, 2, p.Count("set"), "of the first lock, and of this one")
+			assert.Equal(t, 2, p.Count("set"), "each node is sent one SET by the first Lock, and one by this Lock")
 		}
 		s.grants = true
 		time.Sleep(time.Minute)

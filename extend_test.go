@@ -50,7 +50,7 @@ func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 		require.NotErrorIs(t, err, redsync.ErrLockLost)
 		assert.Equal(t, until, m.Until())
 		ok, err = m.Extend()
-		require.NoError(t, err, "it may be tried again")
+		require.NoError(t, err, "Extend may be called again")
 		assert.True(t, ok)
 	})
 }
@@ -147,7 +147,7 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		assert.Equal(t, 5, k.keys("lock"))
 		ok, err = m.Extend()
-		require.NoError(t, err, "the next round counts them")
+		require.NoError(t, err, "the next Extend counts the nodes whose keys were set again")
 		assert.True(t, ok)
 	})
 }
@@ -282,7 +282,7 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 				require.ErrorIs(t, err, redsync.ErrExtendFailed)
 				require.ErrorIs(t, err, errRefused)
 				assert.Zero(t, time.Since(start))
-				require.NoError(t, m.Err(), "it is held as before")
+				require.NoError(t, m.Err(), "the lock is still held")
 				refusing.Store(false)
 				_, err = m.Unlock()
 				require.NoError(t, err)

@@ -73,7 +73,7 @@ func TestFairFirstAttemptDoesNotBarge(t *testing.T) {
 		w := f.calls(f.another(redsync.WithFair()), patient()...)
 		assert.False(t, w.isDone())
 		assert.GreaterOrEqual(t, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
-		assert.Zero(t, f.commands("set")-5, "but for another's first meeting")
+		assert.Zero(t, f.commands("set")-5, "the only 5 SETs are those with which another met the nodes")
 	})
 }
 
@@ -135,7 +135,7 @@ func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
 		f.atOnce(other.Mutex, ours)
 		f.unlock(ours.Mutex)
 
-		require.NoError(t, m.TryLock(), "nobody waits")
+		require.NoError(t, m.TryLock(), "TryLock succeeds, because nobody waits")
 		f.unlock(m)
 		f.nobodyWaits()
 	})

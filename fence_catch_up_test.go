@@ -101,10 +101,10 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 		f.slowly(2, 100*time.Millisecond, 0, 1, 2, 3, 4)
 		m, start := rs.NewMutex("lock"), time.Now()
 		require.NoError(t, m.TryLock())
-		assert.Equal(t, 200*time.Millisecond, time.Since(start), "two rounds")
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock takes two rounds of 100 ms")
 		assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
 		for _, n := range f.nodes {
-			assert.Equal(t, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "it is not prolonged")
+			assert.Equal(t, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 						require.ErrorIs(t, err, redsync.ErrFailed)
 						require.ErrorContains(t, err, "fencing register is at 5000000000000030, not below the proposal")
 						assert.Zero(t, m.Fence())
-						assert.Equal(t, before+5*(c.rounds+1), f.scripts(), "and a release")
+						assert.Equal(t, before+5*(c.rounds+1), f.scripts(), "the rounds, and a release")
 						for _, n := range f.nodes {
 							got, _ := n.Get(fenceKey)
 							assert.Contains(t, []string{"5000000000000030", "5000000000000040"}, got, "the release raises nothing")
@@ -174,7 +174,7 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 			err := m.TryLock()
 			require.ErrorIs(t, err, redsync.ErrFailed)
 			require.ErrorContains(t, err, "fencing register is at "+last)
-			assert.Equal(t, before+10, f.scripts(), "one round and its release")
+			assert.Equal(t, before+10, f.scripts(), "the attempt is one round and its release")
 			assert.Zero(t, m.Fence())
 			f.noKeys()
 		}
@@ -254,7 +254,7 @@ func TestFenceRepliesLost(t *testing.T) {
 				if lost <= 2 {
 					assert.Equal(t, first, m.Fence())
 				} else {
-					assert.Greater(t, m.Fence(), first, "the registers that were raised are passed")
+					assert.Greater(t, m.Fence(), first, "the token is beyond the registers that the lost grants raised")
 				}
 				held := m.Fence()
 				f.unlock(m)
@@ -325,7 +325,7 @@ func TestFenceAttemptThatFailed(t *testing.T) {
 		require.NoError(t, err)
 		last, err := strconv.ParseInt(text, 10, 64)
 		require.NoError(t, err)
-		assert.GreaterOrEqual(t, last, at, "the votes were split, so it has tried again")
+		assert.GreaterOrEqual(t, last, at, "the votes were split, so the attempt was repeated")
 		f.areAt(last, last, "", "", "")
 		for _, n := range f.nodes[:2] {
 			assert.False(t, n.Exists("lock"))
@@ -361,7 +361,7 @@ func TestFenceIsNotRepeatedWhereItCannotHelp(t *testing.T) {
 				c.prepare(f)
 				before := f.scripts()
 				require.Error(t, m.TryLock())
-				assert.Equal(t, before+10*c.attempts, f.scripts(), "an acquire and a release")
+				assert.Equal(t, before+10*c.attempts, f.scripts(), "each attempt is an acquire and a release")
 			})
 		})
 	}

@@ -27,9 +27,9 @@ func TestFenceIsTheClock(t *testing.T) {
 		f.areAt(first, first, first, first, first)
 		f.unlock(m)
 		before := f.scripts()
-		require.NoError(t, m.Lock(), "in the same microsecond")
+		require.NoError(t, m.Lock(), "the second Lock is in the same microsecond as the first")
 		assert.Equal(t, first+1, m.Fence())
-		assert.Equal(t, before+5, f.scripts(), "at once")
+		assert.Equal(t, before+5, f.scripts(), "the second Lock needs one round")
 	})
 }
 
@@ -42,7 +42,7 @@ func TestFenceRisesWithEachLock(t *testing.T) {
 			sets := f.commands("evalsha")
 			require.NoError(t, m.Lock())
 			synctest.Wait()
-			assert.Equal(t, sets+5, f.commands("evalsha"), "one round trip")
+			assert.Equal(t, sets+5, f.commands("evalsha"), "Lock takes one round trip")
 			assert.Greater(t, m.Fence(), last)
 			last = m.Fence()
 			ok, err := m.Unlock()
@@ -105,7 +105,7 @@ func TestFenceUnlockTooLate(t *testing.T) {
 		require.NoError(t, other.TryLock())
 		second := other.Fence()
 		assert.Greater(t, second, first)
-		assert.Equal(t, first, m.Fence(), "kept after the expiry")
+		assert.Equal(t, first, m.Fence(), "Fence returns the token even after the expiry")
 		_, err := m.Unlock()
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		assert.Zero(t, m.Fence())
@@ -133,7 +133,7 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 		require.NoError(t, f.nodes[1].Set("lock", "x"))
 		require.NoError(t, f.nodes[2].Set("lock", "x"))
 		require.Error(t, m.TryLock())
-		assert.Zero(t, m.Fence(), "the next Lock, that failed")
+		assert.Zero(t, m.Fence(), "after the next Lock has failed, there is no token")
 		f.lose(0, 1, 2)
 		require.NoError(t, m.TryLock())
 		assert.Greater(t, m.Fence(), token)
@@ -168,13 +168,13 @@ func TestFenceOfThoseWithout(t *testing.T) {
 			err = fenced.TryLock()
 			synctest.Wait() // all nodes have refused it
 			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, "they exclude each other")
+			require.ErrorAs(t, err, &taken, "a lock with fencing excludes one without")
 			f.unlock(plain)
 			synctest.Wait()
 			for _, n := range f.nodes {
 				got, _ := n.Get(fenceKey)
 				assert.Equal(t, fmt.Sprint(token), got)
-				assert.Equal(t, 23*time.Hour, n.TTL(fenceKey), "no use of it")
+				assert.Equal(t, 23*time.Hour, n.TTL(fenceKey), "locks without fencing do not touch the register")
 			}
 		}
 	})
@@ -256,7 +256,7 @@ func TestFenceKeysOfNames(t *testing.T) {
 				synctest.Wait()
 				assert.Equal(t, 5, f.nodes.Keys(key))
 				f.unlock(m)
-				require.Error(t, f.NewMutex(key).TryLock(), "it is reserved")
+				require.Error(t, f.NewMutex(key).TryLock(), "the name of a register is reserved")
 			})
 		})
 	}

@@ -34,7 +34,7 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 				assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
 				start = time.Now()
 				require.NoError(t, k.NewMutex("other").TryLock())
-				require.NoError(t, k.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy knows as much")
+				require.NoError(t, k.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy from With does not wait: it knows the nodes, too")
 				assert.Zero(t, time.Since(start))
 			})
 		})

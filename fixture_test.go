@@ -126,7 +126,7 @@ func on(clients []*redis.Client, options ...pool.Option) *redsync.Redsync {
 // process returns another process, which has not met any node.
 func (f field) process(options ...pool.Option) *redsync.Redsync { return process(f.nodes, options...) }
 
-// as returns the field whose Redsync is rs.
+// as returns a copy of f that uses rs as its Redsync.
 func (f field) as(rs *redsync.Redsync) field {
 	f.Redsync = rs
 	return f
@@ -381,7 +381,7 @@ func (k kit) unlocks(m *redsync.Mutex) {
 	k.nothingLeft()
 }
 
-// open reports whether c has not been closed.
+// open reports whether c is still open, which means not closed.
 func open(c <-chan struct{}) bool {
 	synctest.Wait()
 	select {
@@ -400,7 +400,7 @@ func (k kit) nothingLeft() {
 	synctest.Wait()
 	start := time.Now()
 	k.nodes.RequireNothingLeft()
-	assert.Zero(k, time.Since(start), "it needed time")
+	assert.Zero(k, time.Since(start), "the nodes still had something, or did not answer at once")
 }
 
 // keys counts the nodes that have a key. Nodes that do not answer are not counted.
@@ -477,7 +477,7 @@ func (f field) keysLast() (stop func()) {
 				n.Between(func(m *miniredis.Miniredis) {
 					for _, key := range m.Keys() {
 						if m.TTL(key) == 0 && m.Exists(key) {
-							assert.Fail(f, "a key without a TTL", "%s on node %d", key, i)
+							assert.Fail(f, "found a key without a TTL", "%s on node %d", key, i)
 						}
 					}
 				})
@@ -499,7 +499,7 @@ func (f field) nobodyWaits() {
 	for i, n := range f.nodes {
 		for _, key := range n.Keys() {
 			waits := strings.HasSuffix(key, ":queue") || strings.HasSuffix(key, ":slots")
-			assert.False(f, waits, "%s on node %d", key, i)
+			assert.False(f, waits, "there are waiters in %s on node %d", key, i)
 		}
 	}
 }
@@ -622,7 +622,7 @@ func (f field) reboot(empty bool, nodes ...int) {
 	}
 }
 
-// wake makes rs find that its connections are gone, and open new ones.
+// wake makes rs notice that its connections are gone, and open new ones.
 func wake(rs *redsync.Redsync) {
 	_ = rs.NewMutex("wake").TryLock()
 	time.Sleep(100 * time.Millisecond)
@@ -710,7 +710,7 @@ func (u user) begins(m *redsync.Mutex) *call {
 
 func (c *call) isDone() bool { return !open(c.done) }
 
-// within waits until c has the lock, checks that this takes at most limit, and returns how long it takes.
+// within waits until the call c has the lock. It checks that this takes at most limit, and returns how long it took.
 func (u user) within(c *call, limit time.Duration) time.Duration {
 	u.Helper()
 	start := time.Now()

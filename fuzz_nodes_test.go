@@ -111,7 +111,7 @@ func FuzzName(f *testing.F) {
 			ok, err = first.Unlock()
 			require.True(t, ok, "%v", err)
 			require.NoError(t, <-waits)
-			require.Equal(t, released, time.Now(), "it is woken")
+			require.Equal(t, released, time.Now(), "the waiter has the lock at the moment of the release")
 			require.Equal(t, fences, second.Fence() > token)
 			if fences {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))

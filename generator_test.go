@@ -43,7 +43,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 		assert.GreaterOrEqual(t, len(values), 6)
 		for value, nodes := range values {
 			assert.Equal(t, 5, nodes, value)
-			assert.GreaterOrEqual(t, len(value)*5, 128, "bits of base 32")
+			assert.GreaterOrEqual(t, len(value)*5, 128, "the value has at least 128 bits: 5 for each character of base 32")
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 		err = k.NewMutex("other", constant).Lock()
 		require.ErrorIs(t, err, redsync.ErrFailed)
 		assert.ErrorContains(t, err, "WithGenValueFunc returned a value that it has returned before")
-		assert.NotContains(t, err.Error(), value, "it is a secret")
+		assert.NotContains(t, err.Error(), value, "the error does not show the value, which is a secret")
 	})
 }
 
@@ -77,7 +77,7 @@ func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
 		defer func() { _ = other.Close(k.Context()) }()
 		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "returned before")
 		synctest.Wait()
-		assert.Equal(t, 5, k.keys("lock"), "the holder's keys")
+		assert.Equal(t, 5, k.keys("lock"), "the holder's keys stay")
 	})
 }
 

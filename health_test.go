@@ -170,7 +170,7 @@ func TestNodeInQuarantineIsToldOnce(t *testing.T) {
 		}
 		down, up := toldOfNodes(r)
 		require.NotEmpty(t, down)
-		assert.LessOrEqual(t, len(down), 2, "the connection, and the quarantine")
+		assert.LessOrEqual(t, len(down), 2, "the node is reported down at most for its lost connection and for its quarantine")
 		assert.ErrorContains(t, down[len(down)-1].Err, "restarted")
 		assert.LessOrEqual(t, len(up), 1)
 		for range 50 {

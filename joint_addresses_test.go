@@ -109,7 +109,7 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 		defer cancel()
 		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
 		m := rs.NewMutex("second")
-		require.NoError(s, m.TryLock(), "nobody has it")
+		require.NoError(s, m.TryLock(), "nobody has the lock")
 		s.unlock(m)
 	})
 }
@@ -191,7 +191,7 @@ func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
 				if more == nil {
 					require.Error(s, err)
 				} else {
-					require.NoError(s, err, "two processes hold it")
+					require.NoError(s, err, "two processes hold the lock")
 				}
 			})
 		})
@@ -213,7 +213,7 @@ func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 		redsync.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
 		last := token(ahead)
 		time.Sleep(10 * time.Second)
-		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "no joint process has had it since")
+		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "the token is too low, because no joint process has had the lock since")
 		between := token(s.joint(s.elsewhere(0, 1, 2), s.elsewhere(3, 4, 5)))
 		assert.Greater(s, between, last)
 		assert.Greater(s, token(s.alone(s.elsewhere(3, 4, 5))), between)

@@ -111,7 +111,7 @@ func TestLeadersOnServers(t *testing.T) {
 	})
 	servers[0].Thaw()
 	servers[1].Thaw()
-	require.Equal(t, "c", e.follows(), "it campaigns again")
+	require.Equal(t, "c", e.follows(), "c leads again after it lost a quorum")
 	require.NoError(t, processes["c"].Close(ctx))
 	require.ErrorIs(t, <-third, redsync.ErrClosed)
 	e.rises()

@@ -80,7 +80,7 @@ func TestLeadersNeverOverlap(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				last := e.term(e.count())
-				require.Zero(e, last.ended, "somebody leads at the end")
+				require.Zero(e, last.ended, "nobody leads at the end")
 				e.nodes.CutOff(last.of.rs)
 				time.Sleep(10 * time.Second)
 				assert.Zero(e, e.term(e.count()).ended)
@@ -159,7 +159,7 @@ func TestManyCandidatesCostNoMoreThanWaiters(t *testing.T) {
 			return nil
 		})
 	})
-	t.Logf("commands in %v: %d of candidates, %d of waiters", while, campaigning, waiting)
+	t.Logf("in %v, candidates sent %d commands, and waiters %d", while, campaigning, waiting)
 	assert.Positive(t, waiting)
 	assert.Less(t, campaigning, 2*waiting, "if each candidate talked to the nodes, they would be many times as many")
 }

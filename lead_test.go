@@ -126,7 +126,7 @@ func (e *election) returned(c *candidate) error {
 	select {
 	case <-c.done:
 	case <-time.After(time.Hour): //nolint:forbidigo // in a bubble
-		require.Fail(e, "it still campaigns")
+		require.Fail(e, "Lead has not returned within an hour")
 	}
 	return c.err
 }
@@ -186,7 +186,7 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		rs := k.nodes.Process()
 		require.NoError(t, rs.Close(k.Context()))
 		require.ErrorIs(t, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
-		assert.Zero(t, time.Since(start), "at once")
+		assert.Zero(t, time.Since(start), "Lead returns at once")
 		k.nothingLeft()
 	})
 }
@@ -226,7 +226,7 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 		require.ErrorIs(e, e.returned(first), errResigned)
 		require.NotErrorIs(e, first.err, redsync.ErrFailed)
 		e.leads(second, 2)
-		assert.Zero(e, time.Since(start), "no timer is in the way")
+		assert.Zero(e, time.Since(start), "the next leader begins at once")
 	})
 }
 
@@ -252,7 +252,7 @@ func TestLeaderThatLosesCampaignsAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		e.leads(first, 3)
 		first.cancel(nil)
-		require.NoError(e, e.returned(first), "what the function returned")
+		require.NoError(e, e.returned(first), "Lead returns what the function returned")
 	})
 }
 
@@ -265,7 +265,7 @@ func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 			m := redsync.FromContext(ctx)
 			mutexes, fences = append(mutexes, m), append(fences, m.Fence())
 			if len(mutexes) == 3 {
-				assert.Zero(t, mutexes[0].Fence(), "it is over")
+				assert.Zero(t, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
 				assert.Zero(t, mutexes[1].Remaining())
 				return nil
 			}
@@ -297,7 +297,7 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 				fence := redsync.FromContext(ctx).Fence()
 				time.Sleep(time.Minute)
 				assert.ErrorIs(e, context.Cause(ctx), redsync.ErrLockLost)
-				assert.Equal(e, fence, redsync.FromContext(ctx).Fence(), "the number of its own term")
+				assert.Equal(e, fence, redsync.FromContext(ctx).Fence(), "the Mutex in the context still has the token of its own term")
 				return nil
 			})
 		}()
@@ -446,7 +446,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		})
 		require.ErrorIs(t, err, errWork)
 		var node *redsync.RedisError
-		require.ErrorAs(t, err, &node, "the release failed")
+		require.ErrorAs(t, err, &node, "the error names the node whose release failed")
 		k.thaw(0, 1, 2)
 		time.Sleep(guard)
 	})

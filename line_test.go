@@ -72,7 +72,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 				k.unlock(m)
 				start := time.Now()
 				assert.Equal(t, ascending(100), k.inOrder(calls, time.Millisecond))
-				assert.Equal(t, 100*time.Millisecond, time.Since(start), "nobody waits for a timer")
+				assert.Equal(t, 100*time.Millisecond, time.Since(start), "each waiter is woken, and none waits for a timer")
 				k.nothingLeft()
 			})
 		})
@@ -137,7 +137,7 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 				<-calls[who].done
 				require.ErrorIs(k, calls[who].err, context.Canceled)
 				var taken *redsync.ErrTaken
-				require.ErrorAs(k, calls[who].err, &taken, "it says why it waited")
+				require.ErrorAs(k, calls[who].err, &taken, "the error of the waiter says that the lock was taken")
 				k.unlock(m)
 				assert.Equal(k, want, k.inOrder(calls, 0))
 				assert.Zero(k, time.Since(start))
@@ -337,7 +337,7 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 		}))
 		<-w.done
 		require.ErrorContains(t, w.err, "WithRetryDelayFunc(-100ms) is out of range")
-		assert.Equal(t, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "0 is a little")
+		assert.Equal(t, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
 	})
 }
 

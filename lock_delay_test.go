@@ -25,7 +25,7 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 				_, err := m.Extend()
 				require.NoError(t, err)
 			}
-			assert.Equal(t, validity, m.Until().Sub(start), "the holder goes by the expiry")
+			assert.Equal(t, validity, m.Until().Sub(start), "the holder's validity follows from the expiry, not from the lock delay")
 			<-m.Lost()
 			assert.Equal(t, validity, time.Since(start))
 			other := k.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(12900*time.Millisecond)))
@@ -58,7 +58,7 @@ func TestWithoutLockDelayTheHolderLocksAgainAtOnce(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		<-m.Lost()
-		require.Equal(t, 5, k.keys("lock"), "the drift has not passed")
+		require.Equal(t, 5, k.keys("lock"), "the keys outlast Until by the drift")
 		require.NoError(t, m.TryLock())
 	})
 }

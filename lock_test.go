@@ -55,7 +55,7 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 		k.freeze(2, 3)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the frozen ones might answer")
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "TryLock waits for the frozen nodes, which might still answer")
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(t, err, &taken)
 		var down *redsync.RedisError
@@ -133,7 +133,7 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
 		assert.Equal(t, 4*time.Second, time.Since(start))
 		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"), "the first attempt asks nobody who waits")
+		assert.Equal(t, before+5, f.commands("set"), "only the first attempt is a plain SET")
 		attempts, _ := of[observe.Attempt](r)
 		perTry := map[int]int{}
 		for _, a := range attempts {
@@ -276,8 +276,8 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 		start = time.Now()
 		ok, err := m.Extend()
 		require.NoError(t, err)
-		assert.True(t, ok, "the outcome is that of the quorum")
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the node deadline")
+		assert.True(t, ok, "the quorum decides the result, whatever the frozen nodes do")
+		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the call waits for the frozen nodes until the node deadline")
 	})
 }
 
@@ -293,7 +293,7 @@ func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
 				k.freeze(4)
 				start := time.Now()
 				ok, err := operation(m)
-				require.NoError(t, err, "decided before Until, whatever the frozen node does")
+				require.NoError(t, err, "a quorum answered before Until, whatever the frozen node does")
 				assert.True(t, ok)
 				assert.Equal(t, 400*time.Millisecond, time.Since(start))
 			})

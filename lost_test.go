@@ -88,13 +88,13 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 						acquired = time.Since(start)
 					})
 					<-lost
-					assert.Equal(t, validity, time.Since(start), "exactly at Until")
+					assert.Equal(t, validity, time.Since(start), "Lost is closed exactly at Until")
 					assert.Zero(t, m.Remaining())
 					require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 					require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
 					require.NotErrorIs(t, m.Err(), redsync.ErrMaxHold)
 					wg.Wait()
-					assert.GreaterOrEqual(t, acquired, 8*time.Second, "the drift later at the earliest")
+					assert.GreaterOrEqual(t, acquired, 8*time.Second, "another process acquires the lock no earlier than the drift after Until")
 					if name == "every connection black-holed" {
 						assert.Less(t, acquired, 8*time.Second+2*time.Millisecond)
 					}
@@ -119,7 +119,7 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 				require.NoError(t, n.Set("lock", "another"))
 			}
 			<-lost
-			assert.Equal(t, 3*time.Second, time.Since(start), "at the next third")
+			assert.Equal(t, 3*time.Second, time.Since(start), "the watchdog finds the loss at the next third of the expiry")
 			require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 			require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
 			var taken *redsync.ErrTaken
@@ -233,11 +233,11 @@ func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
 	select {
 	case <-lost:
 	case <-time.After(time.Minute): //nolint:forbidigo // real servers
-		t.Fatal("not closed")
+		t.Fatal("Lost was not closed within a minute")
 	}
 	known := time.Now()
 	assert.GreaterOrEqual(t, known, until)
-	assert.Less(t, known.Sub(until), 10*time.Second, "a timer's lateness")
+	assert.Less(t, known.Sub(until), 10*time.Second, "Lost is closed late after Until, by more than a timer can be late")
 	require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 	for _, s := range servers {
 		s.Thaw()

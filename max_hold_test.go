@@ -32,8 +32,8 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrExtendFailed)
 		require.ErrorIs(t, err, redsync.ErrMaxHold)
 		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		require.NoError(t, m.Err(), "held still")
-		assert.Equal(t, before, f.traffic(), "there is nothing to send")
+		require.NoError(t, m.Err(), "the lock is still held")
+		assert.Equal(t, before, f.traffic(), "Extend sends nothing")
 		<-lost
 		assert.Equal(t, limit, time.Since(start))
 		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
@@ -43,7 +43,7 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		require.ErrorIs(t, err, redsync.ErrMaxHold)
 		time.Sleep(drift + time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"), "the drift later the keys have run out")
+		assert.Zero(t, f.nodes.Keys("lock"), "the keys run out one drift after Until")
 		assert.Equal(t, before, f.traffic())
 	})
 }

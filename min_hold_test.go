@@ -32,11 +32,11 @@ func (f field) restsOn(key string, want time.Duration, nodes ...int) {
 	f.Helper()
 	synctest.Wait()
 	for _, i := range nodes {
-		assert.Equal(f, want, f.nodes[i].TTL(key), "%s on node %d", key, i)
+		assert.Equal(f, want, f.nodes[i].TTL(key), "the TTL of %s on node %d", key, i)
 	}
 }
 
-// rests checks the TTL of the lock's key on all nodes.
+// rests checks that the lock's key has the TTL want on all nodes.
 func (f field) rests(want time.Duration) {
 	f.Helper()
 	f.restsOn("lock", want, 0, 1, 2, 3, 4)
@@ -72,7 +72,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 						}
 						m := kind.lock(f.Redsync, options...)
 						require.NoError(f, m.Lock())
-						assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "as without the option")
+						assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
 						for _, key := range kind.keys {
 							f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
 						}
@@ -268,7 +268,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 			f.lose(0, 1, 2)
 			_, err := m.Extend()
 			require.ErrorIs(f, err, redsync.ErrLockLost)
-			require.NoError(f, m.TryLock(), "the nodes have forgotten the hold")
+			require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
 			f.restsOn("lock", withDrift, 0, 1, 2)
 			f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
 		})
@@ -437,7 +437,7 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 		sent := f.scripts()
 		f.unlock(m)
 		f.rests(withDrift - time.Millisecond)
-		assert.Equal(f, sent+10, f.scripts(), "a refusal, and a release that names no queue")
+		assert.Equal(f, sent+10, f.scripts(), "each node refuses one release, and is sent another that names no queue")
 	})
 }
 
@@ -492,7 +492,7 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
 		f.unlock(m)
 		time.Sleep(900 * time.Millisecond)
-		assert.False(f, c.isDone(), "not by direct hand-off")
+		assert.False(f, c.isDone(), "Unlock does not hand the lock to the waiter directly")
 		f.within(c, 200*time.Millisecond)
 	})
 }

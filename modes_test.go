@@ -322,8 +322,8 @@ type trial struct {
 	over  redsync.Sequencer // see modeRow
 }
 
-// try goes through the life of a lock with the options of one row or two. With sets the first option. The constructor
-// of the lock sets the second.
+// try tests a lock with the options of one row or two: it works, or refuses every operation if the options exclude each
+// other. With sets the first option, and the constructor of the lock sets the second. Only registers may be left.
 func (tr trial) try(rows ...modeRow) {
 	tr.Helper()
 	what := rows[0].name
@@ -345,12 +345,12 @@ func (tr trial) try(rows ...modeRow) {
 	time.Sleep(10 * time.Millisecond)
 	for i, n := range tr.nodes {
 		for _, key := range n.Keys() {
-			require.Contains(tr, key, ":fence", "%s: left on node %d", what, i)
+			require.Contains(tr, key, ":fence", "%s: this key is left on node %d", what, i)
 		}
 	}
 }
 
-// lives checks that m can do everything. keys are the keys of a hold.
+// lives locks, uses and unlocks m, and checks that every step works. keys are the keys that the nodes have meanwhile.
 func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 	tr.Helper()
 	require.NoError(tr, m.Lock(), what)
@@ -469,7 +469,7 @@ func TestLocksOnSeveralNamesAreNotHandedOver(t *testing.T) {
 		require.NoError(tr, next.err)
 		switch {
 		case rowOf.cells[tr.kind] == works && kind.permit:
-			assert.Equal(tr, sent+len(tr.nodes), f.traffic(), "the ticket of the next leaves the queues")
+			assert.Equal(tr, sent+len(tr.nodes), f.traffic(), "the only requests take the ticket of the next waiter out of the queues")
 		case rowOf.cells[tr.kind] == works:
 			assert.Equal(tr, sent, f.traffic())
 		default:
@@ -506,7 +506,7 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 		rows = append(rows, r.name)
 	}
 	for method := range reflect.TypeFor[*redsync.Mutex]().Methods() {
-		assert.Contains(t, rows, strings.TrimSuffix(method.Name, "Context"), "it needs a row")
+		assert.Contains(t, rows, strings.TrimSuffix(method.Name, "Context"), "modeRows has no row for it")
 	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -520,7 +520,7 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 		for _, d := range parsed.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
 				options++
-				assert.Contains(t, rows, f.Name.Name, "it needs a row")
+				assert.Contains(t, rows, f.Name.Name, "modeRows has no row for it")
 			}
 		}
 	}
@@ -549,7 +549,7 @@ func readModesPage(t *testing.T) map[string][]string {
 		header += " " + kind.column + " |"
 	}
 	_, rest, found := strings.Cut(string(text), header+"\n")
-	require.True(t, found, "no table with the header %s", header)
+	require.True(t, found, "the page has no table with the header %s", header)
 	said := map[string][]string{}
 	for line := range strings.Lines(rest) {
 		if !strings.HasPrefix(line, "|") {
@@ -562,7 +562,7 @@ func readModesPage(t *testing.T) map[string][]string {
 			words = append(words, strings.TrimSpace(regexp.MustCompile(`[:;].*`).ReplaceAllString(cell, "")))
 		}
 		for _, name := range regexp.MustCompile("`([^`(]+)[^`]*`").FindAllStringSubmatch(cells[0], -1) {
-			require.NotContains(t, said, name[1], "it is in two rows")
+			require.NotContains(t, said, name[1], "the page names it in two rows")
 			said[name[1]] = words
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 // This file shows what a lock on several names does that a lock on one name does not.
 
-// both are the names of most locks here.
+// both has the two names that most locks in this file have.
 var both = []string{"a", "b"}
 
 // locked returns a lock on several names that is held.
@@ -31,7 +31,7 @@ func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex 
 	return m
 }
 
-// have checks that count nodes have the key of each name.
+// have checks, for each name, that exactly count nodes have its key.
 func (f field) have(count int, names ...string) {
 	f.Helper()
 	for _, name := range names {
@@ -131,7 +131,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 			assert.True(t, slices.IsSorted(m.Names()))
 			assert.Equal(t, strings.Join(given, ", "), m.Name())
 		}
-		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), many[0], "nor do thousands of names fill an error")
+		assert.NotContains(t, f.NewMultiMutex(many).Lock().Error(), many[0], "an error does not list thousands of names")
 		m := f.NewMultiMutex(many[:64])
 		require.NoError(f, m.Lock())
 		f.unlock(m)
@@ -141,7 +141,7 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 		one := f.NewMultiMutex([]string{"a", "a"})
 		require.NoError(f, one.Lock())
 		assert.Equal(f, []string{"a"}, one.Names())
-		assert.Positive(f, f.commands("set"), "it is the plain lock")
+		assert.Positive(f, f.commands("set"), "a lock on one name is a plain lock, and sends SET")
 		f.unlock(one)
 	})
 	var none *redsync.Redsync
@@ -222,11 +222,11 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 			single := f.callsOn(other, "a", patient(mode...)...)
 			time.Sleep(100 * time.Millisecond)
 			if len(mode) == 0 {
-				assert.False(f, open(single.done), "a is free")
+				assert.False(f, open(single.done), "the waiter for several names leaves a free")
 				require.NoError(f, single.err)
 				f.unlock(single.Mutex)
 			} else {
-				assert.True(f, open(single.done), "it stands behind the multi")
+				assert.True(f, open(single.done), "the waiter for a stands behind the waiter for several names")
 			}
 			f.unlock(b)
 			<-multi.done
@@ -296,7 +296,7 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 					_, err = m.Unlock()
 					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
 					require.NoError(f, m.Lock())
-					assert.Greater(f, time.Since(start), 7*time.Second, "the expiry is 8 s")
+					assert.Greater(f, time.Since(start), 7*time.Second, "Lock waits until the keys of the former hold expire after 8 s")
 				}
 				f.unlock(m)
 			})
@@ -324,7 +324,7 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 			n.Del("b")
 		}
 		ok, err := m.Extend()
-		require.False(f, ok, "keys that are set again do not count")
+		require.False(f, ok, "Extend fails, because keys that it sets again do not count")
 		require.ErrorIs(f, err, redsync.ErrExtendFailed)
 		time.Sleep(time.Millisecond)
 		f.have(5, both...)
@@ -353,7 +353,7 @@ func TestMultiThatGivesUpLeavesAllQueues(t *testing.T) {
 					}
 				}
 				if len(mode) == 0 {
-					assert.Equal(f, 1, queues, "it waits for %s", held)
+					assert.Equal(f, 1, queues, "the waiter for both names has a ticket only in the queue of %s", held)
 					assert.True(f, slices.Contains(f.nodes[0].Keys(), "{"+held+"}:queue"))
 				} else {
 					assert.Equal(f, 3, queues)

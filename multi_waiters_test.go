@@ -130,7 +130,7 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 			f.unlock(c)
 			start := time.Now()
 			<-w.done
-			assert.Less(f, time.Since(start), 50*time.Millisecond, "apart: %v", apart)
+			assert.Less(f, time.Since(start), 50*time.Millisecond, "the waiter is woken at once (slots apart: %v)", apart)
 			f.unlock(w.Mutex)
 		})
 	}

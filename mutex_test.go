@@ -58,7 +58,7 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		for i, h := range []*lease.Lease{stale, handed} {
 			require.ErrorIs(t, m.begin(h), ErrLockAlreadyExpired)
 			synctest.Wait()
-			assert.Equal(t, i+1, p.Count("evalsha"), "it is released")
+			assert.Equal(t, i+1, p.Count("evalsha"), "the hold that came too late is released")
 			assert.False(t, h.Begun())
 		}
 		select {

@@ -162,7 +162,7 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 				f.lose(0, 1, 2, 3, 4)
 				<-inner.Done()
 				_, err := m.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockLost, "it is over anyway")
+				require.ErrorIs(f, err, redsync.ErrLockLost, "the Unlock fails, because the hold is over anyway")
 				return nil
 			})
 		}), redsync.ErrLockLost)

@@ -27,7 +27,7 @@ func TestSeveralNamesJoin(t *testing.T) {
 			f.joins(ctx, f.NewMutex("b", redsync.WithShared()), m, "read in write")
 			f.refusesNested(ctx, f.NewMultiMutex([]string{"z", "c", "a"}), redsync.ErrNested, `"a", "c"`)
 			require.NoError(f, f.NewMultiMutex([]string{"y", "z"}).Do(ctx, func(inner context.Context) error {
-				assert.Equal(f, "y, z", redsync.FromContext(inner).Name(), "it has locked: it has none of the names")
+				assert.Equal(f, "y, z", redsync.FromContext(inner).Name(), "a call joins only if it finds one of its names, so this Do has locked")
 				synctest.Wait()
 				f.joins(inner, f.NewMultiMutex([]string{"a", "z"}), redsync.FromContext(inner), "of both holds")
 				return nil
@@ -108,7 +108,7 @@ func TestPermitsDoNotJoin(t *testing.T) {
 				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
 			}
 			require.NoError(f, f.Do(ctx, "other", nothing, redsync.WithPermits(2)))
-			require.NoError(f, f.Do(f.Context(), "lock", nothing, redsync.WithPermits(2)), "without the context")
+			require.NoError(f, f.Do(f.Context(), "lock", nothing, redsync.WithPermits(2)), "a Do that does not get the context acquires a second permit")
 			f.inside("lock", func(context.Context) {})
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))

@@ -189,7 +189,7 @@ func TestWhichKindsJoin(t *testing.T) {
 			f.joins(ctx, f.NewMutex("lock", shared), outer, "read in read, while a writer waits")
 			f.joins(ctx, outer, outer, "the same Mutex")
 			var taken *redsync.ErrTaken
-			require.ErrorAs(f, f.TryDo(f.Context(), "lock", never, shared), &taken, "without the context it waits behind the writer")
+			require.ErrorAs(f, f.TryDo(f.Context(), "lock", never, shared), &taken, "a TryDo without the context does not join, and finds the lock taken")
 			f.refusesNested(ctx, f.NewMutex("lock"), redsync.ErrUpgrade, `"lock"`)
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
 			require.False(f, writer.isDone())
@@ -233,23 +233,23 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 				_, err := redsync.FromContext(ctx).Valid()
 				require.NoError(f, err)
 				z := f.NewMutex("z")
-				require.NoError(f, z.LockContext(ctx), "another name")
+				require.NoError(f, z.LockContext(ctx), "a Lock on another name works")
 				f.unlock(z)
 				err = other.NewMutex("lock").TryLockContext(ctx)
 				require.Error(f, err)
-				require.NotErrorIs(f, err, redsync.ErrNested, "another Redsync cannot know")
+				require.NotErrorIs(f, err, redsync.ErrNested, "another Redsync cannot know that the lock is held around the call")
 			}, outer...)
 			m := f.NewMutex("lock")
-			require.NoError(f, m.LockContext(left), "that hold is over")
+			require.NoError(f, m.LockContext(left), "Lock works once the hold is over, even with its old context")
 			f.unlock(m)
 		}
 		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
 			f.unlock(redsync.FromContext(ctx))
 			m := f.NewMutex("lock")
-			require.NoError(f, m.LockContext(ctx), "fn has unlocked")
+			require.NoError(f, m.LockContext(ctx), "Lock works once the function has unlocked")
 			f.unlock(m)
 			return f.Do(ctx, "lock", func(inner context.Context) error {
-				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner), "it has locked")
+				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
 				return nil
 			})
 		}), redsync.ErrNotHeld)
@@ -304,7 +304,7 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 				outer.Wait()
 				joined.Wait()
 				require.NotNil(f, waiter)
-				assert.Equal(f, ended.Add(2*late), left, "Do has waited for all of them")
+				assert.Equal(f, ended.Add(2*late), left, "Do has waited for all joined calls")
 				f.within(waiter, 10*time.Millisecond)
 				assert.False(f, waiter.at.Before(left.Add(-10*time.Millisecond)))
 				f.unlock(waiter.Mutex)
@@ -328,7 +328,7 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 			for name, lock := range map[string]func(ctx context.Context, m *redsync.Mutex) error{
 				"Do": func(ctx context.Context, m *redsync.Mutex) error {
 					return m.Do(ctx, func(inner context.Context) error {
-						assert.Same(f, m, redsync.FromContext(inner), "it has locked")
+						assert.Same(f, m, redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
 						assert.NoError(f, inner.Err())
 						return nil
 					})
@@ -360,7 +360,7 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 					f.silently("Do in a joined function", func() {
 						assert.NoError(f, f.Do(inner, "lock", func(ctx context.Context) error {
 							called = true
-							assert.ErrorIs(f, ctx.Err(), context.Canceled, "it has ended already")
+							assert.ErrorIs(f, ctx.Err(), context.Canceled, "the context that the call was given has ended already")
 							assert.Same(f, outer, redsync.FromContext(ctx))
 							return nil
 						}))
@@ -428,7 +428,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 							causes[0] = context.Cause(ctx)
 							if name == "the nodes lose it" {
 								assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
-									assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "it has locked")
+									assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
 									return again.Err()
 								}))
 							}

@@ -29,7 +29,7 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 		require.NoError(k, err)
 		time.Sleep(100 * time.Millisecond)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
-		require.Len(k, got, 2, "at once, and after 50 ms")
+		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
 		for i, u := range got {
 			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
@@ -82,7 +82,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 				require.Contains(k, c.failed, len(got)-1)
 				for i, u := range got {
 					assert.Equal(t, 4, u.Node)
-					assert.Equal(t, i == len(got)-1, u.GivenUp, "the last one alone")
+					assert.Equal(t, i == len(got)-1, u.GivenUp, "only the last event says that the release was given up")
 					require.Error(k, errs[i])
 				}
 			})
@@ -141,18 +141,18 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		<-m.Lost()
 		assert.Equal(t, 988*time.Millisecond, time.Since(start))
 		time.Sleep(time.Minute)
-		require.NoError(k, dog.Err(), "it is extended all the time")
+		require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
 		start = time.Now()
 		require.NoError(k, rs.Close(k.Context()))
 		assert.Zero(t, time.Since(start))
 		lost, _ := of[observe.Lost](&b.Recorder)
-		assert.Empty(t, lost, "nothing was told yet")
+		assert.Empty(t, lost, "the stuck observer has been told of no loss yet")
 
 		close(b.gate)
 		lost, _ = of[observe.Lost](&b.Recorder)
 		assert.Len(t, lost, 2)
 		extended, _ := of[observe.Extended](&b.Recorder)
-		assert.Len(t, extended, 23, "within 63.988 s")
+		assert.Len(t, extended, 23, "the watchdog has extended 23 times within 63.988 s")
 	})
 }
 
@@ -178,7 +178,7 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
 		require.NoError(k, m.TryLock())
 		votes, _ := of[observe.Vote](&a)
-		assert.Len(t, votes, 5, "although the last observer takes none")
+		assert.Len(t, votes, 5, "another observer gets the votes although the last observer takes none")
 		_, err := m.Unlock()
 		require.NoError(k, err)
 		for who, want := range map[*redsynctest.Recorder][]string{

@@ -43,7 +43,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 					assert.Zero(t, f.nodes.Keys("lock"))
 					before := f.traffic()
 					time.Sleep(time.Minute)
-					assert.Equal(t, before, f.traffic(), "nothing extends it")
+					assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
 					f.closesAtOnce()
 				})
 			})
@@ -96,10 +96,10 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 		ok, err := m.Valid()
 		require.NoError(t, err)
-		assert.True(t, ok, "nothing is released")
+		assert.True(t, ok, "the panic in Extend releases nothing")
 		before := f.traffic()
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, before, f.traffic(), "nothing extends it")
+		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
 		assert.Zero(t, f.nodes.Keys("lock"))
 		f.closesAtOnce()
 	})
@@ -245,7 +245,7 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 			if calls++; calls > 1 {
 				before := f.traffic()
 				f.unlock(giver)
-				assert.Equal(t, before, f.traffic(), "it is handed over")
+				assert.Equal(t, before, f.traffic(), "the lock is handed over, which sends nothing")
 				panic("the user's")
 			}
 			return 5 * time.Millisecond

@@ -48,7 +48,7 @@ func (w *workshop) enters(weight int) {
 	w.taken += weight
 	w.most = max(w.most, w.taken)
 	if w.taken > w.permits {
-		assert.Fail(w, "too many", "%d of %d permits are held", w.taken, w.permits)
+		assert.Fail(w, "more permits are held than exist", "%d of %d permits are held", w.taken, w.permits)
 	}
 	since := time.Since(w.changed)
 	for _, end := range w.ends { // a waiter that gives up wakes others before its Lock returns
@@ -57,7 +57,7 @@ func (w *workshop) enters(weight int) {
 		}
 	}
 	if w.prompt && since > atOnce {
-		assert.Fail(w, "nobody woke it", "served %v after the last change", since)
+		assert.Fail(w, "nobody woke the waiter", "it was served %v after the last change", since)
 	}
 	w.changed = time.Now()
 }
@@ -143,7 +143,7 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 			}
 		}
 		all.Wait()
-		require.Equal(f, s.permits, w.most, "at once")
+		require.Equal(f, s.permits, w.most, "all permits were held at once at some time")
 		for _, rs := range processes {
 			require.NoError(f, rs.Close(f.Context()))
 		}

@@ -88,7 +88,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		}
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, other.NewMutex("lock", options...).TryLock(), &taken)
-		assert.Len(f, taken.Nodes, 3, "a quorum is enough to know")
+		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
 			waiters = append(waiters, f.calls(rs, options...))
@@ -314,8 +314,8 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 		last := f.calls(other, permitsOf(3, 1, patient(redsync.WithFair())...)...)
 		f.unlock(two)
 		time.Sleep(100 * time.Millisecond)
-		require.False(f, three.isDone(), "two of three are free")
-		require.False(f, last.isDone(), "it stands behind who wants all")
+		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
+		require.False(f, last.isDone(), "the last call waits behind the call that wants all permits")
 		f.unlock(one)
 		f.within(three, 10*time.Millisecond)
 		f.confirms(three.Extend())
@@ -457,7 +457,7 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 				ok, err := e.Valid()
 				assert.False(f, ok)
 				require.ErrorIs(f, err, redsync.ErrLockLost)
-				require.NoError(f, other.NewMutex("lock", redsync.WithSequencer(s)).Lock(), "a hold of its own")
+				require.NoError(f, other.NewMutex("lock", redsync.WithSequencer(s)).Lock(), "Lock begins a hold of its own")
 			})
 		})
 	}
@@ -672,7 +672,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 				assert.Equal(f, c.passes, f.owners(0, 1)[0] == value[0])
 				f.confirms(next.Extend())
 				queue, err := f.nodes[0].Get("{lock}:slots")
-				require.Error(f, err, "its ticket has left: %q", queue)
+				require.Error(f, err, "the waiter's ticket has left the queue %q", queue)
 				if c.passes {
 					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
 				}

@@ -102,7 +102,7 @@ func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
 				weight := 1 + r.IntN(n)
 				m := f.NewMutex("lock", permitsOf(n, weight)...)
 				err := m.TryLock()
-				require.Equal(f, weight <= free, err == nil, "%d of %d permits on %d nodes, %d are free: %v", weight, n, nodes, free, err)
+				require.Equal(f, weight <= free, err == nil, "TryLock of %d of %d permits on %d nodes, of which %d are free, returned %v", weight, n, nodes, free, err)
 				if err == nil {
 					f.unlock(m)
 				}

@@ -51,7 +51,7 @@ func TestWaitingIsNoPolling(t *testing.T) {
 		w := f.calls(f.another(mode...), patient()...)
 		before := f.traffic()
 		time.Sleep(10*time.Second + time.Millisecond)
-		assert.Equal(f, 5*2*20, f.traffic()-before, "an attempt and its release each time")
+		assert.Equal(f, 5*2*20, f.traffic()-before, "each node is sent an attempt and its release every half second")
 		w.cancel()
 		<-w.done
 		f.unlock(m)
@@ -161,7 +161,7 @@ func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
 				time.Sleep(2030 * time.Millisecond)
 				before := f.traffic()
 				time.Sleep(time.Second)
-				assert.GreaterOrEqual(t, (f.traffic()-before)/10, 19, "by the second's delay, or by both")
+				assert.GreaterOrEqual(t, (f.traffic()-before)/10, 19, "the waiters try at least as often as the second waiter's retry delay demands")
 				f.lose(0, 1, 2, 3, 4)
 				f.within(first, 50*time.Millisecond)
 				f.unlock(first.Mutex)

@@ -54,7 +54,7 @@ func TestJointQuorumsShareANode(t *testing.T) {
 				}
 				others := j.All() &^ n
 				if j.before.Quorum(others) || j.after.Quorum(others) || j.Quorum(others) || !j.Blocks(n) {
-					t.Fatalf("%b and %b: %b and %b share nothing", was, is, n, others)
+					t.Fatalf("sets %b and %b: the quorums %b and %b share no node", was, is, n, others)
 				}
 			}
 		}
@@ -159,9 +159,9 @@ func TestQuorumsShareANode(t *testing.T) {
 		m, enough := majorityOf(n), claim.FirstNodes(quorumOf(n))
 		assert.True(t, m.Quorum(enough), "n %d", n)
 		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
-		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the others are another quorum", n)
+		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the other nodes are another quorum", n)
 		assert.True(t, m.Blocks(enough), "n %d", n)
-		assert.False(t, m.Blocks(m.All()&^enough), "n %d: they leave a quorum", n)
+		assert.False(t, m.Blocks(m.All()&^enough), "n %d: the other nodes are too few to block a quorum", n)
 		assert.False(t, m.Blocks(0), "n %d", n)
 	}
 }
@@ -279,7 +279,7 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		assert.Equal(t, c.taken, nodes)
 		assert.Equal(t, c.taken != nil, res.IsTaken())
 	}
-	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "there is nothing to say")
+	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "a round with three grants has no error")
 }
 
 // If a quorum refuses an acquire, the error says that the lock is taken, and also names the nodes that failed. If too

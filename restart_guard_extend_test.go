@@ -158,7 +158,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*time.Millisecond))
 					if assert.NoError(t, other.TryLock()) {
 						assert.Equal(t, 4100*time.Millisecond, time.Since(start))
-						assert.Equal(t, !guarded, m.Remaining() > 0, "A believes to hold what B has")
+						assert.Equal(t, !guarded, m.Remaining() > 0, "whether A still counts on the lock that B has acquired")
 					}
 				})
 				time.Sleep(300 * time.Millisecond)

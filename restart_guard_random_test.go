@@ -146,7 +146,7 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 				assert.Zero(t, overlaps, "seed %d", seed)
 				grants += g
 			}
-			assert.Greater(t, grants, 5*sieges, "the schedule leaves nobody in")
+			assert.Greater(t, grants, 5*sieges, "the restarts come so often that nobody gets the lock")
 		})
 		t.Run(fmt.Sprintf("heals=%v, without the guard some siege has two holders", heals), func(t *testing.T) {
 			testlength.NotShort(t)
@@ -155,7 +155,7 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 					return
 				}
 			}
-			t.Error("none has")
+			t.Error("no siege has two holders without the guard")
 		})
 	}
 }

@@ -68,7 +68,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 				s.Restart()
 			}
 			if m.Remaining() < expiry/2 {
-				t.Skip("the restarts took most of the hold's time")
+				t.Skip("the servers restarted too slowly: most of the hold's time is over")
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -76,10 +76,10 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			require.NoError(t, other.LockContext(ctx))
 			entered := time.Now()
 			if !guarded {
-				assert.True(t, entered.Before(until), "two holders, without the guard")
+				assert.True(t, entered.Before(until), "without the guard, a second process gets the lock before the first hold ends")
 				return
 			}
-			assert.True(t, entered.After(until), "entered %v before the holder was over", until.Sub(entered))
+			assert.True(t, entered.After(until), "a second process got the lock %v before the first hold ended", until.Sub(entered))
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 	// do not count.
 	for range 4 {
 		if m.Remaining() == 0 {
-			t.Skip("the restarts took the hold's time")
+			t.Skip("the servers restarted too slowly: the hold's time is over")
 		}
 		ok, err := m.Extend()
 		assert.False(t, ok)

@@ -62,14 +62,14 @@ func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		k.reboot(true, 0, 1, 2)
 		wake(rs)
-		require.ErrorContains(t, m.TryLock(), "restarted", "its follower is not new")
+		require.ErrorContains(t, m.TryLock(), "restarted", "the node that replaces a new node does not count as new")
 	})
 }
 
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
-		require.ErrorContains(t, m.TryLock(), "restarted", "nothing overflows")
+		require.ErrorContains(t, m.TryLock(), "restarted", "the longest expiry makes no duration overflow")
 	})
 }
 
@@ -91,7 +91,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 		require.NoError(t, other.Lock())
 		if !guarded {
 			assert.Zero(t, time.Since(start))
-			assert.Positive(t, m.Remaining(), "two holders")
+			assert.Positive(t, m.Remaining(), "without the guard, another process gets the lock during the hold")
 			return
 		}
 		assert.Equal(t, quarantine-time.Second, time.Since(start))
@@ -294,7 +294,7 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		require.NoError(t, rs.NewMutex("lock", redsync.WithExpiry(guard)).Lock())
 		require.NoError(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)).Lock())
 		require.ErrorContains(t, rs.NewMutex("", redsync.WithExpiry(time.Hour)).Lock(), "must not be empty")
-		require.NoError(t, rs.Close(f.Context()), "no operation is left under way")
+		require.NoError(t, rs.Close(f.Context()), "Close succeeds, because no operation is left under way")
 	})
 }
 

@@ -190,7 +190,7 @@ func TestSequencerIsNotDecodedFromOtherTexts(t *testing.T) {
 		want := redsync.Sequencer{Name: "before", Token: 1, Value: "v"}
 		s := want
 		require.Error(t, json.Unmarshal([]byte(text), &s), text)
-		assert.Equal(t, want, s, "it is as it was")
+		assert.Equal(t, want, s, "an Unmarshal that fails leaves the Sequencer as it was")
 	}
 	s := redsync.Sequencer{Name: "before"}
 	require.ErrorContains(t, s.UnmarshalBinary([]byte("lock")), "no sequencer")
@@ -256,7 +256,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
 		time.Sleep(validity - 1)
-		assert.Equal(t, want, m.Sequencer(), "held to the last")
+		assert.Equal(t, want, m.Sequencer(), "the Sequencer is there until the hold ends")
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.Sequencer(), "over")
 		require.NoError(t, m.Lock())
@@ -266,7 +266,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		plain := k.NewMutex("lock")
 		require.NoError(t, plain.Lock())
 		assert.Equal(t, redsync.Sequencer{Name: "lock", Value: plain.Value()}, plain.Sequencer())
-		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "adopted, and not extended")
+		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
 	})
 }
 
@@ -291,7 +291,7 @@ func TestCurrentWhileHeld(t *testing.T) {
 				require.NoError(t, err)
 				c.fault(k)
 				require.NoError(t, server.Current(k.Context(), s))
-				assert.Positive(t, m.Remaining(), "asking does no harm")
+				assert.Positive(t, m.Remaining(), "Current does not end the hold")
 				k.thaw(2, 4)
 				_, _ = m.Unlock()
 			})
@@ -348,7 +348,7 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 				start := time.Now()
 				err := server.Current(f.Context(), s)
 				require.Error(t, err)
-				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "nobody can tell")
+				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "too few nodes have answered to prove that the lock has expired")
 				require.NotErrorIs(t, err, redsync.ErrNotHeld)
 				var node *redsync.RedisError
 				require.ErrorAs(t, err, &node)
@@ -365,7 +365,7 @@ func TestCurrentOfNoHold(t *testing.T) {
 		for _, s := range []redsync.Sequencer{{}, {Name: "lock", Token: 7}, {Value: "v", Token: 7}} {
 			require.ErrorIs(t, f.Current(f.Context(), s), redsync.ErrNotHeld)
 		}
-		require.Error(t, f.Current(f.Context(), redsync.Sequencer{Name: "{lock}:fence", Value: "v"}), "a reserved name")
+		require.Error(t, f.Current(f.Context(), redsync.Sequencer{Name: "{lock}:fence", Value: "v"}), "Current refuses a reserved name")
 		assert.Equal(t, before, f.traffic())
 
 		ctx, cancel := context.WithCancel(f.Context())

@@ -35,7 +35,7 @@ func newLibrary(tb testing.TB) *library {
 	return &library{TB: tb, readers: map[string]int{}, writers: map[string]int{}, changed: map[string]time.Time{}, ends: map[string][]time.Time{}}
 }
 
-// comes notes that Lock of m is called with ctx.
+// comes records that the Lock of m is called with ctx.
 func (l *library) comes(ctx context.Context, m *redsync.Mutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *library) changesLocked(m *redsync.Mutex) {
 	}
 }
 
-// enters notes that m holds.
+// enters records that m holds its lock.
 func (l *library) enters(m *redsync.Mutex, shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 		}
 	}
 	if l.prompt && since > atOnce {
-		assert.Fail(l, "nobody woke it", "%s (shared %v) is served %v after the last change", m.Name(), shared, since)
+		assert.Fail(l, "nobody woke the waiter", "the waiter for %s (shared %v) is served %v after the last change", m.Name(), shared, since)
 	}
 }
 
@@ -77,7 +77,7 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 // attempts may collide.
 const atOnce = 6 * time.Millisecond
 
-// leaves notes that m no longer relies on its hold.
+// leaves records that m no longer relies on its hold.
 func (l *library) leaves(m *redsync.Mutex, shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *library) leaves(m *redsync.Mutex, shared bool) {
 	l.changesLocked(m)
 }
 
-// becomesReader notes that m is about to downgrade its hold.
+// becomesReader records that m is about to downgrade its hold.
 func (l *library) becomesReader(m *redsync.Mutex) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +134,7 @@ func (p patron) visit(ctx context.Context, l *library) bool {
 		time.Sleep(p.work)
 	}
 	if p.mutex.Remaining() == 0 {
-		assert.Fail(l, "held for too long")
+		assert.Fail(l, "the patron held the lock for too long")
 	}
 	l.leaves(p.mutex, shared)
 	_, _ = p.mutex.Unlock() // nodes may be down

@@ -64,7 +64,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 	return closed(t, redsync.New(pools...))
 }
 
-// closed returns rs with node deadlines that are long enough for a slow machine. It is closed when the test ends.
+// closed makes the test close rs at its end. It returns rs with node deadlines that are long enough for a slow machine.
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	t.Cleanup(func() {

@@ -95,11 +95,11 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		late := f.NewMutex("lock", shared)
 		require.NoError(f, late.Lock())
-		assert.Equal(f, 1, f.entries("lock"), "it came within 20 ms")
+		assert.Equal(f, 1, f.entries("lock"), "the late reader shares the hold: it came within 20 ms")
 		time.Sleep(10 * time.Millisecond)
 		alone := f.NewMutex("lock", shared)
 		require.NoError(f, alone.Lock())
-		assert.Equal(f, 2, f.entries("lock"), "it came too late")
+		assert.Equal(f, 2, f.entries("lock"), "the reader has an entry of its own: it came too late to share")
 		for _, r := range readers {
 			f.unlock(r.Mutex)
 		}
@@ -211,7 +211,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		require.True(f, open(writer.done))
 		f.confirms(m.Extend())
 		f.confirms(m.Valid())
-		require.NoError(f, m.Downgrade(f.Context()), "once more")
+		require.NoError(f, m.Downgrade(f.Context()), "a second Downgrade succeeds, too")
 		s := m.Sequencer()
 		require.NoError(f, f.Current(f.Context(), s))
 		f.unlock(own.Mutex)
@@ -317,9 +317,9 @@ func TestUpgradeIsAnError(t *testing.T) {
 					require.ErrorIs(f, err, redsync.ErrFailed, what)
 				}
 				assert.Equal(f, before, f.commands())
-				require.ErrorIs(f, f.NewMutex("a", shared).LockContext(ctx), redsync.ErrNested, "a writer may wait by now")
+				require.ErrorIs(f, f.NewMutex("a", shared).LockContext(ctx), redsync.ErrNested, "a reader's Lock fails, too: a writer may wait by now")
 				require.NoError(f, f.Do(ctx, "a", nothing, shared))
-				require.NotErrorIs(f, other.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know")
+				require.NotErrorIs(f, other.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know of the read lock around the call")
 				b := f.NewMutex("b")
 				require.NoError(f, b.LockContext(ctx))
 				f.unlock(b)
@@ -345,7 +345,7 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
 		assert.Equal(f, value, m.Value())
 		time.AfterFunc(10*time.Millisecond, func() { f.unlock(m) })
-		require.NoError(f, m.Lock(), "it waits for the end of the hold")
+		require.NoError(f, m.Lock(), "Lock waits for the end of the hold")
 		assert.NotEqual(f, value, m.Value())
 		f.unlock(m)
 
@@ -398,7 +398,7 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		assert.Equal(f, s, text)
 		c := f.NewMutex("lock", shared)
 		require.NoError(f, c.Lock())
-		assert.Equal(f, 2, f.entries("lock"), "nobody shares what is given away")
+		assert.Equal(f, 2, f.entries("lock"), "a new reader does not share a hold that was given away")
 		for _, options := range [][]redsync.Option{{redsync.WithSequencer(s)}, {redsync.WithSequencer(s), shared}} {
 			f.confirms(other.NewMutex("lock", options...).Valid())
 		}
@@ -564,7 +564,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 		time.AfterFunc(time.Millisecond, func() { f.unlock(w) })
 		time.Sleep(5 * time.Millisecond)
 		require.NoError(f, m.TryLock())
-		require.Error(f, <-first, "the nodes executed it before the release")
+		require.Error(f, <-first, "the first TryLock fails: the nodes executed its attempt before the release")
 		f.unlocks(m)
 
 		f.freeze(0, 1, 2)

@@ -33,7 +33,7 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 				require.NotEmpty(t, s.Value)
 				k.atOnce(giver, c)
 				assert.NotEqual(t, s.Value, redsync.PeekValue(c.Mutex))
-				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "it was unlocked")
+				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
 				_, err := server.NewMutex("lock", redsync.WithValue(s.Value)).Unlock()
 				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 				k.unlocks(c.Mutex)
@@ -105,7 +105,7 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 			k.unlock(c.Mutex)
 			time.Sleep(time.Second)
 		}
-		t.Logf("%d handed over, %d shown", handed, shown)
+		t.Logf("the value was handed over %d times, and shown %d times", handed, shown)
 	})
 }
 

@@ -113,7 +113,7 @@ func TestWatchdogOutlivesConnectionsThatAreForgotten(t *testing.T) {
 			}
 			start := time.Now()
 			require.NoError(t, last.NewMutex("after").Lock())
-			assert.Less(t, time.Since(start), 5*time.Second, "a few node deadlines and retry delays")
+			assert.Less(t, time.Since(start), 5*time.Second, "Lock took longer than a few node deadlines and retry delays")
 			time.Sleep(8 * time.Second) //nolint:forbidigo // servers do not signal
 			for _, m := range held {
 				assert.NoError(t, m.Err(), m.Name())

@@ -40,7 +40,7 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 		start := time.Now()
 		m := f.NewMutex("lock")
 		require.NoError(t, m.Lock())
-		assert.Equal(t, 200*time.Millisecond, time.Since(start), "the third node decides")
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock returns when the third node has answered")
 		assert.Equal(t, validity, m.Until().Sub(start))
 		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())
 		value, err := f.nodes[0].Get("lock")
@@ -88,7 +88,7 @@ func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		synctest.Wait()
 		assert.Equal(t, before+5, f.traffic(), "the release goes to all nodes in the background")
-		assert.Zero(t, f.nodes.Keys("lock"), "the drift has not passed: the keys were there")
+		assert.Zero(t, f.nodes.Keys("lock"), "the release deletes the keys, which would have stayed for the drift")
 		assert.Zero(t, m.Until())
 		_, err = m.Unlock()
 		require.ErrorIs(t, err, redsync.ErrNotHeld)
@@ -174,7 +174,7 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 	})
 }
 
-// Many goroutines.
+// Many goroutines use one Mutex.
 
 func TestMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 	onKit(t, func(k kit) {

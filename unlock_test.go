@@ -74,7 +74,7 @@ func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 		require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 		var nodes *multierror.Error
 		require.ErrorAs(t, err, &nodes)
-		assert.Len(t, nodes.Errors, 3, "an entry for each node that did not delete")
+		assert.Len(t, nodes.Errors, 3, "the error has an entry for each node that did not delete the key")
 		var node *redsync.RedisError
 		require.ErrorAs(t, err, &node)
 		assert.ErrorContains(t, err, "no answer within 400ms")
@@ -135,7 +135,7 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 					require.NoError(t, err)
 				} else {
 					require.ErrorContains(t, err, c.err)
-					require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "it is no proof")
+					require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
 					var node *redsync.RedisError
 					require.ErrorAs(t, err, &node)
 				}
@@ -196,7 +196,7 @@ func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		start := time.Now()
-		require.NoError(t, k.Close(k.Context()), "nothing is pending")
+		require.NoError(t, k.Close(k.Context()), "no release is pending")
 		assert.Zero(t, time.Since(start))
 	})
 }
@@ -235,7 +235,7 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 		require.ErrorContains(t, err, named(0)+"BUSY")
 		require.ErrorContains(t, err, named(1)+"BUSY")
 		require.ErrorContains(t, err, named(3)+"no answer within")
-		assert.Equal(t, 2, f.nodes.Keys("lock"), "those that are frozen")
+		assert.Equal(t, 2, f.nodes.Keys("lock"), "only the frozen nodes have the key")
 		for _, n := range f.nodes {
 			n.Thaw()
 		}
@@ -326,10 +326,10 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 				assert.False(t, ok)
 				require.ErrorContains(t, err, "odd answer")
 				time.Sleep(100 * time.Millisecond)
-				assert.Equal(t, 2, p.Count("evalsha"), "after 0 and 50 ms")
+				assert.Equal(t, 2, p.Count("evalsha"), "the release was sent after 0 and 50 ms")
 				sane.Store(true)
 				time.Sleep(20 * time.Second)
-				assert.Equal(t, 3, p.Count("evalsha"), "after 150 ms, and then it is settled")
+				assert.Equal(t, 3, p.Count("evalsha"), "the release was sent again after 150 ms, and is then settled")
 				require.NoError(t, rs.Close(t.Context()))
 			})
 		})
@@ -390,10 +390,10 @@ func TestReleaseThatIsRefusedIsRepeated(t *testing.T) {
 		var full *pool.OutstandingError
 		require.ErrorAs(t, err, &full)
 		time.Sleep(100 * time.Millisecond)
-		assert.Equal(t, 2, p.Count("evalsha"), "after 0 and 50 ms")
+		assert.Equal(t, 2, p.Count("evalsha"), "the release was sent after 0 and 50 ms")
 		room.Store(true)
 		time.Sleep(20 * time.Second)
-		assert.Equal(t, 3, p.Count("evalsha"), "after 150 ms, and then it is settled")
+		assert.Equal(t, 3, p.Count("evalsha"), "the release was sent again after 150 ms, and is then settled")
 		require.NoError(t, rs.Close(t.Context()))
 	})
 }

@@ -184,7 +184,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
 				failed = fails(redsync.WithPriority(1))
 			}
-			assert.True(t, failed, "it works")
+			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
 		})
 	}
 }
@@ -319,13 +319,13 @@ func TestWaitingBesideAnotherLibraryOnRealServers(t *testing.T) {
 			for _, s := range servers {
 				v, err := s.Client().Eval(t.Context(), remove, []string{"lock"}, "theirs").Int()
 				require.NoError(t, err)
-				assert.Equal(t, 1, v, "it was theirs all the time")
+				assert.Equal(t, 1, v, "the lock was the other client's all the time")
 			}
 			select {
 			case err := <-done:
 				require.NoError(t, err)
 			case <-time.After(soon): //nolint:forbidigo // real servers
-				t.Fatal("not served")
+				t.Fatal("our waiter has not acquired the lock")
 			}
 			ok, err = waiter.Unlock()
 			require.NoError(t, err)

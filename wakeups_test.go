@@ -82,7 +82,7 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 		f.unlock(m)
 		time.Sleep(100 * time.Millisecond)
 		require.False(f, first.isDone())
-		require.False(f, second.isDone(), "it comes after the first")
+		require.False(f, second.isDone(), "the second waiter comes after the first")
 		first.cancel()
 		assert.Zero(f, f.within(second, 0))
 		<-first.done
@@ -300,7 +300,7 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(2 * time.Minute)
 		second := f.calls(f.another(mode...), patient()...)
-		assert.Equal(f, 10, f.subscribers(), "one for each process and node")
+		assert.Equal(f, 10, f.subscribers(), "each process has one subscription on each node")
 		f.atOnce(m, first)    // the second waiter is told, too ...
 		f.unlock(first.Mutex) // ... and its process remembers that
 		f.within(second, 0)

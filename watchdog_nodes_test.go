@@ -55,7 +55,7 @@ func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
 	})
 }
 
-// What a watched lock survives.
+// A lock with a watchdog survives these faults.
 
 func TestWatchdogSurvives(t *testing.T) {
 	for name, c := range map[string]struct{ begin, end func(f field) }{
@@ -147,7 +147,7 @@ func TestWatchdogHealsAMajorityByExtendingTwice(t *testing.T) {
 		until := m.Until()
 		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
-		assert.Equal(t, until, m.Until(), "what was set again does not count")
+		assert.Equal(t, until, m.Until(), "nodes on which the key was set again do not count, so Until stays")
 		time.Sleep(time.Second)
 		assert.Greater(t, m.Until(), until)
 		k.unlocks(m)
@@ -181,7 +181,7 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 	})
 }
 
-// Many goroutines, with faults.
+// Many goroutines use locks with a watchdog, while nodes fail.
 
 func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 	play(t, func(f field) {
@@ -214,7 +214,7 @@ func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 			if lost := m.Lost(); lost != nil {
 				select {
 				case <-lost:
-					assert.Error(t, m.Err(), "unless it is locked anew")
+					assert.Error(t, m.Err(), "a hold whose Lost is closed has an error, unless the Mutex was locked again")
 				case <-time.After(time.Second): //nolint:forbidigo // in a bubble
 				}
 			}

@@ -63,7 +63,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 		}, j.extended())
 		failing.Store(true)
 		time.Sleep(1700 * time.Millisecond)
-		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "from the beginning")
+		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
 		_, err := m.Unlock()
 		require.NoError(t, err)
 	})
@@ -172,7 +172,7 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 				m := redsync.New(j).NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
 				require.NoError(t, m.Lock())
 				time.Sleep(4 * time.Second)
-				require.NotEmpty(t, j.extended(), "one is under way")
+				require.NotEmpty(t, j.extended(), "an extension is under way")
 				ok, err := m.Unlock()
 				require.NoError(t, err)
 				assert.True(t, ok)
@@ -299,7 +299,7 @@ func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		assert.True(t, open(others))
 		require.NoError(t, other.Err())
-		require.Error(t, rs.Close(t.Context()), "one node never answers")
+		require.Error(t, rs.Close(t.Context()), "Close fails, because one node never answers")
 	})
 }
 

@@ -236,7 +236,7 @@ func TestRetryOfMyOwn(t *testing.T) {
 			t.Errorf("lockWithin returned %v, want ErrTaken", err)
 		}
 		if took := time.Since(start); took != 5*time.Second {
-			t.Errorf("it gave up after %v, want 5s", took)
+			t.Errorf("lockWithin gave up after %v, want 5s", took)
 		}
 
 		start = time.Now()
@@ -245,7 +245,7 @@ func TestRetryOfMyOwn(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(start); took != 3*time.Second {
-			t.Errorf("it took %v, want 3s", took)
+			t.Errorf("lockWithin took %v, want 3s", took)
 		}
 	})
 }

@@ -187,7 +187,7 @@ func TestNodeDownLosesAnswersThatAreLate(t *testing.T) {
 		nodes.Node(0).Down()
 		start := time.Now()
 		require.Error(t, <-locked)
-		assert.Zero(t, time.Since(start), "the connection breaks")
+		assert.Zero(t, time.Since(start), "the call does not wait, because the connection breaks")
 	})
 }
 
@@ -409,7 +409,7 @@ func TestCutOffEndsTheLocksOfAProcess(t *testing.T) {
 		nodes.CutOff(process)
 		nodes.CutOff(process)
 		require.Error(t, process.NewMutex("other").TryLock())
-		require.NoError(t, rs.NewMutex("another").Lock(), "only one process is cut off")
+		require.NoError(t, rs.NewMutex("another").Lock(), "another process, which is not cut off, can lock")
 		<-lost
 		require.ErrorIs(t, mutex.Err(), redsync.ErrLockLost)
 		nodes.AwaitFree(name)
@@ -577,7 +577,7 @@ func TestTheEndLeavesOutAllNamesOfALock(t *testing.T) {
 			_, err = mutex.Detach(t.Context())
 			require.NoError(t, err)
 		})
-		assert.NotEmpty(t, got, "the control: a key of no such lock")
+		assert.NotEmpty(t, got, "the kit reports a key that belongs to no such lock")
 	})
 }
 
