@@ -117,7 +117,7 @@ func TestTryAcquireTakesWhatIsFreeAtOnce(t *testing.T) {
 	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
 		a, b := all[0], all[1]
 		require.True(t, a.TryAcquire(2))
-		require.False(t, b.TryAcquire(2), "only 1 is free")
+		require.False(t, b.TryAcquire(2), "TryAcquire(2) must fail while only 1 is free")
 		require.True(t, b.TryAcquire(1))
 		require.False(t, b.TryAcquire(1))
 		a.Release(2)
@@ -174,7 +174,7 @@ func TestBadWeightsAreRefused(t *testing.T) {
 			start := time.Now()
 			require.ErrorContains(t, s.Acquire(t.Context(), n), "WithWeight", n)
 			require.False(t, s.TryAcquire(n))
-			require.Zero(t, time.Since(start), "at once")
+			require.Zero(t, time.Since(start), "Acquire must fail at once")
 			require.PanicsWithValue(t, fmt.Sprintf("limiter: Release(%d): no Acquire(%[1]d) is held", n), func() { s.Release(n) })
 		}
 		require.NoError(t, s.Acquire(t.Context(), 2))

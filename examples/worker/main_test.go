@@ -132,7 +132,7 @@ func TestRunBadFlags(t *testing.T) {
 				assert.Contains(t, errs.String(), part)
 			}
 			assert.NotContains(t, errs.String(), "secret")
-			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
+			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "the command must report the error in one line: %s", errs.String())
 			assert.Empty(t, out.String())
 		})
 	}
