@@ -265,14 +265,14 @@ func (h forbidding) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h forbidding) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		h.t.Errorf("the user's client executes %v", cmd)
+		h.t.Errorf("the pool sent %v through the user's client", cmd)
 		return nil
 	}
 }
 
 func (h forbidding) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
-		h.t.Errorf("the user's client executes %v", cmds)
+		h.t.Errorf("the pool sent %v through the user's client", cmds)
 		return nil
 	}
 }

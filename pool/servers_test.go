@@ -529,7 +529,7 @@ func startSentinel(t *testing.T, host, port string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("sentinel: %s", &log)
+			t.Logf("the Sentinel printed: %s", &log)
 		}
 	})
 	eventually(t, "the sentinel listens", func() bool {

@@ -60,7 +60,7 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	assert.Equal(t, size, most)
 	assert.Greater(t, calls, 20)
 	// The process extended its part at most a third of the expiry before it died.
-	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
+	assert.Greater(t, back, expiry.Seconds()/2, "the dead process must keep its part until its expiry has passed")
 	assert.Less(t, back, 2*expiry.Seconds())
 }
 
@@ -154,7 +154,7 @@ func TestAcquireIsServedInTheOrderOfTheCalls(t *testing.T) {
 			b.Release(size)
 		}()
 		time.Sleep(time.Second)
-		require.False(t, a.TryAcquire(1), "2 are free, but a large request waits for them")
+		require.False(t, a.TryAcquire(1), "TryAcquire(1) must fail: 2 are free, but a large request waits for them")
 		small := make(chan time.Time, 1)
 		go func() {
 			assert.NoError(t, a.Acquire(t.Context(), 1))

@@ -495,13 +495,13 @@ func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	require.Greater(t, newest(t, second, before), before)
 }
 
-// serverStays: a pool need not know which process answers, but it must not report two identities for
+// serverStays: a pool need not know which process answers, but it must not report two RunIDs for
 // one process.
 func serverStays(t *testing.T, env Env) {
 	p, q := open(t, env, many), open(t, env, many)
 	s := answer(t, p, "ping").Server
 	if s == nil {
-		t.Skip("the pool does not know who answers")
+		t.Skip("the pool does not know which server answers")
 	}
 	require.NotEmpty(t, s.RunID)
 	require.False(t, s.At.After(time.Now()))
@@ -526,7 +526,7 @@ func restartChangesServer(t *testing.T, env Env) {
 	p := open(t, env, many)
 	s := answer(t, p, "ping").Server
 	if s == nil {
-		t.Skip("the pool does not know who answers")
+		t.Skip("the pool does not know which server answers")
 	}
 	seen := map[string]bool{s.RunID: true}
 	for range 3 {
