@@ -28,7 +28,7 @@ func TestReplyOfABatchFateByError(t *testing.T) {
 	}{
 		{redis.Nil, Answered},
 		{refusal("ERR no"), Answered},
-		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // an earlier try may have sent it
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, Unknown}, // an earlier try may have sent the request
 		{net.ErrClosed, Unknown},
 		{context.DeadlineExceeded, Unknown},
 		{redis.ErrClosed, Unknown},
@@ -56,5 +56,5 @@ func TestReplyOfABatchThatNobodyAnswered(t *testing.T) {
 	require.Equal(t, Unknown, r.Fate)
 	require.Error(t, r.Err)
 	cmd.SetVal("OK")
-	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "the error is that of another command")
+	require.Equal(t, Reply{Value: "OK", Fate: Answered}, replyOf(cmd, wrong), "this command has its value; the error belongs to another command")
 }

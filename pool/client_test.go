@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// shared are the optional methods by which pools of one client find each other.
+// shared has the optional methods by which pools of one client find each other.
 type shared interface {
 	pool.Pool
 	Client() any

@@ -95,7 +95,7 @@ func TestPoolConformsRealServer(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			if testing.Short() && k.name != "client" && k.name != "cluster" {
-				t.Skip("not with -short")
+				t.Skip("-short leaves this client out")
 			}
 			pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
 				server := realredis.Start(t, 1)[0]

@@ -291,8 +291,8 @@ func (c *conn) replace(ctx context.Context, d *second) {
 	}
 }
 
-// succeeds tries to make next the successor of c and reports whether it did. next is nil if it
-// could not be opened.
+// succeeds makes next the successor of c if c stayed silent while next was being opened, and reports
+// whether it did so. next is nil if no second connection could be opened.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()

@@ -41,7 +41,7 @@ func TestOwnOptionsChanged(t *testing.T) {
 		name := v.Type().Field(i).Name
 		require.True(t, same(original.Field(i), v.Field(i)), "ownOptions changed the user's %s", name)
 		require.Equal(t, !slices.Contains(changedOptions, name), same(v.Field(i), stream.Field(i)),
-			"is %s the same in our options?", name)
+			"whether ownOptions copies the user's %s unchanged", name)
 	}
 }
 

@@ -67,7 +67,7 @@ func (c *credentials) subscribe(provider auth.StreamingCredentialsProvider) (err
 	return nil
 }
 
-// use returns the credentials for the greeting.
+// use returns the credentials for the greeting, and records that the greeting uses them.
 func (c *credentials) use(context.Context) (name, password string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 func TestNoErrorCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) || IsPermanent(nil) {
-			t.Error("no error is an error")
+			t.Error("a function takes nil for an error of the node")
 		}
 	}))
 }

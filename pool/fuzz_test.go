@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These fuzz tests decode what a node sends a second time, with a simple and slow decoder that
-// has the whole text in memory. The decoder of the package must agree with it.
+// These fuzz tests decode the bytes of a node twice: with the decoder of the package, and with a
+// simple, slow decoder that has the whole text in memory. The two decoders must agree.
 
 // A reference is the simple decoder. left is how many bytes the reply may still take in memory.
 type reference struct {
@@ -159,12 +159,12 @@ func FuzzReplies(f *testing.F) {
 				return
 			}
 		}
-		t.Error("more replies than bytes")
+		t.Error("the decoder returned more replies than the text has bytes")
 	})
 }
 
-// args makes a command from a plan, one element for each byte of it, and returns the elements and
-// their texts. odd is not nil if an element has a type that no command may have.
+// args makes a command from a plan, one element for each byte of the plan, and returns the
+// elements and their texts. odd is not nil if an element has a type that no command may have.
 func args(plan []byte, text string, n int64) (args []any, texts []string, odd any) {
 	for i, kind := range plan {
 		var arg any
@@ -275,7 +275,7 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
-// usual is how a node answers a command.
+// usual returns what a node answers to a command.
 func usual(cmd []any) string {
 	switch cmd[0] {
 	case "hello":
@@ -355,7 +355,7 @@ func FuzzHandshake(f *testing.F) {
 				time.Sleep(redialPause)
 			}
 			for i := range 3 {
-				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "later connections of the peer answer as a node does")
+				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "on later connections each request must get its own answer")
 			}
 		})
 	})
@@ -458,7 +458,7 @@ func FuzzSubscription(f *testing.F) {
 			require.Regexp(t, grammar, letters)
 			require.Equal(t, want, calls[:min(len(want), len(calls))])
 			if strings.HasSuffix(letters, "R") {
-				require.Contains(t, "-!", string(text[:1]), "only an error reply, of RESP2 or 3, is a refusal")
+				require.Contains(t, "-!", string(text[:1]), "Refused was called, but the node began with no error reply of RESP2 or RESP3")
 				return
 			}
 			if all {

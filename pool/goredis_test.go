@@ -36,7 +36,7 @@ func (r replies) wait(t *testing.T) Reply {
 	case reply := <-r:
 		return reply
 	case <-time.After(2 * time.Minute): //nolint:forbidigo // a failing test only
-		t.Fatal("no reply")
+		t.Fatal("the pool delivered no reply within 2 minutes")
 		return Reply{}
 	}
 }
@@ -157,7 +157,7 @@ func TestWithOutstandingRange(t *testing.T) {
 				return accepted
 			}
 			require.Equal(t, c.limit, send(false))
-			require.Equal(t, 32768-c.limit, send(true), "reserved requests beyond the limit")
+			require.Equal(t, 32768-c.limit, send(true), "how many reserved requests Send accepts beyond the limit")
 			require.Zero(t, time.Since(start), "time that 32,768 requests to a frozen node took")
 			var full *OutstandingError
 			require.ErrorAs(t, p.Send(Request{Args: []any{"ping"}, To: in}), &full)
@@ -245,7 +245,7 @@ func TestNewLeavesTheUsersClientAlone(t *testing.T) {
 		p := New(client)
 		require.Equal(t, "127.0.0.1:7001", p.String())
 		answer(t, p, "ping")
-		require.Equal(t, before, *client.PoolStats(), "the user's connections")
+		require.Equal(t, before, *client.PoolStats(), "the pool must not use the connections of the user's client")
 		synctest.Wait()
 		require.Equal(t, 1, node.CurrentConnectionCount())
 		require.NoError(t, p.Close())
@@ -265,14 +265,14 @@ func (h forbidding) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h forbidding) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		h.t.Errorf("the user's client executes %v", cmd)
+		h.t.Errorf("the pool sent %v through the user's client", cmd)
 		return nil
 	}
 }
 
 func (h forbidding) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(_ context.Context, cmds []redis.Cmder) error {
-		h.t.Errorf("the user's client executes %v", cmds)
+		h.t.Errorf("the pool sent %v through the user's client", cmds)
 		return nil
 	}
 }
@@ -285,7 +285,7 @@ func TestCloseLeavesTheUsersClientUsable(t *testing.T) {
 		answer(t, q, "ping")
 		require.NoError(t, p.Close())
 		require.NoError(t, client.Ping(t.Context()).Err())
-		require.Equal(t, "PONG", answer(t, q, "ping").Value, "another pool of the same client")
+		require.Equal(t, "PONG", answer(t, q, "ping").Value, "another pool of the same client must still work")
 		require.NoError(t, q.Close())
 		require.NoError(t, client.Ping(t.Context()).Err())
 	})
@@ -318,9 +318,9 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 		var last uint64
 		for range 2 {
 			conn := answer(t, p, "ping").Conn
-			require.Greater(t, conn, last, "a new connection")
+			require.Greater(t, conn, last, "the pool must open a new connection after the idle one has ended")
 			time.Sleep(29 * time.Second)
-			require.Equal(t, conn, answer(t, p, "ping").Conn, "the same connection")
+			require.Equal(t, conn, answer(t, p, "ping").Conn, "the stream must keep its connection")
 			time.Sleep(30*time.Second - time.Nanosecond)
 			synctest.Wait()
 			require.Equal(t, 1, node.CurrentConnectionCount())
@@ -395,7 +395,7 @@ func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
 		require.True(t, IsNoScript(r.Err), "%v", r.Err)
 		require.Equal(t, Answered, r.Fate)
 		require.Nil(t, answer(t, p, testScript.InFull(cmd)...).Value)
-		require.Positive(t, node.Commands("script"), "SCRIPT LOAD was tried")
+		require.Positive(t, node.Commands("script"), "the pool must try SCRIPT LOAD")
 	})
 }
 
@@ -427,7 +427,7 @@ func TestStreamRunsTheUsersOnConnectFirst(t *testing.T) {
 		require.ErrorIs(t, r.Err, fail)
 		require.Equal(t, NotSent, r.Fate)
 		require.Equal(t, int64(1), answer(t, p, "incr", "n").Value)
-		require.Equal(t, []int{0, 0}, loaded, "scripts that were loaded before the user's OnConnect")
+		require.Equal(t, []int{0, 0}, loaded, "how many scripts the pool had loaded at each call of OnConnect")
 		require.Positive(t, node.Commands("script"))
 	})
 }
@@ -436,7 +436,7 @@ func TestScriptArgs(t *testing.T) {
 	cmd := testScript.Args(2, "a", "b", "x", 1)
 	require.Equal(t, []any{"evalsha", testScript.sha, 2, "a", "b", "x", 1}, cmd)
 	require.Equal(t, []any{"eval", testScript.source, 2, "a", "b", "x", 1}, testScript.InFull(cmd))
-	require.Equal(t, "evalsha", cmd[0], "InFull leaves the command of a round as it is")
+	require.Equal(t, "evalsha", cmd[0], "InFull must not change the command that it is given")
 	require.False(t, IsNoScript(nil))
 	require.False(t, IsNoScript(errors.New("NOSCRIPT but not from a node")))
 }

@@ -51,7 +51,7 @@ func TestGreetingsThatAServerRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := clientOf(t, server.Addr(), c.change)
-			require.ErrorContains(t, client.Ping(t.Context()).Err(), c.words, "go-redis itself")
+			require.ErrorContains(t, client.Ping(t.Context()).Err(), c.words, "a PING of go-redis itself must fail too")
 			p := poolOf(t, client)
 			r := pool.Ask(t, p, "set", "key", "value")
 			require.Equal(t, pool.NotSent, r.Fate)
@@ -103,7 +103,7 @@ func TestAPasswordIsReplaced(t *testing.T) {
 	require.Zero(t, keysIn(t, server, 0))
 	require.Equal(t, int64(2), keysIn(t, server, 3))
 	password = "2"
-	eventually(t, "the next connection has the new password", func() bool {
+	eventually(t, "the pool connects with the new password", func() bool {
 		return pool.Ask(t, p, "set", "key", "value").Err == nil
 	})
 	require.Zero(t, keysIn(t, server, 0))
@@ -116,7 +116,7 @@ func TestGreetingTellsThatAServerIsFull(t *testing.T) {
 	holder := clientOf(t, server.Addr(), func(o *redis.Options) { o.MinIdleConns, o.PoolSize = 1, 1 })
 	require.NoError(t, holder.Ping(t.Context()).Err())
 	p := poolOf(t, clientOf(t, server.Addr(), nil))
-	eventually(t, "the server's words", func() bool {
+	eventually(t, "the pool reports the refusal of the full server", func() bool {
 		r := pool.Ask(t, p, "get", "key")
 		return r.Err != nil && strings.Contains(r.Err.Error(), "max number of clients")
 	})

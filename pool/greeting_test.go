@@ -23,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
-// refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report each answer.
+// refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report the text of each.
 var refusedGreetings = map[string]struct {
 	change  func(*redis.Options)
 	refuses string // the command that the node refuses
@@ -73,8 +73,8 @@ func TestARefusedGreetingIsNoConnection(t *testing.T) {
 	}
 }
 
-// The pool reports the error of the user's OnConnect as it is. go-redis would report only the error
-// that it wraps.
+// The pool reports the error of the user's OnConnect unchanged. go-redis would report only the error
+// that is wrapped inside.
 func TestOnConnectFailsInItsOwnWords(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		mine := fmt.Errorf("no connection today: %w", errors.New("it is Sunday"))
@@ -148,7 +148,7 @@ func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
 }
 
 // If a node sends more replies during the greeting than it was asked for, the pool drops the
-// connection: it would take the extra reply for the answer to the first request.
+// connection. Otherwise the pool would take the extra reply for the answer to the first request.
 func TestGreetingWithAReplyTooMany(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(n int, k *talk) {
@@ -170,7 +170,7 @@ func TestGreetingWithAReplyTooMany(t *testing.T) {
 // tokens is a StreamingCredentialsProvider. Its method renew replaces the credentials.
 type tokens struct {
 	followers atomic.Int64
-	eager     bool // it tells a new listener at once
+	eager     bool // Subscribe tells a new listener the credentials at once
 
 	mu        sync.Mutex
 	now       auth.Credentials
@@ -222,7 +222,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 			first := answer(t, p, "get", "key").Conn
 			require.Equal(t, int64(2), s.followers.Load())
 			s.renew("app", "1")
-			require.Equal(t, first, answer(t, p, "get", "key").Conn, "with the same credentials")
+			require.Equal(t, first, answer(t, p, "get", "key").Conn, "with the same credentials the pool must keep its connection")
 
 			in := make(replies, 100)
 			for i := range 100 {
@@ -246,7 +246,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// If the provider fails or gives no credentials, the requests fail, and the next ones ask it again.
+// If the provider fails or gives no credentials, the requests fail, and later requests ask the provider again.
 func TestCredentialsThatCannotBeHad(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		s := &tokens{}
@@ -255,7 +255,7 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, s.followers.Load())
 		s.renew("app", "")
-		require.ErrorContains(t, ask(t, p, "get", "key").Err, "without a password", "go-redis would be the default user")
+		require.ErrorContains(t, ask(t, p, "get", "key").Err, "without a password", "the request must fail: go-redis would log in as the default user")
 		s.renew("default", "")
 		answer(t, p, "get", "key")
 
@@ -295,8 +295,8 @@ func TestCredentialsThatNeverSettle(t *testing.T) {
 	})
 }
 
-// Whatever a function of the user's does when a connection is opened or closed, no request may hang, no
-// connection may stay open, and the process must continue.
+// Whatever a function of the user's does while the pool opens or closes a connection, no request may hang,
+// no connection may stay open, and the process must continue.
 func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
 	good := func() auth.Credentials { return auth.NewBasicCredentials("default", "") }
 	for name, change := range map[string]func(*redis.Options){
@@ -380,8 +380,8 @@ func (f failing) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.Uns
 	return nil, nil, f.err
 }
 
-// nonsense holds data that no healthy node sends: first begin, and then more again and again, up to
-// 20 MiB or until the client stops reading.
+// nonsense holds data that no healthy node sends. A node sends the text begin once, and then repeats the
+// text more, up to 20 MiB or until the client stops reading.
 var nonsense = []struct{ begin, more string }{
 	{"$9223372036854775807\r\n", ""},
 	{"$9223372036854775800\r\n", "x"},
@@ -419,7 +419,7 @@ var nonsense = []struct{ begin, more string }{
 	{"$100\r\nabc", ""},
 }
 
-// utter sends nonsense until the client stops reading, or 20 MiB are sent.
+// utter sends begin once and then repeats more, until the client stops reading or 20 MiB are sent.
 func (k *talk) utter(begin, more string) {
 	if _, err := io.WriteString(k, begin); err != nil || more == "" {
 		return
@@ -432,8 +432,8 @@ func (k *talk) utter(begin, more string) {
 	}
 }
 
-// moments are the commands that the node may answer with nonsense: those of a greeting, those that a
-// stream sends first, a request, and those of a subscription.
+// moments are the commands that the node may answer with nonsense: the commands of a greeting, the
+// commands that a stream sends first, a request, and the commands of a subscription.
 var moments = []string{"hello", "client", "select", "info", "script", "echo", "subscribe", "ping"}
 
 // Whatever a node answers, at any moment in the life of a connection, the process must continue and
@@ -470,7 +470,7 @@ func FuzzNonsense(f *testing.F) {
 			}
 			if h.What == "refused" {
 				require.Equal(t, "subscribe", command)
-				require.Equal(t, "-", (begin + more)[:1], "only an error reply is a refusal")
+				require.Equal(t, "-", (begin + more)[:1], "Refused was called, but the node sent no error reply")
 			}
 			time.Sleep(10 * time.Second)
 			for range 2 { // the first may be lost with a connection
@@ -485,7 +485,7 @@ func FuzzNonsense(f *testing.F) {
 	})
 }
 
-// checkErrorText fails if the text of an error is longer than twice maxErrorText.
+// checkErrorText fails the test if the text of an error is longer than twice maxErrorText.
 func checkErrorText(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -589,19 +589,19 @@ func TestLentConn(t *testing.T) {
 	require.NoError(t, c.SetDeadline(time.Now().Add(-time.Second)))
 	require.NoError(t, c.takeBack())
 	require.NoError(t, c.Close())
-	require.NoError(t, echo(ours), "neither closed nor past a deadline")
+	require.NoError(t, echo(ours), "takeBack must leave the connection open and without a deadline")
 	require.ErrorIs(t, echo(c), net.ErrClosed)
 	_, err := c.Read(b)
 	require.ErrorIs(t, err, net.ErrClosed)
 	for _, set := range []func(time.Time) error{c.SetDeadline, c.SetReadDeadline, c.SetWriteDeadline} {
 		require.ErrorIs(t, set(time.Now()), net.ErrClosed)
 	}
-	require.NoError(t, echo(ours), "no deadline was set")
+	require.NoError(t, echo(ours), "go-redis must set no deadline on the connection")
 	require.ErrorIs(t, c.takeBack(), net.ErrClosed)
 	require.NoError(t, ours.Close())
 
 	ours, _ = net.Pipe()
 	c = newLentConn(ours)
 	require.NoError(t, c.Close())
-	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "go-redis has closed it")
+	require.ErrorIs(t, c.takeBack(), net.ErrClosed, "takeBack must fail after go-redis has closed the connection")
 }

@@ -238,7 +238,7 @@ func FuzzCommandRoundTrip(f *testing.F) {
 }
 
 // Whatever a peer sends, readReply must not panic, and must return a value of the documented types. It
-// must return the same value when the bytes arrive one by one, and for the value encoded again.
+// must return the same value when the bytes arrive one by one, and when that value is encoded and read again.
 func FuzzReadReply(f *testing.F) {
 	for text := range replyTexts {
 		if len(text) < 200 {
@@ -270,7 +270,7 @@ func wellFormed(t *testing.T, v any) {
 			wellFormed(t, e)
 		}
 	default:
-		t.Fatalf("a %T", v)
+		t.Fatalf("readReply returned a %T, which is not a documented type", v)
 	}
 }
 

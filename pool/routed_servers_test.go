@@ -49,7 +49,7 @@ func keysAt(t *testing.T, client *redis.ClusterClient, addr string, n int) (keys
 	return keys
 }
 
-// moving begins to move the slot of key from one server to another.
+// moving starts the move of the slot of key from one server to another, and returns the slot.
 func moving(t *testing.T, from, to *realredis.Server, key string) (slot any) {
 	t.Helper()
 	slot = realredis.Must(t, from, "cluster", "keyslot", key)
@@ -58,7 +58,7 @@ func moving(t *testing.T, from, to *realredis.Server, key string) (slot any) {
 	return slot
 }
 
-// moved ends the move of a slot.
+// moved completes the move of a slot, and tells all servers.
 func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot any) {
 	t.Helper()
 	id := realredis.Must(t, to, "cluster", "myid")
@@ -68,8 +68,8 @@ func moved(t *testing.T, servers []*realredis.Server, to *realredis.Server, slot
 	}
 }
 
-// A frozen master delays only requests for its own slots. The requests that it owes must not count
-// toward the limit of the other masters.
+// A frozen master delays only requests for its own slots. The requests that it has not answered must not
+// count toward the limit of the other masters.
 func TestClusterFrozenMaster(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
@@ -105,11 +105,11 @@ func TestClusterFrozenMaster(t *testing.T) {
 	}
 	require.Zero(t, replies.Load())
 	servers[1].Thaw()
-	eventually(t, "what it was sent is answered", func() bool { return int(replies.Load()) == 50 })
+	eventually(t, "the thawed master answers its 50 requests", func() bool { return int(replies.Load()) == 50 })
 	lockOnce(t, p, cold[0]+"another")
 }
 
-// While a slot moves, a key that is on neither node is set on the target of the move.
+// While a slot moves, a SET of a key that neither node has must reach the target of the move.
 func TestClusterMovingSlot(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
@@ -167,7 +167,7 @@ func TestClusterFailover(t *testing.T) {
 		return err == nil && n == int64(1)
 	})
 	realredis.Must(t, replica, "cluster", "failover", "takeover")
-	eventually(t, "the old master has become its replica", func() bool { // writes to it before that may be lost
+	eventually(t, "the old master has become a replica of the new one", func() bool { // writes to it before that may be lost
 		return realredis.Must(t, servers[1], "role").([]any)[0] == "slave"
 	})
 	pool.Answer(t, p, "set", key, "w") // by MOVED
@@ -175,11 +175,11 @@ func TestClusterFailover(t *testing.T) {
 	require.Equal(t, "w", realredis.Must(t, replica, "get", key))
 	replica.Kill()
 	require.Error(t, pool.Ask(t, p, "get", key).Err)
-	eventually(t, "the first one has known of it", func() bool {
+	eventually(t, "the old master can take over from the dead one", func() bool {
 		_, err := servers[1].Do("cluster", "failover", "takeover")
 		return err == nil
 	})
-	eventually(t, "it is found again", func() bool { return pool.Ask(t, p, "set", key, "x").Err == nil })
+	eventually(t, "the pool finds the old master again", func() bool { return pool.Ask(t, p, "set", key, "x").Err == nil })
 }
 
 // All pools of a ClusterClient share one stream to each node. The streams end when the last pool is
@@ -193,7 +193,7 @@ func TestClusterPoolsShareStreamsAndEndThem(t *testing.T) {
 		for _, s := range servers {
 			for line := range strings.Lines(realredis.Must(t, s, "client", "list").(string)) {
 				if !strings.Contains(line, " cmd=client") && !strings.Contains(line, " cmd=cluster") {
-					n++ // neither the connection that asks nor one of the user's client
+					n++ // the connection that asks, and those of the user's client, do not count
 				}
 			}
 		}

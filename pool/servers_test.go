@@ -99,7 +99,7 @@ func TestServerSeesOneConnection(t *testing.T) {
 	}
 	list, err := server.Do("client", "list")
 	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(list.(string), "\n"), "the connection of the stream, and the one that asks:\n%s", list)
+	require.Equal(t, 2, strings.Count(list.(string), "\n"), "want only the connection of the stream and the connection that asks:\n%s", list)
 }
 
 func TestServerReadOnlyReplyIsFinal(t *testing.T) {
@@ -229,7 +229,7 @@ func TestServerIsKnownAndRestarts(t *testing.T) {
 		for range 100 {
 			require.Same(t, s, pool.Answer(t, p, "ping").Server)
 		}
-		require.Equal(t, asked+1, calls(t, server, "info"), "only the INFO of the count before")
+		require.Equal(t, asked+1, calls(t, server, "info"), "the pool must send no INFO: the only new one is from the count before")
 		for _, at := range []time.Time{ready, time.Now()} {
 			age := s.Age(at)
 			require.LessOrEqual(t, age, at.Sub(launched)+time.Second)
@@ -270,7 +270,7 @@ func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
 				case strings.Contains(text, "run_id:"+r.Server.RunID+"\r\n"):
 					right.Add(1)
 				case r.Server.Age(sent) >= time.Second:
-					t.Errorf("the answer %q is said to be of %+v", text, *r.Server)
+					t.Errorf("the pool attributes the answer %q to the server %+v", text, *r.Server)
 				}
 			}
 		})
@@ -280,7 +280,7 @@ func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
 		server.Kill()
 		server.Restart()
 		before := right.Load()
-		eventually(t, "answers are known again", func() bool { return right.Load() > before })
+		eventually(t, "the pool knows again which server answers", func() bool { return right.Load() > before })
 	}
 	close(stop)
 	wg.Wait()
@@ -301,13 +301,13 @@ func TestServerWithoutInfoIsUnknown(t *testing.T) {
 		require.Nil(t, pool.Answer(t, p, "get", fmt.Sprintf("lock:%d", i)).Server)
 	}
 	lockOnce(t, p, "lock:a")
-	require.Equal(t, 2, calls(t, server, "info")-before, "the INFO of the stream, and that of the count before")
+	require.Equal(t, 2, calls(t, server, "info")-before, "want two new INFO: one by the stream, one by the count before")
 
 	_, err = server.Do("acl", "setuser", "smallest", "+info")
 	require.NoError(t, err)
 	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "a stream does not repeat a refused INFO on the same connection")
 	p.CloseIdle()
-	eventually(t, "the next connection is not", func() bool {
+	eventually(t, "replies on the next connection have a Server", func() bool {
 		return pool.Answer(t, p, "get", "lock:a").Server != nil
 	})
 }
@@ -378,10 +378,10 @@ func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
 			}
 			require.Contains(t, info, want)
 		}
-		require.Equal(t, i, asked, "how often the client was asked for credentials")
+		require.Equal(t, i, asked, "how often the pool asked the CredentialsProvider")
 		_, err = server.Do("client", "kill", "user", "alice")
 		require.NoError(t, err)
-		eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
+		eventually(t, "the pool connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
 	}
 }
 
@@ -421,14 +421,14 @@ func TestTLSThroughAProxy(t *testing.T) {
 	}
 	nodes[0].Kill()
 	nodes[0].Restart(true)
-	eventually(t, "it connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
+	eventually(t, "the pool connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
 	lockOnce(t, p, "lock")
 
 	nodes[0].Freeze()
 	slow := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig, o.ReadTimeout = config, 200*time.Millisecond }))
 	require.Equal(t, pool.NotSent, pool.Ask(t, slow, "ping").Fate)
 	nodes[0].Thaw()
-	eventually(t, "it connects", func() bool { return pool.Ask(t, slow, "ping").Err == nil })
+	eventually(t, "the pool of the slow client connects", func() bool { return pool.Ask(t, slow, "ping").Err == nil })
 	nodes[0].Freeze()
 	require.ErrorIs(t, pool.Ask(t, slow, "ping").Err, os.ErrDeadlineExceeded)
 	nodes[0].Thaw()
@@ -492,7 +492,7 @@ func TestSentinelFailover(t *testing.T) {
 		MasterName: "main", SentinelAddrs: []string{sentinel}, Username: "nobody", Password: "x",
 	})
 	t.Cleanup(func() { _ = stranger.Close() })
-	require.ErrorContains(t, pool.Ask(t, poolOf(t, stranger), "set", "k", "v").Err, "WRONGPASS", "its greeting is looked at as well")
+	require.ErrorContains(t, pool.Ask(t, poolOf(t, stranger), "set", "k", "v").Err, "WRONGPASS", "the pool must check the greeting of a failover client too")
 
 	watch := clientOf(t, sentinel, nil)
 	eventually(t, "the sentinel knows the replica", func() bool {
@@ -500,7 +500,7 @@ func TestSentinelFailover(t *testing.T) {
 		return err == nil && strings.Contains(fmt.Sprint(replicas), "master-link-status:ok")
 	})
 	primary.Kill()
-	eventually(t, "the pool works on the new primary", func() bool {
+	eventually(t, "the pool reaches the new primary", func() bool {
 		return pool.Ask(t, p, "set", "k", "v").Err == nil
 	})
 	lockOnce(t, p, "lock")
@@ -529,7 +529,7 @@ func startSentinel(t *testing.T, host, port string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("sentinel: %s", &log)
+			t.Logf("the Sentinel printed: %s", &log)
 		}
 	})
 	eventually(t, "the sentinel listens", func() bool {
@@ -557,8 +557,8 @@ func TestClusterClient(t *testing.T) {
 	for i := range 20 { // scripts and keys on all masters
 		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
 	}
-	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "no order of execution across nodes")
-	require.Nil(t, pool.Answer(t, p, "get", "a").Server, "many servers")
+	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "a cluster pool has no order of execution across nodes, so Conn is 0")
+	require.Nil(t, pool.Answer(t, p, "get", "a").Server, "a cluster pool uses many servers, so it names none")
 
 	// The key "moved" is in slot 13347 of the third master. The slot moves to the first one, and the
 	// client does not know that yet.

@@ -66,7 +66,7 @@ func (s *silence) start(check func()) {
 	s.watch.Stop()
 }
 
-// taken notes that the connection has taken requests, whose least Within is within. idle means
+// taken records that the connection has taken requests, whose shortest Within is within. idle means
 // that nothing was in flight before, so a silence begins. taken sets the watch if it is not
 // running or would fire too late for these requests.
 func (s *silence) taken(within time.Duration, idle bool) {
@@ -80,10 +80,10 @@ func (s *silence) taken(within time.Duration, idle bool) {
 	}
 }
 
-// nextBatch notes that the requests written after the current batch form the next one.
+// nextBatch records that the requests written after the current batch form the next one.
 func (s *silence) nextBatch() { s.batchWithin, s.writtenWithin = s.writtenWithin, 0 }
 
-// pause notes that a reply has arrived. No silence is measured until broken notes that all
+// pause records that a reply has arrived. No silence is measured until broken is called, after all
 // replies that arrived together have been delivered.
 func (s *silence) pause() {
 	if s.since.Load() != 0 {
@@ -91,8 +91,9 @@ func (s *silence) pause() {
 	}
 }
 
-// broken notes that the replies that had arrived have been delivered. A new silence begins now if
-// the node owes another reply, otherwise with the next request.
+// broken records that the replies that had arrived have been delivered. A new silence begins now if
+// the node owes another reply, otherwise with the next request. If a second connection is being
+// opened, broken drops it.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -104,7 +105,8 @@ func (s *silence) broken(owing bool) {
 
 // check is called when the watch has fired. It returns whether to give the connection up, and the
 // second connection to open, or nil. owes says whether the connection owes a reply, mayOpen
-// whether a second connection may be opened.
+// whether a second connection may be opened. While the connection owes a reply and is not given up,
+// check sets the watch again.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
 	waited := lasted(since, now)
@@ -124,7 +126,8 @@ func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 }
 
 // outlasted reports whether the connection stayed silent while d was being opened, so that d
-// replaces it. opened says whether d could be opened; if not, d is dropped.
+// replaces it. opened says whether d could be opened. If it could not, or if the silence has ended,
+// outlasted drops d.
 func (s *silence) outlasted(d *second, opened bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
@@ -171,7 +174,7 @@ func (s *silence) arm(waited time.Duration) {
 	s.watch.Reset(s.armed)
 }
 
-// drop ends the attempt to replace the connection, and doubles the patience.
+// drop ends the attempt to replace the connection, and doubles the patience up to its limit.
 func (s *silence) drop() {
 	s.second.cancel()
 	s.second = nil

@@ -63,7 +63,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 			sendWithin(t, p, within, in, 4, 4)
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			require.Equal(t, "auuu", in.fates(), "all that the first connection owes")
+			require.Equal(t, "auuu", in.fates(), "the pool must give up all requests that the first connection has not answered")
 			require.ErrorIs(t, in.replies[2].Err, os.ErrDeadlineExceeded)
 			sendWithin(t, p, within, in, 5, 100)
 			synctest.Wait()
@@ -98,13 +98,13 @@ func TestSilentConnectionThatHangsInAWriteIsReplaced(t *testing.T) {
 	})
 }
 
-// The patience with a connection is the least Within of the requests in flight. Answered requests, and
+// The patience with a connection is the shortest Within among the requests in flight. Answered requests, and
 // requests without a Within, do not count.
 func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			within []time.Duration // of the requests, sent in one go
-			later  time.Duration   // of one that is sent after 10 ms; 0: none is
+			later  time.Duration   // Within of a request that is sent after 10 ms; 0: none is sent
 			want   time.Duration
 		}{
 			"one":                 {within: []time.Duration{within}, want: within + lastLook},
@@ -136,8 +136,8 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 	})
 }
 
-// A frozen node answers on neither connection. When it continues, the first connection is kept, so no
-// request is lost, and the second is closed.
+// A frozen node answers on neither connection. When the node continues, the pool keeps the first
+// connection, so no request is lost, and closes the second.
 func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
@@ -296,8 +296,8 @@ func TestSecondConnectionIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A Dialer may ignore its context, as that of go-redis does with TLS. The stream must not call it again
-// while it hangs, and must close a connection that it returns too late.
+// A Dialer may ignore its context, as the Dialer of go-redis does with TLS. The stream must not call the
+// Dialer again while it hangs, and must close a connection that the Dialer returns too late.
 func TestSecondConnectionThatComesTooLate(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var opened atomic.Int64

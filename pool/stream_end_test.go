@@ -40,7 +40,7 @@ func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
 				next := answer(t, p, "echo", 3)
 				require.Equal(t, "3", next.Value)
 				require.Greater(t, next.Conn, first.Conn)
-				require.Equal(t, next.Conn, answer(t, sibling, "echo", 4).Conn, "it finds the stream that runs")
+				require.Equal(t, next.Conn, answer(t, sibling, "echo", 4).Conn, "the sibling pool must use the running stream")
 				require.Equal(t, 1, runningStreams())
 			})
 		})
@@ -48,12 +48,12 @@ func TestSendStartsAStreamAfterTheLastHasEnded(t *testing.T) {
 }
 
 // Close runs after a Send has found the pool open, and before that Send starts a stream. The Send must
-// not start one, because the stream would stay until it has been idle for idleTimeout.
+// not start a stream, because the stream would stay until it has been idle for idleTimeout.
 func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
 		require.NoError(t, p.Close())
-		require.Nil(t, p.running(), "for a Send that found the pool open before Close")
+		require.Nil(t, p.running(), "a Send that found the pool open before Close must start no stream")
 		require.Zero(t, runningStreams())
 		require.ErrorIs(t, p.Send(Request{Args: []any{"echo", 1}, To: newLedger(t), Tag: 1}), ErrClosed)
 	})

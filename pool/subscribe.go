@@ -53,7 +53,7 @@ func (ss *subscriptions) start(cfg *config, channel string, to Listener, dial di
 	return s, nil
 }
 
-// add notes s, unless the Pool is closed.
+// add records s and returns true, unless the Pool is closed.
 func (ss *subscriptions) add(s *subscription) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -19,8 +19,8 @@ const step = time.Millisecond
 type catalog struct {
 	prices [10]atomic.Int64
 
-	// Counts: inside is the readers at this moment, most its maximum, early the reads beside the downgraded
-	// writer, and halves the reads that saw half of a reload.
+	// inside counts the readers at this moment, and most is its maximum. early counts the reads beside the
+	// downgraded writer, and halves the reads that saw half of a reload.
 	reads, inside, most, reloads, early, halves atomic.Int64
 	checking                                    atomic.Bool // the writer checks what it has written
 }

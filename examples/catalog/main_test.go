@@ -45,8 +45,8 @@ func TestReadersSeeWholeReloads(t *testing.T) {
 	assert.Zero(t, halves)
 	assert.Equal(t, readers, most)
 	assert.Greater(t, reads, 50)
-	assert.Greater(t, reloads, 5, "readers do not starve the writer")
-	assert.Positive(t, early, "readers enter once the writer has downgraded")
+	assert.Greater(t, reloads, 5, "readers must not starve the writer")
+	assert.Positive(t, early, "readers must enter once the writer has downgraded")
 }
 
 // The control: without the lock readers see half of a reload.

@@ -116,7 +116,7 @@ func (d *database) newResource(t require.TestingT) string {
 	return id
 }
 
-// save returns a write that sets the state of id.
+// save returns a function for Do that sets the state of id.
 func (d *database) save(ctx context.Context, id, state string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, d.update, state, fencing.Text(0), id, fencing.Text(0))
@@ -154,7 +154,7 @@ func TestSQLOlderEqualNewer(t *testing.T) {
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")))
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
 			requireStale(t, d.Do(ctx, id, p.older, func(*sql.Tx) error {
-				assert.Fail(t, "called")
+				assert.Fail(t, "Do called a write whose token is stale")
 				return nil
 			}), p.older, p.newer)
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer once more")))

@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// load returns a read that stores the state of id.
+// load returns a function for Read that stores the state of id in *state.
 func (d *database) load(ctx context.Context, id string, state *string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, d.selectState, id).Scan(state)
@@ -34,7 +34,7 @@ func (d *database) requireRead(t require.TestingT, id string, token uint64, stat
 	require.Equal(t, state, found)
 }
 
-// requireUnread requires that a read with token is refused because of a write with newest.
+// requireUnread requires that a read with token is refused because a write had the token newest.
 func (d *database) requireUnread(t require.TestingT, id string, token, newest uint64) {
 	err := d.Read(context.Background(), id, token, func(*sql.Tx) error {
 		return errors.New("called")
@@ -210,7 +210,7 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 			}
 			require.LessOrEqual(t, found, token)
 			for _, w := range writes {
-				require.False(t, found < w && w < token, "%s found %s and not %s", token, found, w)
+				require.False(t, found < w && w < token, "the read with token %s found %s, not the later write %s", token, found, w)
 			}
 		}
 	})

@@ -114,7 +114,7 @@ func (j *Journal) sayLocked(format string, args ...any) {
 	_, _ = fmt.Fprintf(j.out, "%5.1f s  %s\n", time.Since(j.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// await waits until is reports true. It calls is with j.mu locked.
+// await waits for a condition: until a call of is() returns true. It makes the calls with j.mu locked.
 func (j *Journal) await(ctx context.Context, what string, is func() bool) error {
 	for {
 		j.mu.Lock()

@@ -22,7 +22,7 @@ type job struct {
 	Journal string
 }
 
-// child is the program of a candidate. A line on in makes it resign.
+// child is the program of a candidate. A line that arrives on in makes the candidate resign.
 func child(ctx context.Context, text string, in io.Reader) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {

@@ -75,7 +75,7 @@ func (s *scene) run(ctx context.Context) error {
 	return s.journal.audit()
 }
 
-// starts starts three candidates, and returns the leader.
+// starts launches three candidates, and returns the leader.
 func (s *scene) starts(ctx context.Context) (first string, err error) {
 	for _, who := range []string{"A", "B", "C"} {
 		j := s.job

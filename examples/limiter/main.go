@@ -125,7 +125,7 @@ func run(ctx context.Context, j job, out io.Writer) error {
 		return err
 	}
 	back := time.Since(killed)
-	time.Sleep(expiry / 4) // let the workers call on, so that a broken limit would show
+	time.Sleep(expiry / 4) // let the workers continue to call, so that a broken limit would show
 
 	slow.mu.Lock()
 	defer slow.mu.Unlock()

@@ -16,7 +16,7 @@ type service struct {
 
 	mu     sync.Mutex
 	now    int // calls under way
-	most   int // at once
+	most   int // the most calls that were under way at once
 	served int // calls that have ended
 	hung   int // calls of the path hang
 	gone   int // calls of the path hang that have ended, because their callers are gone
@@ -66,7 +66,7 @@ func (s *service) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits until happens returns true. It calls happens with s.mu locked.
+// await waits for a condition: until a call of happens() returns true. It makes the calls with s.mu locked.
 func (s *service) await(ctx context.Context, what string, happens func() bool) error {
 	for {
 		s.mu.Lock()

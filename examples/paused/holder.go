@@ -32,7 +32,7 @@ type job struct {
 	Expiry       time.Duration
 }
 
-// of returns the job for the holder who.
+// of returns the job for the holder named who.
 func (j job) of(who string) job {
 	j.Who = who
 	return j
@@ -144,7 +144,7 @@ func open(j job) (holder, func()) {
 	return &unfenced{job: j, mutex: mutex, data: data}, closeAll
 }
 
-// fenced holds a lock of this library, and writes through a guard.
+// A fenced is a holder with a lock of this library. It writes through a guard.
 type fenced struct {
 	job
 	data  *fencing.Redis
@@ -177,7 +177,7 @@ func (h *fenced) unlock(ctx context.Context) error {
 	return errors.Join(err, h.rs.Close(ctx))
 }
 
-// unfenced holds a lock of redsync v4, and writes without a token.
+// An unfenced is a holder with a lock of redsync v4. It writes without a token.
 type unfenced struct {
 	job
 	mutex *rival.Mutex

@@ -43,7 +43,7 @@ func playEmbedded(t *testing.T, args ...string) (out string, err error) {
 	return out, err
 }
 
-// assertMoved checks the output of a change in the right way.
+// assertMoved checks the output of a run that replaced its nodes in the right way.
 func assertMoved(t *testing.T, out string) {
 	t.Helper()
 	assert.NotContains(t, out, "TWO HOLDERS", out)
@@ -151,7 +151,7 @@ func TestRunBadFlags(t *testing.T) {
 			for _, part := range test.want {
 				assert.Contains(t, errs.String(), part)
 			}
-			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
+			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "the command must report the error in one line: %s", errs.String())
 			assert.Empty(t, out.String())
 		})
 	}
@@ -170,13 +170,13 @@ func TestAlwaysMeetAgreesWithEveryPairOfQuorums(t *testing.T) {
 	}
 	for a := uint(1); a < 1<<total; a++ {
 		for b := uint(1); b < 1<<total; b++ {
-			// They do not always meet if b has a quorum without the nodes of some quorum of a.
+			// Quorums do not always meet if b has a quorum without the nodes of some quorum of a.
 			meet := true
 			for qa := a; qa != 0 && meet; qa = (qa - 1) & a {
 				meet = len(of(qa)) < quorum(of(a)) || len(of(b&^qa)) < quorum(of(b))
 			}
 			if alwaysMeet(of(a), of(b)) != meet {
-				require.Equal(t, meet, alwaysMeet(of(a), of(b)), "%v and %v", of(a), of(b))
+				require.Equal(t, meet, alwaysMeet(of(a), of(b)), "whether every quorum of %v meets every quorum of %v", of(a), of(b))
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func TestOneNodeMoreOrLessAlwaysMeets(t *testing.T) {
 	for n := range 63 {
 		nodes = append(nodes, n+1)
 		more := append(nodes[:len(nodes):len(nodes)], n+2)
-		assert.True(t, alwaysMeet(nodes, more) && alwaysMeet(more, nodes), "%d nodes and one more", len(nodes))
+		assert.True(t, alwaysMeet(nodes, more) && alwaysMeet(more, nodes), "every quorum of %d nodes must meet every quorum of one node more", len(nodes))
 	}
 	assert.False(t, alwaysMeet(list{1, 2, 3, 4, 5}, list{1, 2, 3, 4, 6}))
 }

@@ -33,7 +33,7 @@ type nodes struct {
 	stop    func()
 }
 
-// startNodes starts a redis-server for each node. Where there is no redis-server the nodes run inside this
+// startNodes starts a redis-server for each node. Where there is no redis-server, the nodes run inside this
 // process.
 func startNodes(numbers list) (*nodes, error) {
 	dir, err := os.MkdirTemp("", "replacing")
@@ -149,7 +149,7 @@ func (n *nodes) owners(key string, first, second string) (owners [2]list) {
 	return owners
 }
 
-// left counts what is on some nodes: keys of locks, queues of waiters, and fencing registers.
+// left counts what is still on the given nodes: keys of locks, queues of waiters, and fencing registers.
 func (n *nodes) left(numbers list) (locks, queues, registers int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()

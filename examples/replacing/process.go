@@ -74,7 +74,7 @@ func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *
 	return p
 }
 
-// giveUp notes why a worker has ended.
+// giveUp records why a worker has ended.
 func (p *process) giveUp(err error) {
 	if err == nil {
 		return

@@ -43,7 +43,7 @@ type Request struct {
 	Account Account
 }
 
-// newBank returns a bank with two accounts. The bank reports to say what it does.
+// newBank returns a bank with two accounts. The bank calls say for each line of its report.
 func newBank(say func(format string, args ...any)) *Bank {
 	return &Bank{say: say, accounts: map[string]Account{
 		first: {Name: first, Balance: balance}, second: {Name: second, Balance: balance},
@@ -66,7 +66,7 @@ func (b *Bank) Store(r Request, _ *Account) error {
 	})
 }
 
-// admit does what a request wants, unless its token is stale.
+// admit does what a request wants, unless its token is stale. Then admit records and reports the refusal.
 func (b *Bank) admit(r Request, do func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *client) look(token uint64, name, what string) (found Account, err error
 	return found, err
 }
 
-// store replaces an account. The bank reports what, which says why.
+// store replaces an account. The bank reports the text what, which says why.
 func (c *client) store(token uint64, a Account, what string) error {
 	return c.Call("Bank.Store", Request{Token: token, What: what, Account: a}, new(Account))
 }

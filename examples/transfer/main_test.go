@@ -118,7 +118,7 @@ func TestTransferWithoutTheRefusalMakesMoney(t *testing.T) {
 	require.NoError(t, s.bank.audit(2*balance, 1))
 	require.ErrorContains(t, s.bank.audit(2*balance, 0), "want 0 stale tokens")
 	require.NoError(t, a.bank.store(newest, late, "A deposits 30"))
-	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "B's payment is lost as well")
+	require.ErrorContains(t, s.bank.audit(2*balance, 1), "-40 are missing", "A's late deposit must also overwrite B's withdrawal of 10")
 }
 
 func TestTransferFails(t *testing.T) {
@@ -126,7 +126,7 @@ func TestTransferFails(t *testing.T) {
 	w := s.worker(t, "A")
 	require.ErrorContains(t, w.transfer(bounded(t), first, second, balance+1), "has only 100")
 	require.ErrorIs(t, w.transfer(bounded(t), first, first, 10), errSame)
-	require.NoError(t, s.bank.audit(2*balance, 0), "no money is lost")
+	require.NoError(t, s.bank.audit(2*balance, 0), "a transfer that fails must lose no money")
 	s.bank.accounts[first] = Account{Name: first, Balance: 70, Sent: &Payment{ID: "x", To: "account:3", Amount: 30}}
 	require.ErrorIs(t, w.transfer(bounded(t), first, second, 1), errElsewhere)
 	require.ErrorContains(t, s.bank.audit(170, 0), "on its way")

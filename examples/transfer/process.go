@@ -88,7 +88,7 @@ func (p *process) stop(fate fate) error {
 	return p.child.Cmd.Process.Kill()
 }
 
-// goOn lets the paused process make the second half of its transfer, which must fail.
+// goOn lets the paused process continue with the second half of its transfer, which must fail.
 func (p *process) goOn() error {
 	if err := p.child.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		return err

@@ -103,7 +103,7 @@ func (w *worker) settle(token uint64, source, target *Account) error {
 	return w.store(token, *source, "takes back %d, which never arrived", left.Amount)
 }
 
-// store writes an account. The bank reports the text, which says why.
+// store writes an account. The bank reports the formatted text, which says why.
 func (w *worker) store(token uint64, a Account, format string, args ...any) error {
 	return w.bank.store(token, a, w.who+" "+fmt.Sprintf(format, args...))
 }

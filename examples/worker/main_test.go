@@ -65,7 +65,7 @@ func TestRunEmbeddedNodes(t *testing.T) {
 		text := out.String()
 		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 6, text)
 		for id := range 4 {
-			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "every worker gets its turn")
+			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "every worker must acquire the lock at least once")
 		}
 		assert.GreaterOrEqual(t, strings.Count(text, " extended, "), 20, text)
 		assert.Contains(t, text, "stopped: the time is up")
@@ -132,7 +132,7 @@ func TestRunBadFlags(t *testing.T) {
 				assert.Contains(t, errs.String(), part)
 			}
 			assert.NotContains(t, errs.String(), "secret")
-			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
+			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "the command must report the error in one line: %s", errs.String())
 			assert.Empty(t, out.String())
 		})
 	}

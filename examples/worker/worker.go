@@ -31,7 +31,7 @@ type worker struct {
 
 	acquired, lost int
 	extended       atomic.Int64
-	waiting        atomic.Bool // it waits, and has reported why
+	waiting        atomic.Bool // the worker waits, and has reported why
 	giveUp         context.CancelCauseFunc
 }
 
@@ -170,14 +170,14 @@ func newRegister() *register {
 	return &register{holders: make(map[int]*redsync.Mutex)}
 }
 
-// enter notes that a worker has acquired the lock.
+// enter records that a worker has acquired the lock.
 func (r *register) enter(id int, mutex *redsync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holders[id] = mutex
 }
 
-// leave notes that a worker is about to unlock, or has lost the lock.
+// leave records that a worker is about to unlock, or has lost the lock.
 func (r *register) leave(id int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ type contact struct {
 
 func newContact() *contact { return &contact{heard: time.Now()} }
 
-// answered notes that a quorum has answered.
+// answered records that a quorum has answered.
 func (c *contact) answered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

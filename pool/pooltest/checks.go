@@ -28,7 +28,7 @@ func everyRequestHasOneReply(t *testing.T, env Env) {
 		require.NoError(t, p.Send(pool.Request{Args: []any{"echo", strconv.Itoa(i)}, To: in, Tag: i}))
 	}
 	for i, got := range in.exactly(t, n) {
-		require.Equal(t, i, got.tag, "place of the reply")
+		require.Equal(t, i, got.tag, "the replies must arrive in the order of the requests")
 		require.NoError(t, got.Err)
 		require.Equal(t, pool.Answered, got.Fate)
 		require.Equal(t, strconv.Itoa(i), got.Value)
@@ -69,12 +69,12 @@ func goroutinesShareAPool(t *testing.T, env Env) {
 		})
 	}
 	wg.Wait()
-	next := make([]int, senders) // replies to one goroutine keep its order
+	next := make([]int, senders) // by goroutine: which of its requests the next reply must answer
 	for _, got := range in.exactly(t, senders*each) {
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(got.tag), got.Value)
 		s, i := got.tag/each, got.tag%each
-		require.Equal(t, next[s], i, "next reply to goroutine %d", s)
+		require.Equal(t, next[s], i, "goroutine %d got its replies out of order", s)
 		next[s]++
 	}
 }
@@ -114,7 +114,7 @@ func errorIsAnAnswer(t *testing.T, env Env) {
 	answer(t, p, "ping")
 }
 
-// requireAnswer fails unless the node answered with an error of this prefix.
+// requireAnswer fails the test unless the node answered with an error that begins with prefix.
 func requireAnswer(t *testing.T, r pool.Reply, prefix string) {
 	t.Helper()
 	var answer redis.Error
@@ -173,7 +173,7 @@ func unknownScriptIsAnAnswer(t *testing.T, env Env) {
 	require.NoError(t, err)
 	require.True(t, pool.IsNoScript(ask(t, p, cmd...).Err))
 	require.Equal(t, int64(1), answer(t, p, release.InFull(cmd)...).Value)
-	require.Equal(t, int64(0), answer(t, p, cmd...).Value, "EVAL taught the node the script")
+	require.Equal(t, int64(0), answer(t, p, cmd...).Value, "the node must know the script after EVAL")
 }
 
 // requestsAreExecutedInOrder sends a SET and its compare-and-delete back to back. A delete that
@@ -263,11 +263,11 @@ func frozenNodeHoldsNobodyUp(t *testing.T, env Env) {
 	require.Len(t, accepted, limit)
 	env.Thaw()
 	for _, got := range in.exactly(t, limit) {
-		require.True(t, accepted[got.tag], "a refused request has a reply")
+		require.True(t, accepted[got.tag], "the pool delivered a reply to a request that it had refused")
 		require.NoError(t, got.Err)
 		require.Equal(t, strconv.Itoa(got.tag), got.Value)
 	}
-	require.NoError(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), "room is back")
+	require.NoError(t, p.Send(pool.Request{Args: []any{"ping"}, To: in}), "Send must accept a request once all replies have arrived")
 	in.exactly(t, limit+1)
 }
 
@@ -287,7 +287,7 @@ func frozenNodeCostsNoGoroutines(t *testing.T, env Env) {
 	}
 	pause()
 	if grown := runtime.NumGoroutine() - before; grown > 5 {
-		t.Errorf("%d goroutines more after %d requests to a frozen node\n%s", grown, 10*limit, stacks())
+		t.Errorf("the process has %d more goroutines after %d requests to a frozen node\n%s", grown, 10*limit, stacks())
 	}
 	env.Thaw()
 	in.exactly(t, limit)
@@ -337,7 +337,7 @@ func roomReturnsWithEachReply(t *testing.T, env Env) {
 	<-half
 	err := p.Send(pool.Request{Args: []any{"ping"}, To: in, Tag: limit})
 	close(hold)
-	require.NoError(t, err, "half of the replies are delivered")
+	require.NoError(t, err, "Send must accept a request once half of the replies are delivered")
 	in.exactly(t, limit+1)
 }
 
@@ -365,7 +365,7 @@ func deadNodeExecutesNothing(t *testing.T, env Env) {
 	env.Restart()
 	eventually(t, "the pool finds the node again", func() bool { return ask(t, p, "ping").Err == nil })
 	longAfter()
-	require.Equal(t, int64(0), exists(t, env, key(0)), "a request was sent later")
+	require.Equal(t, int64(0), exists(t, env, key(0)), "the restarted node executed a request from the time when it was dead")
 }
 
 func lostReplyIsUnknown(t *testing.T, env Env) {
@@ -383,12 +383,12 @@ func lostReplyIsUnknown(t *testing.T, env Env) {
 	}
 	longAfter()
 	for i := range 5 {
-		require.Equal(t, 1, counter(t, env, key(i)), "executions of a request whose reply was lost")
+		require.Equal(t, 1, counter(t, env, key(i)), "how often the node executed a request whose reply was lost")
 	}
 }
 
-// noRequestIsExecutedTwice gives every request a counter of its own and cuts
-// connections under load.
+// noRequestIsExecutedTwice increments many counters while it cuts connections under load. No counter may
+// exceed the number of requests that were sent for it.
 func noRequestIsExecutedTwice(t *testing.T, env Env) {
 	needs(t, env.LoseReply != nil)
 	p, in := open(t, env, many), newInbox()
@@ -431,8 +431,8 @@ func noRequestIsExecutedTwice(t *testing.T, env Env) {
 	}
 	for tag := range sent {
 		count := counter(t, env, key(tag))
-		require.LessOrEqual(t, count, sent[tag], "request %d was executed more often than sent", tag)
-		require.GreaterOrEqual(t, count, answered[tag], "request %d was answered and not executed", tag)
+		require.LessOrEqual(t, count, sent[tag], "the node executed request %d more often than the check sent it", tag)
+		require.GreaterOrEqual(t, count, answered[tag], "the node answered request %d without executing it", tag)
 	}
 }
 
@@ -495,13 +495,13 @@ func restartWhileIdleRaisesConn(t *testing.T, env Env) {
 	require.Greater(t, newest(t, second, before), before)
 }
 
-// serverStays: a pool may not know who answers, but it must not report two identities for one
-// process.
+// serverStays: a pool need not know which process answers, but it must not report two RunIDs for
+// one process.
 func serverStays(t *testing.T, env Env) {
 	p, q := open(t, env, many), open(t, env, many)
 	s := answer(t, p, "ping").Server
 	if s == nil {
-		t.Skip("the pool does not know who answers")
+		t.Skip("the pool does not know which server answers")
 	}
 	require.NotEmpty(t, s.RunID)
 	require.False(t, s.At.After(time.Now()))
@@ -516,9 +516,9 @@ func serverStays(t *testing.T, env Env) {
 		}
 	}
 	if r := answer(t, q, "ping"); r.Server != nil {
-		require.Equal(t, s.RunID, r.Server.RunID, "another pool of the node")
+		require.Equal(t, s.RunID, r.Server.RunID, "another pool of the node reports another RunID")
 	}
-	require.Equal(t, value, *s, "a Server is never changed")
+	require.Equal(t, value, *s, "the pool changed a Server that it had returned")
 }
 
 func restartChangesServer(t *testing.T, env Env) {
@@ -526,7 +526,7 @@ func restartChangesServer(t *testing.T, env Env) {
 	p := open(t, env, many)
 	s := answer(t, p, "ping").Server
 	if s == nil {
-		t.Skip("the pool does not know who answers")
+		t.Skip("the pool does not know which server answers")
 	}
 	seen := map[string]bool{s.RunID: true}
 	for range 3 {
@@ -544,7 +544,7 @@ func restartChangesServer(t *testing.T, env Env) {
 		if s == nil {
 			continue // the pool does not know the new process, or does not know it yet
 		}
-		require.False(t, seen[s.RunID], "the RunID of a process that has ended")
+		require.False(t, seen[s.RunID], "the pool reports the RunID of a process that has ended")
 		require.LessOrEqual(t, s.Age(sent), sent.Sub(down)+time.Second)
 		seen[s.RunID] = true
 	}
@@ -637,7 +637,7 @@ func closeLeavesNoGoroutine(t *testing.T, env Env) {
 	life()
 	before := goroutines()
 	life()
-	within(t, soon, "goroutines end", func() bool { return goroutines() <= before })
+	within(t, soon, "the goroutines of the closed pool end", func() bool { return goroutines() <= before })
 }
 
 func stringNamesTheNode(t *testing.T, env Env) {

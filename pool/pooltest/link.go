@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// A Link opens connections to a node, as the Dialer of a client's options. It loses replies on
-// request.
+// A Link opens connections to a node: its method Dial is a Dialer for the options of a client. A Link
+// loses replies on request.
 type Link struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -54,7 +54,8 @@ func (l *Link) LoseReply(command string) {
 	l.losing = fmt.Appendf(nil, "\r\n%s\r\n", command)
 }
 
-// dooms reports whether b carries the request that LoseReply waits for.
+// dooms reports whether b carries the request that LoseReply waits for. After it has reported true, it
+// reports false until the next call of LoseReply.
 func (l *Link) dooms(b []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

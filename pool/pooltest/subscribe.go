@@ -13,10 +13,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// A call is a call of one of a Listener's methods.
+// A call records that the pool called a method of a Listener.
 type call struct {
 	what string
-	text string // of Message
+	text string // the payload of Message
 	err  error
 }
 
@@ -43,11 +43,11 @@ type recorder struct {
 
 func (e *recorder) record(c call) {
 	if e.inside.Add(1) != 1 {
-		e.t.Errorf("%s while another method of the Listener runs", c.what)
+		e.t.Errorf("the pool called %s while another method of the Listener ran", c.what)
 	}
 	defer e.inside.Add(-1)
 	if e.closed.Load() {
-		e.t.Errorf("%s after Close", c.what)
+		e.t.Errorf("the pool called %s after Close", c.what)
 	}
 	if e.then != nil {
 		e.then(c)
@@ -123,9 +123,9 @@ func subscribeNeedsItsArguments(t *testing.T, env Env) {
 	sub := listen(t, p, key(0), e)
 	s := p.(pool.Subscriber)
 	_, err := s.Subscribe("", e)
-	require.Error(t, err, "an empty channel")
+	require.Error(t, err, "Subscribe must refuse an empty channel")
 	_, err = s.Subscribe(key(0), nil)
-	require.Error(t, err, "a nil Listener")
+	require.Error(t, err, "Subscribe must refuse a nil Listener")
 	sub.Close()
 	require.NoError(t, p.Close())
 	_, err = s.Subscribe(key(0), e)
@@ -147,7 +147,7 @@ func confirmedBeforeMessages(t *testing.T, env Env) {
 		for ; n < first+10; n++ {
 			require.Equal(t, int64(1), publish(t, env, channel, n))
 		}
-		eventually(t, "the last message", func() bool {
+		eventually(t, "the last message arrives", func() bool {
 			got := e.messages()
 			return len(got) > 0 && got[len(got)-1] == strconv.Itoa(n-1)
 		})
@@ -219,13 +219,13 @@ func reconnectIsAnnounced(t *testing.T, env Env) {
 	for _, c := range e.all() {
 		switch c.what {
 		case subscribed:
-			require.False(t, up, "Subscribed again before Unsubscribed")
+			require.False(t, up, "the pool called Subscribed twice without Unsubscribed between the calls")
 			up = true
 		case unsubscribed:
 			require.Error(t, c.err)
 			up = false
 		case message:
-			require.True(t, up, "a message without a subscription")
+			require.True(t, up, "the pool called Message while the channel was not subscribed")
 		}
 	}
 }
@@ -390,9 +390,9 @@ func subscriptionLeavesNothing(t *testing.T, env Env) {
 		connections = env.Connections()
 	}
 	life()
-	within(t, soon, "goroutines end", func() bool { return goroutines() <= before })
+	within(t, soon, "the goroutines of the closed subscription end", func() bool { return goroutines() <= before })
 	if env.Connections != nil {
-		within(t, soon, "connections end", func() bool { return env.Connections() <= connections })
+		within(t, soon, "the connections of the closed subscription end", func() bool { return env.Connections() <= connections })
 	}
 }
 
