@@ -335,7 +335,7 @@ func (s *stage) both(a, second grip) finding {
 	if a.Token() != 0 {
 		f.saw += ", with tokens in order"
 		if second.Token() <= a.Token() {
-			s.t.Errorf("the second holder's token is %d, not more than the first holder's token %d", second.Token(), a.Token())
+			s.t.Errorf("the second holder's token %d is not above the first holder's %d", second.Token(), a.Token())
 		}
 	}
 	return f
