@@ -25,7 +25,7 @@ func TestEveryContenderRunsWithItsOptions(t *testing.T) {
 	}
 }
 
-// with returns c with a library that change has changed after open.
+// with returns a copy of c that calls change on its library after opening it.
 func (c contender) with(change func(library)) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) {
@@ -38,21 +38,21 @@ func (c contender) with(change func(library)) contender {
 	return c
 }
 
-// on returns c, but its library uses only the first n of the nodes that the control looks at.
+// on returns a copy of c whose library uses only the first n of the nodes that the control looks at.
 func (c contender) on(n int) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs[:n], ttl) }
 	return c
 }
 
-// longer returns c, but its locks have a TTL that is longer by d than the one that the control expects.
+// longer returns a copy of c whose locks have a TTL longer by d than the TTL that the control expects.
 func (c contender) longer(d time.Duration) contender {
 	open := c.open
 	c.open = func(addrs []string, ttl time.Duration) (library, error) { return open(addrs, ttl+d) }
 	return c
 }
 
-// plainly returns the library inside of a variant.
+// plainly returns the oursLibrary inside a variant, or lib if lib is an oursLibrary.
 func plainly(lib library) *oursLibrary {
 	switch l := lib.(type) {
 	case *watchedLibrary:
@@ -214,7 +214,7 @@ func TestCheckTTLAllowsForTheTimeThatHasPassed(t *testing.T) {
 }
 
 // TestFailFastReturnsWhileANodeIsFrozen shows that WithFailFast takes effect. Lock without the option is called first
-// and waits for the frozen node. Lock with it must return meanwhile.
+// and waits for the frozen node. Meanwhile Lock with the option must return.
 func TestFailFastReturnsWhileANodeIsFrozen(t *testing.T) {
 	servers := realredis.Start(t, nodes)
 	addrs := make([]string, len(servers))
@@ -240,7 +240,7 @@ func TestFailFastReturnsWhileANodeIsFrozen(t *testing.T) {
 	}
 	select {
 	case <-waited:
-		t.Error("a Lock that should wait for the frozen node returned before those that should not wait")
+		t.Error("the Lock that should wait for the frozen node has returned before the node was thawed")
 	default:
 	}
 	servers[0].Thaw()
@@ -280,8 +280,8 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.Positive(t, queuesOfALock(t, look, open(oursPermitsFair)))
 
 	// With WithHandOver(false), Unlock releases the lock on the nodes even if the same process waits for
-	// it. By default Unlock hands it over, but only while the lock is young. On a slow machine this may take
-	// more than one try.
+	// it. By default Unlock hands the lock to that waiter, but only while the lock is young. On a slow machine
+	// a hand-over may take more than one try.
 	plain, apart := open(ours), open(oursApart)
 	handed := false
 	for range 50 {
@@ -294,7 +294,7 @@ func TestVariantsShowTheirOption(t *testing.T) {
 	require.False(t, handsOver(t, look, apart))
 }
 
-// holdsBeside tells whether two locks of rs can hold a name at the same time.
+// holdsBeside reports whether two locks of rs can hold a name at the same time.
 func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
 	t.Helper()
 	key := freshKey()
@@ -308,8 +308,8 @@ func holdsBeside(t *testing.T, rs *redsync.Redsync) bool {
 	return err == nil
 }
 
-// heldBeside returns how many locks of rs can hold a name at the same time. It fails t unless each has a key of its own
-// on the first node.
+// heldBeside returns how many locks of rs can hold a name at the same time. It fails t unless each lock has a key of
+// its own on the first node.
 func heldBeside(t *testing.T, look clients, rs *redsync.Redsync) int {
 	t.Helper()
 	key := freshKey()
@@ -344,7 +344,7 @@ func scriptsOfALock(t *testing.T, look clients, rs *redsync.Redsync) int64 {
 	return callsOfALock(t, look, rs, "evalsha", "eval")
 }
 
-// callsOfALock returns how often the first node has executed some commands for a Lock of a free name.
+// callsOfALock returns how often the first node has executed any of these commands for a Lock of a free name.
 func callsOfALock(t *testing.T, look clients, rs *redsync.Redsync, commands ...string) int64 {
 	t.Helper()
 	count := func() (n int64) {
@@ -357,14 +357,14 @@ func callsOfALock(t *testing.T, look clients, rs *redsync.Redsync, commands ...s
 		return n
 	}
 	before := count()
-	m := rs.NewMutex(freshKey(), redsync.WithFailFast(false)) // every node has answered
+	m := rs.NewMutex(freshKey(), redsync.WithFailFast(false)) // Lock returns once every node has answered
 	require.NoError(t, m.LockContext(t.Context()))
 	after := count()
 	require.NoError(t, unlock(t.Context(), m))
 	return after - before
 }
 
-// handsOver tells whether a waiter of the same process gets the lock with the value that it had.
+// handsOver reports whether a waiter of the same process gets the lock with the value that the first holder had.
 func handsOver(t *testing.T, look clients, rs *redsync.Redsync) bool {
 	t.Helper()
 	key := freshKey()

@@ -67,11 +67,11 @@ func TestProxyDelaysDoNotAddUp(t *testing.T) {
 	for range chunks {
 		_, err = c.Write([]byte("x"))
 		require.NoError(t, err)
-		time.Sleep(time.Millisecond) // so that each is a chunk of its own
+		time.Sleep(time.Millisecond) // so that each byte is a chunk of its own
 	}
 	_, err = io.ReadFull(c, make([]byte, chunks))
 	require.NoError(t, err)
-	require.Less(t, time.Since(start), chunks*delay/2, "on a busy machine, too")
+	require.Less(t, time.Since(start), chunks*delay/2, "the delays of the chunks add up")
 }
 
 func TestProxyKeepsOrderAndTakesAnyAmount(t *testing.T) {

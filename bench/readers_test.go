@@ -42,8 +42,8 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 		l, order := newTestLedger(t, 1), testVisits(4)
 		w, err := visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
 		require.NoError(t, err)
-		require.NoError(t, l.counts(0), "they only read")
-		require.LessOrEqual(t, len(w.Times), 201, "one at a time, 5 ms each")
+		require.NoError(t, l.counts(0), "readers must not write to the ledger")
+		require.LessOrEqual(t, len(w.Times), 201, "visits must come one at a time and take 5 ms each")
 		require.Greater(t, len(w.Times), 100)
 		require.Len(t, w.Counts, 4)
 
@@ -51,7 +51,7 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 		order.Writer, order.Pause = 1, 20*time.Millisecond
 		w, err = visitAll(t.Context(), &locker{held: make(map[string]bool)}, l, order)
 		require.NoError(t, err)
-		require.InDelta(t, 40, len(w.Times), 1, "5 ms and 20 ms")
+		require.InDelta(t, 40, len(w.Times), 1, "each visit must take 5 ms, and the pause after it 20 ms")
 		require.NoError(t, l.counts(len(w.Times)))
 		require.ErrorContains(t, l.counts(len(w.Times)+1), "the account is")
 	})
@@ -63,7 +63,7 @@ func TestVisitAllAllowsReadersAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := visitAll(t.Context(), fake{}, newTestLedger(t, 1), testVisits(4))
 		require.NoError(t, err)
-		require.InDelta(t, 4*1000/6, len(w.Times), 10, "all at the same time, 6 ms each: 1 ms in Lock and 5 ms in the visit")
+		require.InDelta(t, 4*1000/6, len(w.Times), 10, "4 readers visit at once: 1 ms in Lock and 5 ms in the visit")
 	})
 }
 
@@ -118,10 +118,10 @@ func TestCellsOfReadersAndAWriterSayHowTheyLock(t *testing.T) {
 	var names []string
 	for _, c := range readersWriterScene.cells(plan{}) {
 		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process must find it")
+		require.NotEmpty(t, named(c.contender.name), "a child process must find the contender")
 	}
 	require.Equal(t, []string{oursShared, ours + aNameEach, ours, defaults}, names)
-	require.NotEmpty(t, named(oursMany), "the contender of the writer")
+	require.NotEmpty(t, named(oursMany), "a child process must find the contender of the writer")
 }
 
 func TestProcessesReadAndWriteOnAllNodes(t *testing.T) {

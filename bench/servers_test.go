@@ -64,10 +64,10 @@ func TestFloorRefusesWhatIsHeld(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lib.Lock(t.Context(), key)
 	require.ErrorIs(t, err, errFloorRefused)
-	require.NoError(t, unlock(t.Context(), lock), "the second Lock deleted nothing")
+	require.NoError(t, unlock(t.Context(), lock), "the second Lock must delete nothing")
 	require.NoError(t, lib.Close())
 	_, err = lib.Lock(t.Context(), key)
-	require.ErrorIs(t, err, errFloorRefused, "the library is closed")
+	require.ErrorIs(t, err, errFloorRefused, "Lock must fail after Close")
 }
 
 func TestContendersWaitInProcesses(t *testing.T) {
@@ -92,7 +92,7 @@ const (
 // shortLab returns a lab with short measurements, and the first cell of the scene for the library.
 func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	t.Helper()
-	startNodes(t, 0) // skips where there is no redis-server
+	startNodes(t, 0) // skips the test where there is no redis-server
 	p, err := parsePlan([]string{"-quick"})
 	require.NoError(t, err)
 	p.expiry, p.grace, p.contend, p.wakeups = patientExpiry, patientGrace, 200*time.Millisecond, 8
@@ -131,7 +131,7 @@ func TestWaitersAreCountedAndWeighed(t *testing.T) {
 }
 
 func TestMeasureAllInterleavesRounds(t *testing.T) {
-	startNodes(t, 0) // skips where there is no redis-server
+	startNodes(t, 0) // skips the test where there is no redis-server
 	p, err := parsePlan([]string{"-scenes", "distinct", "-quick"})
 	require.NoError(t, err)
 	p.expiry, p.grace = patientExpiry, patientGrace

@@ -91,7 +91,7 @@ func TestWaitsCountWhatTheEndCutOff(t *testing.T) {
 func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
 	w := joinWaits([]waits{{Counts: []int{3}, Times: make([]time.Duration, 3)}, {Counts: []int{1}, Times: make([]time.Duration, 1)}})
 	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
-	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "there is no mean")
+	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "no locks, so no mean")
 }
 
 func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {

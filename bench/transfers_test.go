@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// locker is a library whose locks are mutexes of this process. order has the names that were locked, in order.
+// locker is a library whose locks exclude only within this process. order lists the locked names in the order of Lock.
 // fails[name] says how many more calls of Lock for the name fail.
 type locker struct {
 	mu    sync.Mutex
@@ -73,7 +73,7 @@ func TestMoveMoneyCountsTransfersAndWaits(t *testing.T) {
 		require.Less(t, time.Since(start), 2*time.Second)
 		f := w.figures(time.Second)
 		require.InDelta(t, len(w.Times), f["rate"], 1e-9)
-		require.Less(t, f["rate"], 2.0*1000+1, "two at once on four accounts, 1 ms each")
+		require.Less(t, f["rate"], 2.0*1000+1, "four accounts allow only two transfers at once, and each takes 1 ms")
 		require.Greater(t, f["rate"], 200.0)
 		require.Len(t, w.Counts, 8)
 		require.Zero(t, w.Failed)
@@ -154,7 +154,7 @@ func TestCellsOfTransfersSayHowTheyLock(t *testing.T) {
 	var names []string
 	for _, c := range transfersScene.cells(plan{}) {
 		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process must find it")
+		require.NotEmpty(t, named(c.contender.name), "a child process must find the contender")
 	}
 	require.Equal(t, []string{
 		oursTwo, oursTwoFair, ours + inOrder, oursFair + inOrder, defaults + inOrder,

@@ -12,7 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// needFakeTime returns the library, or skips the test.
+// needFakeTime returns the path of libfaketime. Without libfaketime it skips the test, or fails it if the environment
+// requires libfaketime.
 func needFakeTime(t *testing.T) string {
 	t.Helper()
 	library, err := findFakeTime()
@@ -49,7 +50,7 @@ func TestNodeClockRunsOnFromWhereItIs(t *testing.T) {
 	about(0)
 	require.NoError(t, c.step(-2*time.Second))
 	about(-2 * time.Second)
-	c.started = c.started.Add(-100 * time.Second) // a while goes by
+	c.started = c.started.Add(-100 * time.Second) // pretends that 100 s have passed
 	about(-time.Second)
 	require.NoError(t, c.run(1))
 	about(-time.Second)

@@ -106,7 +106,7 @@ func TestSwapEachEndsWithOtherNodes(t *testing.T) {
 		}
 		assert.Equal(t, all[i-1].before, d.before)
 		assert.Equal(t, all[i+1].before, d.after)
-		assert.Len(t, d.addresses(), nodeCount+1, "one node is swapped at a time")
+		assert.Len(t, d.addresses(), nodeCount+1, "each deployment must swap one node")
 	}
 }
 

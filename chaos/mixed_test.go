@@ -77,7 +77,7 @@ func (f *fleet) keys() int64 {
 // than the expiry, after which all keys would be gone anyway.
 func (f *fleet) requireNoKeys() {
 	f.t.Helper()
-	f.requireSoon(func() bool { return f.keys() == 0 }, "keys are left behind")
+	f.requireSoon(func() bool { return f.keys() == 0 }, "some keys are still on the nodes")
 }
 
 func (f *fleet) requireSoon(condition func() bool, message string) {
@@ -94,7 +94,7 @@ func patient(options ...redsync.Option) safety.Open {
 	return safety.Ours(append(options, redsync.WithTimeoutFactor(patientFactor))...)
 }
 
-// patientRival does the same with redsync v4.
+// patientRival opens redsync v4 for a busy machine.
 func patientRival(clients []*redis.Client) safety.Library {
 	return openRivalWith(rival.WithTimeoutFactor(patientFactor))(clients)
 }
@@ -106,7 +106,7 @@ func directions(t *testing.T, f func(t *testing.T, first, second safety.Open), o
 	t.Run("redsync, then ours", func(t *testing.T) { f(t, patientRival, patient(options...)) })
 }
 
-// several returns a function that makes locks of this library on several names. They have connections of their own.
+// several returns a function that makes locks of this library on several names. These locks have their own connections.
 func (f *fleet) several() func(names ...string) *redsync.Mutex {
 	pools := make([]pool.Pool, len(f.servers))
 	for i, s := range f.servers {
@@ -164,9 +164,9 @@ func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 		require.Empty(t, registers[i].violations)
 	}
 	t.Logf("acquisitions: ours %d, redsync %d, both names %d", shares[0].Load(), shares[1].Load(), shares[2].Load())
-	require.Positive(t, shares[0].Load(), "ours")
-	require.Positive(t, shares[1].Load(), "redsync")
-	require.Positive(t, shares[2].Load(), "both names")
+	require.Positive(t, shares[0].Load(), "this library acquired no lock")
+	require.Positive(t, shares[1].Load(), "redsync v4 acquired no lock")
+	require.Positive(t, shares[2].Load(), "nobody acquired a lock on both names")
 }
 
 // A contender is one goroutine of a mixed fleet.
@@ -190,7 +190,7 @@ func (c *contender) hold(t *testing.T, m safety.Mutex, registers ...*register) b
 	if c.rand.IntN(4) == 0 {
 		ok, err := m.ExtendContext(ctx)
 		if !ok || err != nil {
-			t.Errorf("%s: Extend of a held lock: %v, %v", c.name, ok, err)
+			t.Errorf("%s: Extend of a held lock returned %v, %v", c.name, ok, err)
 		}
 		c.work()
 	}
@@ -198,7 +198,7 @@ func (c *contender) hold(t *testing.T, m safety.Mutex, registers ...*register) b
 		r.leave(mine[i])
 	}
 	if ok, err := m.UnlockContext(ctx); !ok {
-		t.Errorf("%s: Unlock of a held lock: %v, %v", c.name, ok, err)
+		t.Errorf("%s: Unlock of a held lock returned %v, %v", c.name, ok, err)
 	}
 	return true
 }
@@ -329,10 +329,10 @@ func requireRefused(t *testing.T, m safety.Mutex) {
 	require.False(t, ok)
 }
 
-// requireUntouched requires that m is held on all nodes, for its whole expiry.
+// requireUntouched requires that all nodes hold m, and that m is valid.
 func requireUntouched(t *testing.T, f *fleet, m safety.Mutex) {
 	t.Helper()
-	f.requireSoon(func() bool { return f.holding("lock", m.Value()) == safety.N }, "keys of the holder are missing")
+	f.requireSoon(func() bool { return f.holding("lock", m.Value()) == safety.N }, "nodes lack the key of the holder")
 	ok, err := m.ValidContext(t.Context())
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -353,7 +353,7 @@ func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
 			m := lib.NewMutex("lock", safety.Options{Expiry: 200 * time.Millisecond})
 			// On a busy machine a lock as short as this may expire before it is acquired, so try again.
 			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock could not be acquired")
-			f.requireSoon(func() bool { return f.keys() == 0 }, "keys do not expire")
+			f.requireSoon(func() bool { return f.keys() == 0 }, "some keys have not expired")
 			return m
 		}},
 	}

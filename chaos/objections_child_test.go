@@ -73,7 +73,7 @@ const pauseSeen = paused / 2
 func TestObjectionsChild(t *testing.T) {
 	text := os.Getenv(envChild)
 	if text == "" {
-		t.Skip("it is the process that the scenes of TestObjections stop")
+		t.Skip("this is no test: the scenes of TestObjections start it as a child process")
 	}
 	var o orders
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -87,7 +87,7 @@ func TestObjectionsChild(t *testing.T) {
 }
 
 func say(s said) {
-	text, _ := json.Marshal(s) // it has no field that could fail
+	text, _ := json.Marshal(s) // Marshal cannot fail: no field has a type that could
 	fmt.Fprintf(os.Stdout, "\n%s%s\n", saidMark, text)
 }
 
@@ -261,7 +261,7 @@ func (c *child) next(what ...string) said {
 		}
 		c.t.Fatalf("the child said %+v, want %v", s, what)
 	case <-limit.C:
-		c.t.Fatalf("the child did not say %v", what)
+		c.t.Fatalf("the child said nothing in time, want %v", what)
 	}
 	return said{}
 }
@@ -290,7 +290,7 @@ func (c *child) cont() {
 	c.signal(syscall.SIGCONT)
 }
 
-// stopped tells whether all threads of the process have stopped. One thread may still run
+// stopped reports whether all threads of the process have stopped. One thread may still run
 // after another one has received the signal.
 func (c *child) stopped() bool {
 	if runtime.GOOS != "linux" {

@@ -160,7 +160,7 @@ func (p *oneSetParty) WithRead(ctx context.Context, name string, read func(conte
 	return errors.Join(read(ctx), g.Unlock(context.WithoutCancel(ctx)))
 }
 
-// Lock sets the mark of a writer that waits, if the first attempt fails.
+// Lock acquires the lock as a writer. If the first attempt fails, Lock sets the mark of a writer that waits.
 func (p *oneSetParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	name, g := names[0], newWriter()
 	if p.attempt(ctx, name, g, oneSetWrite) {

@@ -68,7 +68,7 @@ func pausedLeaderWrites(s *stage) finding {
 	case wrote.What == saidWrote:
 		return found(broken, "the late write went through. It was %s", told)
 	case !strings.Contains(wrote.Text, "is stale"):
-		s.t.Fatalf("the write failed: %s", wrote.Text)
+		s.t.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
 	}
 	return found(kept, "the late write was refused. It was %s", told)
 }
@@ -104,7 +104,7 @@ func (p *thisParty) Lead(ctx context.Context, name string) (grip, error) {
 	}
 }
 
-// A leadGrip is a term of Lead.
+// A leadGrip is one term of a leader, in a call of Lead.
 type leadGrip struct {
 	*redsync.Mutex
 	lost   <-chan struct{}

@@ -303,7 +303,7 @@ func (g v4Grip) Unlock(ctx context.Context) error {
 	return failed(ok, err)
 }
 
-// failed returns err. If err is nil although ok is false, it returns another error.
+// failed returns err, or an error of its own if ok is false and err is nil.
 func failed(ok bool, err error) error {
 	if !ok && err == nil {
 		return errors.New("false without an error")

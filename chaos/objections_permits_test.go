@@ -41,13 +41,13 @@ func (s *stage) mustTake(p permitParty, n, weight int) grip {
 	s.t.Helper()
 	g, err := s.take(p, n, weight, scenePatience)
 	if err != nil {
-		s.t.Fatalf("a permit: %v", err)
+		s.t.Fatalf("the process did not get its permits: %v", err)
 	}
 	return g
 }
 
-// takeEach lets each party wait for one of n permits. It waits until must parties have one, and then for a while
-// longer. It returns the permits that are held in the end.
+// takeEach lets each party wait for one of n permits. It waits until at least must parties have a permit, or until
+// scenePatience has passed, and then for a while longer. It returns the permits that are held in the end.
 func (s *stage) takeEach(parties []permitParty, n, must int) (held []grip) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()

@@ -53,7 +53,7 @@ func (d *detour) accept() {
 	}
 }
 
-// open connects client to the target.
+// open connects client to the target. It closes client if d is cut or has ended.
 func (d *detour) open(client net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *detour) open(client net.Conn) {
 	})
 }
 
-// asks notes that l's client has sent something. If l is armed, its next reply is lost.
+// asks records that the client of l has sent something. If l is armed, the next reply on l is lost.
 func (d *detour) asks(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,9 +96,9 @@ func (d *detour) drop(l *lane) {
 	delete(d.lanes, l)
 }
 
-// carry moves bytes from one connection to the other through g. It ends when from ends, or
-// when lose says that the bytes at hand are lost. Bytes that g has held up still arrive if
-// from has ended meanwhile.
+// carry moves bytes from one connection to the other through g, and closes both at the end. It
+// ends when a connection ends, or when lose says that the bytes at hand are lost. Bytes that g
+// has held up still arrive if from has ended meanwhile.
 func (d *detour) carry(from, to net.Conn, g *gate, lose func() bool) {
 	chunks := make(chan []byte, 1<<14) // more than any scene sends
 	d.wg.Go(func() {
@@ -228,7 +228,7 @@ func (g *gate) open() {
 	}
 }
 
-// inherit shuts g if other is shut.
+// inherit shuts g if the gate other is shut.
 func (g *gate) inherit(other *gate) {
 	if other.wait() != nil {
 		g.shut()
@@ -241,7 +241,7 @@ func (g *gate) wait() <-chan struct{} {
 	return g.closed
 }
 
-// pass returns when the gate is open.
+// pass waits until the gate is open.
 func (g *gate) pass() {
 	if opened := g.wait(); opened != nil {
 		<-opened

@@ -33,7 +33,7 @@ func pausedHolderAsks(s *stage) finding {
 	woke := a.next(saidWoke)
 	switch {
 	case !second.Held():
-		s.t.Fatal("the second holder has lost it")
+		s.t.Fatal("the second holder has lost the lock")
 	case woke.Held:
 		return found(broken, "told that it holds, for %s", woke.Longer.Round(100*time.Microsecond))
 	}
@@ -60,7 +60,7 @@ func pausedHolderWrites(s *stage) finding {
 	case wrote.What == saidWrote:
 		return found(broken, "the late write went through")
 	case !strings.Contains(wrote.Text, "is stale"):
-		s.t.Fatalf("the write failed: %s", wrote.Text)
+		s.t.Fatalf("the write failed for another reason than a stale token: %s", wrote.Text)
 	}
 	return found(kept, "the late write was refused")
 }
@@ -215,7 +215,7 @@ func lateRelease(s *stage) finding {
 	return s.unharmed(second)
 }
 
-// unharmed checks that a quorum of nodes still has the lock of g.
+// unharmed finds out whether a quorum of nodes still has the key of g, and whether g still holds the lock.
 func (s *stage) unharmed(g grip) finding {
 	if n := s.holding(); n < s.quorum() || !g.Held() {
 		return found(broken, "the next holder's keys are on %d of %d nodes", n, s.accused.nodes)
@@ -296,7 +296,7 @@ func cancelledLock(s *stage) finding {
 		s.servers[i].Thaw()
 	}
 	if err == nil {
-		s.t.Fatal("Lock succeeded without a quorum")
+		s.t.Fatal("TryLock succeeded without a quorum")
 	}
 	f := s.gone()
 	if f.verdict == kept && took > soon {
@@ -410,7 +410,7 @@ func eviction(s *stage) finding {
 	return s.contest(g, b)
 }
 
-// fill lets server i evict keys until the lock is among them.
+// fill sets a small maxmemory on server i, and adds keys until the server has evicted the key of the lock.
 func (s *stage) fill(i int) {
 	s.t.Helper()
 	const limit = 4 << 20 // bytes; an empty server uses about 1 MB
@@ -423,7 +423,7 @@ func (s *stage) fill(i int) {
 	text := strings.Repeat("x", 10_000)
 	for n := 0; s.has(i); n++ {
 		if n == 20_000 {
-			s.t.Fatal("the key of the lock is not evicted")
+			s.t.Fatal("the server did not evict the key of the lock")
 		}
 		if err := c.Set(ctx, fmt.Sprint("filler ", n), text, 0).Err(); err != nil {
 			s.t.Fatal(err)
@@ -451,7 +451,7 @@ func extendAfterLoss(s *stage) finding {
 	return found(kept, "Extend failed, and set nothing")
 }
 
-// taken deletes the keys of the lock, as if it had been lost, and lets b acquire it.
+// taken deletes the keys of the lock, as if the nodes had lost them, and lets b acquire the lock.
 func (s *stage) taken(b party) grip {
 	s.t.Helper()
 	for i := range s.servers {
@@ -519,7 +519,7 @@ func cutOffHolder(s *stage, take func(party) grip) finding {
 	late := at.Sub(next)
 	switch {
 	case !got:
-		s.t.Fatal("nobody came next")
+		s.t.Fatal("the waiting process did not get the lock")
 	case !ok:
 		return found(broken, "never told")
 	case late > tolerance:
@@ -572,15 +572,15 @@ func nodesReplaced(s *stage) finding {
 	locking.Wait()
 	switch {
 	case errOfA != nil:
-		s.t.Fatalf("Lock: %v", errOfA)
+		s.t.Fatalf("process a could not lock: %v", errOfA)
 	case err != nil:
 		return found(kept, "one holder")
 	}
 	return s.both(g, second)
 }
 
-// nodesReplacedJointly is nodesReplaced with a third process j, which has both sets. Process a never locks beside b: j
-// locks beside a, and then beside b.
+// nodesReplacedJointly adds to nodesReplaced a third process j, which has both sets of nodes. Process a never locks
+// beside b. Process j locks beside a, and then beside b.
 func nodesReplacedJointly(s *stage) finding {
 	set := setting{Expiry: long}
 	detoursOfA, before, after := s.replaceLast()

@@ -213,7 +213,7 @@ func (s *stage) lockBoth(p party) grip {
 	defer cancel()
 	g, err := p.Lock(ctx, twoLocks...)
 	if err != nil {
-		s.t.Fatalf("Lock: %v", err)
+		s.t.Fatalf("the process could not lock both names: %v", err)
 	}
 	within(short/4, func() bool {
 		return s.holding() == s.accused.nodes && s.holdingOf(otherLock) == s.accused.nodes

@@ -35,7 +35,7 @@ type stage struct {
 	t       *testing.T
 	accused accused
 	servers []*realredis.Server
-	clocks  []*nodeClock // those of the servers; nil if the scene does not set them
+	clocks  []*nodeClock // the clocks of the servers; nil if the scene does not set clocks
 }
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
@@ -72,7 +72,7 @@ func (s *stage) startWithClock(library string) {
 	s.servers, s.clocks = append(s.servers, server), append(s.clocks, clock)
 }
 
-// jump sets the clocks of servers first to last-1 forward or back. They must be right before.
+// jump sets the clocks of servers first to last-1 forward or back. The clocks must be right before.
 func (s *stage) jump(first, last int, by time.Duration) {
 	s.t.Helper()
 	for i := first; i < last; i++ {
@@ -111,7 +111,7 @@ func (s *stage) detours() (detours []*detour, addrs []string) {
 	return detours, addrs
 }
 
-// party opens the library, as a process whose connections are open.
+// party opens the library and its connections, as one process.
 func (s *stage) party(addrs []string, set setting) party {
 	s.t.Helper()
 	p, err := s.accused.open(addrs, set)
@@ -154,14 +154,14 @@ func (s *stage) lock(p party, nodes int) grip {
 	defer cancel()
 	g, err := p.Lock(ctx, sceneLock)
 	if err != nil {
-		s.t.Fatalf("Lock: %v", err)
+		s.t.Fatalf("the process could not lock: %v", err)
 	}
 	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
 	return g
 }
 
-// lockBriefly is lock on all nodes for a short expiry. It does not insist on all keys,
-// because on a machine that has stalled some may have expired already.
+// lockBriefly acquires the lock for a short expiry, and waits briefly until all nodes have the key.
+// It does not fail if some lack it, because on a machine that has stalled some keys may have expired.
 func (s *stage) lockBriefly(p party) grip {
 	s.t.Helper()
 	g := s.lock(p, 0)
@@ -176,12 +176,12 @@ func (s *stage) next(p party, limit time.Duration) (grip, error) {
 	return p.Lock(ctx, sceneLock)
 }
 
-// mustNext is next for a lock that must become free. It fails the test if the lock does not.
+// mustNext waits for the lock as the next holder. It fails the test if p does not get the lock.
 func (s *stage) mustNext(p party) grip {
 	s.t.Helper()
 	g, err := s.next(p, scenePatience)
 	if err != nil {
-		s.t.Fatalf("the next holder: %v", err)
+		s.t.Fatalf("the next holder could not lock: %v", err)
 	}
 	return g
 }
@@ -236,7 +236,7 @@ func within(limit time.Duration, condition func() bool) (waited time.Duration, o
 func (s *stage) until(what string, condition func() bool) {
 	s.t.Helper()
 	if _, ok := within(scenePatience, condition); !ok {
-		s.t.Fatalf("not after %v: %s", scenePatience, what)
+		s.t.Fatalf("after %v this was still not so: %s", scenePatience, what)
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *stage) contest(a grip, b party) finding {
 	return s.both(a, second)
 }
 
-// both watches two holders of the lock, of which second has acquired it although a had it.
+// both watches two holders of the lock: second acquired the lock although a had it.
 func (s *stage) both(a, second grip) finding {
 	s.t.Helper()
 	overlap, ok := toldWithin(a, disbelief)
@@ -335,13 +335,13 @@ func (s *stage) both(a, second grip) finding {
 	if a.Token() != 0 {
 		f.saw += ", with tokens in order"
 		if second.Token() <= a.Token() {
-			s.t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), a.Token())
+			s.t.Errorf("the second holder's token %d is not above the first holder's %d", second.Token(), a.Token())
 		}
 	}
 	return f
 }
 
-// gone checks that no key of the lock is left.
+// gone waits for a while until no key of the lock is left, and finds out whether any is.
 func (s *stage) gone() finding {
 	if _, ok := within(soon, func() bool { return s.holding() == 0 }); ok {
 		return found(kept, "no key left")

@@ -97,14 +97,14 @@ func tickWithAClockAhead(s *stage) finding {
 	b := s.party(s.addrs(), set)
 	start := time.Now()
 	if g, err := a.TryLock(s.t.Context(), sceneTick); err != nil {
-		s.t.Fatalf("the first process: %v", err)
+		s.t.Fatalf("the first process could not lock: %v", err)
 	} else if err := g.Unlock(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
 	_, err := b.TryLock(s.t.Context(), sceneTick)
 	switch took := time.Since(start); {
 	case took >= short:
-		s.t.Skipf("the machine was too slow: %v", took)
+		s.t.Skipf("the machine was too slow: both processes together took %v", took)
 	case err == nil:
 		return found(broken, "the job ran twice within %s, the least time is %s", seconds(took), seconds(short))
 	case !s.accused.saysTaken(err):

@@ -47,22 +47,22 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 		for _, f := range contractPlan(seed) {
 			seen[f.Kind]++
 			if f.Kind == hostOff {
-				require.Zero(t, f.At, "a host is off from the start: %v", f)
-				require.GreaterOrEqual(t, f.For, 29*time.Second, "a host stays off for at least half of the time: %v", f)
-				require.LessOrEqual(t, f.For, time.Minute-lull, "healed before the end, %v", f)
+				require.Zero(t, f.At, "a host must be off from the start: %v", f)
+				require.GreaterOrEqual(t, f.For, 29*time.Second, "a host must stay off for half of the run: %v", f)
+				require.LessOrEqual(t, f.For, time.Minute-lull, "each fault must be healed before the end: %v", f)
 				continue
 			}
-			require.GreaterOrEqual(t, f.At, last, "the plan is in the order of time: %v", f)
-			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "healed before the end, %v", f)
+			require.GreaterOrEqual(t, f.At, last, "faults must be in the order of their start: %v", f)
+			require.LessOrEqual(t, f.At+f.For, time.Minute-lull, "each fault must be healed before the end: %v", f)
 			require.LessOrEqual(t, f.For, 8*time.Second, "%v", f)
 			last = f.At
 			switch f.Kind {
 			case clockRate:
-				require.InDelta(t, 1, f.Rate, 0.0099, "the rate stays within the drift factor: %v", f)
+				require.InDelta(t, 1, f.Rate, 0.0099, "the rate must stay within the drift factor: %v", f)
 			case clockBack:
 				require.Negative(t, f.By, "%v", f)
 			case restartKept, restartEmpty, restartFlushed:
-				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "the node is out for as long as the guard excludes it: %v", f)
+				require.GreaterOrEqual(t, f.out, f.For+13*time.Second, "the guard excludes the node for longer: %v", f)
 			case partition, stopped:
 				require.Positive(t, f.Process, "%v", f)
 			case clockForward, flushAll, restartMost:

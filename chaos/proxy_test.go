@@ -17,7 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 )
 
-// generous is how long to wait for what happens at once, except on a busy machine.
+// generous is how long to wait for an event that comes at once unless the machine is busy.
 const generous = 10 * time.Second
 
 // wired returns both ends of a connection through a link.
@@ -45,7 +45,7 @@ func send(t *testing.T, c net.Conn, text string) {
 	require.NoError(t, err)
 }
 
-// requireReads requires that text is the next that c receives.
+// requireReads requires that c receives text next.
 func requireReads(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(generous)))
@@ -118,7 +118,7 @@ func TestLinkSlowDelaysAndKeepsTheOrder(t *testing.T) {
 		heal := l.slow(toNode, time.Second)
 		start := time.Now()
 		send(t, client, "slow ")
-		synctest.Wait() // the link has read it
+		synctest.Wait() // until the link has read the data
 		heal()
 		send(t, client, "fast")
 		requireReads(t, node, "slow fast")

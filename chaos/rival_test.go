@@ -24,7 +24,7 @@ type rivalLibrary struct {
 
 func openRival(clients []*redis.Client) safety.Library { return openRivalWith()(clients) }
 
-// openRivalWith opens redsync v4; options are defaults of its locks.
+// openRivalWith opens redsync v4 with options as the defaults of its locks.
 func openRivalWith(options ...rival.Option) safety.Open {
 	return func(clients []*redis.Client) safety.Library {
 		pools := make([]rivalredis.Pool, len(clients))
@@ -103,8 +103,8 @@ func TestRedsyncV4InScenes(t *testing.T) {
 // minutes.
 const envLong = "REDSYNC_TEST_LONG"
 
-// redsyncReal is the same on redis-server processes, where a few seconds of
-// waiting are forgiven and some faults cannot be played.
+// redsyncReal has the outcomes that differ from kept on redis-server processes. There a
+// few seconds of waiting are forgiven, and some faults cannot be played.
 var redsyncReal = map[string]verdict{
 	"two nodes dead: every operation at once":                                    broken,
 	"one node frozen: every operation at once":                                   broken,
@@ -143,23 +143,24 @@ func TestRedsyncV4InScenesOnRealServers(t *testing.T) {
 	compare(t, outcomes, redsyncReal)
 }
 
-// compare prints the table of outcomes and fails t where it is not as expected.
+// compare logs the table of outcomes. It fails t if an outcome differs from expected, or if
+// expected names a scene that does not exist.
 func compare(t *testing.T, outcomes map[string]error, expected map[string]verdict) {
 	t.Helper()
 	t.Log(table(outcomes))
 	for name, err := range outcomes {
 		if want := expected[name]; want != varies && (err != nil) != (want == broken) {
-			t.Errorf("%s: the outcome is %v, which is not what the table says", name, err)
+			t.Errorf("%s: the outcome is %v, but the table expects another", name, err)
 		}
 	}
 	for name := range expected {
 		if !slices.ContainsFunc(safety.Scenes, func(s safety.Scene) bool { return s.Name == name }) {
-			t.Errorf("the table has %q, and there is no such scene", name)
+			t.Errorf("the table has %q, but there is no such scene", name)
 		}
 	}
 }
 
-// table has one row per scene, in their order.
+// table returns one row for each scene that was played, in the order of safety.Scenes.
 func table(outcomes map[string]error) string {
 	width := 0
 	for name := range outcomes {

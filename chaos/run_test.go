@@ -27,7 +27,7 @@ func play(t *testing.T, name string, length time.Duration, fakes int) *result {
 	return playWith(t, name, length, settings{fakes: fakes})
 }
 
-// playWith is play, with the additional clients that extra has for tests.
+// playWith plays a scene for a short time, with the additional clients and the pauses that extra sets for tests.
 func playWith(t *testing.T, name string, length time.Duration, extra settings) *result {
 	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
@@ -44,7 +44,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	return r
 }
 
-// maxRepeats is how often a scene is played again because its runs have proved nothing.
+// maxRepeats is how often a scene is played again at most if its runs prove nothing.
 const maxRepeats = 3
 
 // proving returns the first run that proves something: r, or a repetition of it. It repeats a run that proves nothing,
@@ -81,9 +81,9 @@ func rulesBroken(r *result) map[string]int {
 	return counts
 }
 
-// playUntil calls one until every count in counts is positive. Each call plays a short run and adds to counts. There
-// may be several calls, because on a slow machine some clients may do nothing in one run. playUntil returns what still
-// has no count after the last call.
+// playUntil calls the function one until every count in counts is positive, at most 1 + maxRepeats times. Each call
+// plays a short run and adds to counts. On a slow machine some clients may do nothing in one run. playUntil returns the
+// keys whose count is still zero after the last call.
 func playUntil(counts map[string]int, one func()) (missing []string) {
 	for range 1 + maxRepeats {
 		one()
@@ -105,7 +105,7 @@ func TestRunWithoutFaultsFindsNothing(t *testing.T) {
 	missing := playUntil(acquired, func() {
 		r := playProving(t, "calm", 2*time.Second)
 		require.Empty(t, r.Violations)
-		assert.Positive(t, r.count(history.Key), "keys were looked at")
+		assert.Positive(t, r.count(history.Key), "the run must record keys")
 		assert.Positive(t, r.count(history.Extended))
 		for h := range acquired {
 			acquired[h] += tallyOf(r.clientCounts(), h)
@@ -127,7 +127,7 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 	r := play(t, "contract", 4*time.Second, 0)
 	assert.Empty(t, r.Violations)
 	assert.NotEmpty(t, r.Plan)
-	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each fault begins and ends")
+	assert.GreaterOrEqual(t, r.count(history.Fault), 2*len(r.Plan), "each fault must begin and end")
 }
 
 // Some clients claim locks without asking a node, as writers and as readers. Others lock the first of several names but
@@ -150,7 +150,7 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 			}
 			culprits := culpritsOf(v, found)
 			assert.NotEmpty(t, culprits, "%v", v)
-			assert.Less(t, strings.Count(v.What, " reading ["), 2, "two readers: %v", v)
+			assert.Less(t, strings.Count(v.What, " reading ["), 2, "two readers may share a name: %v", v)
 			if len(culprits) == 1 {
 				found[culprits[0]]++
 			}
@@ -181,7 +181,7 @@ func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
 	assert.Empty(t, missing)
 }
 
-// culpritsOf returns those of the habits whose clients v names.
+// culpritsOf returns the habits whose clients v names.
 func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) {
 	for h := range habits {
 		if strings.Contains(v.What, "/"+h+"/") {
@@ -240,7 +240,7 @@ func TestReportShowsALockOnSeveralNamesUnderEachOfThem(t *testing.T) {
 		}
 	}
 	r.Terms = history.Terms(r.Events)
-	assert.Equal(t, []tallied{{"plain", 3}}, r.clientCounts(), "each lock counts once")
+	assert.Equal(t, []tallied{{"plain", 3}}, r.clientCounts(), "a lock on several names must count once")
 	var out bytes.Buffer
 	r.summary(&out)
 	assert.Contains(t, out.String(), "unlock (quick, quick-2, slow)\n")
@@ -310,7 +310,7 @@ func TestProving(t *testing.T) {
 			}
 			r, err := proving(next(), next)
 			assert.Len(t, c.runs, played)
-			assert.Equal(t, c.runs[played-1].Violations, r.Violations, "the last run is the result")
+			assert.Equal(t, c.runs[played-1].Violations, r.Violations, "proving must return the last run")
 			if c.want == "" {
 				require.NoError(t, err)
 				return
@@ -340,8 +340,8 @@ func TestSummaryTellsWhatHappened(t *testing.T) {
 	} {
 		assert.Contains(t, out.String(), want)
 	}
-	assert.NotContains(t, out.String(), "has slow", "this event is of another lock")
-	assert.NotContains(t, out.String(), "#2", "this event is long after the violation")
+	assert.NotContains(t, out.String(), "has slow", "the summary must leave out the events of another lock")
+	assert.NotContains(t, out.String(), "#2", "the summary must leave out events long after the violation")
 }
 
 func TestPageShowsHoldsAndFaults(t *testing.T) {
@@ -413,9 +413,9 @@ func TestHeartbeatNoticesAPause(t *testing.T) {
 	h := &heartbeat{last: beats}
 	assert.False(t, h.pausedSince(start))
 	h.last = time.Now().Add(-2 * aPause)
-	assert.True(t, h.pausedSince(start), "it is paused until now")
+	assert.True(t, h.pausedSince(start), "the process has paused until now")
 	h.tick()
 	h.last = beats
-	assert.True(t, h.pausedSince(start), "it was paused")
-	assert.False(t, h.pausedSince(time.Now()), "the pause has ended before")
+	assert.True(t, h.pausedSince(start), "the process paused after start")
+	assert.False(t, h.pausedSince(time.Now()), "the pause had ended before this time")
 }
