@@ -175,6 +175,7 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, 500*time.Millisecond, time.Since(start), "Close takes ten node deadlines")
 				}
+				synctest.Wait() // Close does not wait for the goroutines of the nodes
 				for i, n := range nodes {
 					assert.Zero(t, n.refused, "node %d", i)
 					if !frozen || i < 2 {

@@ -628,7 +628,7 @@ func wake(rs *redsync.Redsync) {
 	time.Sleep(100 * time.Millisecond)
 }
 
-// slow makes every node answer late, from now on.
+// slow makes every node answer scripts and SET late, the next 1000 of each.
 func (f field) slow(by time.Duration) {
 	for _, n := range f.nodes {
 		n.On("evalsha", 1000, embedded.Fault{Delay: by})
@@ -636,7 +636,7 @@ func (f field) slow(by time.Duration) {
 	}
 }
 
-// delays makes node i take i times 10 ms for the next command.
+// delays makes node i take i times 10 ms for its next such command.
 func (f field) delays(command string) {
 	for i, n := range f.nodes {
 		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * time.Millisecond})

@@ -161,10 +161,10 @@ func (m *Mutex) Value() string {
 	return adopted
 }
 
-// Until returns when the lock ends unless it is extended. It still returns that time after the lock has
+// Until returns the time at which the lock ends unless it is extended. It still returns that time after the lock has
 // expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close has ended
-// the lock or the nodes have proved that it is lost. Use Until for display only, because the difference of
-// two times goes by one clock. Remaining goes by both, the wall clock and the monotonic clock.
+// the lock or the nodes have proved that it is lost. Use Until for display only: a subtraction of the
+// current time goes by one clock. Remaining goes by both, the wall clock and the monotonic clock.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()

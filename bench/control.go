@@ -84,7 +84,7 @@ func (c contender) controlLock(
 	return errors.Join(err, unlock(ctx, lock))
 }
 
-// keeps tells whether a node has the keys of the lock on name, for which Lock was called at start. It returns an
+// keeps returns whether a node has the keys of the lock on name, for which Lock was called at start. It returns an
 // error if the node has the first key but lacks another. The node may set the keys while keeps looks, but it sets all
 // of them at once, so every key must be there once the first one is.
 func (c contender) keeps(

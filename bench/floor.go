@@ -114,7 +114,7 @@ func (l *floorLibrary) do(ctx context.Context, op *floorOp) (bool, error) {
 	}
 }
 
-// answer counts a node's answer. Only one of the two outcomes can occur.
+// answer is called for each answer of a node. It ends op as soon as a quorum has said yes, or can no longer do so.
 func (l *floorLibrary) answer(op *floorOp, ok bool) {
 	if ok && int(op.yes.Add(1)) == l.quorum {
 		op.done <- true

@@ -20,7 +20,8 @@ type world struct {
 	log    history.Log
 	origin time.Time
 
-	// left has an entry for each node that a deployment has swapped out: from that time on it may have no key.
+	// left has the time since origin from which a node must hold no key, for each node that a deployment has swapped
+	// out. Only the deployment changes it.
 	left map[int]time.Duration
 
 	mu      sync.Mutex // guards the fields below: a deployment changes them while faults are inflicted
@@ -55,7 +56,7 @@ func (w *world) inflict(ctx context.Context, f fault) error {
 	return nil
 }
 
-// claim waits until no other exclusive fault affects the targets of f. Planned faults do not overlap, but
+// claim waits until no other exclusive fault affects the targets of f, if f is exclusive. Planned faults do not overlap, but
 // on a busy machine a fault may last longer than planned.
 func (w *world) claim(f fault) (unlock func()) {
 	if !f.exclusive() {

@@ -30,7 +30,7 @@ func startNode(t *testing.T) node {
 	return node{t, c}
 }
 
-// says runs a call and reads the reply.
+// says sends the command of c to the node, and returns what c reads from the reply.
 func (n node) says(c claim.Call) claim.Answer {
 	n.Helper()
 	reply, err := n.client.Do(n.Context(), c.Command.InFull()...).Result()

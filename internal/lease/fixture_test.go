@@ -133,7 +133,7 @@ func begun(t *testing.T, terms *Terms) *Lease {
 	return l
 }
 
-// closes closes k, as Close of a Redsync does.
+// closes ends k in the way in which Close of a Redsync does.
 func closes(ctx context.Context, k *Keeper) error {
 	if !k.BeginClose() {
 		return errors.New("a second Close")

@@ -183,7 +183,7 @@ var transitions = map[State][]State{
 	Past:      {Over},
 }
 
-// is checks that w stands as wanted, and still does after the wall clock was set back.
+// is fails the test unless w stands as wanted, before and after the wall clock is set back.
 func (w *walk) is(t *testing.T, want stand) {
 	t.Helper()
 	for range 2 {

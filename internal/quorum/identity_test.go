@@ -180,8 +180,8 @@ func TestJointReplyOfAnUnknownServer(t *testing.T) {
 	assert.NotEqual(t, full, s.Rule())
 }
 
-// While two of three nodes of one server are in one set, none of them stands for another, because a set would have too
-// few nodes.
+// Three nodes are one server, and two of them are in the same set. None of them stands for another, because that set
+// would be left with too few nodes.
 func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	s := newJointScene()
 	s.Set = NewSet([]pool.Pool{

@@ -20,7 +20,7 @@ const (
 
 func token(n uint64) script.Fence { return script.Fence{Token: n, TTL: day} }
 
-// enters enters with a fence, with a ticket or "" for none, and reads the answer.
+// enters runs the script that enters, with a fence and a ticket ("" for none), and returns its parsed reply.
 func (g ground) enters(value, ticket string, strict bool, f script.Fence) script.Entered {
 	g.Helper()
 	place := script.Place{Alive: alive, Strict: strict}

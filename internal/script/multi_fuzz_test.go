@@ -109,7 +109,7 @@ func (n *worldName) at(i int) string {
 	return processOf(n.queue[i].ticket)
 }
 
-// raise raises the register to a token, if that is greater.
+// raise sets the register to token if token is greater than it.
 func (n *worldName) raise(token uint64) {
 	register, _ := strconv.ParseUint(n.fence, 10, 64)
 	if token > register && !n.fenceIsList {

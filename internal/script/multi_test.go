@@ -23,7 +23,7 @@ import (
 
 var abc = script.NewMulti([]string{"a", "b", "c"}).With("v")
 
-// entersMulti enters and reads the answer.
+// entersMulti runs the script that enters, and returns its parsed reply.
 func (g ground) entersMulti(m script.Multi, place script.Place, f script.Fence) script.Entered {
 	g.Helper()
 	reply := g.do(script.EnterMulti(m, ttl, place, f).InFull()...)

@@ -47,7 +47,7 @@ func (g ground) on(name string, f func(g ground)) {
 	})
 }
 
-// fills empties the node, and sets the slots to these values. They are separated by commas, and "-" stands
+// fills empties the node, and sets the slots to these values. They are separated by ", ", and "-" stands
 // for none.
 func (g ground) fills(values string) {
 	g.Helper()
@@ -119,7 +119,7 @@ func (g ground) told(want ...string) {
 	assert.Equal(g, want, got)
 }
 
-// permits enters, and reads the answer.
+// permits runs the script that enters a semaphore, and returns its parsed reply.
 func (g ground) permits(s *script.Semaphore, value string, e script.Entering, place script.Place) script.EnteredPermits {
 	g.Helper()
 	reply := g.do(script.EnterPermits(s, value, ttl, e, place).InFull()...)

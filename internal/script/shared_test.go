@@ -24,7 +24,7 @@ import (
 // of returns the lock of a value.
 func of(value string) script.Lock { return script.NewLock("lock", value) }
 
-// reads enters as a reader, with a ticket or "" for none, and reads the answer.
+// reads runs the script by which a reader enters, with a ticket ("" for none), and returns its parsed reply.
 func (g ground) reads(value, ticket string, f script.Fence) script.Entered {
 	g.Helper()
 	reply := g.do(script.EnterShared(of(value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive}, f).InFull()...)
@@ -351,8 +351,8 @@ func TestBeforeTheDowngradeArrives(t *testing.T) {
 	})
 }
 
-// While readers hold the lock, a writer keeps the readers behind it back. When its ticket leaves the queue,
-// these readers are told, whichever command takes the ticket out.
+// While readers hold the lock, the ticket of a writer holds back the readers that stand behind it in the queue.
+// When that ticket leaves the queue, the readers are told, whichever command takes the ticket out.
 func TestReleaseTellsReadersThatAnExclusiveTicketKeptBack(t *testing.T) {
 	mine := []string{ticket(2, us)}
 	for name, c := range map[string]struct {
@@ -821,7 +821,7 @@ func recordsOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "readers\n"), "\n"), "\n")
 }
 
-// counts reports whether the scripts accept text as a text of readers. Its last line must be a record. Each
+// counts returns whether the scripts accept text as a text of readers. Its last line must be a record. Each
 // line up to the first reader that is not gone must be a record, too, and no deadline there may be later than
 // the last.
 func counts(text string, now int64) bool {

@@ -15,7 +15,7 @@ import (
 // This file tests how a key is shortened, on a real server and on an embedded one. TestCommandsAtRandom and
 // TestPermitsAtRandom compare it with a reference.
 
-// shortens shortens the lock to a rest, and returns the reply.
+// shortens runs the script that shortens the TTL of the lock to rest, and returns the reply.
 func (g ground) shortens(value string, rest int64) int64 {
 	g.Helper()
 	return g.run(script.Shorten(script.NewLock("lock", value), rest, script.ProcessOf(us), script.Turnover{}, script.Fence{}))
