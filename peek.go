@@ -7,4 +7,5 @@ func init() {
 	peek.KnowsToken = func(r any, name string, token uint64) {
 		r.(*Redsync).core.member.Group.Tokens.Raise([]string{name}, token)
 	}
+	peek.Alarms = func(r any) (set, now int) { return r.(*Redsync).core.keeper.CountAlarms() }
 }

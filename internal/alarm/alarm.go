@@ -20,6 +20,7 @@ type Schedule struct {
 	timer  *time.Timer
 	armed  time.Time // when timer fires; zero if it is not running, or must be reset
 	closed bool
+	set    int // how many alarms have been set, for tests
 
 	// InARow is how many alarms fire in a row before a pause, 0 for no limit. notBefore is when the pause
 	// ends.
@@ -61,6 +62,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 	if s.closed || len(s.alarms) >= limit {
 		return false
 	}
+	s.set++
 	a.at = at
 	if a.index == 0 {
 		heap.Push(&s.alarms, a)
@@ -212,6 +214,13 @@ func (s *Schedule) Comparing() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.compare
+}
+
+// Count returns how many alarms have been set, and how many are on the schedule now. It is for tests.
+func (s *Schedule) Count() (set, now int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set, len(s.alarms)
 }
 
 // Pause keeps every alarm from firing until resume is called. It is for tests.

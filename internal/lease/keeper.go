@@ -59,6 +59,15 @@ func (k *Keeper) BeginCall() bool {
 // EndCall ends an operation.
 func (k *Keeper) EndCall() { k.operations.add(-1) }
 
+// CountAlarms returns how many alarms the leases of k have set, and how many they wait for now. It is for tests.
+func (k *Keeper) CountAlarms() (set, now int) {
+	for _, s := range []*alarm.Schedule{&k.expiries, &k.extensions, &k.repeats} {
+		more, on := s.Count()
+		set, now = set+more, now+on
+	}
+	return set, now
+}
+
 // IsClosed reports whether Close has begun.
 func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 

@@ -10,4 +10,7 @@ var (
 	// KnowsToken makes a *redsync.Redsync know a fencing token of a lock, as if a node had
 	// reported it. The Redsync then proposes greater tokens, as if its clock were ahead.
 	KnowsToken func(r any, name string, token uint64)
+
+	// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
+	Alarms func(r any) (set, now int)
 )
