@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -18,15 +19,24 @@ type lab struct {
 	servers *servers
 	addrs   []string
 	look    clients // for INFO, FLUSHALL and counting keys
+
+	costPrograms map[string]string // by checkout: see costProgram
+	remove       []string          // folders, at the end
 }
 
 func newLab(p plan, s *servers) *lab {
-	l := &lab{plan: p, servers: s, addrs: s.addresses()}
+	l := &lab{plan: p, servers: s, addrs: s.addresses(), costPrograms: map[string]string{}}
 	l.look = dial(l.addrs)
 	return l
 }
 
-func (l *lab) close() error { return l.look.Close() }
+func (l *lab) close() error {
+	err := l.look.Close()
+	for _, dir := range l.remove {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
 
 // A result is all samples of a cell, one per round.
 type result struct {

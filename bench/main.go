@@ -64,7 +64,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(publish(out, p, m, results), verdict(results))
+	err = errors.Join(publish(out, p, m, results), verdict(results))
+	if p.bounded {
+		err = errors.Join(err, boundedCost(results))
+	}
+	return err
 }
 
 // publish writes the report to out, and writes the files that the plan asks for.
@@ -101,6 +105,9 @@ type plan struct {
 
 	json, charts string // the file and the folder to write to; "" means none
 	from         string // the file with results to report instead of measuring; "" means none
+
+	beside  string // another checkout, for the scene own-cost; "" means none
+	bounded bool   // fail if the own cost is above a bound
 }
 
 // parsePlan reads and checks the command line. Its errors are for cli.Status.
@@ -116,6 +123,8 @@ func parsePlan(args []string) (plan, error) {
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
 	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`")
+	flags.StringVar(&p.beside, "beside", "", "another checkout of this repository, a `folder`: the scene own-cost measures it beside this one")
+	flags.BoolVar(&p.bounded, "bounded", false, "fail if own-cost is above its bounds; -beside must be commit "+recorded)
 	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
 	if err := cli.Parse(flags, args); err != nil {
 		return plan{}, err
@@ -128,6 +137,8 @@ func parsePlan(args []string) (plan, error) {
 	switch {
 	case p.rounds < 1 || p.rounds > 99:
 		return plan{}, cli.Misusef("-rounds %d is out of range: 1 to 99", p.rounds)
+	case p.bounded && p.beside == "":
+		return plan{}, cli.Misusef("-bounded needs -beside")
 	case p.cell < 100*time.Millisecond || p.cell > time.Minute:
 		return plan{}, cli.Misusef("-time %v is out of range: 100ms to 1m", p.cell)
 	}
@@ -145,6 +156,9 @@ func (p plan) checkFiles() (err error) {
 	}
 	if err == nil && p.charts != "" {
 		err = cli.Folder("charts", p.charts)
+	}
+	if err == nil && p.beside != "" {
+		err = cli.Folder("beside", p.beside)
 	}
 	return err
 }

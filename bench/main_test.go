@@ -46,6 +46,8 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 		{[]string{"-charts", none}, "-charts " + none},
 		{[]string{"-json", filepath.Join(none, "all.json")}, "-json " + none},
 		{[]string{"-json", dir}, "-json " + dir},
+		{[]string{"-beside", none}, "-beside " + none},
+		{[]string{"-bounded"}, "-bounded needs -beside"},
 	} {
 		err := run(t.Context(), test.args, io.Discard, io.Discard)
 		require.ErrorContains(t, err, test.want)

@@ -81,7 +81,7 @@ func TestRowsCostWhatTheirBoundsSay(t *testing.T) {
 
 // names returns the names of all rows.
 func names() []string {
-	list := []string{importRow}
+	list := []string{ImportRow}
 	for name := range Rows {
 		list = append(list, name)
 	}
@@ -97,7 +97,7 @@ func hasRaceDetector() bool {
 // slackOf returns by which share the memory of a row may differ from its bound. What is held, and what a package makes,
 // has maps and slices whose room depends on chance.
 func slackOf(row string) float64 {
-	if row == importRow || Rows[row].Hold != nil {
+	if row == ImportRow || Rows[row].Hold != nil {
 		return 0.005
 	}
 	return 0
@@ -127,7 +127,7 @@ func cost(t *testing.T, name string) (f figure) {
 	t.Helper()
 	row := Rows[name]
 	switch {
-	case name == importRow:
+	case name == ImportRow:
 		c, _ := importCost(t)
 		f.mallocs, f.bytes = c.Mallocs, c.Bytes
 	case row.Hold != nil:

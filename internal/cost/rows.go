@@ -34,7 +34,10 @@ type Row struct {
 	on               func(nodes *Nodes) *redsync.Redsync // nil means redsync.New
 }
 
-// Rows are all rows of this build, by name.
+// ImportRow is the name of the row that only tests can measure: what a program pays for the import of the library.
+const ImportRow = "import of the package"
+
+// Rows are all other rows of this build, by name.
 var Rows = map[string]Row{}
 
 func add(rows ...Row) {

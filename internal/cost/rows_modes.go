@@ -1,10 +1,6 @@
 package cost
 
-import (
-	"context"
-
-	"github.com/seed14bd9ef4/redsync"
-)
+import "github.com/seed14bd9ef4/redsync"
 
 func init() {
 	add(
@@ -17,10 +13,4 @@ func init() {
 		Row{Name: "a held lock, shared", Hold: held(redsync.WithShared())},
 		Row{Name: "a held lock, permits", Hold: held(redsync.WithPermits(5))},
 	)
-}
-
-func init() {
-	add(Row{Name: "TryDo", Call: func(r *redsync.Redsync) (call, end func()) {
-		return func() { must(r.TryDo(context.Background(), name, nothing)) }, nil
-	}})
 }

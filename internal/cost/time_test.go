@@ -35,7 +35,7 @@ func TestTime(t *testing.T) {
 // timed returns the figures of a row, by the keys of the scene's columns.
 func timed(t *testing.T, name string, d time.Duration) (f map[string]float64, has bool) {
 	t.Helper()
-	if name == importRow {
+	if name == ImportRow {
 		c, ns := importCost(t)
 		return map[string]float64{"ns": ns, "bytes": c.Bytes, "mallocs": c.Mallocs}, true
 	}

@@ -1,0 +1,13 @@
+package cost
+
+import (
+	"context"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+func init() {
+	add(Row{Name: "TryDo", Call: func(r *redsync.Redsync) (call, end func()) {
+		return func() { must(r.TryDo(context.Background(), name, nothing)) }, nil
+	}})
+}
