@@ -56,7 +56,7 @@ var bounds = map[string]figure{
 	"a held lock, fenced":                     {7, 1491, 5, 0, 1},
 	"a held lock, shared":                     {15, 2580, 5, 0, 1},
 	"a held lock, permits":                    {39, 3249, 5, 0, 1},
-	"import of the package":                   {299, 501928, 0, 0, 0},
+	"import of the package":                   {300, 502000, 0, 0, 0},
 }
 
 // goVersion is the version of Go that the bounds are for: allocations of the runtime and the standard library count.
@@ -98,7 +98,7 @@ func hasRaceDetector() bool {
 // has maps and slices whose room depends on chance.
 func slackOf(row string) float64 {
 	if row == ImportRow || Rows[row].Hold != nil {
-		return 0.005
+		return 0.01
 	}
 	return 0
 }
@@ -175,7 +175,7 @@ func weigh(row Row) figure {
 func TestCompareNoticesEachFigure(t *testing.T) {
 	bound := figure{10, 2136, 10, 5, 1}
 	assert.Empty(t, compare(bound, figure{10.02, 2137, 10, 5, 1}, 0))
-	assert.Empty(t, compare(bound, figure{10.04, 2144, 10, 5, 1}, 0.005))
+	assert.Empty(t, compare(bound, figure{10.04, 2144, 10, 5, 1}, 0.01))
 	for _, more := range []figure{{11, 2136, 10, 5, 1}, {10, 2144, 10, 5, 1}, {10, 2136, 11, 5, 1}, {10, 2136, 10, 6, 1}, {10, 2136, 10, 5, 1.5}} {
 		assert.Contains(t, compare(bound, more, 0), "above the bound", "%v", more)
 		assert.Contains(t, compare(more, bound, 0), "lower the bound", "%v", more)
