@@ -41,6 +41,22 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 	}
 }
 
+// However long the expiry is, the wait for the identity of a node is short, and so is a wait for nodes without a quorum.
+func TestFirstLockWithALongExpiry(t *testing.T) {
+	for _, expiry := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
+		onKit(t, func(k kit) {
+			k.freeze(4)
+			start := time.Now()
+			require.NoError(t, k.NewMutex("lock", redsync.WithExpiry(expiry)).TryLock())
+			assert.Equal(t, 400*time.Millisecond, time.Since(start))
+			k.freeze(2, 3)
+			start = time.Now()
+			require.Error(t, k.NewMutex("another", redsync.WithExpiry(expiry)).TryLock())
+			assert.Equal(t, 2*time.Second, time.Since(start))
+		})
+	}
+}
+
 func TestFirstLockThatFailsHasWaitedToo(t *testing.T) {
 	play(t, func(f field) {
 		for i := range 3 {

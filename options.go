@@ -210,12 +210,16 @@ func WithDriftFactor(factor float64) Option {
 }
 
 // WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
-// waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
-// deadline is at least 50 ms, but never more than half of the validity. An operation does not
+// waits for a node that does not answer. The range is 0 < factor <= 1. The
+// deadline is at least 50 ms, but never more than half of the validity. Without this option the factor is
+// 0.05, and the deadline is at most 2 s. An operation does not
 // wait for such a node once the other nodes have decided it. Lock has three exceptions (see
 // the package's documentation, What is guaranteed). See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.timeoutFactor, set.ownFactor = factor, true
+	})
 }
 
 // WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The

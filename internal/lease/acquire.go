@@ -280,6 +280,7 @@ func (a *acquire) Brief() quorum.Brief {
 	c := a.lease.Claim()
 	b := a.lease.brief(quorum.Lock, a.call(c, a.place))
 	b.Explain, b.Purpose = true, quorum.Granting
+	b.Patient = a.turn != nil && a.turn.IsPatient()
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}

@@ -15,7 +15,7 @@ type agenda struct {
 	followsRelease bool      // try right after a release of this process: no other process is known to wait
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
-	runsOut        time.Time // when the claim that refused the last attempt runs out on a quorum; zero: not known
+	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,10 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	if u != nil {
 		at, told = u.place, u
 	}
-	l, o := lease.Acquire(ctx, &t.Terms, start, try, at, told)
+	l, o := func() (*lease.Lease, lease.Outcome) {
+		defer u.keepTicket()()
+		return lease.Acquire(ctx, &t.Terms, start, try, at, told)
+	}()
 	switch {
 	case l == nil:
 		return nil, o
@@ -80,6 +84,37 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 		return nil, o
 	}
 	return l, o
+}
+
+// keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
+// alive. Otherwise the waiter would lose its place. Nothing is shown any more once stop has returned. u may be nil.
+//
+// A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
+// which.
+func (u *turn) keepTicket() (stop func()) {
+	const every = lease.AliveFor / 2
+	if u == nil || !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= every || u.waiter.standsInOneOfSeveral() {
+		return func() {}
+	}
+	var mu sync.Mutex // guards ended and timer; held while the ticket is shown
+	var ended bool
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(every, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			u.waiter.showTicket()
+			timer.Reset(every)
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+	}
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
@@ -140,6 +175,9 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls.mu.Unlock()
 	l.Release(lease.Releasing{Undoes: u})
 }
+
+// IsPatient implements lease.Turn.
+func (u *turn) IsPatient() bool { return u.waiter.split.arePatient() }
 
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }

@@ -107,18 +107,22 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	}()
 	timeout := IdentifyTimeout(ctx, nodeTimeout)
 	res := s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
-	complete = res.Won || timeout == nodeTimeout && ctx.Err() == nil
+	complete = res.Won || timeout == IdentifyTimeout(context.Background(), nodeTimeout) && ctx.Err() == nil
 }
 
-// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: the node
-// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
-// work with the lock.
+// maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
+// counts once from then on.
+const maxIdentify = 400 * time.Millisecond
+
+// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: maxIdentify, the node
+// deadline, or half of the time that ctx has left, whichever is least. The caller needs the other half for its work
+// with the lock.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return nodeTimeout
+	timeout := min(nodeTimeout, maxIdentify)
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/2)
 	}
-	return min(nodeTimeout, time.Until(deadline)/2)
+	return timeout
 }
 
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets

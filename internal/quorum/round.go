@@ -15,22 +15,23 @@ import (
 // A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
 // further vote can change its answer. Every operation of every primitive runs as a round.
 type Round struct {
-	set     *Set
-	rule    claim.Rule // of the set when the round began
-	op      Operation
-	brief   Brief         // of op
-	tally   claim.Tally   // adds up the votes; nil if they are counted plainly
-	trace   *trace        // nil if votes are not traced; guarded by mu once the round is sent
-	then    Decider       // told of the decision
-	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
-	all     chan struct{} // closed when every node has voted, with waitAll
+	set   *Set
+	rule  claim.Rule // of the set when the round began
+	op    Operation
+	brief Brief         // of op
+	tally claim.Tally   // adds up the votes; nil if they are counted plainly
+	trace *trace        // nil if votes are not traced; guarded by mu once the round is sent
+	then  Decider       // told of the decision
+	all   chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
 
-	// mu guards what follows. After Decided the waiting caller may read expired
+	// mu guards what follows. After Decided the waiting caller may read expired and split
 	// without it.
 	mu      sync.Mutex
+	inTime  time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
 	closed  bool           // later votes do not count
 	expired bool           // the deadline came before the decision
 	final   bool           // the answer can be given: see isFinal
+	split   bool           // given up before the deadline, because the votes were split: see split.go
 	proved  claim.Standing // what the votes prove by now
 	count   claim.Count
 	ballots []ballot
@@ -90,7 +91,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	if then == nil {
 		then = s.timers.get(r)
 	}
-	r.set, r.rule, r.waitAll, r.then = s, s.Rule(), waitAll, then
+	r.set, r.rule, r.then = s, s.Rule(), then
 	if _, pings := op.(Ping); pings {
 		r.rule = s.FullRule() // the answers also show which server each node is
 	}
@@ -168,6 +169,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 // Receive takes a node's reply.
 func (r *Round) Receive(i int, reply pool.Reply) {
 	r.set.NoteReply(i, reply)
+	r.NoteLate(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
@@ -393,11 +395,16 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 		r.tally.Add(i, v)
 	}
 	r.proved = r.standingLocked()
-	if !r.final && r.isFinal(r.proved) {
-		r.final, r.closed = true, !r.waitAll
+	switch {
+	case r.final:
+	case r.isFinal(r.proved):
+		r.final, r.closed = true, r.all == nil
+		r.stopClockLocked()
 		r.decideLocked()
+	case r.brief.Explain && !r.brief.Patient && r.isSplitLocked():
+		r.splitLocked()
 	}
-	if r.waitAll && r.count.Voted() == r.rule.All() {
+	if r.all != nil && r.missingLocked() == 0 {
 		close(r.all)
 	}
 	return t, false, v
@@ -466,9 +473,15 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.final {
-		r.expired = true
-		r.closed = true
+	switch {
+	case r.final, r.expired:
+		return
+	case r.inTime != 0: // its patience ends
+		r.set.known.late.add(r.missingLocked())
+		r.giveUpLocked()
+	default:
+		r.set.known.late.add(r.missingLocked())
+		r.expired, r.closed = true, true
 		r.decideLocked()
 	}
 }
@@ -491,6 +504,7 @@ type Limits struct {
 var (
 	ErrNoAnswer   = errors.New("no answer")
 	ErrNotAwaited = errors.New("no answer before the others had decided")
+	errSplit      = errors.New("no answer in time, and the other nodes were split")
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
@@ -508,8 +522,8 @@ func NoAnswerWithin(within time.Duration) error {
 }
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
-// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is
-// closed. In a round that is given up, the nodes that have not voted count as failed. Wait is called once, and
+// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, when l.Over is
+// closed, or, in an acquire, when the votes are split and the missing nodes are late. In a round that is given up, the nodes that have not voted count as failed. Wait is called once, and
 // only if the round was prepared for a caller who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
@@ -517,7 +531,7 @@ func NoAnswerWithin(within time.Duration) error {
 // to its deadline.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only linger needs it: reading the clock takes time
-	if r.waitAll {
+	if r.all != nil {
 		start = time.Now()
 	}
 	t := r.then.(*roundTimer)
@@ -525,10 +539,12 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	select {
 	case <-t.decided:
 		r.set.timers.put(t)
-		if r.expired {
+		switch {
+		case r.split:
+			return r.Result(errSplit)
+		case r.expired:
 			return r.Result(NoAnswerWithin(l.Decide))
-		}
-		if !r.waitAll {
+		case r.all == nil:
 			return r.Result(ErrNotAwaited)
 		}
 		return r.Result(r.linger(ctx, start, l))
@@ -561,6 +577,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is how a round has ended.
 type Result struct {
 	claim.Standing
+	Split bool         // given up before its deadline, because the votes were split and the missing nodes late
 	Set   *Set         // of the nodes; nil if there was no round
 	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
 	Tally claim.Tally  // nil if the votes were counted plainly
@@ -586,7 +603,7 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.split}
 	if res.Won {
 		return res // nobody needs the other votes
 	}
