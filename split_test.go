@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -307,4 +308,58 @@ func TestWaitersArePatientBesideKeysThatWereLeft(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A patient attempt is longer than a ticket counts as alive. The waiter shows its ticket meanwhile, so that it keeps its
+// place.
+func TestTicketOutlivesALongAttempt(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"fair":         {redsync.WithFair()},
+		"plain":        nil,
+		"fair, shared": {redsync.WithFair(), redsync.WithShared()},
+		"permits":      {redsync.WithFair(), redsync.WithPermits(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				var s slowness
+				deadline := redsync.WithNodeTimeout(3 * time.Second)
+				options := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), deadline}, options...)
+				rs := f.processes(1, s.at(everywhere(0)), options...)[0]
+				s.Store(true)
+				for i := range 2 {
+					for _, key := range []string{"lock", "{lock}:slot:0"} {
+						require.NoError(f, f.nodes[i].Set(key, "of a client that crashed"))
+						f.nodes[i].SetTTL(key, time.Minute)
+					}
+				}
+				locked := make(chan struct{})
+				go func() {
+					defer close(locked)
+					assert.NoError(f, rs.NewMutex("lock").LockContext(f.Context()))
+				}()
+				time.Sleep(100 * time.Millisecond)
+				start, alive := time.Now(), 0
+				for open(locked) {
+					if queue := f.queue(0, "lock"); assert.Len(f, queue, 64) {
+						ms, err := strconv.ParseInt(queue[50:63], 10, 64)
+						require.NoError(f, err)
+						assert.Greater(f, ms, time.Now().UnixMilli(), "after %v", time.Since(start))
+						alive++
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				assert.Greater(f, alive, 50)
+			})
+		})
+	}
+}
+
+// queue returns the queue of a lock or of permits on a node.
+func (f field) queue(node int, name string) string {
+	for _, key := range []string{":queue", ":slots"} {
+		if queue, err := f.nodes[node].Get("{" + name + "}" + key); err == nil {
+			return queue
+		}
+	}
+	return ""
 }
