@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -92,9 +91,26 @@ func (s *splits) pause() time.Duration {
 	return jitter.N(max(2*s.took, minJitter) << min(s.n-1, maxRepeats))
 }
 
-// arePatient reports whether the next attempt waits for late nodes even if its votes are split.
-func (s *splits) arePatient() bool {
-	return s.wasSplit() && slices.ContainsFunc(s.keys, func(f foreign) bool {
-		return !f.since.IsZero() && time.Since(f.since) >= splitFor
-	})
+// standBesideLeftKeys reports whether keys that stay are in the way on fewer nodes than a quorum, so that no holder has
+// them. Then another process may wait for late nodes. Each attempt of this one reaches the late nodes late, and takes
+// their grants from that process.
+func (s *splits) standBesideLeftKeys(rule claim.Rule) bool {
+	left := s.left()
+	return left != 0 && !rule.Quorum(left)
 }
+
+// left returns the nodes on which the same key has been in the way for splitFor. s may be nil.
+func (s *splits) left() (nodes claim.Nodes) {
+	if s == nil {
+		return 0
+	}
+	for i, f := range s.keys {
+		if !f.since.IsZero() && time.Since(f.since) >= splitFor {
+			nodes = nodes.With(i)
+		}
+	}
+	return nodes
+}
+
+// arePatient reports whether the next attempt waits for late nodes even if its votes are split.
+func (s *splits) arePatient() bool { return s.wasSplit() && s.left() != 0 }

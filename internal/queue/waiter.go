@@ -261,6 +261,9 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case o.Taken():
 				took := time.Since(u.began)
 				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
+				if w.split.standBesideLeftKeys(o.Result.Rule) {
+					least = max(least, w.terms.Timing.NodeTimeout)
+				}
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
