@@ -291,7 +291,7 @@ func tell(events []history.Event) string {
 	var b strings.Builder
 	for _, e := range events {
 		switch {
-		case e.Kind == history.Key:
+		case e.Kind == history.Key, e.Kind == history.Waits, e.Kind == history.Ails:
 			continue
 		case e.Kind == history.Fault && e.Ends:
 			fmt.Fprintf(&b, "%14v  %s: ends: %s\n", e.At, e.Where, e.What)
