@@ -81,7 +81,7 @@ func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 
 // wantsPermits returns the drawn options of every client of the process that uses permitsOf.
 func (p *process) wantsPermits() drawnOptions {
-	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1}
+	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1, defaults: true}
 	if p.simulation.heavy {
 		drawn.weight = 1 + p.slot%heaviest(drawn.permits)
 	}

@@ -240,6 +240,7 @@ type simulation struct {
 	nodes embedded.Nodes
 	start time.Time
 	log   history.Log
+	waits history.Log // what package history needs to judge waits; apart, so that log has only what clients believe
 
 	ways [simProcesses][mostNodes]way
 	calm atomic.Bool // messages take their usual time, and never longer
