@@ -265,6 +265,9 @@ func (s *simulation) heal() {
 	if s.class[silence] {
 		s.forget(s.all())
 	}
+	if s.class[dials] {
+		time.AfterFunc(5*time.Second, s.nodes[s.off].Heal)
+	}
 	s.calm.Store(true)
 	s.ends("all", "everything")
 }

@@ -37,7 +37,8 @@ const (
 	badProcesses = 4
 	badNodes     = 8 // 0 to 4 are the set of most locks; joint locks have 3 to 7 as a second set
 	badBound     = time.Second
-	badDial      = time.Second // the time limit of a dial
+	badDial      = time.Second     // the time limit of a dial
+	badRead      = 3 * time.Second // for so long a process waits for an answer on a connection
 )
 
 // badSets are the sets of nodes of joint locks. Other locks have only the first.
@@ -84,6 +85,9 @@ type badFault struct {
 	leaves int // on so many other nodes a client that crashes leaves keys
 }
 
+// slowBeside is the fault in which no quorum is free without the slow node.
+const slowBeside = "slow, beside keys"
+
 var badFaults = []badFault{
 	{name: "silent", begins: (*badMinority).silent},
 	{name: "slow", begins: (*badMinority).slow},
@@ -92,7 +96,7 @@ var badFaults = []badFault{
 	{name: "failing dials", begins: (*badMinority).failingDials},
 	{name: "cut connections", begins: (*badMinority).cutting},
 	{name: "silent, beside keys", begins: (*badMinority).silent, leaves: 1},
-	{name: "slow, beside keys", begins: (*badMinority).slowWithin, leaves: 2},
+	{name: slowBeside, begins: (*badMinority).slowWithin, leaves: 2},
 }
 
 // A badScene is what a test asks for. The zero value is everything.
@@ -149,7 +153,7 @@ func (b *badMinority) process(slot int, reaches []int) *badProcess {
 	pools := make([]pool.Pool, badNodes)
 	for j, n := range b.nodes {
 		client := n.Client(func(opt *redis.Options) {
-			opt.DialTimeout = badDial
+			opt.DialTimeout, opt.ReadTimeout = badDial, badRead
 			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if reaches != nil && !slices.Contains(reaches, j) {
 					<-ctx.Done()
@@ -339,8 +343,8 @@ func (b *badMinority) misfortune(r *rand.Rand) {
 		}
 		b.fault.Store(int64(i))
 		b.round.Store(next)
-		lasts := between(r, 2*time.Second, 3*time.Second)
-		if f.leaves > 0 {
+		lasts := between(r, 1600*time.Millisecond, 2400*time.Millisecond)
+		if f.name == slowBeside {
 			lasts += badBound + b.deadline
 		}
 		time.Sleep(lasts)
@@ -539,7 +543,7 @@ func (b *badMinority) cutting(r *rand.Rand, bad []int) func() {
 	})
 	return func() {
 		stop()
-		b.recover(is, b.deadline) // a process notices a cut when an answer does not come in time
+		b.recover(is, badRead) // until connections have been given up that were cut unnoticed
 	}
 }
 
@@ -684,7 +688,7 @@ func (c tellsAttempts) ObserveVote(_ context.Context, v observe.Vote) {
 		"vote %s of node %d after %v, late %v: %v", v.Op, v.Node, v.Took, v.Late, v.Err)})
 }
 
-func (c *badClient) hold() { time.Sleep(between(c.random, 10*time.Millisecond, 120*time.Millisecond)) }
+func (c *badClient) hold() { time.Sleep(between(c.random, 10*time.Millisecond, 150*time.Millisecond)) }
 
 func (c *badClient) lead(ctx context.Context, w wish, options []redsync.Option) {
 	led := false

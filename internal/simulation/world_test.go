@@ -215,6 +215,7 @@ const (
 	leaders   = "leaders"   // clients campaign for single names
 	nesting   = "nesting"   // clients call Do within Do
 	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
+	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
@@ -338,6 +339,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.off = -1
 	if p.class[off] {
 		p.off, p.offFor = p.dispensable(r.IntN(simNodes)), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
+	}
+	if p.class[dials] = strings.Contains(in.with, dials); p.class[dials] {
+		p.offFor = 0
+		p.lasts += 2 * time.Second // the first locks of the processes wait for the host
 	}
 	switch {
 	case p.realm == lawless:
