@@ -26,6 +26,7 @@ import (
 //     later (Idle.Recovers), because processes first have to connect again and to repeat releases there. A node whose
 //     votes the restart guard does not count yet does not serve anybody.
 //   - What the client wants is free: all of several names; enough permits; for a reader there is no writer.
+//   - For a fair client, no client has crashed just before and keeps its place in the queues (Idle.Place).
 //   - Nobody before whom it must step back waits for something that is not free, or without a quorum. Such are, for a
 //     fair client and for a reader, those who want one of its names.
 //
@@ -45,6 +46,7 @@ type Waiting struct {
 type Idle struct {
 	Most     time.Duration // for so long a free lock may rest; beside keys that were left, for a node deadline longer
 	Recovers time.Duration // so long after it has recovered a node counts again
+	Place    time.Duration // so long a client that has crashed keeps its place in the queues
 	Outlast  time.Duration // keys outlast the last Until of their hold, and its Keeps, by this at most
 }
 
@@ -129,6 +131,7 @@ func stepsOf(events []Event, rules Idle) (steps []step) {
 		case Left:
 			add(e.At, func(w *waits) { w.leaves(e) })
 			add(e.Until, func(w *waits) { w.expires(e) })
+			add(e.At+rules.Place, func(w *waits) { w.changed(spaces(e)) })
 		case Ails:
 			if !e.Ends {
 				add(e.At, func(w *waits) { w.fails(e) })
@@ -353,7 +356,9 @@ func (w *waits) stateOf(c *wait) state {
 	left := map[int]bool{}
 	for _, name := range c.names {
 		for e := range w.left[name] {
-			left[e.Node] = true
+			if left[e.Node] = true; c.Wait.Fair && w.at < e.At+w.rules.Place {
+				return unjudged
+			}
 		}
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 )
 
 // bounds are the bounds of waits in these tests.
-var bounds = history.Idle{Most: 10, Recovers: 3, Outlast: 2}
+var bounds = history.Idle{Most: 10, Recovers: 3, Place: 5, Outlast: 2}
 
 // five is how a client on five nodes waits.
 var five = history.Waiting{Process: "p", Sets: [][]int{{0, 1, 2, 3, 4}}, Deadline: 20}
@@ -98,6 +98,7 @@ func TestRests(t *testing.T) {
 		{"one set of two has no quorum", [][]history.Event{waiting("x", 100, 200, joint), ails(120, 150, 0, "", 3, 4)}, []int{100, 120, 153, 200}},
 		{"a node fails again before it has recovered", [][]history.Event{x, ails(120, 150, 0, "", 0, 1, 2), ails(151, 160, 0, "", 0, 1, 2)}, []int{100, 120, 163, 200}},
 		{"keys were left on a minority", [][]history.Event{x, left(120, 150, 0, 1)}, []int{100, 120, 120, 150, 150, 200}},
+		{"fair, and the client that left keys keeps its place", [][]history.Event{waiting("x", 100, 200, fairly(five)), left(120, 150, 0, 1)}, []int{100, 120, 125, 150, 150, 200}},
 		{"keys were left on a majority", [][]history.Event{x, left(120, 150, 0, 1, 2)}, []int{100, 120, 150, 200}},
 		{"keys were left, and a late node is needed", [][]history.Event{x, left(120, 150, 0, 1), ails(130, 140, 15, "", 2)}, []int{100, 120, 120, 150, 150, 200}},
 		{"keys were left, and a node is too late", [][]history.Event{x, left(120, 150, 0, 1), ails(130, 137, 16, "", 2)}, []int{100, 120, 120, 130, 140, 150, 150, 200}},

@@ -711,7 +711,7 @@ func (c *badClient) lead(ctx context.Context, w wish, options []redsync.Option) 
 }
 
 // idleRules are the bounds of waits in this scene.
-var idleRules = history.Idle{Most: badBound, Recovers: 1500 * time.Millisecond, Outlast: 2 * time.Second}
+var idleRules = history.Idle{Most: badBound, Recovers: 1500 * time.Millisecond, Place: 1100 * time.Millisecond, Outlast: 2 * time.Second}
 
 // A pairing is a mode and a fault.
 type pairing struct{ mode, fault string }
@@ -756,6 +756,7 @@ func TestSimulationOfABadMinority(t *testing.T) {
 // check fails t for each violation. Of several waits for one name it shows the first.
 func (b *badMinority) check(t *testing.T, events []history.Event) {
 	t.Helper()
+	const most = 3000 // events
 	shown := map[string]bool{}
 	for _, v := range history.Check(events, history.Rules{Idle: idleRules}) {
 		if v.Rule == history.Idled && shown[v.Name] {
@@ -765,7 +766,7 @@ func (b *badMinority) check(t *testing.T, events []history.Event) {
 		near := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
 			return e.At < v.At-time.Second || e.At > v.At+4*time.Second || e.Kind != history.Fault && !e.Of(v.Name)
 		})
-		t.Errorf("%v\n%s", v, tell(near[:min(len(near), 300)]))
+		t.Errorf("%v\n%s", v, tell(near[:min(len(near), most)]))
 	}
 	if t.Failed() {
 		t.Logf("expiry %v, node deadline %v, rounds %v", b.expiry, b.deadline, b.begun)
