@@ -20,8 +20,7 @@ import (
 //
 // A wait counts only while all of the following is true. It begins anew whenever somebody gets one of the names.
 //
-//   - The client waits with the default retry delays, and no limit of tries. If it chose longer delays, it gets what it
-//     asked for.
+//   - The client waits, with the default retry delays. If it chose longer ones, it gets what it asked for.
 //   - A quorum of each set of nodes serves the client's process in time. A node that has recovered counts only a while
 //     later (Idle.Recovers), because processes first have to connect again and to repeat releases there. A node whose
 //     votes the restart guard does not count yet does not serve anybody.
@@ -39,7 +38,7 @@ type Waiting struct {
 	Sets     [][]int       `json:"sets,omitempty"`     // the nodes that vote; a quorum of each set decides
 	Deadline time.Duration `json:"deadline,omitempty"` // the node deadline
 	Fair     bool          `json:"fair,omitempty"`     // it overtakes nobody
-	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own or a limit of tries
+	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
 }
 
 // Idle are the bounds of waits. With the zero value nothing is judged.
@@ -340,7 +339,8 @@ func (w *waits) judgeUntil(at time.Duration) {
 // close ends the time in which c was in one state, and begins that of the next.
 func (w *waits) close(c *wait, next state) {
 	if c.state != unjudged && c.since < w.at {
-		r := Rest{Client: c.Client, Term: c.Term, Name: c.Name, From: c.since, To: w.at, Beside: c.state == beside, Most: w.rules.Most}
+		r := Rest{Client: c.Client, Term: c.Term, Name: c.Name, From: c.since, To: w.at, Most: w.rules.Most}
+		r.Beside = c.state == beside
 		if r.Beside {
 			r.Most += c.Wait.Deadline
 		}
@@ -400,8 +400,8 @@ func (w *waits) stepsBack(c *wait) bool {
 	return false
 }
 
-// hasQuorum reports whether a quorum of nodes serves c, not counting those that are taken. Nodes that answer late count,
-// too, if late is not 0 and they answer in that time.
+// hasQuorum reports whether a quorum of nodes serves c, not counting those that are taken. Nodes that answer late but
+// within the time late count, too.
 func (w *waits) hasQuorum(c *wait, taken map[int]bool, late time.Duration) bool {
 	for _, set := range c.Wait.Sets {
 		n := 0
