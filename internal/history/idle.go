@@ -26,8 +26,11 @@ import (
 //     votes the restart guard does not count yet does not serve anybody.
 //   - What the client wants is free: all of several names; enough permits; for a reader there is no writer.
 //   - For a fair client, no client has crashed just before and keeps its place in the queues (Idle.Place).
-//   - Nobody before whom it must step back waits for something that is not free, or without a quorum. Such are, for a
-//     fair client and for a reader, those who want one of its names.
+//   - Nobody who wants one of its names is without a quorum, or was within a node deadline (Idle.Attempt). The attempt
+//     of such a client ends only with its node deadline, because no refusal is in its sight, and keeps what it was
+//     granted until then. In that time a majority fails, from where that client stands.
+//   - Nobody before whom it must step back waits for something that is not free. Such are, for a fair client, all who
+//     want one of its names, and for a reader the writers among them.
 //
 // If keys of a crashed client are on too many of the nodes that serve the client, nodes that answer late but within
 // three quarters of the node deadline count, too, and the wait may last for a node deadline longer.
@@ -45,6 +48,7 @@ type Waiting struct {
 type Idle struct {
 	Most     time.Duration // for so long a free lock may rest; beside keys that were left, for a node deadline longer
 	Recovers time.Duration // so long after it has recovered a node counts again
+	Attempt  time.Duration // so long an attempt lasts at most: the longest node deadline
 	Place    time.Duration // so long a client that has crashed keeps its place in the queues
 	Outlast  time.Duration // keys outlast the last Until of their hold, and its Keeps, by this at most
 }
@@ -85,7 +89,7 @@ func Rests(events []Event, rules Idle) []Rest {
 	w := &waits{
 		rules: rules,
 		holds: map[string]map[*hold]bool{}, left: map[string]map[*Event]bool{}, calls: map[string]map[*wait]bool{},
-		byID: map[string]*wait{}, ails: map[ailment][]time.Duration{}, stale: map[string]bool{}, won: map[string]bool{},
+		byID: map[string]*wait{}, ails: ailments{}, ailed: ailments{}, stale: map[string]bool{}, won: map[string]bool{},
 	}
 	last := time.Duration(0)
 	if len(events) > 0 {
@@ -136,7 +140,8 @@ func stepsOf(events []Event, rules Idle) (steps []step) {
 				add(e.At, func(w *waits) { w.fails(e) })
 				continue
 			}
-			add(e.At+rules.Recovers, func(w *waits) { w.recovers(e) })
+			add(e.At+rules.Recovers, func(w *waits) { w.recovers(w.ails, e) })
+			add(e.At+rules.Recovers+rules.Attempt, func(w *waits) { w.recovers(w.ailed, e) })
 		}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
@@ -198,17 +203,21 @@ type ailment struct {
 	process string
 }
 
+// ailments say how late the answers come, for each fault; 0 if none comes.
+type ailments map[ailment][]time.Duration
+
 // waits is what is known at one moment, while the events are read.
 type waits struct {
 	rules Idle
 	at    time.Duration // the moment
 	holds map[string]map[*hold]bool
 	left  map[string]map[*Event]bool
-	calls map[string]map[*wait]bool   // by name
-	byID  map[string]*wait            // by term
-	ails  map[ailment][]time.Duration // how late it answers, for each fault; 0 if it does not answer
-	stale map[string]bool             // the names of which something has changed at this moment
-	won   map[string]bool             // those that somebody got
+	calls map[string]map[*wait]bool // by name
+	byID  map[string]*wait          // by term
+	ails  ailments
+	ailed ailments        // as ails, but each lasts longer by Idle.Attempt
+	stale map[string]bool // the names of which something has changed at this moment
+	won   map[string]bool // those that somebody got
 	rests []Rest
 }
 
@@ -304,13 +313,14 @@ func (w *waits) expires(e *Event) {
 func (w *waits) fails(e *Event) {
 	of := ailment{e.Node, e.Process}
 	w.ails[of] = append(w.ails[of], e.Late)
+	w.ailed[of] = append(w.ailed[of], e.Late)
 	w.changed(slices.Collect(maps.Keys(w.calls)))
 }
 
-func (w *waits) recovers(e *Event) {
+func (w *waits) recovers(ails ailments, e *Event) {
 	of := ailment{e.Node, e.Process}
-	if len(w.ails[of]) > 0 {
-		w.ails[of] = w.ails[of][1:]
+	if len(ails[of]) > 0 {
+		ails[of] = ails[of][1:]
 	}
 	w.changed(slices.Collect(maps.Keys(w.calls)))
 }
@@ -362,9 +372,9 @@ func (w *waits) stateOf(c *wait) state {
 		}
 	}
 	switch {
-	case len(left) == 0 && w.hasQuorum(c, left, 0):
+	case len(left) == 0 && w.ails.hasQuorum(c, left, 0):
 		return judged
-	case len(left) > 0 && w.hasQuorum(c, left, c.Wait.Deadline*3/4):
+	case len(left) > 0 && w.ails.hasQuorum(c, left, c.Wait.Deadline*3/4):
 		return beside
 	}
 	return unjudged
@@ -387,12 +397,13 @@ func (w *waits) isFree(c *wait) bool {
 	return true
 }
 
-// stepsBack reports whether somebody before whom c must step back may have to wait for something else than c.
+// stepsBack reports whether somebody is, or was, without a quorum, or whether somebody before whom c must step back may
+// have to wait for something else than c.
 func (w *waits) stepsBack(c *wait) bool {
 	for _, name := range c.names {
 		for other := range w.calls[name] {
 			before := c.Wait.Fair || c.Reads && !other.Reads
-			if before && other != c && (!w.isFree(other) || !w.hasQuorum(other, nil, 0)) {
+			if other != c && (before && !w.isFree(other) || !w.ailed.hasQuorum(other, nil, 0)) {
 				return true
 			}
 		}
@@ -402,11 +413,11 @@ func (w *waits) stepsBack(c *wait) bool {
 
 // hasQuorum reports whether a quorum of nodes serves c, not counting those that are taken. Nodes that answer late but
 // within the time late count, too.
-func (w *waits) hasQuorum(c *wait, taken map[int]bool, late time.Duration) bool {
+func (a ailments) hasQuorum(c *wait, taken map[int]bool, late time.Duration) bool {
 	for _, set := range c.Wait.Sets {
 		n := 0
 		for _, node := range set {
-			if !taken[node] && w.serves(node, "", late) && w.serves(node, c.Wait.Process, late) {
+			if !taken[node] && a.serves(node, "", late) && a.serves(node, c.Wait.Process, late) {
 				n++
 			}
 		}
@@ -417,8 +428,8 @@ func (w *waits) hasQuorum(c *wait, taken map[int]bool, late time.Duration) bool 
 	return true
 }
 
-func (w *waits) serves(node int, process string, late time.Duration) bool {
-	for _, d := range w.ails[ailment{node, process}] {
+func (a ailments) serves(node int, process string, late time.Duration) bool {
+	for _, d := range a[ailment{node, process}] {
 		if d == 0 || d > late {
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // bounds are the bounds of waits in these tests.
-var bounds = history.Idle{Most: 10, Recovers: 3, Place: 5, Outlast: 2}
+var bounds = history.Idle{Most: 10, Recovers: 3, Attempt: 7, Place: 5, Outlast: 2}
 
 // five is how a client on five nodes waits.
 var five = history.Waiting{Process: "p", Sets: [][]int{{0, 1, 2, 3, 4}}, Deadline: 20}
@@ -89,7 +89,10 @@ func TestRests(t *testing.T) {
 		}, []int{100, 200}},
 		{"fair, and the first has no quorum", [][]history.Event{
 			waiting("x", 100, 200, fairly(five)), waiting("w", 110, 190, history.Waiting{Process: "q", Sets: five.Sets, Unjudged: true}), ails(120, 150, 0, "q", 0, 1, 2),
-		}, []int{100, 120, 153, 200}},
+		}, []int{100, 120, 160, 200}},
+		{"another one has no quorum, and its attempt lasts on", [][]history.Event{
+			x, waiting("w", 110, 190, history.Waiting{Process: "q", Sets: five.Sets, Unjudged: true}), ails(120, 150, 0, "q", 0, 1, 2),
+		}, []int{100, 120, 160, 200}},
 		{"a minority fails", [][]history.Event{x, ails(120, 150, 0, "", 0, 1)}, []int{100, 200}},
 		{"a majority fails", [][]history.Event{x, ails(120, 150, 0, "", 0, 1, 2)}, []int{100, 120, 153, 200}},
 		{"a majority fails for its process", [][]history.Event{x, ails(120, 150, 0, "", 0, 1), ails(120, 140, 0, "p", 2)}, []int{100, 120, 143, 200}},

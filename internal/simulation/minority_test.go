@@ -118,7 +118,7 @@ type badMinority struct {
 	processes [badProcesses]*badProcess
 	paths     [badProcesses + 1][badNodes]badPath // the last is that of the client that crashes
 	round     atomic.Int64                        // 0 until the first one begins
-	fault     atomic.Int64                        // of the round, an index of badFaults; -1 while clients wait for the next one
+	fault     atomic.Int64                        // an index of badFaults; -1 between rounds
 	well      time.Duration                       // from then on all nodes count again
 	stop      atomic.Bool
 	begun     []badRound
@@ -380,7 +380,7 @@ func (b *badMinority) ails(i ill) ill {
 // recover notes that an ill is over after a time. Until then the nodes may still serve the process late.
 func (b *badMinority) recover(i ill, after time.Duration) {
 	b.note(i, after, true)
-	b.well = max(b.well, b.now()+after+idleRules.Recovers)
+	b.well = max(b.well, b.now()+after+idleRules.Recovers+idleRules.Attempt)
 }
 
 func (b *badMinority) note(i ill, after time.Duration, ends bool) {
@@ -743,7 +743,8 @@ func (c *badClient) lead(ctx context.Context, w wish, options []redsync.Option) 
 
 // idleRules are the bounds of waits in this scene.
 var idleRules = history.Idle{
-	Most: badBound, Recovers: 1500 * time.Millisecond, Place: 1100 * time.Millisecond, Outlast: 2 * time.Second,
+	Most: badBound, Recovers: 1500 * time.Millisecond, Attempt: 3 * time.Second, Place: 1100 * time.Millisecond,
+	Outlast: 2 * time.Second,
 }
 
 // A pairing is a mode and a fault.

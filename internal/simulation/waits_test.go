@@ -15,7 +15,8 @@ func (t *simTerm) waits() {
 	e := t.event(history.Waits)
 	e.Permits, e.Weight = t.drawn.permits, t.drawn.weight
 	e.Wait = &history.Waiting{
-		Process: strconv.Itoa(t.client.process), Sets: t.client.sets, Fair: t.client.fair || t.drawn.permits != 0 && t.client.heavy,
+		Process: strconv.Itoa(t.client.process), Sets: t.client.sets,
+		Fair:     t.client.fair || t.drawn.permits != 0 && t.client.heavy,
 		Unjudged: !t.drawn.defaults,
 	}
 	t.client.simulation.waits.Note(e)
@@ -50,6 +51,7 @@ func (s *simulation) idle() history.Idle {
 	bounds := history.Idle{
 		Most:     time.Second,
 		Recovers: 500 * time.Millisecond,
+		Attempt:  max(s.longest/20, simNodeTimeout),
 		// The keys last for the longest expiry after the last extension, also if WithMaxHold ends the hold earlier.
 		Outlast: time.Second + s.longest + time.Duration(s.drift*float64(s.longest)),
 	}
