@@ -221,6 +221,8 @@ type Rules struct {
 	// SetBack says how far the clock of each node was set back in total. Setting a clock back
 	// lengthens the TTLs of the node's keys by as much.
 	SetBack map[int]time.Duration
+
+	Idle Idle // of waits
 }
 
 // A Violation is a promise that was broken.
@@ -249,6 +251,7 @@ const (
 	TooSoon     = "begun too soon"
 	TermOrder   = "leader's term out of order"
 	Promise     = "promise to a client"
+	Idled       = "free lock rests while somebody waits"
 )
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
@@ -286,6 +289,7 @@ func Check(events []Event, rules Rules) []Violation {
 		}
 	}
 	found = append(found, inPart(events)...)
+	found = append(found, idle(events, rules.Idle)...)
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})

@@ -37,10 +37,13 @@ func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) 
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 func (l *lateNodes) remove(i int)          { l.nodes.And(^uint64(claim.Nodes(0).With(i))) }
 
+// WaitOutSplits turns the early end off, for tests that show what it is good for. It must be called before s is used.
+func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
+
 // isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, or grants of
 // different permits) is in the way on some of these nodes, and only nodes that have not answered can make a quorum.
 func (r *Round) isSplitLocked() bool {
-	if !r.proved.Explained || r.proved.Decided() {
+	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
 		return false
 	}
 	if t, ok := r.tally.(claim.LateTally); ok && t.Astray() != 0 {

@@ -67,7 +67,7 @@ func (s *simulation) wakes() []redsync.Option {
 	if s.class[silence] || s.off >= 0 {
 		return nil
 	}
-	return []redsync.Option{redsync.WithRetryDelay(2 * s.patient())}
+	return []redsync.Option{redsync.WithRetryDelay(2 * patient)}
 }
 
 // permitOptions returns the options of a client that wants weight of n permits.
@@ -81,7 +81,7 @@ func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 
 // wantsPermits returns the drawn options of every client of the process that uses permitsOf.
 func (p *process) wantsPermits() drawnOptions {
-	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1}
+	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1, defaults: true}
 	if p.simulation.heavy {
 		drawn.weight = 1 + p.slot%heaviest(drawn.permits)
 	}
@@ -133,7 +133,7 @@ func (s *simulation) allPermits(name string) {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
 			w := wish{names: []string{name}, permits: n, weight: 1}
 			m := newMutex(s.current(i%simProcesses).Redsync, w.names, append(s.optionsOf(w), redsync.WithWatchdog()))
-			ctx, cancel := context.WithTimeout(s.Context(), s.patient())
+			ctx, cancel := context.WithTimeout(s.Context(), patient)
 			defer cancel()
 			err := m.LockContext(ctx)
 			s.promised(err, i%simProcesses, w.names)

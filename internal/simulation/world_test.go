@@ -215,6 +215,7 @@ const (
 	leaders   = "leaders"   // clients campaign for single names
 	nesting   = "nesting"   // clients call Do within Do
 	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
+	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
@@ -240,6 +241,7 @@ type simulation struct {
 	nodes embedded.Nodes
 	start time.Time
 	log   history.Log
+	waits history.Log // what package history needs to judge waits; apart, so that log has only what clients believe
 
 	ways [simProcesses][mostNodes]way
 	calm atomic.Bool // messages take their usual time, and never longer
@@ -337,6 +339,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.off = -1
 	if p.class[off] {
 		p.off, p.offFor = p.dispensable(r.IntN(simNodes)), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
+	}
+	if p.class[dials] = strings.Contains(in.with, dials); p.class[dials] {
+		p.offFor = 0
+		p.lasts += 2 * time.Second // the first locks of the processes wait for the host
 	}
 	switch {
 	case p.realm == lawless:
