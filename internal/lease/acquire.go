@@ -434,7 +434,11 @@ type check struct {
 }
 
 // Brief implements quorum.Operation.
-func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.claim.Check()) }
+func (c check) Brief() quorum.Brief {
+	b := c.lease.brief(quorum.Valid, c.claim.Check())
+	b.Disproves, b.Heals = true, c.lease.terms.Heals
+	return b
+}
 
 // Judge implements quorum.Operation.
 func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {

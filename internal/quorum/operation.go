@@ -29,6 +29,10 @@ type Brief struct {
 	Purpose Purpose       // of Call
 	Explain bool          // an acquire: a blocked round waits until it is clear why (see isFinal), a split one ends early
 	Patient bool          // a split round does not end early
+
+	// An extension or a check: a blocked round goes on for a while if missing nodes could prove that the claim is lost.
+	// Refusals prove it; if Heals is set, only those of nodes on which something else is in the way.
+	Disproves, Heals bool
 }
 
 // An Op is what a command does. The zero Op has no name: no Tracer is told of its votes.

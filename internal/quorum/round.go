@@ -398,9 +398,9 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	switch {
 	case r.final:
 	case r.isFinal(r.proved):
-		r.final, r.closed = true, r.all == nil
-		r.stopClockLocked()
-		r.decideLocked()
+		r.finishLocked()
+	case r.proved.Blocked && r.brief.Disproves:
+		r.hastenLocked()
 	case r.brief.Explain && !r.brief.Patient && r.isSplitLocked():
 		r.splitLocked()
 	}
@@ -448,8 +448,31 @@ func (r *Round) standingLocked() claim.Standing {
 // say why: because the lock is taken, or because nodes are down. Dead nodes may fail faster than live nodes
 // refuse. So a blocked acquire waits until it is clear why, for the node deadline at most. That wait cannot
 // harm safety: a blocked acquire undoes its grants, whatever the reason.
+//
+// A blocked extension waits for nodes that could still prove the loss: see mayBeDisprovedLocked.
 func (r *Round) isFinal(s claim.Standing) bool {
-	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
+	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained) && (!r.brief.Disproves || !r.mayBeDisprovedLocked())
+}
+
+// mayBeDisprovedLocked reports whether the votes do not prove a loss, but nodes that have not answered could. A node
+// that is down fails before the others refuse. If the round ended then, every extension would end in this way, and the
+// holder would learn of its loss only at the end of its validity. Nodes that are known to be late are not waited for.
+func (r *Round) mayBeDisprovedLocked() bool {
+	var against claim.Nodes
+	for i := range r.ballots {
+		if v := r.ballots[i].vote(); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
+			against = against.With(i)
+		}
+	}
+	awaited := r.missingLocked() &^ r.set.known.late.load()
+	return !r.rule.Blocks(against) && r.rule.Blocks(against|awaited)
+}
+
+// finishLocked makes the round final.
+func (r *Round) finishLocked() {
+	r.final, r.closed = true, r.all == nil
+	r.stopClockLocked()
+	r.decideLocked()
 }
 
 // IsFinal reports whether the answer can be given.
@@ -482,6 +505,9 @@ func (r *Round) expire() {
 	switch {
 	case r.final, r.expired:
 		return
+	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
+		r.set.known.late.add(r.missingLocked())
+		r.finishLocked()
 	case r.inTime != 0: // its patience ends
 		r.set.known.late.add(r.missingLocked())
 		r.giveUpLocked()

@@ -55,10 +55,16 @@ func (r *Round) isSplitLocked() bool {
 // splitLocked gives up a round whose votes are split: at once if all missing nodes are known to be late, otherwise when
 // its patience ends.
 func (r *Round) splitLocked() {
-	switch t, waits := r.then.(*roundTimer); {
-	case r.missingLocked()&^r.set.known.late.load() == 0:
+	if r.missingLocked()&^r.set.known.late.load() == 0 {
 		r.giveUpLocked()
-	case waits && r.inTime == 0:
+		return
+	}
+	r.hastenLocked()
+}
+
+// hastenLocked lets the patience for the missing nodes begin, if a caller waits and it has not begun.
+func (r *Round) hastenLocked() {
+	if t, waits := r.then.(*roundTimer); waits && r.inTime == 0 {
 		r.inTime = clock.Now().Mono + t.hasten()
 	}
 }
@@ -92,12 +98,14 @@ func (r *Round) NoteLate(i int, reply pool.Reply) {
 	}
 }
 
-// isInTime reports whether an answer that comes now is in time.
+// isInTime reports whether an answer that comes now is in time. In an undecided round that nobody waits for, such as the
+// release of an attempt that was split, no answer is known to be in time: it may come seconds later.
 func (r *Round) isInTime() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inTime == 0 {
-		return !r.final && !r.expired
+		_, waits := r.then.(*roundTimer)
+		return waits && !r.final && !r.expired
 	}
 	return clock.Now().Mono <= r.inTime
 }
