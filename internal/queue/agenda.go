@@ -16,6 +16,7 @@ type agenda struct {
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
+	quiet          time.Time // until then it needs the wake-ups of a quorum: see splits.quiet; zero: it does not
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 
@@ -87,7 +88,11 @@ func (v view) next(a agenda) (event, time.Time) {
 	case v.held > 0:
 		return nothing, earlier(earlier(v.tick, v.now.Add(v.held)), shows)
 	}
-	at := earlier(earlier(a.runsOut, a.refresh), a.graceEnd)
+	grace := a.graceEnd
+	if !grace.IsZero() && grace.Before(a.quiet) {
+		grace = a.quiet
+	}
+	at := earlier(earlier(a.runsOut, a.refresh), grace)
 	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)
 	if !a.ready && !woken && (at.IsZero() || at.After(v.now)) {
 		return nothing, earlier(v.tick, at)

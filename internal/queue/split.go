@@ -16,6 +16,10 @@ const (
 	// give the lock.
 	splitFor = time.Second
 
+	// quietAfter is how long the same keys are in the way before a waiter makes fewer attempts. All of them reach the late
+	// nodes late, and would still be there when one of the waiters needs these nodes.
+	quietAfter = splitFor / 4
+
 	// sameEnd is how much the end of a key may seem to move, because answers need more or less time. The keys of rivals
 	// that follow each other end later and later.
 	sameEnd = 100 * time.Millisecond
@@ -91,26 +95,49 @@ func (s *splits) pause() time.Duration {
 	return jitter.N(max(2*s.took, minJitter) << min(s.n-1, maxRepeats))
 }
 
-// standBesideLeftKeys reports whether keys that stay are in the way on fewer nodes than a quorum, so that no holder has
-// them. Then another process may wait for late nodes. Each attempt of this one reaches the late nodes late, and takes
-// their grants from that process.
-func (s *splits) standBesideLeftKeys(rule claim.Rule) bool {
-	left := s.left()
-	return left != 0 && !rule.Quorum(left)
-}
+// arePatient reports whether the next attempt waits for late nodes even if its votes are split.
+func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0 }
 
-// left returns the nodes on which the same key has been in the way for splitFor. s may be nil.
-func (s *splits) left() (nodes claim.Nodes) {
-	if s == nil {
+// quiet returns for how long the waiter, whose last attempt had the outcome o, tries again only if the name may be free
+// on a quorum. Keys that stay are in the way on fewer nodes than a quorum, so that no holder has them. In the first second
+// all waiters are quiet. Then those are for which something is in the way on all nodes: one waiter may have the free ones,
+// and wait for the late ones. s may be nil.
+func (s *splits) quiet(o lease.Outcome, deadline time.Duration) time.Duration {
+	if s == nil || o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
 		return 0
 	}
+	switch {
+	case s.old(splitFor) == 0:
+		if age := s.age(); age >= quietAfter {
+			return splitFor - age + jitter.N(max(2*s.took, minJitter))
+		}
+	case !o.Touched:
+		return deadline
+	}
+	return 0
+}
+
+// old returns the nodes with keys that have been in the way for so long.
+func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
 	for i, f := range s.keys {
-		if !f.since.IsZero() && time.Since(f.since) >= splitFor {
+		if f.age() >= age {
 			nodes = nodes.With(i)
 		}
 	}
 	return nodes
 }
 
-// arePatient reports whether the next attempt waits for late nodes even if its votes are split.
-func (s *splits) arePatient() bool { return s.wasSplit() && s.left() != 0 }
+// age returns for how long the key that was seen first has been in the way, 0 if there is none.
+func (s *splits) age() (age time.Duration) {
+	for _, f := range s.keys {
+		age = max(age, f.age())
+	}
+	return age
+}
+
+func (f foreign) age() time.Duration {
+	if f.since.IsZero() {
+		return 0
+	}
+	return time.Since(f.since)
+}

@@ -261,9 +261,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case o.Taken():
 				took := time.Since(u.began)
 				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
-				if w.split.standBesideLeftKeys(o.Result.Rule) {
-					least = max(least, w.terms.Timing.NodeTimeout)
-				}
+				least = max(least, w.split.quiet(o, w.terms.Timing.NodeTimeout))
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -518,8 +516,12 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
 		}
+		quiet := w.split.quiet(o, w.terms.Timing.NodeTimeout)
+		if quiet > 0 {
+			w.agenda.quiet = time.Now().Add(quiet)
+		}
 		if w.split.wasSplit() {
-			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(w.split.pause()))
+			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(max(quiet, w.split.pause())))
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 		ls.reconsiderLocked(w)
