@@ -16,7 +16,7 @@ type agenda struct {
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
-	quiet          time.Time // until then it needs the wake-ups of a quorum: see splits.quiet; zero: it does not
+	quiet          time.Time // until then it needs a quorum that is free and not late: see splits.quiet; zero: it does not
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 

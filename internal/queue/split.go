@@ -98,8 +98,8 @@ func (s *splits) pause() time.Duration {
 // arePatient reports whether the next attempt waits for late nodes even if its votes are split.
 func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0 }
 
-// quiet returns for how long the waiter, whose last attempt had the outcome o, tries again only if the name may be free
-// on a quorum. Keys that stay are in the way on fewer nodes than a quorum, so that no holder has them. In the first second
+// quiet returns for how long the waiter, whose last attempt had the outcome o, tries again only if the name is free on a
+// quorum of nodes that are not late. Keys that stay are in the way on fewer nodes than a quorum, so that no holder has them. In the first second
 // all waiters are quiet. Then those are for which something is in the way on all nodes: one waiter may have the free ones,
 // and wait for the late ones. s may be nil.
 func (s *splits) quiet(o lease.Outcome, deadline time.Duration) time.Duration {

@@ -369,6 +369,9 @@ func (w *waiter) due() (event, time.Time) {
 		v.now, v.first = time.Now(), true
 		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), w.freeLocked()
 		v.rule, v.subscriptions = w.terms.Keeper.Set.Rule(), w
+		if v.now.Before(w.agenda.quiet) {
+			v.free &^= w.terms.Keeper.Set.Late()
+		}
 	case ls.pacesLocked(w):
 		v.now, v.paces = time.Now(), true
 	}

@@ -40,6 +40,9 @@ func (l *lateNodes) remove(i int)          { l.nodes.And(^uint64(claim.Nodes(0).
 // WaitOutSplits turns the early end off, for tests that show what it is good for. It must be called before s is used.
 func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
 
+// Late returns the nodes that are known to be late.
+func (s *Set) Late() claim.Nodes { return s.known.late.load() }
+
 // isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, or grants of
 // different permits) is in the way on some of these nodes, and only nodes that have not answered can make a quorum.
 func (r *Round) isSplitLocked() bool {
