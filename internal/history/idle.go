@@ -46,7 +46,8 @@ type Waiting struct {
 
 // Idle are the bounds of waits. With the zero value nothing is judged.
 type Idle struct {
-	Most     time.Duration // for so long a free lock may rest; beside keys that were left, for a node deadline longer
+	Most     time.Duration // for so long a free lock may rest
+	Beside   int           // beside keys that were left, for so many node deadlines longer
 	Recovers time.Duration // so long after it has recovered a node counts again
 	Attempt  time.Duration // so long an attempt lasts at most: the longest node deadline
 	Place    time.Duration // so long a client that has crashed keeps its place in the queues
@@ -352,7 +353,7 @@ func (w *waits) close(c *wait, next state) {
 		r := Rest{Client: c.Client, Term: c.Term, Name: c.Name, From: c.since, To: w.at, Most: w.rules.Most}
 		r.Beside = c.state == beside
 		if r.Beside {
-			r.Most += c.Wait.Deadline
+			r.Most += time.Duration(w.rules.Beside) * c.Wait.Deadline
 		}
 		w.rests = append(w.rests, r)
 	}

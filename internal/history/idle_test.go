@@ -11,7 +11,7 @@ import (
 )
 
 // bounds are the bounds of waits in these tests.
-var bounds = history.Idle{Most: 10, Recovers: 3, Attempt: 7, Place: 5, Outlast: 2}
+var bounds = history.Idle{Most: 10, Beside: 1, Recovers: 3, Attempt: 7, Place: 5, Outlast: 2}
 
 // five is how a client on five nodes waits.
 var five = history.Waiting{Process: "p", Sets: [][]int{{0, 1, 2, 3, 4}}, Deadline: 20}
