@@ -50,6 +50,7 @@ const spent = 500 * time.Millisecond
 func (s *simulation) idle() history.Idle {
 	bounds := history.Idle{
 		Most:     time.Second,
+		Beside:   1,
 		Recovers: 500 * time.Millisecond,
 		Attempt:  max(s.longest/20, simNodeTimeout),
 		// The keys last for the longest expiry after the last extension, also if WithMaxHold ends the hold earlier.
