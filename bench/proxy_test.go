@@ -121,6 +121,24 @@ func TestRemoteIsAProcessThatEnds(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestRemoteChangesItsDelays(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	target := echo(t)
+	r, err := startRemote(t.Context(), []string{target, target}, make([]time.Duration, 2))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.close()) }()
+	c := through(t, r.addrs[1])
+	require.NoError(t, r.change([]time.Duration{0, delay}))
+	for delayed := false; !delayed; { // through has set a deadline
+		start := time.Now()
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+		delayed = time.Since(start) >= 2*delay
+	}
+}
+
 func TestTripIsThatOfTheQuorum(t *testing.T) {
 	require.Equal(t, 6*time.Millisecond, trip(staggered))
 }
