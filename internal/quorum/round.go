@@ -459,6 +459,12 @@ func (r *Round) IsFinal() bool {
 	return r.final
 }
 
+func (r *Round) isWon() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.proved.Won
+}
+
 // decideLocked makes a won round take effect, and tells the Decider that the round is decided or that its
 // deadline has come. The methods that it calls may take only locks that come after Round.mu (see package
 // lease).
@@ -522,9 +528,10 @@ func NoAnswerWithin(within time.Duration) error {
 }
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
-// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, when l.Over is
-// closed, or, in an acquire, when the votes are split and the missing nodes are late. In a round that is given up, the nodes that have not voted count as failed. Wait is called once, and
-// only if the round was prepared for a caller who waits.
+// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
+// gives up an acquire if the votes are split and the missing nodes are late: see split.go. In a round that is given up,
+// the nodes that have not voted count as failed. Wait is called once, and only if the round was prepared for a caller
+// who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
@@ -557,16 +564,21 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	}
 }
 
-// linger waits for the votes that the decision did not need, until the node
-// deadline, and returns why one may be missing.
+// linger waits for the votes that the decision did not need, until the node deadline, and returns why one may be
+// missing. A failed acquire keeps others from the nodes that have granted, so linger does not wait for late nodes then.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
-	timer := time.NewTimer(l.Node - time.Since(start))
+	took := time.Since(start)
+	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
+	if r.brief.Explain && !r.isWon() && patience(took) < wait {
+		wait, silent = patience(took), ErrNotAwaited
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-r.all:
 		return nil
 	case <-timer.C:
-		return NoAnswerWithin(l.Node)
+		return silent
 	case <-ctx.Done():
 		return &unheard{context.Cause(ctx)}
 	case <-l.Over:

@@ -24,6 +24,11 @@ const (
 	maxPatience    = 250 * time.Millisecond
 )
 
+// patience returns how long an acquire waits for late nodes after a quorum has taken that long to answer.
+func patience(took time.Duration) time.Duration {
+	return min(max(patienceFactor*took, minPatience), maxPatience)
+}
+
 // lateNodes are the nodes for which a round has waited in vain, or whose connection has failed. A node is late until it
 // answers a round in time: before the decision, or soon after it.
 type lateNodes struct{ nodes atomic.Uint64 }

@@ -34,21 +34,22 @@ func (t *roundTimer) start(after time.Duration) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon, because the votes are split. It returns how soon that is at the latest. The wait
-// is a multiple of the time for which the caller has waited so far.
-func (t *roundTimer) hasten() (patience time.Duration) {
+// hasten makes the deadline come soon, because the votes are split. It returns how soon that is at the latest: see
+// patience.
+func (t *roundTimer) hasten() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	patience = minPatience
+	var took time.Duration // since the caller began to wait
 	if !t.began.IsZero() {
-		patience = min(max(patienceFactor*now.Sub(t.began), minPatience), maxPatience)
+		took = now.Sub(t.began)
 	}
-	t.hastened = now.Add(patience)
+	soon := patience(took)
+	t.hastened = now.Add(soon)
 	if !t.deadline.IsZero() {
-		t.armInTimeLocked(patience)
+		t.armInTimeLocked(soon)
 	}
-	return patience
+	return soon
 }
 
 // armInTimeLocked makes the timer fire at the deadline, which is at most after from now, or earlier if the round has been
