@@ -96,7 +96,7 @@ type plan struct {
 	cell     time.Duration // time of each measurement
 	contend  time.Duration // time of each measurement in which goroutines contend for one key
 	transfer time.Duration // time of each measurement in the scene transfers
-	badNode  time.Duration // time of each measurement in the scenes node-silent and node-slow
+	badNode  time.Duration // time of each measurement in node-silent and node-slow: go-redis waits for a reply for 5 s
 	frozen   time.Duration // how long a node is frozen while goroutines are counted
 	grace    time.Duration // how long releases in the background may take
 	held     int           // locks held at once
@@ -115,7 +115,7 @@ type plan struct {
 func parsePlan(args []string) (plan, error) {
 	p := plan{
 		args: args, expiry: 8 * time.Second, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
-		transfer: 5 * time.Second, badNode: 5 * time.Second,
+		transfer: 5 * time.Second, badNode: 6 * time.Second,
 		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
