@@ -185,7 +185,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
 	if set.FirstToIdentify() && !waitAll {
-		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
+		waitAll, limits.Meets, limits.Node = true, true, quorum.IdentifyTimeout(ctx, limits.Node)
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
 	touched := touches(res)

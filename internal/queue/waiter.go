@@ -37,7 +37,7 @@ type waiter struct {
 	look  chan struct{}  // has room for one token: something has changed
 	why   *lease.Outcome // of the last attempt; nil if it has made none
 	pace  pace           // its retry delays
-	split *splits        // its last attempts, if they were split
+	split *splits        // its attempts, since one was split
 
 	queueless bool   // a node denies us its queue
 	opened    func() // must be called once w has left its line: others wait to join its hold; nil if it has won none
@@ -515,7 +515,7 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
 		}
-		if w.split != nil {
+		if w.split.wasSplit() {
 			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(w.split.pause()))
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)

@@ -503,6 +503,7 @@ func (r *Round) Close() {
 type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
+	Meets  bool            // an acquire that fails waits as long for the other nodes as one that is won: it is the first
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
 }
 
@@ -565,11 +566,11 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 }
 
 // linger waits for the votes that the decision did not need, until the node deadline, and returns why one may be
-// missing. A failed acquire keeps others from the nodes that have granted, so linger does not wait for late nodes then.
+// missing. A failed acquire keeps others from the nodes that have granted, so it does not wait for late nodes.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
-	if r.brief.Explain && !r.isWon() && patience(took) < wait {
+	if r.brief.Explain && !l.Meets && !r.isWon() && patience(took) < wait {
 		wait, silent = patience(took), ErrNotAwaited
 	}
 	timer := time.NewTimer(wait)

@@ -52,11 +52,10 @@ func (t *roundTimer) hasten() time.Duration {
 	return soon
 }
 
-// armInTimeLocked makes the timer fire at the deadline, which is at most after from now, or earlier if the round has been
-// hastened.
+// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
 	if !t.hastened.IsZero() && t.hastened.Before(t.deadline) {
-		t.deadline = t.hastened
+		t.deadline, after = t.hastened, time.Until(t.hastened)
 	}
 	if t.fires.IsZero() || t.deadline.Before(t.fires) {
 		t.armLocked(after)
