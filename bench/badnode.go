@@ -38,14 +38,15 @@ var (
 	healthyNode = badNode{name: healthy, set: func(*servers) {}, repair: func(*servers) {}}
 )
 
-var badNodeLoad = fmt.Sprintf("%d clients want one lock. Each has connections of its own, like a process. It holds "+
-	"the lock for %v, unlocks it and begins again. In one place all nodes are near. Each of two zones has two nodes and "+
-	"half of the clients, and a message to the other zone takes %v; the first node is near to all clients. The fault sets "+
-	"in when the load begins, so its first moments count. For comparison the first node refuses connections, or is "+
-	"healthy. A healthy one decides when each zone has locked its own two nodes. Free is the longest time for which "+
-	"nobody had the lock: from a call of Unlock until the next Lock returned, or until the measurement ended. Wait is the "+
-	"time from the call of Lock until the lock is held; if Lock fails, the client calls it again, and the wait goes on. "+
-	"max includes the waits that the end of the measurement cut off; p50 and p99 leave them out.",
+var badNodeLoad = fmt.Sprintf("%d clients want one lock. Each has connections of its own, like a process. It " +
+	"holds the lock for %v, unlocks it and begins again. In one place all nodes are near. Each of two zones has two " +
+	"nodes and half of the clients, and a message to the other zone takes %v; the first node is near to all clients. " +
+	"The fault sets in when the load begins, so its first moments count. For comparison the first node refuses " +
+	"connections, or is healthy. A healthy one decides when each zone has locked its own two nodes. Free is the " +
+	"longest time for which nobody had the lock: from a call of Unlock until the next Lock returned, or until the " +
+	"measurement ended. Wait is the time from the call of Lock until the lock is held; if Lock fails, the client " +
+	"calls it again, and the wait goes on. max includes the waits that the end of the measurement cut off; p50 and " +
+	"p99 leave them out.",
 	badNodeClients, badNodeHold, farDelay)
 
 var nodeSilentScene = scene{

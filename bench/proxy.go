@@ -22,8 +22,8 @@ type proxyOrder struct {
 // The kernel's timers are more exact than those of Go.
 const proxyThreads = 256
 
-// proxyChild runs the proxies in the child process. It reads new delays, by target, from in as JSON. It returns when the
-// parent closes in, or when ctx is done.
+// proxyChild runs the proxies in the child process. It reads new delays, by target, from in as JSON. It returns when
+// the parent closes in, or when ctx is done.
 func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
 	runtime.GOMAXPROCS(proxyThreads)
 	var proxies []*proxy
