@@ -38,14 +38,14 @@ var (
 	healthyNode = badNode{name: healthy, set: func(*servers) {}, repair: func(*servers) {}}
 )
 
-var badNodeLoad = fmt.Sprintf("%d clients want one lock. Each has connections of its own, like a process. It " +
-	"holds the lock for %v, unlocks it and begins again. In one place all nodes are near. Each of two zones has two " +
-	"nodes and half of the clients, and a message to the other zone takes %v; the first node is near to all clients. " +
-	"The fault sets in when the load begins, so its first moments count. For comparison the first node refuses " +
-	"connections, or is healthy. A healthy one decides when each zone has locked its own two nodes. Free is the " +
-	"longest time for which nobody had the lock: from a call of Unlock until the next Lock returned, or until the " +
-	"measurement ended. Wait is the time from the call of Lock until the lock is held; if Lock fails, the client " +
-	"calls it again, and the wait goes on. max includes the waits that the end of the measurement cut off; p50 and " +
+var badNodeLoad = fmt.Sprintf("%d clients want one lock. Each has connections of its own, like a process. It "+
+	"holds the lock for %v, unlocks it and begins again. In one place all nodes are near. Each of two zones has two "+
+	"nodes and half of the clients, and a message to the other zone takes %v; the first node is near to all clients. "+
+	"The fault sets in when the load begins, so its first moments count. For comparison the first node refuses "+
+	"connections, or is healthy. A healthy one decides when each zone has locked its own two nodes. Free is the "+
+	"longest time for which nobody had the lock: from a call of Unlock until the next Lock returned, or until the "+
+	"measurement ended. Wait is the time from the call of Lock until the lock is held; if Lock fails, the client "+
+	"calls it again, and the wait goes on. max includes the waits that the end of the measurement cut off; p50 and "+
 	"p99 leave them out.",
 	badNodeClients, badNodeHold, farDelay)
 
@@ -118,11 +118,13 @@ func badNodeCells(p plan, sc string, bad badNode, long string) (cells []cell) {
 func measureBadNode(bad badNode, zones bool, expiry time.Duration) func(context.Context, *lab, cell) (figures, error) {
 	return func(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		delays := append([]time.Duration{0}, slices.Repeat([]time.Duration{farDelay}, nodes-1)...)
-		r, err := startRemote(ctx, l.addrs, delays)
-		if err != nil {
-			return nil, err
+		var r *remote
+		if zones || bad.delay > 0 {
+			if r, err = startRemote(ctx, l.addrs, delays); err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, r.close()) }()
 		}
-		defer func() { err = errors.Join(err, r.close()) }()
 		libs := make([]library, c.Goroutines)
 		for i := range libs {
 			addrs := slices.Clone(l.addrs)
@@ -136,9 +138,10 @@ func measureBadNode(bad badNode, zones bool, expiry time.Duration) func(context.
 			}
 			defer func() { _ = libs[i].Close() }() // may fail because of the fault
 		}
-		delays[0] = bad.delay
-		if err := r.change(delays); err != nil {
-			return nil, err
+		if delays[0] = bad.delay; bad.delay > 0 {
+			if err := r.change(delays); err != nil {
+				return nil, err
+			}
 		}
 		bad.set(l.servers)
 		repaired := make(chan struct{})

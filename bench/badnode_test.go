@@ -99,9 +99,8 @@ func TestClientsShareALockBesideABadNode(t *testing.T) {
 	}
 	slow := slowNode
 	slow.delay = 20 * time.Millisecond
-	for _, bad := range []badNode{silentNode, refusingNode, slow} {
-		require.Positive(t, measure(bad, true)["rate"], bad.name)
-	}
+	require.Positive(t, measure(slow, true)["rate"])
+	require.Positive(t, measure(refusingNode, false)["rate"])
 	// Without a quorum nobody gets the lock. So the fault sets in before the load begins, and ends after it.
 	f := measure(badNode{
 		name: "three silent", set: func(s *servers) { s.freeze(3) }, repair: func(s *servers) { s.thaw(3) },
