@@ -28,8 +28,8 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      17,
-		"Go files in the root": 114,
-		"words of README.md":   700,
+		"Go files in the root": 116,
+		"words of README.md":   725,
 	},
 	"files in the largest circle": {
 		"redsync":                    12,
@@ -49,8 +49,8 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 168, "Unlock": 178, "Lock that waits": 388},
-	"files executed":               {"Lock": 43, "Unlock": 40, "Lock that waits": 62},
+	"functions executed":           {"Lock": 174, "Unlock": 183, "Lock that waits": 401},
+	"files executed":               {"Lock": 44, "Unlock": 41, "Lock that waits": 64},
 	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 9},
 }
 

@@ -58,15 +58,13 @@ func (u *turn) Free(i int, names claim.Lines) {
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
 // has left on the nodes. u is nil if no waiter makes the attempt.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
-	var at script.Place
-	var told lease.Turn
+	var l *lease.Lease
+	var o lease.Outcome
 	if u != nil {
-		at, told = u.place, u
+		l, o = u.acquire(ctx, start, try)
+	} else {
+		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
 	}
-	l, o := func() (*lease.Lease, lease.Outcome) {
-		defer u.keepTicket()()
-		return lease.Acquire(ctx, &t.Terms, start, try, at, told)
-	}()
 	switch {
 	case l == nil:
 		return nil, o
@@ -86,14 +84,19 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	return l, o
 }
 
+func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
+	defer u.keepTicket()() // also if a function of the user's panics
+	return lease.Acquire(ctx, &u.waiter.terms.Terms, start, try, u.place, u)
+}
+
 // keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
-// alive. Otherwise the waiter would lose its place. Nothing is shown any more once stop has returned. u may be nil.
+// alive. Otherwise the waiter would lose its place. Nothing is shown any more once stop has returned.
 //
 // A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
 // which.
 func (u *turn) keepTicket() (stop func()) {
 	const every = lease.AliveFor / 2
-	if u == nil || !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= every || u.waiter.standsInOneOfSeveral() {
+	if !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= every || u.waiter.standsInOneOfSeveral() {
 		return func() {}
 	}
 	var mu sync.Mutex // guards ended and timer; held while the ticket is shown
