@@ -225,35 +225,6 @@ type Rules struct {
 	Idle Idle // of waits
 }
 
-// A Violation is a promise that was broken.
-type Violation struct {
-	Rule string
-	Name string
-	At   time.Duration
-	What string
-}
-
-func (v Violation) String() string {
-	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
-}
-
-// The names of the rules.
-const (
-	Exclusion   = "exclusion"
-	TooMany     = "more permits held than there are"
-	TokenOrder  = "token order"
-	TokenUnique = "token used twice"
-	LateLost    = "loss told too late"
-	Endless     = "key without a TTL"
-	TooLong     = "key with too long a TTL"
-	LeftBehind  = "key left behind"
-	InPart      = "lock set in part"
-	TooSoon     = "begun too soon"
-	TermOrder   = "leader's term out of order"
-	Promise     = "promise to a client"
-	Idled       = "free lock rests while somebody waits"
-)
-
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
 // counts as a lock on each of them. Readers exclude writers, but not each other. The permits of a name and the lock of
 // that name are independent of each other.

@@ -168,3 +168,41 @@ func Merge(logs ...[]Event) []Event {
 	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return all
 }
+
+// A Waiting is how a client waits: see Waits.
+type Waiting struct {
+	Process  string        `json:"process,omitempty"`  // the client's: see Ails
+	Sets     [][]int       `json:"sets,omitempty"`     // the nodes that vote; a quorum of each set decides
+	Deadline time.Duration `json:"deadline,omitempty"` // the node deadline
+	Fair     bool          `json:"fair,omitempty"`     // it overtakes nobody
+	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
+}
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	Rule string
+	Name string
+	At   time.Duration
+	What string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
+}
+
+// The names of the rules.
+const (
+	Exclusion   = "exclusion"
+	TooMany     = "more permits held than there are"
+	TokenOrder  = "token order"
+	TokenUnique = "token used twice"
+	LateLost    = "loss told too late"
+	Endless     = "key without a TTL"
+	TooLong     = "key with too long a TTL"
+	LeftBehind  = "key left behind"
+	InPart      = "lock set in part"
+	TooSoon     = "begun too soon"
+	TermOrder   = "leader's term out of order"
+	Promise     = "promise to a client"
+	Idled       = "free lock rests while somebody waits"
+)

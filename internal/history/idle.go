@@ -33,16 +33,7 @@ import (
 //     want one of its names, and for a reader the writers among them.
 //
 // If keys of a crashed client are on too many of the nodes that serve the client, nodes that answer late but within
-// three quarters of the node deadline count, too, and the wait may last for a node deadline longer.
-
-// A Waiting is how a client waits: see Waits.
-type Waiting struct {
-	Process  string        `json:"process,omitempty"`  // the client's: see Ails
-	Sets     [][]int       `json:"sets,omitempty"`     // the nodes that vote; a quorum of each set decides
-	Deadline time.Duration `json:"deadline,omitempty"` // the node deadline
-	Fair     bool          `json:"fair,omitempty"`     // it overtakes nobody
-	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
-}
+// three quarters of the node deadline count, too, and the wait may last longer (Idle.Beside).
 
 // Idle are the bounds of waits. With the zero value nothing is judged.
 type Idle struct {

@@ -43,7 +43,7 @@ var bounds = map[string]map[string]int{
 		"redsync/internal/model":     17,
 		"redsync/internal/mutants":   9,
 		"redsync/internal/queue":     9,
-		"redsync/internal/quorum":    7,
+		"redsync/internal/quorum":    8,
 		"redsync/internal/realredis": 2,
 		"redsync/internal/script":    2,
 		"redsync/pool/pooltest":      4,

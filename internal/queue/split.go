@@ -8,9 +8,19 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file is about attempts that have ended early, because their votes were split and the missing nodes late.
+// This file is about attempts whose votes were split: how long a waiter pauses after them, and when it waits for late nodes.
 
 const (
+	// maxRepeats is how often a call repeats its only attempt if the votes were split. If five processes start in the
+	// same moment on five nodes, 70 % of the cases have no winner without a repetition, 3 to 16 % with one, and none
+	// of 4000 with three.
+	maxRepeats = 3
+
+	// minJitter is the least range of the random delay before the first repetition. The range doubles with each
+	// repetition. In a simulation of two zones 3 ms apart, with a silent fifth node, nobody got a free lock in 3.5 % of
+	// the cases with a range of 4 ms, in 0.5 to 1 % with 8 ms, and in at most 0.3 % with 16 ms.
+	minJitter = 16 * time.Millisecond
+
 	// splitFor is how long the same keys are in the way before an attempt waits for late nodes even if its votes are
 	// split. Rivals come and go in that time. The keys of a client that crashed stay, and then only the late nodes can
 	// give the lock.
