@@ -662,6 +662,11 @@ func (c *simClient) follow(t *simTerm, lost <-chan struct{}) {
 	promised := until
 	go func() {
 		for {
+			select { // by itself, because the next select would draw a case if lost is closed, too
+			case <-t.done:
+				return
+			default:
+			}
 			timer := time.NewTimer(until - 1 - c.now())
 			select {
 			case <-lost:

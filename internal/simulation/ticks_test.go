@@ -16,11 +16,12 @@ import (
 // onTicks is the name of most jobs. Clients use it for nothing else.
 const onTicks = "t"
 
-// tick plays a term of a client that tries at the next tick by the clock of its process. Some clients never unlock.
+// tick plays a term of a client that tries at the next tick by the clock of its process. No two clients come in the
+// same nanosecond, so that a seed repeats itself. Some clients never unlock.
 func (c *simClient) tick() {
 	c.former = nil
 	period := c.least * 5 / 4
-	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20)
+	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20 + between(c.random, 0, time.Microsecond))
 	if c.asked.mistake == expiryAlone { // a client that comes on time would still find the key
 		c.pause(0, c.least)
 	}

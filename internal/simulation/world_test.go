@@ -273,6 +273,17 @@ type simulation struct {
 type way struct {
 	heldUntil atomic.Int64 // nothing arrives before this time on connections opened up to heldFrom
 	heldFrom  atomic.Int64 // like heldUntil, a time since the start
+
+	mu     sync.Mutex
+	opened time.Duration // when the last connection was opened, since the start
+}
+
+// open returns when a connection is opened: now, or a nanosecond after the last one that has been opened.
+func (w *way) open(now time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened = max(now, w.opened+1)
+	return w.opened
 }
 
 // holdUp returns for how much longer nothing arrives on a connection that was opened at the time opened.
@@ -370,9 +381,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
-// delay returns how long messages take between process i and node j, on a connection that is opened now.
+// delay returns how long messages take between process i and node j, on a connection that is opened now. Of several
+// connections that are opened in one instant, each has delays of its own.
 func (s *simulation) delay(i, j int) embedded.Delay {
-	opened := s.now()
+	opened := s.ways[i][j].open(s.now())
 	return func(toNode bool) time.Duration {
 		at, direction := s.now(), uint64(0)
 		if toNode {

@@ -1,0 +1,132 @@
+package simulation
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// This file compares the histories of some seeds with the recorded ones, so that a refactoring can show that it has
+// changed nothing.
+
+const (
+	recordedIn    = "testdata/histories.txt"
+	recordedSeeds = 20 // of each class, from 1 on
+	mostPlays     = 40 // of one seed, because a few seeds have several histories: see doc.go
+)
+
+// A recordedClass is a kind of simulation that has a test of its own.
+type recordedClass struct {
+	name string
+	in   scene
+}
+
+var recordedClasses = []recordedClass{
+	{"plain", scene{}},
+	{several, scene{with: several}},
+	{readers, scene{with: readers}},
+	{permits, scene{with: permits}},
+	{leaders, scene{with: leaders}},
+	{nesting, scene{with: nesting}},
+	{ticks, scene{with: ticks}},
+	{"change", scene{realm: changing}},
+}
+
+// Each seed has the history whose hash is recorded. With REDSYNC_SIM_REWRITE the test records the hashes.
+func TestHistories(t *testing.T) {
+	if underRaceDetector() {
+		t.Skip("with it the runtime draws which goroutine runs next")
+	}
+	oneByOne(t)
+	t.Setenv("REDSYNC_SIM_WITHOUT", "")
+	text, err := os.ReadFile(recordedIn)
+	require.NoError(t, err)
+	if os.Getenv("REDSYNC_SIM_REWRITE") != "" {
+		rewriteHistories(t, string(text))
+		return
+	}
+	if !strings.Contains(string(text), "\n"+platform()+"\n") {
+		t.Skipf("the histories are not recorded for %s", platform())
+	}
+	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(1, 4, recordedSeeds))
+	for _, class := range recordedClasses {
+		t.Run(class.name, func(t *testing.T) {
+			for seed := 1; seed <= seeds && !t.Failed(); seed++ {
+				sameHistory(t, class, seed, string(text))
+			}
+		})
+	}
+}
+
+// platform says where the hashes are valid. The order of goroutines depends on the version of Go, and the last bit of a
+// floating-point number on the processor.
+func platform() string {
+	version := strings.SplitN(runtime.Version(), ".", 3)
+	return strings.Join(version[:min(2, len(version))], ".") + " " + runtime.GOARCH
+}
+
+// sameHistory plays a seed until its history is the recorded one. Nearly always that is the first play, but a few seeds
+// have several histories: see doc.go.
+func sameHistory(t *testing.T, class recordedClass, seed int, recorded string) {
+	t.Helper()
+	var s *simulation
+	var hash string
+	for play := range mostPlays {
+		if s, hash = hashOf(t, class, seed); strings.Contains(recorded, lineOf(class, seed, hash)) {
+			return
+		}
+		t.Logf("seed %d: the history of play %d is %s", seed, play, hash)
+	}
+	t.Errorf("seed %d: the history is %s, not the recorded one (CONTRIBUTING.md: When a guard fails)\nto see it: %s",
+		seed, hash, s.again())
+}
+
+// hashOf plays a seed, and returns a hash of its history.
+func hashOf(t *testing.T, class recordedClass, seed int) (s *simulation, hash string) {
+	t.Helper()
+	s, events := simulate(t, uint64(seed), class.in) //nolint:gosec // it is positive
+	require.NotEmpty(t, events)
+	sum := sha256.Sum256([]byte(strings.Join(lines(t, events), "\n")))
+	return s, fmt.Sprintf("%x", sum[:6])
+}
+
+func lineOf(class recordedClass, seed int, hash string) string {
+	return fmt.Sprintf("\n%s %d %s\n", class.name, seed, hash)
+}
+
+// rewriteHistories records the histories. A seed that still has the recorded one keeps it.
+func rewriteHistories(t *testing.T, recorded string) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`# Hashes of the histories of the simulation, by class and seed: see doc.go. To rewrite them:
+# REDSYNC_SIM_REWRITE=1 go test -count=1 -timeout 1h -run 'TestHistories$' ./internal/simulation
+` + platform() + "\n")
+	for _, class := range recordedClasses {
+		for seed := 1; seed <= recordedSeeds; seed++ {
+			b.WriteString(lineOf(class, seed, usualHistory(t, class, seed, recorded))[1:])
+		}
+	}
+	require.NoError(t, os.WriteFile(recordedIn, []byte(b.String()), 0o644))
+}
+
+// usualHistory plays a seed until it has the recorded history, or until five plays have had the same other one, so that
+// no rare one is recorded. It returns the hash.
+func usualHistory(t *testing.T, class recordedClass, seed int, recorded string) string {
+	t.Helper()
+	plays := map[string]int{}
+	for range mostPlays {
+		_, hash := hashOf(t, class, seed)
+		if plays[hash]++; plays[hash] == 5 || strings.Contains(recorded, lineOf(class, seed, hash)) {
+			return hash
+		}
+	}
+	require.Fail(t, "no history has come five times", "%s, seed %d: %v", class.name, seed, plays)
+	return ""
+}
