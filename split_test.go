@@ -277,9 +277,9 @@ func TestWaitersArePatientBesideKeysThatWereLeft(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d", name, n), func(t *testing.T) {
 				play(t, func(f field) {
 					deadline := redsync.WithNodeTimeout(3 * time.Second)
-					options := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), deadline}, options...)
+					all := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), deadline}, options...)
 					var s slowness
-					processes := f.processes(n, s.at(everywhere(0)), options...)
+					processes := f.processes(n, s.at(everywhere(0)), all...)
 					s.Store(true)
 					for i := range 2 {
 						require.NoError(f, f.nodes[i].Set("jobs", "of a client that crashed"))
@@ -323,8 +323,8 @@ func TestTicketOutlivesALongAttempt(t *testing.T) {
 			play(t, func(f field) {
 				var s slowness
 				deadline := redsync.WithNodeTimeout(3 * time.Second)
-				options := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), deadline}, options...)
-				rs := f.processes(1, s.at(everywhere(0)), options...)[0]
+				all := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), deadline}, options...)
+				rs := f.processes(1, s.at(everywhere(0)), all...)[0]
 				s.Store(true)
 				for i := range 2 {
 					for _, key := range []string{"lock", "{lock}:slot:0"} {

@@ -107,7 +107,7 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	}()
 	timeout := IdentifyTimeout(ctx, nodeTimeout)
 	res := s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
-	complete = res.Won || timeout == IdentifyTimeout(context.Background(), nodeTimeout) && ctx.Err() == nil
+	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
 }
 
 // maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
