@@ -174,13 +174,8 @@ func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
 	}
 }
 
-<<<<<<< HEAD
-// holdAndHandOver notes how long the operations of one hold take, and how long a waiter in the process next waits after
-// Unlock.
-=======
 // holdAndHandOver notes how long the operations of one hold take, and how long after Unlock a waiter in the process
 // next gets the lock.
->>>>>>> holders
 func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 	m := s.holds(rs)
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
@@ -326,20 +321,12 @@ func (h holding) plays(
 			begin(ctx, s)
 		}
 		s.learns(a, b)
-<<<<<<< HEAD
-		for range testlength.Of(5, 15, 300) {
-=======
 		for range testlength.Of(3, 15, 100) {
->>>>>>> holders
 			s.holdAndHandOver(a, b, "hand-over to another process")
 			s.holdAndHandOver(a, a, "hand-over inside the process")
 			s.handOverDuringAttempt(a, b)
 		}
-<<<<<<< HEAD
-		for range testlength.Of(2, 4, 100) {
-=======
 		for range testlength.Of(1, 4, 20) {
->>>>>>> holders
 			s.holdToTheEnd(a)
 			if !s.beside {
 				s.loseToAThief(a)
@@ -348,11 +335,7 @@ func (h holding) plays(
 			s.giveAway(a, b)
 			s.callFunctions(a)
 		}
-<<<<<<< HEAD
-		for range testlength.Of(1, 2, 30) {
-=======
 		for range testlength.Of(1, 2, 5) {
->>>>>>> holders
 			s.closeHeld()
 		}
 		cancel()
@@ -376,13 +359,8 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 	time.Sleep(5 * time.Second)
 }
 
-<<<<<<< HEAD
-// A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the shortest
-// patience for it. A waiter that tries again, because it has heard the node again, is not handed the lock directly.
-=======
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
 // shortest patience for it. A waiter that tries again, because it has heard the node again, is not handed the lock directly.
->>>>>>> holders
 const surprise = 20 * time.Millisecond
 
 // limit returns how long an operation may take beside a bad node if it takes without without one.
@@ -407,14 +385,9 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 		require.NoError(s, s.nodes[i].Set("taken", "by another"))
 	}
 	for _, rs := range processes {
-<<<<<<< HEAD
-		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
-			s.unlock(m)
-=======
 		time.Sleep(10 * time.Millisecond)                  // nothing is left of the attempts of the former process
 		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
 			_, _ = m.Unlock()
->>>>>>> holders
 		}
 	}
 	s.meets(processes...)
@@ -434,11 +407,7 @@ func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
 // playBadNodes plays each way to hold a lock beside each bad node. At less than the nightly length, each way but the
 // plain one is played beside some bad nodes only.
 func playBadNodes(t *testing.T, deadline time.Duration, options ...redsync.Option) {
-<<<<<<< HEAD
-	some := testlength.Of(5, 5, 1)
-=======
 	some := testlength.Of(10, 5, 1)
->>>>>>> holders
 	for i, h := range holdings {
 		t.Run(h.name, func(t *testing.T) {
 			parallelComputing(t)
