@@ -55,18 +55,23 @@ func (f field) processes(n int, at distance, options ...redsync.Option) (all []*
 		return time.Duration(random.Int64N(int64(100 * time.Microsecond)))
 	}
 	for p := range n {
-		var pools []pool.Pool
-		for i, node := range f.nodes {
-			delay := func(bool) time.Duration { return at(p, i) + noise() }
-			pools = append(pools, pool.New(node.Client(func(o *redis.Options) { o.Dialer = node.DialVia(delay) })))
-		}
-		rs := redsync.New(pools...)
+		rs := f.newcomer(p, func(process, node int) time.Duration { return at(process, node) + noise() })
 		f.closes(rs)
 		f.as(rs).meet()
 		all = append(all, rs.With(options...))
 	}
 	time.Sleep(time.Second)
 	return all
+}
+
+// newcomer returns process number p, which has not met the nodes.
+func (f field) newcomer(p int, at distance) *redsync.Redsync {
+	var pools []pool.Pool
+	for i, node := range f.nodes {
+		delay := func(bool) time.Duration { return at(p, i) }
+		pools = append(pools, pool.New(node.Client(func(o *redis.Options) { o.Dialer = node.DialVia(delay) })))
+	}
+	return redsync.New(pools...)
 }
 
 // A rest is how long a lock was free although processes waited for it, at most, and how often it was acquired.

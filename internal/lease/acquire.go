@@ -184,10 +184,14 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
-	if set.FirstToIdentify() && !waitAll {
-		waitAll, limits.Meets, limits.Node = true, true, quorum.IdentifyTimeout(ctx, limits.Node)
+	first := set.FirstToIdentify()
+	if first && !waitAll {
+		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
+	if first && !res.Won && ctx.Err() == nil {
+		set.IdentifyLater() // a failed attempt does not wait: it would keep others from the nodes that have granted
+	}
 	touched := touches(res)
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {

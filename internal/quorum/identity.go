@@ -18,6 +18,7 @@ import (
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
+	later   atomic.Bool                   // that acquire has failed: the next one waits
 	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
 	mu        sync.Mutex               // guards asking, and the comparison of all nodes when one of them changes
@@ -44,8 +45,11 @@ func (s *Set) Duplicate() *Duplicate {
 // sets, because Identify asks there.
 func (s *Set) FirstToIdentify() bool {
 	known := &s.known.identity
-	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
+	if s.joint {
 		return false
+	}
+	if known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
+		return known.later.Load() && known.later.CompareAndSwap(true, false)
 	}
 	first := false
 	for _, n := range s.Nodes {
@@ -54,6 +58,9 @@ func (s *Set) FirstToIdentify() bool {
 	}
 	return first
 }
+
+// IdentifyLater makes the next acquire wait to learn which server each node is, because the caller's has failed.
+func (s *Set) IdentifyLater() { s.known.identity.later.Store(true) }
 
 // Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
 // that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would

@@ -529,7 +529,6 @@ func (r *Round) Close() {
 type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
-	Meets  bool            // an acquire that fails waits as long for the other nodes as one that is won: it is the first
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
 }
 
@@ -596,7 +595,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
-	if r.brief.Explain && !l.Meets && !r.isWon() && patience(took) < wait {
+	if r.brief.Explain && !r.isWon() && patience(took) < wait {
 		wait, silent = patience(took), ErrNotAwaited
 	}
 	timer := time.NewTimer(wait)
