@@ -16,7 +16,6 @@ type agenda struct {
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
-	quiet          time.Time // until then it needs a quorum that is free and not late: see splits.quiet; zero: it does not
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 
@@ -55,6 +54,7 @@ type view struct {
 	collides      bool          // another call of this process, with which it shares a name, is trying
 	held          time.Duration // how much longer this process holds the lock, as far as the line knows
 	free          claim.Nodes   // the nodes on which the name that it waits for is free, as far as it knows
+	quiet         time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
 	rule          claim.Rule
 	subscriptions subscriptions
 }
@@ -89,8 +89,8 @@ func (v view) next(a agenda) (event, time.Time) {
 		return nothing, earlier(earlier(v.tick, v.now.Add(v.held)), shows)
 	}
 	grace := a.graceEnd
-	if !grace.IsZero() && grace.Before(a.quiet) {
-		grace = a.quiet
+	if !grace.IsZero() && grace.Before(v.quiet) {
+		grace = v.quiet
 	}
 	at := earlier(earlier(a.runsOut, a.refresh), grace)
 	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)

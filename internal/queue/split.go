@@ -41,6 +41,11 @@ type splits struct {
 	n    int           // how many attempts in a row were split: 0 if the last one was not
 	took time.Duration // how long the first of these took
 	keys []foreign     // by node
+
+	// From ended on the waiter is quiet for that long: it tries only if the name is free on a quorum of nodes that are
+	// not late.
+	ended time.Time
+	quiet time.Duration
 }
 
 // A foreign is a key that was in the way on a node. The zero value stands for none.
@@ -108,23 +113,34 @@ func (s *splits) pause() time.Duration {
 // arePatient reports whether the next attempt waits for late nodes even if its votes are split.
 func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0 }
 
-// quiet returns for how long the waiter, whose last attempt had the outcome o, tries again only if the name is free on a
-// quorum of nodes that are not late. Keys that stay are in the way on fewer nodes than a quorum, so that no holder has them. In the first second
-// all waiters are quiet. Then those are for which something is in the way on all nodes: one waiter may have the free ones,
-// and wait for the late ones. s may be nil.
-func (s *splits) quiet(o lease.Outcome, deadline time.Duration) time.Duration {
-	if s == nil || o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
-		return 0
+// beQuiet makes the waiter quiet, whose last attempt had the outcome o, if keys that stay are in the way on fewer nodes
+// than a quorum, so that no holder has them. In the first second all waiters are quiet. Then those are for which something
+// is in the way on all nodes: one waiter may have the free ones, and wait for the late ones, for deadline at most. s may
+// be nil.
+func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
+	if s == nil {
+		return
+	}
+	s.ended, s.quiet = time.Now(), 0
+	if o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
+		return
 	}
 	switch {
 	case s.old(splitFor) == 0:
 		if age := s.age(); age >= quietAfter {
-			return splitFor - age + jitter.N(max(2*s.took, minJitter))
+			s.quiet = splitFor - age + jitter.N(max(2*s.took, minJitter))
 		}
 	case !o.Touched:
-		return deadline
+		s.quiet = deadline
 	}
-	return 0
+}
+
+// untilQuiet returns until when the waiter is quiet. s may be nil.
+func (s *splits) untilQuiet() time.Time {
+	if s == nil {
+		return time.Time{}
+	}
+	return s.ended.Add(s.quiet)
 }
 
 // old returns the nodes with keys that have been in the way for so long.

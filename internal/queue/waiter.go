@@ -261,7 +261,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case o.Taken():
 				took := time.Since(u.began)
 				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
-				least = max(least, w.split.quiet(o, w.terms.Timing.NodeTimeout))
+				least = max(least, time.Until(w.split.untilQuiet()))
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -369,7 +369,7 @@ func (w *waiter) due() (event, time.Time) {
 		v.now, v.first = time.Now(), true
 		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), w.freeLocked()
 		v.rule, v.subscriptions = w.terms.Keeper.Set.Rule(), w
-		if v.now.Before(w.agenda.quiet) {
+		if v.quiet = w.split.untilQuiet(); v.now.Before(v.quiet) {
 			v.free &^= w.terms.Keeper.Set.Late()
 		}
 	case ls.pacesLocked(w):
@@ -489,6 +489,7 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 	}
 	l, o := w.terms.attempt(ctx, clock.Now(), try, u)
 	w.split = w.split.after(o, u.began)
+	w.split.beQuiet(o, w.terms.Timing.NodeTimeout)
 	w.end(u, l, o)
 	return l, o
 }
@@ -519,12 +520,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
 		}
-		quiet := w.split.quiet(o, w.terms.Timing.NodeTimeout)
-		if quiet > 0 {
-			w.agenda.quiet = time.Now().Add(quiet)
-		}
 		if w.split.wasSplit() {
-			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(max(quiet, w.split.pause())))
+			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(max(w.split.quiet, w.split.pause())))
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 		ls.reconsiderLocked(w)
