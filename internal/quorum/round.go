@@ -502,17 +502,16 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.final, r.expired:
+	if r.final || r.expired {
 		return
+	}
+	r.set.known.late.add(r.missingLocked())
+	switch {
 	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
-		r.set.known.late.add(r.missingLocked())
 		r.finishLocked()
 	case r.inTime != 0: // its patience ends
-		r.set.known.late.add(r.missingLocked())
 		r.giveUpLocked()
 	default:
-		r.set.known.late.add(r.missingLocked())
 		r.expired, r.closed = true, true
 		r.decideLocked()
 	}

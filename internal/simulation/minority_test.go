@@ -152,7 +152,7 @@ type badProcess struct {
 // zone returns the zone of a node or a process.
 func zone(i int) int { return i % 2 }
 
-// process starts a process, of which only some nodes can be reached if reaches is not nil.
+// process starts a process. If reaches is not nil, the process can reach only these nodes.
 func (b *badMinority) process(slot int, reaches []int) *badProcess {
 	p := &badProcess{badMinority: b, slot: slot}
 	pools := make([]pool.Pool, badNodes)
@@ -706,7 +706,7 @@ func (c *badClient) lock() {
 	c.tells(history.Unlocked, w, err)
 }
 
-// tellsAttempts notes the attempts of a client, for whoever reads the history.
+// tellsAttempts notes the attempts of a client, so that a history of a failure shows them.
 type tellsAttempts struct{ *badClient }
 
 func (c tellsAttempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
