@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"testing"
@@ -68,7 +69,8 @@ func TestUsePermitsEndsWhenTooManyAreHeld(t *testing.T) {
 }
 
 // TestUsersInTwoProcessesNoticeEachOther gives each process a semaphore of its own. Each admits 3 goroutines, so 6 hold
-// one of 4 permits at the same time. Only the ledger, which the processes share, can show that.
+// one of 4 permits at the same time. Only the ledger, which the processes share, can show that. The last goroutine to
+// note its permit sees all six; whether the other process sees more than four depends on which goroutine runs first.
 func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := newTestLedger(t, 8)
@@ -80,8 +82,7 @@ func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 			both.Go(func() { _, errs[i] = usePermits(t.Context(), newSemaphore(3), book, o, time.Sleep) })
 		}
 		both.Wait()
-		require.ErrorIs(t, errs[0], errTooMany)
-		require.ErrorIs(t, errs[1], errTooMany)
+		require.ErrorIs(t, errors.Join(errs...), errTooMany)
 	})
 }
 
