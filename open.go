@@ -77,6 +77,9 @@ func (r *Redsync) ping(ctx context.Context) error {
 		limits = quorum.Limits{Decide: left, Node: left}
 		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
 	}
+	if r.set.observers != nil {
+		set.TellServers(&events{to: r.set.observers, notices: c.notices})
+	}
 	if d := set.Duplicate(); d != nil {
 		return duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)
 	}
