@@ -102,6 +102,9 @@ type farRegister struct {
 	value uint64
 }
 
+// NotCounted implements quorum.NotCounted.
+func (*farRegister) NotCounted() {}
+
 func (e *farRegister) Error() string {
 	keys := make([]string, len(e.lines))
 	for i, line := range e.lines {
@@ -113,10 +116,11 @@ func (e *farRegister) Error() string {
 	return fmt.Sprintf("the fencing register %s is at %d, which no client can have written", keys[0], e.value)
 }
 
-// MayWait implements quorum.Waiter. The round may not end while a quorum of nodes can still turn out to be far ahead.
+// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
+// far ahead already, the missing nodes show which register is just high enough.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.far.Load())
-	return far != 0 && !rule.Quorum(far) && rule.Quorum(far|missing)
+	return far != 0 && missing != 0 && rule.Quorum(far|missing)
 }
 
 // beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that

@@ -347,7 +347,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err), s.err == ErrDuplicate: //nolint:errorlint // it answers: it only lacks the script, or has another address
+		case pool.IsNoScript(s.err), hasAnswered(s.err): // it answers: it only lacks the script, or does not count here
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
@@ -361,8 +361,19 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 	}
 }
 
+// A NotCounted is the error of a node that works, although its vote does not count for the lock at hand.
+type NotCounted interface {
+	error
+	NotCounted()
+}
+
+func hasAnswered(err error) bool {
+	_, not := err.(NotCounted)        //nolint:errorlint // it is not wrapped
+	return not || err == ErrDuplicate //nolint:errorlint // a sentinel
+}
+
 // ErrDuplicate is the error of a vote that does not count because its server has voted already, as another node, or may
-// have: see Unproven.
+// have.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
 // errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
