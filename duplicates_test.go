@@ -292,6 +292,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		f.nodes[4].Restart(true)
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
+		time.Sleep(time.Second)
 		works()
 		want["INFO redsync: the two nodes are different servers again"] = 1
 		assert.Equal(t, want, log.above())

@@ -111,6 +111,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, c.token, strconv.FormatUint(m.Fence()-1, 10))
 					f.unlock(m)
+					time.Sleep(time.Second)
 					next := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
 					require.NoError(t, next.TryLock())
 					assert.Greater(t, strconv.FormatUint(next.Fence(), 10), c.token, "the order goes on")

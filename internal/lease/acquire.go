@@ -350,7 +350,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		a.lease.writes.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
-	if !v.Answer.Details().WasThere {
+	if a.lease.writes.refused.Load() != 0 && !v.Answer.Details().WasThere {
 		a.lease.writes.setBy(i)
 	}
 	if a.lease.terms.Fencing {

@@ -100,11 +100,7 @@ func (w *writes) answered(i int, fate pool.Fate) {
 func (w *writes) refusedBy(i int) { w.refused.Or(uint64(claim.Nodes(0).With(i))) }
 
 // setBy notes that a command to node i has set the value, which was not there before.
-func (w *writes) setBy(i int) {
-	if w.hasRefused(i) {
-		w.refused.And(^uint64(claim.Nodes(0).With(i)))
-	}
-}
+func (w *writes) setBy(i int) { w.refused.And(^uint64(claim.Nodes(0).With(i))) }
 
 // hasRefused reports whether node i has refused the value, and not set it since.
 func (w *writes) hasRefused(i int) bool { return claim.Nodes(w.refused.Load()).Has(i) }

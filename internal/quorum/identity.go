@@ -236,9 +236,6 @@ func (s *Set) oneAddress(a, b int) bool {
 	return !s.apart(a, b) && s.Nodes[a].Address == s.Nodes[b].Address
 }
 
-// isBarred reports whether node i does not count, because its server is known to have another address as well.
-func (s *Set) isBarred(i int) bool { return claim.Nodes(s.known.identity.barred.Load()).Has(i) }
-
 // TellServers tells t which nodes have turned out to be one server, and which such nodes have come apart again. It tells
 // each once, whichever Redsync with the same clients asks.
 func (s *Set) TellServers(t Tracer) {

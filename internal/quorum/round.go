@@ -424,14 +424,13 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 // onceLocked returns node i's vote as it counts beside the votes of other addresses of its server. A server votes once
 // in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
 func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
-	r.barLocked()
-	if v.Choice == claim.Failed {
-		return v
+	if barred := claim.Nodes(r.set.known.identity.barred.Load()); barred != 0 {
+		r.barLocked(barred)
+		if barred.Has(i) && v.Choice != claim.Failed {
+			return v.Fails(ErrDuplicate)
+		}
 	}
-	if r.set.isBarred(i) {
-		return v.Fails(ErrDuplicate)
-	}
-	if v.Choice == claim.Refused && !v.Taken() {
+	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
 		return v
 	}
 	for other := range r.ballots {
@@ -451,9 +450,8 @@ func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
 
 // barLocked takes the votes back of nodes that do not count any more, because another address of another set turned out
 // meanwhile to lead to their server. It changes no decision.
-func (r *Round) barLocked() {
-	barred := r.count.Answered() & claim.Nodes(r.set.known.identity.barred.Load())
-	if barred == 0 || r.final {
+func (r *Round) barLocked(barred claim.Nodes) {
+	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
 	}
 	if r.tally != nil {
