@@ -106,14 +106,14 @@ type farRegister struct {
 func (*farRegister) NotCounted() {}
 
 func (e *farRegister) Error() string {
-	keys := make([]string, len(e.lines))
+	keys, which := make([]string, len(e.lines)), "the fencing register"
 	for i, line := range e.lines {
 		keys[i] = script.FenceKey(line)
 	}
 	if len(keys) > 1 {
-		return fmt.Sprintf("one of the fencing registers %s is at %d, which no client can have written", strings.Join(keys, ", "), e.value)
+		which = "one of the fencing registers"
 	}
-	return fmt.Sprintf("the fencing register %s is at %d, which no client can have written", keys[0], e.value)
+	return fmt.Sprintf("%s %s is at %d, which no client can have written", which, strings.Join(keys, ", "), e.value)
 }
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
