@@ -195,6 +195,9 @@ func (*diary) NodeDown(*quorum.Node, int, error)          {}
 func (*diary) NodeUp(*quorum.Node, time.Duration)         {}
 func (*diary) Unconfirmed(*quorum.Node, int, bool, error) {}
 func (*diary) Denied(*quorum.Node, error)                 {}
+func (*diary) Ignored(*quorum.Node, error)                {}
+func (*diary) OneServer(a, b *quorum.Node, runID string)  {}
+func (*diary) TwoServers(a, b *quorum.Node)               {}
 
 func (d *diary) Lost(_ time.Duration, err error) {
 	d.mu.Lock()

@@ -64,6 +64,9 @@ type Events interface {
 
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied(n *quorum.Node, err error)
+
+	// Ignored tells that a node's fencing register has a value that no client can have written.
+	Ignored(n *quorum.Node, err error)
 }
 
 // Waiters are the callers of this process that wait for a claim. Package queue implements it.

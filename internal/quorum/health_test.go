@@ -43,6 +43,14 @@ func (t *tracer) NodeUp(n *Node, down time.Duration) {
 	t.told = append(t.told, fmt.Sprintf("%d up after %v", n.Index, down))
 }
 
+func (t *tracer) OneServer(a, b *Node, runID string) {
+	t.told = append(t.told, fmt.Sprintf("%d and %d are %s", a.Index, b.Index, runID))
+}
+
+func (t *tracer) TwoServers(a, b *Node) {
+	t.told = append(t.told, fmt.Sprintf("%d and %d are two", a.Index, b.Index))
+}
+
 // A key identifies a value in a context.
 type key struct{}
 
@@ -134,7 +142,7 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		"denied the lock":             {Granting, claim.Failure(denied{}), true},
 		"denied the queue":            {Queueing, claim.Failure(denied{}), false},
 		"denied a look":               {Looking, claim.Failure(denied{}), false},
-		"the same server":             {Granting, claim.Failure(ErrDuplicate), true},
+		"the same server":             {Granting, claim.Failure(ErrDuplicate), false},
 		"restarted":                   {Granting, claim.Failure(&restarted{}), true},
 		"refused, with a reason":      {Granting, claim.Vote{Choice: claim.Refused, Err: errBroken}, false},
 		"restarted, when it extends":  {Granting, claim.Failure(errUnknownServer), true},
@@ -148,7 +156,7 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
 			_, trusts := c.vote.Err.(*restarted) //nolint:errorlint // it is not wrapped
-			distrusted := trusts || errors.Is(c.vote.Err, ErrDuplicate) || errors.Is(c.vote.Err, errUnknownServer)
+			distrusted := trusts || errors.Is(c.vote.Err, errUnknownServer)
 			r.NoteHealth(1, claim.Vote{Choice: claim.Refused})
 			assert.Equal(t, c.down && !distrusted, len(to.hears()) == 1, "up again with any answer")
 			r.NoteHealth(1, granted)

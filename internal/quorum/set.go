@@ -32,6 +32,7 @@ type Set struct {
 // share it.
 type Known struct {
 	health   []Health // by node
+	tenants  []tenant // by node
 	identity identity
 	late     lateNodes
 	waitsOut bool // see WaitOutSplits
@@ -39,7 +40,10 @@ type Known struct {
 
 // NewKnown returns a Known for that many nodes. Nothing is known of them yet.
 func NewKnown(nodes int) *Known {
-	return &Known{health: make([]Health, nodes), identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)}}
+	return &Known{
+		health: make([]Health, nodes), tenants: make([]tenant, nodes),
+		identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)},
+	}
 }
 
 // NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
@@ -47,7 +51,7 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{rule: rule, known: known}
 	for i, p := range pools {
 		n := newNode(i, p)
-		n.health = &known.health[i]
+		n.health, n.tenant = &known.health[i], &known.tenants[i]
 		s.Nodes = append(s.Nodes, n)
 		if n.guard != 0 && (s.guarded == nil || n.guard < s.guarded.guard) {
 			s.guarded = n
@@ -78,6 +82,7 @@ type Node struct {
 	guard    time.Duration // the longest TTL that it may have forgotten by a restart; 0: no guard
 	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
 	health   *Health
+	tenant   *tenant
 
 	denials denials
 }
