@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -217,8 +218,16 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
-// client's user lacks the permission, or a cluster keeps the key on another node than the lock.
-func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
+// client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
+// of another type where the queue belongs.
+func IsForbidden(err error) bool {
+	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && isNoQueue(err)
+}
+
+// isNoQueue reports whether err is the answer of other_type.lua in package script about a queue.
+func isNoQueue(err error) bool {
+	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
+}
 
 // sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
 // does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
@@ -342,7 +351,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		return
 	}
 	n := r.set.Nodes[i]
-	s := observation{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	s := observation{to: r.brief.Tracer, node: n}
+	if v.Choice == claim.Granted {
+		s.proof = r.brief.proof()
+	}
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
@@ -351,7 +363,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
 		}
-		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel
+		s.proof = r.brief.missing(s.err)
 	}
 	n.health.see(s)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
