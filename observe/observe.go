@@ -142,12 +142,13 @@ type Lost struct {
 }
 
 // ReleaseUnconfirmed is a release that a node has not confirmed. It is sent again until the node confirms it
-// or the keys have run out, unless GivenUp.
+// or the keys have run out, unless GivenUp. At the end of Close there is one event, without a Name, for each node that
+// has not confirmed some releases.
 type ReleaseUnconfirmed struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks of this New or Open that some node has not confirmed
-	GivenUp bool  // it is not sent again: Close was called, or 65,536 releases wait to be sent again
+	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name: that Node has not
+	GivenUp bool  // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
 	Err     error // why; nil if the node's answer proved nothing
 }
 

@@ -26,7 +26,7 @@ type Keeper struct {
 	drains     []drain        // by node; for Close
 
 	operations inFlight // calls of the user under way
-	unsettled  inFlight // releases that some node has not settled
+	unsettled  unsettled
 
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
@@ -91,10 +91,11 @@ func (k *Keeper) Pause(ctx context.Context, d time.Duration, early <-chan struct
 // BeginClose reports whether the caller is the first to close k. That caller must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
-// Close ends every lease, releases it, and tries every pending release once more. It calls leave once no
-// operation is under way, or once it has given up waiting for that. Close returns an error when ctx is done,
-// or once no node has settled a release for the length of timeout.
-func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) error {
+// Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
+// waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
+// run out. It waits for the other nodes as long as some node settles a release within timeout.
+func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
+	k.unsettled.count(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
 	k.extensions.Close() // no watchdog starts a round any more
@@ -102,8 +103,57 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	// Operations under way give up at their next step, or have a deadline.
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
-	k.repeats.Close() // sends the releases that wait to be repeated
-	return k.awaitProgress(ctx, k.unsettled.zero(), timeout)
+	k.repeats.Hurry()
+	reason := k.awaitQuorums(ctx)
+	if reason == nil {
+		k.awaitOthers(ctx, timeout)
+	}
+	k.repeats.Close()
+	return k.rest(timeout, reason)
+}
+
+// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It returns an error when ctx
+// is done, or when the keys have run out.
+func (k *Keeper) awaitQuorums(ctx context.Context) error {
+	for {
+		open, _ := k.unsettled.counted()
+		if open == 0 {
+			return nil
+		}
+		lasts := k.unsettled.lasts(clock.Now())
+		if lasts < 0 {
+			return errLeft
+		}
+		if !k.awaitChange(ctx, min(lasts, time.Hour)+1) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// awaitOthers waits until all nodes have settled all releases, until none has settled one for the length of timeout, or
+// until ctx is done.
+func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
+	for {
+		last := time.Duration(k.lastSettled.Load())
+		if _, n := k.unsettled.counted(); n == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
+			return
+		}
+		k.awaitChange(ctx, timeout-(clock.Now().Mono-last))
+	}
+}
+
+// awaitChange waits until the unsettled releases have changed. It reports false if they have not after d, or when ctx is
+// done.
+func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-k.unsettled.changed:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // awaitProgress waits until done is closed, or returns an error: when ctx is done, or once

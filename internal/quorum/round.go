@@ -112,6 +112,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 // Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
 
+// Rule returns the rule by which the votes decide.
+func (r *Round) Rule() claim.Rule { return r.rule }
+
 // Asks reports whether the round asks node i. It does not if another node is known to be the same server.
 func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
 
@@ -347,7 +350,7 @@ func (r *Round) allHeardLocked() bool {
 
 // NoteHealth notes what node i's vote says of the node's health.
 func (r *Round) NoteHealth(i int, v claim.Vote) {
-	if r.brief.Tracer == nil {
+	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
 	}
 	n := r.set.Nodes[i]
