@@ -1,11 +1,21 @@
 package lease
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
-// An inFlight counts the operations or the releases that are under way. Close waits until the count is 0.
+// This file knows what is under way: the operations of the user, and the releases. Close waits for both.
+
+// An inFlight counts the operations that are under way. Close waits until the count is 0.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool   // zero has been called
@@ -19,12 +29,214 @@ func (f *inFlight) add(n int) {
 	}
 }
 
-func (f *inFlight) n() int { return int(f.count.Load()) }
-
 // zero returns a channel that is closed once nothing is under way. It may be called only once on each f.
 func (f *inFlight) zero() <-chan struct{} {
 	f.none = make(chan struct{})
 	f.waiting.Store(true)
 	f.add(0)
 	return f.none
+}
+
+// unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
+type unsettled struct {
+	mu    sync.Mutex // guards what follows, and the links of the releases
+	first *Release
+	n     int
+
+	// While Close counts them:
+	counts  bool
+	open    int           // releases that no quorum has confirmed, and that have not ended
+	changed chan struct{} // has an element when open or n may have become 0
+	left    []left        // releases that have ended, although not all nodes have confirmed them
+	errs    []error       // by node: why its last release failed
+}
+
+// A left is a release that has ended, with the nodes that have not confirmed it.
+type left struct {
+	release   *Release
+	nodes     claim.Nodes
+	confirmed bool // by a quorum
+}
+
+func (u *unsettled) add(rel *Release) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	rel.next = u.first
+	if u.first != nil {
+		u.first.previous = rel
+	}
+	u.first = rel
+	u.n++
+	if u.counts {
+		u.open++
+	}
+}
+
+// remove takes off rel, which every node has settled, or which has given up the others.
+func (u *unsettled) remove(rel *Release) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if rel.previous != nil {
+		rel.previous.next = rel.next
+	} else {
+		u.first = rel.next
+	}
+	if rel.next != nil {
+		rel.next.previous = rel.previous
+	}
+	rel.next, rel.previous = nil, nil
+	u.n--
+	if !u.counts {
+		return
+	}
+	if nodes := rel.unconfirmed(); nodes != 0 {
+		u.left = append(u.left, left{rel, nodes, rel.isConfirmed()})
+	}
+	u.closeLocked(rel)
+	u.tellLocked()
+}
+
+// closeLocked notes that Close need not wait for rel any more.
+func (u *unsettled) closeLocked(rel *Release) {
+	if !rel.counted {
+		rel.counted = true
+		u.open--
+	}
+}
+
+func (u *unsettled) tellLocked() {
+	if u.open == 0 || u.n == 0 {
+		select {
+		case u.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// count begins to count the releases that no quorum has confirmed.
+func (u *unsettled) count(nodes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.counts, u.changed, u.errs = true, make(chan struct{}, 1), make([]error, nodes)
+	for rel := u.first; rel != nil; rel = rel.next {
+		u.open++
+		if rel.isConfirmed() {
+			u.closeLocked(rel)
+		}
+	}
+}
+
+// settled notes that one more node has confirmed rel.
+func (u *unsettled) settled(rel *Release) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.counts && rel.isConfirmed() {
+		u.closeLocked(rel)
+		u.tellLocked()
+	}
+}
+
+// failed notes why a release has failed on node i.
+func (u *unsettled) failed(i int, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.counts && err != nil {
+		u.errs[i] = err
+	}
+}
+
+// counted returns how many releases no quorum has confirmed, and how many some node has not settled.
+func (u *unsettled) counted() (open, n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.open, u.n
+}
+
+// lasts returns for how much longer a key may last of a release that no quorum has confirmed. It is negative if all of
+// them must have run out.
+func (u *unsettled) lasts(now clock.Instant) time.Duration {
+	longest := time.Duration(-1)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for rel := u.first; rel != nil; rel = rel.next {
+		if !rel.counted {
+			rel.lease.writes.keepTime()
+			longest = max(longest, rel.lasts(now))
+		}
+	}
+	return longest
+}
+
+// rest returns what is left of all releases: those that have ended without all nodes, and those that go on.
+func (u *unsettled) rest() (all []left, errs []error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.counts = false // what ends now has its place in all
+	all = u.left
+	for rel := u.first; rel != nil; rel = rel.next {
+		all = append(all, left{rel, rel.unconfirmed(), rel.isConfirmed()})
+	}
+	u.left = nil
+	return all, u.errs
+}
+
+// unconfirmed returns the nodes that have not confirmed rel, of those that it was sent to.
+func (rel *Release) unconfirmed() claim.Nodes {
+	all := claim.FirstNodes(len(rel.progress))
+	return all&^claim.Nodes(rel.done.Load()) | all&claim.Nodes(rel.givenUp.Load())
+}
+
+// isConfirmed reports whether a quorum has confirmed rel: no key that it releases is left there.
+func (rel *Release) isConfirmed() bool {
+	rule := rel.round.Rule()
+	return rule.Quorum(rule.All() &^ rel.unconfirmed())
+}
+
+// A Rest is what Close has left on the nodes.
+type Rest struct {
+	Names  []string    // the locks whose release no quorum has confirmed; sorted, each once
+	Nodes  claim.Nodes // the nodes that have not confirmed it
+	Errs   []error     // by node: why it has not confirmed
+	Reason error       // why Close has not waited for them; nil if there are none
+}
+
+// rest returns what is left, and tells the observers of each node on which something is. reason says why Close waits no
+// longer, nil if it need not.
+func (k *Keeper) rest(timeout time.Duration, reason error) (r Rest) {
+	all, errs := k.unsettled.rest()
+	for i, n := range k.Set.Nodes {
+		if errs[i] == nil {
+			errs[i] = quorum.NoAnswerWithin(timeout)
+		}
+		k.tellLeft(n, all, errs[i])
+	}
+	for _, l := range all {
+		if !l.confirmed {
+			r.Nodes |= l.nodes
+			r.Names = append(r.Names, l.release.claim.Name())
+		}
+	}
+	slices.Sort(r.Names)
+	r.Names, r.Errs = slices.Compact(r.Names), errs
+	if len(r.Names) > 0 {
+		r.Reason = cmp.Or(reason, errLeft)
+	}
+	return r
+}
+
+// errLeft says that releases have ended without a quorum, because their keys have run out, or a pool sends nothing.
+var errLeft = errors.New("the keys are left to their expiry")
+
+// tellLeft tells the observers what node n has not confirmed.
+func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
+	counts, events := map[any]int{}, map[any]Events{} // by audience
+	for _, l := range all {
+		if e := l.release.lease.terms.Events; e != nil && l.nodes.Has(n.Index) {
+			counts[e.Audience()]++
+			events[e.Audience()] = e
+		}
+	}
+	for to, e := range events {
+		e.Left(n, counts[to], err)
+	}
 }
