@@ -144,18 +144,42 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		assert.Equal(t, 988*time.Millisecond, time.Since(start))
 		time.Sleep(time.Minute)
 		require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
-		start = time.Now()
-		require.NoError(k, rs.Close(k.Context()))
-		assert.Zero(t, time.Since(start))
 		lost, _ := of[observe.Lost](&b.Recorder)
 		assert.Empty(t, lost, "the stuck observer has been told of no loss yet")
 
 		close(b.gate)
 		lost, _ = of[observe.Lost](&b.Recorder)
-		assert.Len(t, lost, 2)
+		assert.Len(t, lost, 1)
 		extended, _ := of[observe.Extended](&b.Recorder)
 		assert.Len(t, extended, 23, "the watchdog has extended 23 times within 63.988 s")
 	})
+}
+
+// Close waits for an observer that blocks, but no longer than the node deadline. Nothing is told afterwards.
+func TestCloseWaitsForAnObserverThatBlocks(t *testing.T) {
+	for name, c := range map[string]struct{ blocks, took time.Duration }{
+		"shortly":  {100 * time.Millisecond, 100 * time.Millisecond},
+		"for long": {time.Minute, patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				k.meet()
+				b := &blocker{gate: make(chan struct{})}
+				rs := k.With(redsync.WithObserver(b))
+				require.NoError(k, rs.NewMutex("lock", redsync.WithWatchdog()).Lock())
+				time.Sleep(6 * time.Second) // the observer is stuck in the first extension, and the second waits
+				time.AfterFunc(c.blocks, func() { close(b.gate) })
+				start := time.Now()
+				require.NoError(k, rs.Close(k.Context()))
+				assert.Equal(t, c.took, time.Since(start))
+				lost := redsynctest.Events[observe.Lost](&b.Recorder)
+				assert.Equal(t, c.blocks == c.took, len(lost) == 1)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				assert.Len(t, redsynctest.Events[observe.Lost](&b.Recorder), len(lost))
+			})
+		})
+	}
 }
 
 // onlyLost is an observer of losses only. It is not a pointer.

@@ -34,7 +34,8 @@
 //     give away is released unless its value was read. There is no further event for that.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
-//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
+//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
+//     until these events have been told, at most for the node deadline. Later ones are dropped.
 //
 // There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
 // Acquired of the same lock.

@@ -63,8 +63,11 @@ const deniedInScript = "The user executing the script can't"
 
 // IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
 func IsRefusal(err error) bool {
+	if err == nil {
+		return false
+	}
 	var other *unanswered
-	return err != nil && isAnswer(err) && !errors.As(err, &other)
+	return isAnswer(err) && !errors.As(err, &other)
 }
 
 // IsOutOfMemory reports whether err is a node's answer that it takes no command that may need memory (OOM). It still

@@ -46,7 +46,8 @@ type unsettled struct {
 	// While Close counts them:
 	counts  bool
 	open    int           // releases that no quorum has confirmed, and that have not ended
-	changed chan struct{} // has an element when open or n may have become 0
+	partial int           // releases that some node has not confirmed, and that have not ended
+	changed chan struct{} // has an element when open or partial may have become 0
 	left    []left        // releases that have ended, although not all nodes have confirmed them
 	errs    []error       // by node: why its last release failed
 }
@@ -69,6 +70,7 @@ func (u *unsettled) add(rel *Release) {
 	u.n++
 	if u.counts {
 		u.open++
+		u.partial++
 	}
 }
 
@@ -92,20 +94,20 @@ func (u *unsettled) remove(rel *Release) {
 	if nodes := rel.unconfirmed(); nodes != 0 {
 		u.left = append(u.left, left{rel, nodes, rel.isConfirmed()})
 	}
-	u.closeLocked(rel)
-	u.tellLocked()
+	u.noteLocked(rel, true, true)
 }
 
-// closeLocked notes that Close need not wait for rel any more.
-func (u *unsettled) closeLocked(rel *Release) {
-	if !rel.counted {
-		rel.counted = true
+// noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
+func (u *unsettled) noteLocked(rel *Release, won, complete bool) {
+	if won && !rel.won {
+		rel.won = true
 		u.open--
 	}
-}
-
-func (u *unsettled) tellLocked() {
-	if u.open == 0 || u.n == 0 {
+	if complete && !rel.complete {
+		rel.complete = true
+		u.partial--
+	}
+	if u.open == 0 || u.partial == 0 {
 		select {
 		case u.changed <- struct{}{}:
 		default:
@@ -113,26 +115,24 @@ func (u *unsettled) tellLocked() {
 	}
 }
 
-// count begins to count the releases that no quorum has confirmed.
-func (u *unsettled) count(nodes int) {
+// begin begins to count for what Close waits.
+func (u *unsettled) begin(nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.counts, u.changed, u.errs = true, make(chan struct{}, 1), make([]error, nodes)
 	for rel := u.first; rel != nil; rel = rel.next {
 		u.open++
-		if rel.isConfirmed() {
-			u.closeLocked(rel)
-		}
+		u.partial++
+		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
 	}
 }
 
-// settled notes that one more node has confirmed rel.
-func (u *unsettled) settled(rel *Release) {
+// progressed notes that one more node may have confirmed rel.
+func (u *unsettled) progressed(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.counts && rel.isConfirmed() {
-		u.closeLocked(rel)
-		u.tellLocked()
+	if u.counts {
+		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
 	}
 }
 
@@ -145,11 +145,18 @@ func (u *unsettled) failed(i int, err error) {
 	}
 }
 
-// counted returns how many releases no quorum has confirmed, and how many some node has not settled.
-func (u *unsettled) counted() (open, n int) {
+// count returns how many releases some node has not settled.
+func (u *unsettled) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.open, u.n
+	return u.n
+}
+
+// missing returns for how many releases Close waits: for a quorum, and for all nodes.
+func (u *unsettled) missing() (open, partial int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.open, u.partial
 }
 
 // lasts returns for how much longer a key may last of a release that no quorum has confirmed. It is negative if all of
@@ -159,7 +166,7 @@ func (u *unsettled) lasts(now clock.Instant) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for rel := u.first; rel != nil; rel = rel.next {
-		if !rel.counted {
+		if !rel.won {
 			rel.lease.writes.keepTime()
 			longest = max(longest, rel.lasts(now))
 		}
@@ -174,19 +181,21 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	u.counts = false // what ends now has its place in all
 	all = u.left
 	for rel := u.first; rel != nil; rel = rel.next {
-		all = append(all, left{rel, rel.unconfirmed(), rel.isConfirmed()})
+		if nodes := rel.unconfirmed(); nodes != 0 {
+			all = append(all, left{rel, nodes, rel.isConfirmed()})
+		}
 	}
 	u.left = nil
 	return all, u.errs
 }
 
-// unconfirmed returns the nodes that have not confirmed rel, of those that it was sent to.
+// unconfirmed returns the nodes that have not executed rel, of those that may have the value.
 func (rel *Release) unconfirmed() claim.Nodes {
-	all := claim.FirstNodes(len(rel.progress))
-	return all&^claim.Nodes(rel.done.Load()) | all&claim.Nodes(rel.givenUp.Load())
+	settled := claim.Nodes(rel.done.Load() &^ rel.givenUp.Load())
+	return claim.FirstNodes(len(rel.progress)) &^ settled &^ claim.Nodes(rel.answered.Load())
 }
 
-// isConfirmed reports whether a quorum has confirmed rel: no key that it releases is left there.
+// isConfirmed reports whether a quorum has executed rel: no key that it releases is left there.
 func (rel *Release) isConfirmed() bool {
 	rule := rel.round.Rule()
 	return rule.Quorum(rule.All() &^ rel.unconfirmed())

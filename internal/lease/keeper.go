@@ -95,7 +95,7 @@ func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(fals
 // waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
 // run out. It waits for the other nodes as long as some node settles a release within timeout.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
-	k.unsettled.count(len(k.Set.Nodes))
+	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
 	close(k.closing)
 	k.extensions.Close() // no watchdog starts a round any more
@@ -116,7 +116,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 // is done, or when the keys have run out.
 func (k *Keeper) awaitQuorums(ctx context.Context) error {
 	for {
-		open, _ := k.unsettled.counted()
+		open, _ := k.unsettled.missing()
 		if open == 0 {
 			return nil
 		}
@@ -130,12 +130,12 @@ func (k *Keeper) awaitQuorums(ctx context.Context) error {
 	}
 }
 
-// awaitOthers waits until all nodes have settled all releases, until none has settled one for the length of timeout, or
+// awaitOthers waits until all nodes have confirmed all releases, until none has settled one for the length of timeout, or
 // until ctx is done.
 func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	for {
 		last := time.Duration(k.lastSettled.Load())
-		if _, n := k.unsettled.counted(); n == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
+		if _, partial := k.unsettled.missing(); partial == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
 			return
 		}
 		k.awaitChange(ctx, timeout-(clock.Now().Mono-last))

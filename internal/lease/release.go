@@ -42,29 +42,30 @@ const (
 // only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
 // its command sets no value.
 type Release struct {
-	lease     *Lease
-	claim     claim.Claim
-	shortener claim.Shortener // the claim, if its keys may have to stay for a rest; otherwise nil
-	round     quorum.Round
-	wonAt     clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	turnover  script.Turnover
-	fence     script.Fence  // of the lease, which has ended: its token does not change
-	undoes    Turn          // see Releasing
-	others    atomic.Uint64 // the claim.Lines of Others
-	done      atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
-	givenUp   atomic.Uint64 // those that it has given up
+	lease    *Lease
+	claim    claim.Claim
+	round    quorum.Round
+	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
+	turnover script.Turnover
+	fence    script.Fence  // of the lease, which has ended: its token does not change
+	undoes   Turn          // see Releasing
+	others   atomic.Uint64 // the claim.Lines of Others
+	done     atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
+	givenUp  atomic.Uint64 // those that it has given up
+	answered atomic.Uint64 // those that have executed it, although a command that sets the value may still come
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
-	began   clock.Instant // when it was made; only set with surplus
-	surplus bool          // it releases a surplus of the lease
-	awaited bool          // a caller waits for the round
-	queued  bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	began    clock.Instant // when it was made; only set with surplus
+	shortens bool          // the claim is a claim.Shortener, and its keys may have to stay for a rest
+	surplus  bool          // it releases a surplus of the lease
+	awaited  bool          // a caller waits for the round
+	queued   bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 
 	// Guarded by the mutex of the list of the Keeper.
-	counted        bool // Close need not wait for it
+	won, complete  bool // a quorum, and all nodes, have confirmed it: known only while Close counts
 	next, previous *Release
 }
 
@@ -126,7 +127,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		rel.shortener, _ = rel.claim.(claim.Shortener) // it always is one: a reader's claim is not, but a reader's lease has no MinHold
+		_, rel.shortens = rel.claim.(claim.Shortener) // it always is one: a reader's claim is not, but a reader's lease has no MinHold
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
@@ -220,7 +221,7 @@ func (rel *Release) Brief() quorum.Brief {
 // replies in all its forms.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.shortener.Shorten(rest, rel.process(), t, rel.fence)
+		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.fence)
 	}
 	return rel.claim.Release(rel.process(), t, rel.fence)
 }
@@ -228,14 +229,14 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 // quietCall returns the command to send now to a node that denies access to the queue.
 func (rel *Release) quietCall() claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.shortener.ShortenQuietly(rest, rel.fence)
+		return rel.claim.(claim.Shortener).ShortenQuietly(rest, rel.fence)
 	}
 	return rel.claim.ReleaseQuietly(rel.fence)
 }
 
 // rest returns for how much longer the keys must stay.
 func (rel *Release) rest() time.Duration {
-	if rel.shortener == nil {
+	if !rel.shortens {
 		return 0
 	}
 	return rel.lease.terms.Timing.rest(rel.lease.First, clock.Now())
@@ -317,7 +318,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
-	case rel.shortener != nil && !encoded: // the rest may be shorter than when the round began
+	case rel.shortens && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(rel.turnover)
 	}
 	if as.inFull {
@@ -358,6 +359,12 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.endVote(i)
 		rel.nodeSettled(i)
 		return
+	}
+	if reply.Err == nil && reply.Fate == pool.Answered {
+		rel.answered.Or(1 << i)
+		if k.IsClosed() {
+			k.unsettled.progressed(rel)
+		}
 	}
 	rel.repeatLater(i, reply.Err)
 }
@@ -446,7 +453,7 @@ func (rel *Release) nodeSettled(i int) {
 	last := rel.done.Or(1<<i)|1<<i == uint64(claim.FirstNodes(len(rel.progress)))
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
-		k.unsettled.settled(rel)
+		k.unsettled.progressed(rel)
 	}
 	if last {
 		k.unsettled.remove(rel)
@@ -466,8 +473,7 @@ func (rel *Release) repeatLater(i int, err error) {
 		t.Keeper.unsettled.failed(i, err)
 	}
 	if t.Events != nil && !(closed && dropped) { // Close tells at its end what was given up
-		_, pending := t.Keeper.unsettled.counted()
-		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], pending, dropped, err)
+		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.count(), dropped, err)
 	}
 	if dropped {
 		rel.giveUp(i)
