@@ -95,6 +95,7 @@ func complete(script string) string {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
 	var short strings.Builder
+	short.Grow(len(script))
 	for line := range strings.Lines(script) {
 		line = strings.TrimLeft(line, " ")
 		if line != "\n" && !strings.HasPrefix(line, "--") {
