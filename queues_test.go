@@ -439,6 +439,31 @@ func TestWaiterPollsWhereAListIsInPlaceOfTheQueue(t *testing.T) {
 	}
 }
 
+// While the other nodes are a quorum, the waiter waits in their queues.
+func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
+	for key, permits := range map[string][]redsync.Option{
+		"{lock}:queue": nil,
+		"{lock}:slots": {redsync.WithPermits(1)},
+	} {
+		t.Run(key, func(t *testing.T) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
+				mode = append(mode, permits...)
+				for _, n := range f.nodes[3:] {
+					_, err := n.Lpush(key, "x")
+					require.NoError(f, err)
+				}
+				m := f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
+				require.NoError(f, m.Lock())
+				w := f.calls(f.another(), patient(mode...)...)
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				f.unlock(m)
+				assert.Less(f, f.within(w, time.Second), 50*time.Millisecond)
+				f.unlock(w.Mutex)
+			})
+		})
+	}
+}
+
 // WithFair needs the queue, and WithFencing the register. The error of Lock names the node, the key and its type.
 func TestLockNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for key, c := range map[string]struct {

@@ -377,6 +377,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 	switch {
 	case a.turn == nil:
+	case denied && quorum.IsNoQueue(reply.Err):
+		a.turn.NoQueue()
 	case denied:
 		a.turn.Denied()
 	default:

@@ -102,6 +102,9 @@ type Turn interface {
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied()
 
+	// NoQueue tells that a node has a key of another type in place of the queue.
+	NoQueue()
+
 	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
 	Barred(node int, err error)
 }

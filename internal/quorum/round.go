@@ -224,11 +224,12 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 // client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
 // of another type where the queue belongs.
 func IsForbidden(err error) bool {
-	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && isNoQueue(err)
+	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && IsNoQueue(err)
 }
 
-// isNoQueue reports whether err is the answer of other_type.lua in package script about a queue.
-func isNoQueue(err error) bool {
+// IsNoQueue reports whether err comes from a node that has a key of another type where the queue belongs. The text is
+// that of other_type.lua in package script.
+func IsNoQueue(err error) bool {
 	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
 }
 
