@@ -148,7 +148,7 @@ type Lost struct {
 type ReleaseUnconfirmed struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name: that Node has not
+	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name, that Node
 	GivenUp bool  // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
 	Err     error // why; nil if the node's answer proved nothing
 }

@@ -127,7 +127,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		_, rel.shortens = rel.claim.(claim.Shortener) // it always is one: a reader's claim is not, but a reader's lease has no MinHold
+		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
+		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
