@@ -433,7 +433,7 @@ func TestCloseWithoutAQuorumNamesLocksAndNodes(t *testing.T) {
 	})
 }
 
-// Close ends when the keys have run out, and says that nobody has confirmed. If the nodes are frozen, no reply tells it.
+// Close ends when the keys have run out, and says that nobody has confirmed. Of frozen nodes no reply tells it.
 func TestCloseEndsWhenTheKeysHaveRunOut(t *testing.T) {
 	for name, fault := range map[string]func(k kit){
 		"down":   func(k kit) { k.down(2, 3, 4) },

@@ -48,9 +48,9 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// lasts returns for how much longer a key may last by the nodes' clocks, if no node can have set its TTL later
-// than at the monotonic time renewed. It is negative if the key must have run out. It goes by the monotonic clock alone, because a step of the wall clock
-// must not end the repetitions of a release.
+// lasts returns for how much longer a key may last by the nodes' clocks, if no node can have set its TTL later than at
+// the monotonic time renewed. It is negative if the key must have run out. It goes by the monotonic clock alone, because
+// a step of the wall clock must not end the repetitions of a release.
 func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	age := now.Mono - renewed
 	left := sum(t.TTL-age, t.Expiry-t.Validity)
