@@ -58,6 +58,10 @@ func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.R
 	if u.GivenUp {
 		level, message = slog.LevelWarn, "redsync: release given up"
 	}
+	if u.Name == "" { // at the end of Close
+		l.log.Log(ctx, level, "redsync: releases given up", "node", u.Node, "releases", u.Pending, "error", u.Err)
+		return
+	}
 	l.write(ctx, level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
 }
 

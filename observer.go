@@ -145,6 +145,15 @@ func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err erro
 		observe.ReleaseUnconfirmed{Name: e.name, Node: n.Index, Pending: pending, GivenUp: givenUp, Err: err})
 }
 
+// Left implements lease.Events.
+func (e *events) Left(n *quorum.Node, releases int, err error) {
+	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed,
+		observe.ReleaseUnconfirmed{Node: n.Index, Pending: releases, GivenUp: true, Err: err})
+}
+
+// Audience implements lease.Events.
+func (e *events) Audience() any { return e.to }
+
 // Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {
 	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied, observe.WakeUpDenied{Name: e.name, Node: n.Index, Err: err})

@@ -34,7 +34,8 @@
 //     give away is released unless its value was read. There is no further event for that.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
-//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
+//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
+//     until these events have been told, at most for the node deadline. Later ones are dropped.
 //
 // There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
 // Acquired of the same lock.
@@ -142,12 +143,13 @@ type Lost struct {
 }
 
 // ReleaseUnconfirmed is a release that a node has not confirmed. It is sent again until the node confirms it
-// or the keys have run out, unless GivenUp.
+// or the keys have run out, unless GivenUp. At the end of Close there is one event, without a Name, for each node that
+// has not confirmed some releases.
 type ReleaseUnconfirmed struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks of this New or Open that some node has not confirmed
-	GivenUp bool  // it is not sent again: Close was called, or 65,536 releases wait to be sent again
+	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name, that Node
+	GivenUp bool  // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
 	Err     error // why; nil if the node's answer proved nothing
 }
 

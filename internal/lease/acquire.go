@@ -387,6 +387,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 	switch {
 	case a.turn == nil:
+	case denied && quorum.IsNoQueue(reply.Err):
+		a.turn.NoQueue()
 	case denied:
 		a.turn.Denied()
 	default:
@@ -398,14 +400,14 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 }
 
 // deny notes that the client cannot use the queue of l's lock on node i. ofUser says that its user lacks a permission.
-// Otherwise a cluster keeps the queue on another node than the lock. If the claim has several lines, the cluster may
-// instead keep their names apart, which says nothing of the queue of one name.
+// Otherwise the queue is a key of another type, or a cluster keeps it on another node than the lock. If the claim has
+// several lines, the cluster may instead keep their names apart, which says nothing of the queue of one name.
 func (l *Lease) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := l.terms.Claim.Lines(); {
 	case len(lines) == 1:
 		name = lines[0]
-	case !ofUser:
+	case pool.IsCrossSlot(err):
 		return
 	}
 	n := l.terms.Keeper.Set.Nodes[i]

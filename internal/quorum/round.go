@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,6 +111,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 
 // Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
+
+// Rule returns the rule by which the votes decide.
+func (r *Round) Rule() claim.Rule { return r.rule }
 
 // Asks reports whether the round asks node i. It does not if another node is known to be the same server.
 func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
@@ -217,8 +221,17 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
-// client's user lacks the permission, or a cluster keeps the key on another node than the lock.
-func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
+// client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
+// of another type where the queue belongs.
+func IsForbidden(err error) bool {
+	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && IsNoQueue(err)
+}
+
+// IsNoQueue reports whether err comes from a node that has a key of another type where the queue belongs. The text is
+// that of other_type.lua in package script.
+func IsNoQueue(err error) bool {
+	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
+}
 
 // sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
 // does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
@@ -338,12 +351,15 @@ func (r *Round) allHeardLocked() bool {
 
 // NoteHealth notes what node i's vote says of the node's health.
 func (r *Round) NoteHealth(i int, v claim.Vote) {
-	if r.brief.Tracer == nil {
+	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
 	}
 	r.set.TellServers(r.brief.Tracer)
 	n := r.set.Nodes[i]
-	s := observation{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	s := observation{to: r.brief.Tracer, node: n}
+	if v.Choice == claim.Granted {
+		s.proof = r.brief.proof()
+	}
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
@@ -352,7 +368,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
 		}
-		s.distrust = isDistrust(s.err)
+		s.proof = r.brief.missing(s.err)
 	}
 	n.health.see(s)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {

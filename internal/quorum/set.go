@@ -26,6 +26,7 @@ type Set struct {
 	timers  roundTimers
 	known   *Known
 	merged  atomic.Pointer[merger] // the last one made
+	retired atomic.Bool            // see Retire
 }
 
 // Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
@@ -60,6 +61,9 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	s.joint = s.mayCoincide()
 	return s
 }
+
+// Retire ends what s tells of the health of nodes: later answers count only for other Sets with the same clients.
+func (s *Set) Retire() { s.retired.Store(true) }
 
 // FullRule returns the rule that treats every node as a separate server. It is for work that concerns every
 // node, such as the subscriptions.
