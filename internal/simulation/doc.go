@@ -73,6 +73,9 @@
 // They also change with another version of miniredis or go-redis, with each text of an error, and with what the
 // simulation itself plays.
 //
+// The histories of a change also depend on the tests that the process has run before. So they are compared only with
+// REDSYNC_SIM_HISTORIES, which is meant for a run of this test alone.
+//
 //	REDSYNC_SIM_HISTORIES=20 go test -count=1 -run 'TestHistories$' ./internal/simulation          # all 20 of each class
 //	REDSYNC_SIM_REWRITE=1 go test -count=1 -timeout 1h -run 'TestHistories$' ./internal/simulation # rewrite the file
 package simulation

@@ -58,6 +58,9 @@ func TestHistories(t *testing.T) {
 	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(1, 4, recordedSeeds))
 	for _, class := range recordedClasses {
 		t.Run(class.name, func(t *testing.T) {
+			if class.in.realm == changing && os.Getenv("REDSYNC_SIM_HISTORIES") == "" {
+				t.Skip("its histories depend on the tests that this process has run before: see doc.go")
+			}
 			for seed := 1; seed <= seeds && !t.Failed(); seed++ {
 				sameHistory(t, class, seed, string(text))
 			}
