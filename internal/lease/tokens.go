@@ -93,7 +93,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 
 // isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's clock.
 func (a *acquire) isFar(register uint64) bool {
-	return register >= endOfTokens || register > micros(a.lease.First)+uint64(fenceTTL.Microseconds())
+	return register >= endOfTokens || register > micros(a.lease.First)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
 // A farRegister is the error of a node whose register no client can have written.

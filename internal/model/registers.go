@@ -287,8 +287,8 @@ func (r register) client(s regState, i int, do func(Step, regState)) {
 			}
 			for _, p := range proposals {
 				t := s
-				l := &t.locks[i]
-				l.phase, l.clock, l.proposal, l.least = asking, c, p, highestRegToken(s.used)
+				next := &t.locks[i]
+				next.phase, next.clock, next.proposal, next.least = asking, c, p, highestRegToken(s.used)
 				do(Step{fmt.Sprintf("{c}, whose clock says %d, calls Lock and proposes %d", c, p), Choice, i, 0}, t)
 			}
 		}
