@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -21,7 +22,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests that two pools that lead to one server are found, and what happens then.
@@ -44,7 +47,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 			for _, tries := range []int{1, 0} {
 				t.Run(fmt.Sprintf("%s failFast=%v tries=%d", name, failFast, tries), func(t *testing.T) {
 					play(t, func(f field) {
-						m := process(f.pick(0, 1, 2, 1, 4), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
+						m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
 						start := time.Now()
 						err := m.Lock()
 						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
@@ -109,29 +112,36 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 		proxied := func(options ...pool.Option) *redsync.Redsync {
 			return redsync.New(
 				pool.New(f.nodes[0].Client(), options...), // two connections to one server: it has one run ID
-				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...))
+				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...),
+				pool.New(f.nodes[1].Client(), options...))
 		}
 		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		time.Sleep(time.Second)
-		m := proxied(pool.WithoutIdentity()).NewMutex("lock")
-		require.NoError(t, m.TryLock(), "the second connection to the same server refuses, and two nodes grant")
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		err := proxied(pool.WithoutIdentity()).NewMutex("lock").TryLock()
+		require.NotErrorIs(t, err, redsync.ErrDuplicateNode)
+		require.ErrorIs(t, err, redsync.ErrFailed, "the second connection to the same server refuses")
 		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
 		require.ErrorContains(t, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
 
-// The two pools that lead to one server answer slowly, after a quorum. The first TryLock waits for them all the same.
+// The two pools that lead to one server answer slowly, after a quorum. The first TryLock waits for them all the same, and
+// the observers are told.
 func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 	play(t, func(f field) {
 		for _, i := range []int{3, 4} {
 			f.nodes[i].On("set", 3, embedded.Fault{Delay: 300 * time.Millisecond})
 		}
-		rs := process(f.pick(0, 1, 2, 4, 4))
+		rs, r := process(f.pick(0, 1, 2, 4, 4)), &redsynctest.Recorder{}
+		m := rs.NewMutex("lock", redsync.WithObserver(r))
 		start := time.Now()
-		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.NoError(t, m.TryLock())
 		assert.Equal(t, 300*time.Millisecond, time.Since(start))
+		synctest.Wait()
+		require.Len(t, redsynctest.Events[observe.OneServer](r), 1)
+		assert.Equal(t, [2]int{3, 4}, redsynctest.Events[observe.OneServer](r)[0].Nodes)
+		_, err := m.Unlock()
+		require.NoError(t, err)
 	})
 }
 
@@ -185,7 +195,10 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 					assert.True(t, ok)
 					time.Sleep(100 * time.Millisecond)
 				}
-				require.ErrorIs(t, rs.NewMutex("other").TryLock(), redsync.ErrDuplicateNode)
+				other := rs.NewMutex("other")
+				require.NoError(t, other.TryLock(), "four servers are left")
+				_, err := other.Unlock()
+				require.NoError(t, err)
 				ok, err := m.Valid()
 				require.NoError(t, err)
 				assert.True(t, ok)
@@ -225,22 +238,93 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 	play(t, func(f field) {
 		var moving movable
 		moving.to.Store(f.nodes[0])
-		pools := []pool.Pool{pool.New(f.nodes[0].Client()), pool.New(moving.client())}
-		for _, n := range f.nodes[2:] {
-			pools = append(pools, pool.New(n.Client()))
-		}
-		rs := redsync.New(pools...)
+		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving.client()), pool.New(f.nodes[2].Client()),
+			pool.New(f.nodes[0].Client()))
 		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
 		f.nodes[1].Kill()
 		time.Sleep(time.Minute) // the connection to the wrong server has ended
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		require.NotErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
-		require.NoError(t, m.TryLock())
+		time.Sleep(time.Minute)
+		require.NoError(t, rs.NewMutex("lock").TryLock())
 	})
+}
+
+// The address of one node of five comes to lead to the server of another one. Four servers are left, so locks go on. The
+// log says once what is wrong, and once that it is right again.
+func TestAddressThatLeadsToAnotherNode(t *testing.T) {
+	play(t, func(f field) {
+		var moving movable
+		moving.to.Store(f.nodes[4])
+		clients := clientsOf(f.nodes)
+		clients[4] = moving.client()
+		log := newLogbook()
+		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
+		works := func() {
+			t.Helper()
+			for _, m := range []*redsync.Mutex{
+				rs.NewMutex("lock"), rs.NewMutex("lock", redsync.WithFencing()), rs.NewMutex("lock", redsync.WithFair()),
+				rs.NewMutex("lock", redsync.WithShared()), rs.NewMutex("lock", redsync.WithFailFast(false)),
+				rs.NewMutex("permits", redsync.WithPermits(2)), rs.NewMultiMutex([]string{"a", "b"}),
+			} {
+				for range 3 {
+					require.NoError(t, m.TryLock())
+					ok, err := m.Extend()
+					require.True(t, ok, "%v", err)
+					ok, err = m.Valid()
+					require.True(t, ok, "%v", err)
+					ok, err = m.Unlock()
+					require.True(t, ok, "%v", err)
+					time.Sleep(time.Second)
+				}
+			}
+		}
+		works()
+		assert.Empty(t, log.above())
+		moving.to.Store(f.nodes[0])
+		f.nodes[4].Kill()
+		time.Sleep(time.Second)
+		works()
+		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
+		assert.Equal(t, want, log.above())
+		assert.Regexp(t, `nodes="?\[0 4\]"? addresses="\[\S+ movable\]" run_id=\w{40}`, log.text.String())
+		f.nodes[4].Restart(true)
+		moving.to.Store(f.nodes[4])
+		f.nodes[0].Disconnect()
+		time.Sleep(time.Second)
+		works()
+		want["INFO redsync: the two nodes are different servers again"] = 1
+		assert.Equal(t, want, log.above())
+	})
+}
+
+// Two addresses lead to one server, which does not tell who it is. The server is asked twice, and grants once. It confirms
+// an extension only at the address at which it has granted.
+func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
+	for name, options := range map[string][]redsync.Option{
+		"plain": nil, "fencing": {redsync.WithFencing()}, "healing": {redsync.WithSetNXOnExtend()}, "shared": {redsync.WithShared()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
+				m := process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...)
+				require.NoError(t, m.TryLock(), "the server and node 1 are a quorum")
+				ok, err := m.Extend()
+				require.True(t, ok, "%v", err)
+				f.nodes[1].Freeze()
+				until := m.Until()
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				defer cancel()
+				ok, err = m.ExtendContext(ctx)
+				assert.False(t, ok, "one server is no quorum")
+				require.ErrorIs(t, err, redsync.ErrExtendFailed)
+				assert.Equal(t, until, m.Until())
+				f.nodes[1].Thaw()
+				_, _ = m.Unlock()
+			})
+		})
+	}
 }
 
 func TestDuplicateNodeOnRealServers(t *testing.T) {
@@ -248,15 +332,19 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 	servers := realredis.Start(t, 2)
 	one := servers[0].Addr()
 	alias := strings.Replace(one, "127.0.0.1", "localhost", 1)
-	addresses := []string{one, servers[1].Addr(), alias}
+	addresses := []string{one, alias}
 
-	rs, err := redsync.Open(t.Context(), addresses)
-	if err == nil { // a quorum of different servers has answered first
-		err = rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second)).TryLock()
-		_ = rs.Close(t.Context())
-	}
-	require.ErrorIs(t, err, redsync.ErrDuplicateNode)
-	require.ErrorContains(t, err, fmt.Sprintf("two pools lead to one server: #0 (%s) and #2 (localhost:", servers[0].Addr()))
+	rs, err := redsync.Open(t.Context(), []string{one, servers[1].Addr(), alias})
+	require.NoError(t, err, "two servers are a quorum of three")
+	r := &redsynctest.Recorder{}
+	m := rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second), redsync.WithObserver(r))
+	require.NoError(t, m.TryLock())
+	shown := redsynctest.AwaitEvents[observe.OneServer](t, r, 1)[0]
+	assert.Equal(t, [2]string{one, alias}, shown.Addresses)
+	assert.Len(t, shown.RunID, 40)
+	_, err = m.Unlock()
+	require.NoError(t, err)
+	require.NoError(t, rs.Close(t.Context()))
 
 	var pools []pool.Pool
 	for _, address := range addresses {
@@ -276,8 +364,9 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 		assert.Zero(t, left)
 	}
 
-	_, err = redsync.Open(t.Context(), []string{one, alias})
+	_, err = redsync.Open(t.Context(), addresses)
 	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
+	require.ErrorContains(t, err, fmt.Sprintf("two pools lead to one server: #0 (%s) and #1 (localhost:", one))
 }
 
 // A stage is three puppets. The test delivers their replies, in any order.
@@ -356,17 +445,8 @@ func TestVotesOfOneServerCountOnce(t *testing.T) {
 								proven := yeses == 0 || yeses&(yeses-1) == 0
 								assert.Equal(t, proven, errors.Is(err, redsync.ErrLockLost), "%v", err)
 							}
-							// The next Lock asks whether pools 0 and 1 still lead to one server, and sends nothing
-							// else.
-							s.servers = servers
-							err = s.NewMutex("another").TryLock()
-							require.ErrorIs(t, err, redsync.ErrDuplicateNode)
-							require.ErrorContains(t, err, "#0 and #1")
-							for _, p := range s.puppets {
-								assert.Equal(t, 1, p.Count("set"), "the only SET is that of the first Lock")
-								assert.Equal(t, 1, p.Count("ping"))
-							}
 							s.grants = true
+							require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
 							time.Sleep(time.Minute) // releases are repeated where no answer has come
 							require.NoError(t, s.Close(t.Context()))
 						})
@@ -410,13 +490,12 @@ func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 		s.grants = false
 		go func() {
 			synctest.Wait()
-			s.deliver(0, script.Mine, &pool.Server{RunID: "twin"})
-			s.deliver(1, script.Mine, &pool.Server{RunID: "twin"})
-			s.deliver(2, script.Mine, nil)
+			for i := range s.puppets {
+				s.deliver(i, script.Mine, &pool.Server{RunID: "twin"})
+			}
 		}()
-		ok, err := s.NewMutex("another", redsync.WithValue("v")).Valid()
-		require.NoError(t, err)
-		require.True(t, ok)
+		ok, _ := s.NewMutex("another", redsync.WithValue("v")).Valid()
+		require.False(t, ok)
 		s.grants = true
 		s.puppets[2].Answer = func(req pool.Request) (*pool.Reply, error) {
 			if req.Args[0] == "ping" {
@@ -429,48 +508,5 @@ func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 		require.NoError(t, m.TryLock())
 		require.NotZero(t, time.Since(begin))
 		assert.Equal(t, 988*time.Millisecond, m.Remaining())
-	})
-}
-
-// Two pools grant and name the same server. Before the round is decided, another reply shows that one of them now leads
-// to a different server. Lock still ends with ErrDuplicateNode and without its second try, which might end in the same
-// way.
-func TestLockEndsWithAGrantOfADuplicateThatIsNoneByNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage()
-		m := s.NewMutex("first")
-		require.NoError(t, m.Lock())
-		s.grants = false
-		twin, other := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "other"}
-		answer := func(req pool.Request, value any, server *pool.Server) {
-			req.To.Receive(req.Tag, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: server})
-			synctest.Wait()
-		}
-		go func() { _, _ = m.Valid() }()
-		synctest.Wait()
-		asked := s.waiting
-		answer(asked[0], script.Mine, nil)
-		answer(asked[2], script.Mine, nil) // node 1 has not answered yet
-
-		var err error
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			err = s.NewMutex("lock", redsync.WithTries(2)).Lock()
-		}()
-		synctest.Wait()
-		sent := s.waiting
-		answer(sent[0], "OK", twin)
-		answer(sent[1], "OK", twin)
-		answer(asked[1], script.Mine, other)
-		answer(sent[2], nil, nil)
-		<-done
-		require.ErrorIs(t, err, redsync.ErrDuplicateNode)
-		for _, p := range s.puppets {
-			assert.Equal(t, 2, p.Count("set"), "each node is sent one SET by the first Lock, and one by this Lock")
-		}
-		s.grants = true
-		time.Sleep(time.Minute)
-		_ = s.Close(t.Context()) // nodes have not answered the releases
 	})
 }

@@ -562,7 +562,7 @@ func ExampleWithObserver() {
 		return
 	}
 
-	if err := rs.Close(context.Background()); err != nil { // when Close returns, every node has answered
+	if err := rs.Close(context.Background()); err != nil {
 		fmt.Println(err)
 	}
 

@@ -22,17 +22,18 @@ import (
 
 func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	play(t, func(f field) {
-		for i, ahead := range []string{"99999999999999999", "5", "18446744073709551000", "7", "99999999999999998"} {
-			require.NoError(t, f.nodes[i].Set("{lock}:fence", ahead))
-		}
+		f.registers(ahead(2*time.Hour), "5", ahead(23*time.Hour), "7", ahead(time.Hour))
 		m := f.NewMutex("lock", redsync.WithFencing())
 		before := f.commands("evalsha")
 		require.NoError(t, m.Lock())
-		assert.EqualValues(t, uint64(18446744073709551001), m.Fence())
+		assert.Equal(t, ahead(23*time.Hour), strconv.FormatUint(m.Fence()-1, 10))
 		synctest.Wait()
 		assert.Equal(t, before+10, f.commands("evalsha"), "one more round")
 	})
 }
+
+// ahead returns the register that is ahead of the clock by d.
+func ahead(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
 
 // registers sets the registers of the nodes, "" for none.
 func (f field) registers(of ...string) {
@@ -59,9 +60,9 @@ func TestFenceCatchesUp(t *testing.T) {
 		"two ahead":                        {[]string{ahead, ahead, "", "", ""}, 0, 1},
 		"three ahead":                      {[]string{ahead, ahead, ahead, "", ""}, 2000000000000001, 2},
 		"all ahead":                        {[]string{ahead, ahead, ahead, ahead, ahead}, 2000000000000001, 2},
-		"three ahead, by unlike times":     {[]string{"2000000000000000", "3000000000000000", "4000000000000000", "", ""}, 4000000000000001, 2},
+		"three ahead, by unlike times":     {[]string{"2000000000000000", "3000000000000000", "4000000000000000", "", ""}, 2000000000000001, 2},
 		"beyond 2^53":                      {[]string{"9007199254740993", "9007199254740993", "9007199254740993", "9007199254740992", "9007199254740992"}, 9007199254740994, 2},
-		"the last but one":                 {[]string{"18446744073709551614", "18446744073709551614", "18446744073709551614", "", ""}, math.MaxUint64, 2},
+		"the last but one":                 {[]string{"9223372036854775806", "9223372036854775806", "9223372036854775806", "", ""}, math.MaxInt64, 2},
 		"one odd, shorter than the clock":  {[]string{"abc", "", "", "", ""}, 0, 1},
 		"all odd, shorter than the clock":  {[]string{"abc", "abc", "abc", "abc", "abc"}, 0, 1},
 		"two odd, longer than the clock":   {[]string{strings.Repeat("x", 30), strings.Repeat("x", 30), "", "", ""}, 0, 1},
@@ -149,7 +150,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 						f.unlock(m)
 					} else {
 						require.ErrorIs(t, err, redsync.ErrFailed)
-						require.ErrorContains(t, err, "fencing register is at 5000000000000030, not below the proposal")
+						require.ErrorContains(t, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
 						assert.Zero(t, m.Fence())
 						assert.Equal(t, before+5*(c.rounds+1), f.scripts(), "the rounds, and a release")
 						for _, n := range f.nodes {
@@ -167,13 +168,13 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 func TestFenceAtItsLastIsAnError(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
-		last := "18446744073709551615"
+		last := "9223372036854775808"
 		f.registers(last, last, last, last, last)
 		for range 3 {
 			before := f.scripts()
 			err := m.TryLock()
 			require.ErrorIs(t, err, redsync.ErrFailed)
-			require.ErrorContains(t, err, "fencing register is at "+last)
+			require.ErrorContains(t, err, "fencing register {lock}:fence is at "+last)
 			assert.Equal(t, before+10, f.scripts(), "the attempt is one round and its release")
 			assert.Zero(t, m.Fence())
 			f.noKeys()
@@ -183,7 +184,7 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 
 // The registers of one name have reached their greatest number. Other names still get tokens.
 func TestFenceAtItsLastIsOfOneName(t *testing.T) {
-	for name, last := range map[string]string{"the last": "18446744073709551615", "the last but one": "18446744073709551614"} {
+	for name, last := range map[string]string{"beyond the last": "18446744073709551615", "the last": "9223372036854775807", "the last but one": "9223372036854775806"} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				rs := f.fenced()
@@ -207,11 +208,11 @@ func TestFenceOfOneNameIsNoneOfAnother(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		for _, n := range f.nodes {
-			require.NoError(t, n.Set("{ahead}:fence", "18446744073709551614"))
+			require.NoError(t, n.Set("{ahead}:fence", "9223372036854775806"))
 		}
 		ahead := f.NewMutex("ahead", redsync.WithFencing())
 		require.NoError(t, ahead.Lock())
-		assert.Equal(t, uint64(18446744073709551615), ahead.Fence())
+		assert.Equal(t, uint64(math.MaxInt64), ahead.Fence())
 		m := f.NewMutex("lock", redsync.WithFencing())
 		require.NoError(t, m.Lock())
 		assert.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()))
@@ -385,12 +386,13 @@ func TestFenceEndsWithItsContext(t *testing.T) {
 func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
-		f.registers("2000000000000000", "2000000000000000", "2000000000000000", "3000000000000000", "4000000000000000")
+		near, highest := ahead(time.Hour), ahead(3*time.Hour)
+		f.registers(near, near, near, ahead(2*time.Hour), highest)
 		f.slowly(1, time.Millisecond, 3, 4)
 		before := f.scripts()
 		ctx := errHook{f.Context(), func() { time.Sleep(2 * time.Millisecond) }}
 		require.NoError(t, m.LockContext(ctx))
-		assert.EqualValues(t, 4000000000000001, m.Fence())
+		assert.Equal(t, highest, strconv.FormatUint(m.Fence()-1, 10))
 		assert.Equal(t, before+10, f.scripts(), "one more round")
 		f.unlock(m)
 	})

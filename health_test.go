@@ -104,6 +104,70 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 	}
 }
 
+// A node that refuses to write still executes the releases, which find nothing there. It is down until it takes the key
+// of a lock again.
+func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
+	for _, refusal := range []string{
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		"READONLY You can't write against a read only replica.",
+		"NOREPLICAS Not enough good replicas to write.",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+		"LOADING Redis is loading the dataset in memory",
+		"NOPERM User locker has no permissions to run the 'set' command",
+	} {
+		code, _, _ := strings.Cut(refusal, " ")
+		t.Run(code, func(t *testing.T) {
+			watching(t, func(f field, r *redsynctest.Recorder) {
+				held := f.NewMutex("held", redsync.WithExpiry(time.Hour))
+				require.NoError(f, held.Lock())
+				synctest.Wait()
+				f.uses()
+				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
+				sent := f.traffic()
+				time.Sleep(2 * time.Second)
+				assert.Equal(f, sent, f.traffic(), "nothing is sent to find out")
+				for range 100 {
+					f.uses()
+					if code == "OOM" || code == "NOPERM" { // the node still prolongs keys
+						ok, err := held.Extend()
+						require.True(f, ok, "%v", err)
+					}
+					_, err := held.Valid()
+					require.NoError(f, err)
+					time.Sleep(100 * time.Millisecond)
+				}
+				down, up := toldOfNodes(r)
+				require.Len(f, down, 1, "%v", down)
+				require.Empty(f, up)
+				f.nodes[2].Heal()
+				time.Sleep(time.Second)
+				f.uses()
+				f.uses()
+				down, up = toldOfNodes(r)
+				require.Empty(f, down)
+				require.Len(f, up, 1)
+				assert.GreaterOrEqual(f, up[0].Down, 10*time.Second)
+			})
+		})
+	}
+}
+
+// A node that has refused an extension is up again when it grants the next one.
+func TestNodeThatRefusesToProlongIsUpWhenItProlongs(t *testing.T) {
+	watching(t, func(f field, r *redsynctest.Recorder) {
+		m := f.held()
+		f.nodes[2].On("evalsha", 1, embedded.Fault{Err: "READONLY You can't write against a read only replica."})
+		for range 2 {
+			ok, err := m.Extend()
+			require.True(f, ok, "%v", err)
+			synctest.Wait()
+		}
+		down, up := toldOfNodes(r)
+		assert.Len(f, down, 1)
+		assert.Len(f, up, 1)
+	})
+}
+
 func TestHealthyNodesAreNotTold(t *testing.T) {
 	watching(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {

@@ -30,10 +30,13 @@ import (
 //
 // A node that is in both sets counts in both, but is asked only once. Two pools lead to one node if they have the
 // same address and the same database; NewJoint then uses the pool with the longer pool.WithRestartGuard, or the
-// pool in after if the guards are equal. If a server has a different address in each set, or if its clients have a
-// Dialer, the run id in its answers shows that it is one server. That needs the permission for INFO; without it
-// the server is asked twice and grants only once. It also works only with a *redis.Client. For a Cluster or a Ring
-// that is in both sets, give each set a pool of the same client.
+// pool in after if the guards are equal. If their clients have a Dialer, the run id in the server's answers shows that it
+// is one server. That needs the permission for INFO; without it the server is asked twice and grants only once. It also
+// works only with a *redis.Client. For a Cluster or a Ring that is in both sets, give each set a pool of the same client.
+//
+// Write the same address of a server into both sets. A server that two addresses lead to counts only in the sets that
+// have both: one of the addresses may be wrong, and then two processes could hold one lock. So a server with one
+// address in before and another one in after counts in neither set.
 //
 // Errors and events number the nodes of before first, and then those that are only in after. Tokens of
 // WithFencing keep rising through the change for every name that was locked with fencing in step 2. For any other

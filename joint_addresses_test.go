@@ -239,3 +239,24 @@ func TestJointHoldUnlockedByAProcessOfOneSet(t *testing.T) {
 		require.NoError(s, joint.NewMutex("lock").TryLock())
 	})
 }
+
+// The sets are 0, 1, 2 and 0, 1, 3, and the address of node 3 leads a joint process to server 2. Without node 0 the
+// joint process cannot lock: otherwise it would hold the lock on 1 and 2, and a process of the later set could lock
+// on 0 and 3.
+func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
+	changing(t, 4, func(s change) {
+		wrong := pool.New(s.nodes[2].Client(func(o *redis.Options) { o.Addr = "node-3:6379" }))
+		rs, later := s.joint(s.at(0, 1, 2), append(s.at(0, 1), wrong)), s.alone(s.elsewhere(0, 1, 3))
+		m := rs.NewMutex("lock")
+		require.NoError(s, m.TryLock(), "nodes 0 and 1 are a quorum of both sets")
+		s.taken(later, "lock", "a process of the later set")
+		s.unlock(m)
+		time.Sleep(time.Second)
+		s.nodes[0].Freeze()
+		require.ErrorIs(s, m.TryLock(), redsync.ErrFailed)
+		s.nodes[0].Thaw()
+		time.Sleep(time.Second)
+		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
+		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")
+	})
+}

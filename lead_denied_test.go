@@ -27,6 +27,7 @@ var denials = []string{
 	"NOPERM this user has no permissions to run the 'evalsha' command",
 	"NOAUTH Authentication required.",
 	"WRONGPASS invalid username-password pair or user is disabled.",
+	"WRONGTYPE the fencing register {lock}:fence is a list",
 }
 
 // denies makes nodes answer scripts with an error, until they heal.

@@ -89,7 +89,7 @@ func TestLeadersOnServers(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		rs := realProcess(servers)
 		processes[name] = rs
-		t.Cleanup(func() { _ = rs.Close(context.Background()) })
+		closesSoon(t, rs)
 	}
 	first := e.runs(ctx, processes["a"], "a", resign)
 	require.Equal(t, "a", e.follows())
@@ -127,7 +127,7 @@ func TestLeadersOutliveTheirServers(t *testing.T) {
 	e := newRealElection(t)
 	for _, name := range []string{"a", "b"} {
 		rs := realProcess(servers)
-		t.Cleanup(func() { _ = rs.Close(context.Background()) })
+		closesSoon(t, rs)
 		e.runs(t.Context(), rs, name, nil)
 	}
 	before := e.follows()

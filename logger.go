@@ -58,6 +58,10 @@ func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.R
 	if u.GivenUp {
 		level, message = slog.LevelWarn, "redsync: release given up"
 	}
+	if u.Name == "" { // at the end of Close
+		l.log.Log(ctx, level, "redsync: releases given up", "node", u.Node, "releases", u.Pending, "error", u.Err)
+		return
+	}
 	l.write(ctx, level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
 }
 
@@ -75,6 +79,19 @@ func (l *logObserver) ObserveNodeDown(ctx context.Context, d observe.NodeDown) {
 
 func (l *logObserver) ObserveNodeUp(ctx context.Context, u observe.NodeUp) {
 	l.log.InfoContext(ctx, "redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
+}
+
+func (l *logObserver) ObserveOneServer(ctx context.Context, o observe.OneServer) {
+	l.log.WarnContext(ctx, "redsync: two nodes are one server, which counts once", "nodes", o.Nodes[:],
+		"addresses", o.Addresses[:], "run_id", o.RunID)
+}
+
+func (l *logObserver) ObserveTwoServers(ctx context.Context, t observe.TwoServers) {
+	l.log.InfoContext(ctx, "redsync: the two nodes are different servers again", "nodes", t.Nodes[:], "addresses", t.Addresses[:])
+}
+
+func (l *logObserver) ObserveRegisterIgnored(ctx context.Context, r observe.RegisterIgnored) {
+	l.write(ctx, slog.LevelWarn, "redsync: a fencing register is ignored", r.Name, r.Err, "node", r.Node, "address", r.Address)
 }
 
 func (l *logObserver) ObserveEventsDropped(ctx context.Context, d observe.EventsDropped) {

@@ -101,7 +101,7 @@ func TestLoggerLevels(t *testing.T) {
 			f.held()
 			f.kill(0)
 			require.NoError(f, f.Close(f.Context()))
-		}, map[string]int{"WARN redsync: release given up": 1, "WARN redsync: node is down": 1}},
+		}, map[string]int{"WARN redsync: releases given up": 1, "WARN redsync: node is down": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {

@@ -55,7 +55,8 @@ func isObserver(v any) bool {
 	case observe.AttemptObserver, observe.VoteObserver, observe.AcquiredObserver, observe.NotAcquiredObserver,
 		observe.ExtendedObserver, observe.ReleasedObserver, observe.DetachedObserver, observe.LostObserver,
 		observe.ReleaseUnconfirmedObserver, observe.WakeUpDeniedObserver, observe.NodeDownObserver,
-		observe.NodeUpObserver, observe.EventsDroppedObserver:
+		observe.NodeUpObserver, observe.OneServerObserver, observe.TwoServersObserver, observe.RegisterIgnoredObserver,
+		observe.EventsDroppedObserver:
 		return true
 	}
 	return false
@@ -97,9 +98,6 @@ func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 
 // NodeDown implements quorum.Tracer.
 func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
-	if err == quorum.ErrDuplicate { //nolint:errorlint // a sentinel that nobody wraps
-		err = ErrDuplicateNode
-	}
 	tellOfNoCall(e, observe.NodeDownObserver.ObserveNodeDown,
 		observe.NodeDown{Node: n.Index, Address: n.Address, Omitted: omitted, Err: err})
 }
@@ -107,6 +105,24 @@ func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 // NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
 	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address, Down: down})
+}
+
+// OneServer implements quorum.Tracer.
+func (e *events) OneServer(a, b *quorum.Node, runID string) {
+	tellOfNoCall(e, observe.OneServerObserver.ObserveOneServer,
+		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}, RunID: runID})
+}
+
+// TwoServers implements quorum.Tracer.
+func (e *events) TwoServers(a, b *quorum.Node) {
+	tellOfNoCall(e, observe.TwoServersObserver.ObserveTwoServers,
+		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}})
+}
+
+// Ignored implements lease.Events.
+func (e *events) Ignored(n *quorum.Node, err error) {
+	tellOfNoCall(e, observe.RegisterIgnoredObserver.ObserveRegisterIgnored,
+		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address, Err: err})
 }
 
 // Lost implements lease.Events.
@@ -128,6 +144,15 @@ func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err erro
 	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed,
 		observe.ReleaseUnconfirmed{Name: e.name, Node: n.Index, Pending: pending, GivenUp: givenUp, Err: err})
 }
+
+// Left implements lease.Events.
+func (e *events) Left(n *quorum.Node, releases int, err error) {
+	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed,
+		observe.ReleaseUnconfirmed{Node: n.Index, Pending: releases, GivenUp: true, Err: err})
+}
+
+// Audience implements lease.Events.
+func (e *events) Audience() any { return e.to }
 
 // Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {

@@ -44,27 +44,21 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// Close sends once more each release that waits to be repeated. A release that fails from then on is dropped.
+// Close repeats releases for one node deadline. Then one event tells for the node how many releases were given up.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(k kit, m *redsync.Mutex)
 		during func(k kit) // called while Close waits for node 4
-		failed []int       // how often the release may have failed before it is dropped
 	}{
 		"it fails before Close": {
 			before: func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
-			failed: []int{1},
 		},
 		"it fails during Close": {
 			before: func(k kit, _ *redsync.Mutex) { k.freeze(4) },
 			during: func(k kit) { k.down(4) },
-			failed: []int{0},
 		},
-		// Close ends the holds first, and then sends the releases that wait to be repeated. The release of this hold
-		// fails before or after that.
 		"Close releases it": {
 			before: func(k kit, _ *redsync.Mutex) { k.down(4) },
-			failed: []int{0, 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,12 +73,20 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 				}
 				wg.Wait()
 				got, errs := of[observe.ReleaseUnconfirmed](r)
-				require.Contains(k, c.failed, len(got)-1)
+				require.NotEmpty(k, got)
 				for i, u := range got {
-					assert.Equal(t, 4, u.Node)
-					assert.Equal(t, i == len(got)-1, u.GivenUp, "only the last event says that the release was given up")
 					require.Error(k, errs[i])
+					last := i == len(got)-1
+					want := observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Pending: 1}
+					if last {
+						want = observe.ReleaseUnconfirmed{Node: 4, Pending: 1, GivenUp: true}
+					}
+					assert.Equal(t, want, u)
 				}
+				forget(r)
+				time.Sleep(time.Minute)
+				got, _ = of[observe.ReleaseUnconfirmed](r)
+				assert.Empty(t, got, "nothing is told after Close")
 			})
 		})
 	}
@@ -142,18 +144,42 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 		assert.Equal(t, 988*time.Millisecond, time.Since(start))
 		time.Sleep(time.Minute)
 		require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
-		start = time.Now()
-		require.NoError(k, rs.Close(k.Context()))
-		assert.Zero(t, time.Since(start))
 		lost, _ := of[observe.Lost](&b.Recorder)
 		assert.Empty(t, lost, "the stuck observer has been told of no loss yet")
 
 		close(b.gate)
 		lost, _ = of[observe.Lost](&b.Recorder)
-		assert.Len(t, lost, 2)
+		assert.Len(t, lost, 1)
 		extended, _ := of[observe.Extended](&b.Recorder)
 		assert.Len(t, extended, 23, "the watchdog has extended 23 times within 63.988 s")
 	})
+}
+
+// Close waits for an observer that blocks, but no longer than the node deadline. Nothing is told afterwards.
+func TestCloseWaitsForAnObserverThatBlocks(t *testing.T) {
+	for name, c := range map[string]struct{ blocks, took time.Duration }{
+		"shortly":  {100 * time.Millisecond, 100 * time.Millisecond},
+		"for long": {time.Minute, patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				k.meet()
+				b := &blocker{gate: make(chan struct{})}
+				rs := k.With(redsync.WithObserver(b))
+				require.NoError(k, rs.NewMutex("lock", redsync.WithWatchdog()).Lock())
+				time.Sleep(6 * time.Second) // the observer is stuck in the first extension, and the second waits
+				time.AfterFunc(c.blocks, func() { close(b.gate) })
+				start := time.Now()
+				require.NoError(k, rs.Close(k.Context()))
+				assert.Equal(t, c.took, time.Since(start))
+				lost := redsynctest.Events[observe.Lost](&b.Recorder)
+				assert.Equal(t, c.blocks == c.took, len(lost) == 1)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				assert.Len(t, redsynctest.Events[observe.Lost](&b.Recorder), len(lost))
+			})
+		})
+	}
 }
 
 // onlyLost is an observer of losses only. It is not a pointer.

@@ -20,7 +20,8 @@ import (
 // once a quorum of nodes has answered. Without a quorum it returns an error that names each node that has
 // not answered. It does so once every node has answered or failed, after 5 s, or when ctx is done,
 // whichever comes first. Open fails at once if an address is malformed or listed twice (ErrDuplicateNode),
-// or if an option is out of its range. The options are the defaults of the Redsync's locks. Close ends the
+// or if an option is out of its range. If addresses lead to one server, it counts once; Open fails with
+// ErrDuplicateNode only if the distinct servers are no quorum of all addresses. The options are the defaults of the Redsync's locks. Close ends the
 // connections. For the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
@@ -76,6 +77,9 @@ func (r *Redsync) ping(ctx context.Context) error {
 		// error says what is wrong with each.
 		limits = quorum.Limits{Decide: left, Node: left}
 		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
+	}
+	if r.set.observers != nil {
+		set.TellServers(&events{to: r.set.observers, notices: c.notices})
 	}
 	if d := set.Duplicate(); d != nil {
 		return duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)

@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
@@ -380,4 +381,107 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		<-w.done
 		f.unlock(m)
 	})
+}
+
+// Somebody has put a list where a queue belongs, on all nodes. The waiter goes on without queues: it polls, and the log
+// has one line for each node, which names the key and its type.
+func TestWaiterPollsWhereAListIsInPlaceOfTheQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		key   string
+		names []string // nil means one lock, "lock"
+		mode  []redsync.Option
+	}{
+		"one name":      {key: "{lock}:queue"},
+		"permits":       {key: "{lock}:slots", mode: []redsync.Option{redsync.WithPermits(1)}},
+		"several names": {key: "{b}:queue", names: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				lock := func(u *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+					options = append(options, c.mode...)
+					if c.names != nil {
+						return u.NewMultiMutex(c.names, options...)
+					}
+					return u.NewMutex("lock", options...)
+				}
+				m := lock(f.Redsync, redsync.WithExpiry(time.Minute))
+				require.NoError(f, m.Lock())
+				for _, n := range f.nodes {
+					_, err := n.Lpush(c.key, "x")
+					require.NoError(f, err)
+				}
+				r := &redsynctest.Recorder{}
+				w := lock(f.another(), redsync.WithObserver(r), redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
+				done := make(chan time.Time)
+				go func() {
+					ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
+					defer cancel()
+					assert.NoError(f, w.LockContext(ctx))
+					done <- time.Now()
+				}()
+				time.Sleep(10 * time.Second)
+				f.unlock(m)
+				unlocked := time.Now()
+				assert.LessOrEqual(f, (<-done).Sub(unlocked), time.Second, "a waiter that polls")
+				f.unlock(w)
+				synctest.Wait()
+				told := redsynctest.Events[observe.WakeUpDenied](r)
+				nodes := map[int]bool{}
+				for _, d := range told {
+					nodes[d.Node] = true
+					assert.EqualError(f, d.Err, "WRONGTYPE the queue "+c.key+" is a list")
+				}
+				assert.Len(f, told, len(nodes), "each node once")
+				assert.GreaterOrEqual(f, len(nodes), 3)
+				assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
+			})
+		})
+	}
+}
+
+// While the other nodes are a quorum, the waiter waits in their queues.
+func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
+	for key, permits := range map[string][]redsync.Option{
+		"{lock}:queue": nil,
+		"{lock}:slots": {redsync.WithPermits(1)},
+	} {
+		t.Run(key, func(t *testing.T) {
+			inEachMode(t, play, func(f field, mode []redsync.Option) {
+				mode = append(mode, permits...)
+				for _, n := range f.nodes[3:] {
+					_, err := n.Lpush(key, "x")
+					require.NoError(f, err)
+				}
+				m := f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
+				require.NoError(f, m.Lock())
+				w := f.calls(f.another(), patient(mode...)...)
+				time.Sleep(10*time.Second + 100*time.Millisecond)
+				f.unlock(m)
+				assert.Less(f, f.within(w, time.Second), 50*time.Millisecond)
+				f.unlock(w.Mutex)
+			})
+		})
+	}
+}
+
+// WithFair needs the queue, and WithFencing the register. The error of Lock names the node, the key and its type.
+func TestLockNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
+	for key, c := range map[string]struct {
+		mode redsync.Option
+		is   string
+	}{
+		"{lock}:queue": {redsync.WithFair(), "the queue"},
+		"{lock}:fence": {redsync.WithFencing(), "the fencing register"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			play(t, func(f field) {
+				for _, n := range f.nodes[:3] {
+					_, err := n.Lpush(key, "x")
+					require.NoError(f, err)
+				}
+				err := f.NewMutex("lock", redsync.WithTries(3), c.mode).Lock()
+				require.ErrorContains(f, err, "node #0 (127.0.0.1:7001): WRONGTYPE "+c.is+" "+key+" is a list")
+			})
+		})
+	}
 }

@@ -122,8 +122,6 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	case v.Err == nil:
 		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
 		return &nodeMissing{node: n.Index, address: n.Address, part: part}
-	case v.Err == quorum.ErrDuplicate: //nolint:errorlint // a sentinel that nobody wraps
-		return &RedisError{Node: n.Index, Address: n.Address, Err: ErrDuplicateNode}
 	}
 	return &RedisError{Node: n.Index, Address: n.Address, Err: v.Err}
 }

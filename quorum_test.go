@@ -199,15 +199,18 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 		want error
 		text string
 	}{
-		"granted":         {saysYes, nil, ""},
-		"taken":           {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
-		"missing":         {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"set again":       {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"part missing":    {saysPart, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
-		"part set again":  {saysMended, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
-		"token too low":   {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
-		"failed":          {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
-		"the same server": {saysTwin, &RedisError{Node: 2, Address: "host:1", Err: ErrDuplicateNode}, "node #2 (host:1): two pools lead to one server"},
+		"granted":        {saysYes, nil, ""},
+		"taken":          {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
+		"missing":        {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"set again":      {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
+		"part missing":   {saysPart, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
+		"part set again": {saysMended, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
+		"token too low":  {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"failed":         {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
+		"the same server": {
+			saysTwin, &RedisError{Node: 2, Address: "host:1", Err: quorum.ErrDuplicate},
+			"node #2 (host:1): it is the same server as another node",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := explain(n, c.vote)
@@ -297,7 +300,7 @@ func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
 		{[]claim.Vote{saysOdd, saysOdd, saysYes}, nil, []int{0, 1}, "node #0: it broke; node #1: it broke"},
 		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: two pools lead to one server"},
+		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it is the same server as another node"},
 		{[]claim.Vote{saysTaken, saysMissing, saysYes}, []int{0}, nil, "lock already taken, locked nodes: [0]"},
 	} {
 		err := notAcquired(resultOf(c.votes...))

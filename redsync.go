@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -99,11 +100,16 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 // the connections of Open, and lets those of New end when they are idle. Every later
 // operation fails with ErrClosed. A second Close returns what the first one returned.
 //
-// Close waits until every node has answered or failed. It returns an error when ctx is done,
-// or when no node has confirmed a release for as long as the node deadline of r's options (at
-// least 50 ms). Healthy nodes release all locks, however many are held. Close takes as long as
-// these releases take, so bound it by ctx if the process must end soon. A nil error does not
-// say that every key is gone: the keys on a node that failed run out within the expiry.
+// Close returns nil once a quorum of nodes has confirmed the release of every lock, so that others can
+// acquire them all. For the other nodes it waits no longer than the node deadline of r's options (at least
+// 50 ms) after the last confirmation. The log has one line for each node with what it has not confirmed; these
+// keys run out within the expiry.
+//
+// As long as there is no such quorum, Close sends the releases again, until ctx is done or the keys have run
+// out. Then its error names the locks (at most ten, and how many there are) and the nodes that have not
+// confirmed, and errors.As finds a *RedisError for each of these. So bound Close by ctx if the process must end
+// soon. After Close has returned, the log gets no further line, and observers are told nothing more. If an
+// observer blocks, Close waits for it for the node deadline at most.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -213,9 +219,11 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	if why := c.keeper.Close(ctx, timeout, c.member.Leave); why != nil {
-		err = fmt.Errorf("redsync: Close: keys are left to their expiry: %w", why)
+	if rest := c.keeper.Close(ctx, timeout, c.member.Leave); rest.Reason != nil {
+		err = c.notReleased(rest)
 	}
+	c.keeper.Set.Retire()
+	c.notices.Close(timeout)
 	for _, n := range c.keeper.Set.Nodes {
 		if c.owned {
 			_ = n.Close() // never fails, and does not wait
@@ -224,6 +232,33 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 		}
 	}
 	return err
+}
+
+// maxNamed is how many locks the error of Close names.
+const maxNamed = 10
+
+// notReleased returns the error of Close for the locks that are left.
+func (c *core) notReleased(rest lease.Rest) error {
+	names := rest.Names[:min(len(rest.Names), maxNamed)]
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	if more := len(rest.Names) - len(names); more > 0 {
+		quoted = append(quoted, fmt.Sprintf("and %d more", more))
+	}
+	var nodes []error
+	for i, n := range c.keeper.Set.Nodes {
+		if rest.Nodes.Has(i) {
+			nodes = append(nodes, &RedisError{Node: i, Err: rest.Errs[i], Address: n.Address})
+		}
+	}
+	locks := "locks"
+	if len(rest.Names) == 1 {
+		locks = "lock"
+	}
+	return fmt.Errorf("redsync: Close: no quorum has confirmed the release of %d %s (%s): %w: %w",
+		len(rest.Names), locks, strings.Join(quoted, ", "), rest.Reason, nodeErrors(nodes))
 }
 
 // allows returns an error if the TTL of keys is longer than the restart guard of some node covers.

@@ -3,6 +3,8 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -24,7 +27,7 @@ func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, m
 		pools = append(pools, pool.New(s.Client(), append(more, pool.WithRestartGuard(guard))...))
 	}
 	rs := redsync.New(pools...).With(redsync.WithExpiry(guard), redsync.WithNodeTimeout(guard/4))
-	t.Cleanup(func() { _ = rs.Close(context.Background()) }) //nolint:usetesting // t's is done then
+	closesSoon(t, rs)
 	return rs
 }
 
@@ -56,7 +59,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 				require.NoError(t, meet.Lock())
 				_, err := meet.Unlock()
 				require.NoError(t, err)
-				t.Cleanup(func() { _ = rs.Close(context.Background()) }) //nolint:usetesting // t's is done then
+				closesSoon(t, rs)
 				return rs
 			}
 			a, b := veteran(), veteran()
@@ -145,4 +148,50 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 		}
 		return left == 0
 	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// A process holds one lock while all five servers restart, one after another. Between two of them is the time of the
+// guard and the longest TTL, as docs/operating.md says.
+func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T) {
+	testlength.NotShort(t)
+	const (
+		expiry = 2 * time.Second
+		wait   = 6 // seconds of uptime: 3.03 s of the guard and 2 s of the TTL, in whole seconds
+	)
+	for name, c := range map[string]struct {
+		server []string
+		option redsync.Option
+	}{
+		"with their keys":  {[]string{"--appendonly", "yes", "--appendfsync", "always"}, redsync.WithWatchdog()},
+		"without, healing": {nil, redsync.WithSetNXOnExtend()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.Start(t, 5, c.server...)
+			m := guardedOn(t, servers, expiry, pool.WithNewNodes()).NewMutex("lock", redsync.WithWatchdog(), c.option)
+			require.NoError(t, m.Lock())
+			other := guardedOn(t, servers, expiry, pool.WithNewNodes()).NewMutex("lock")
+			for _, s := range servers {
+				reboot(s)
+				require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)
+				require.NoError(t, m.Err())
+				require.Error(t, other.TryLock())
+			}
+			ok, err := m.Unlock()
+			require.NoError(t, err)
+			assert.True(t, ok)
+			require.NoError(t, other.Lock())
+		})
+	}
+}
+
+// uptime returns how long a server has run, in seconds.
+func uptime(t *testing.T, s *realredis.Server) int {
+	t.Helper()
+	_, text, found := strings.Cut(fmt.Sprint(realredis.Must(t, s, "info", "server")), "uptime_in_seconds:")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "\r\n")
+	seconds, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return seconds
 }

@@ -341,3 +341,41 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 		assert.NotContains(t, err.Error(), "node #3")
 	})
 }
+
+// A process holds a lock while all nodes restart, one after another. It keeps the lock if the next node stops only after
+// the time of the guard and the longest TTL, and if the nodes keep their keys or an extension sets them again.
+func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
+	const enough = quarantine + guard
+	heals := redsync.WithSetNXOnExtend()
+	for name, c := range map[string]struct {
+		options []redsync.Option
+		empty   bool
+		wait    time.Duration
+		kept    bool
+	}{
+		"with their keys":             {nil, false, enough, true},
+		"with their keys, no wait":    {nil, false, time.Second, false},
+		"without, healing":            {[]redsync.Option{heals}, true, enough, true},
+		"without, healing, no wait":   {[]redsync.Option{heals}, true, time.Second, false},
+		"without, healing, the guard": {[]redsync.Option{heals}, true, quarantine, true},
+		"without their keys":          {nil, true, enough, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.veteran(guards[true]...).NewMutex("lock", append(c.options, redsync.WithWatchdog())...)
+				require.NoError(t, m.TryLock())
+				for i := range f.nodes {
+					f.reboot(c.empty, i)
+					time.Sleep(c.wait)
+				}
+				time.Sleep(guard)
+				if !c.kept {
+					require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+					return
+				}
+				require.NoError(t, m.Err())
+				f.unlock(m)
+			})
+		})
+	}
+}

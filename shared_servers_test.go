@@ -67,12 +67,18 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 // closed makes the test close rs at its end. It returns rs with node deadlines that are long enough for a slow machine.
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
+	closesSoon(t, rs)
+	return rs.With(redsync.WithTimeoutFactor(0.1), redsync.WithExpiry(40*time.Second))
+}
+
+// closesSoon makes the test close rs at its end. Close does not wait for nodes that are down.
+func closesSoon(t *testing.T, rs *redsync.Redsync) {
+	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_ = rs.Close(ctx) // nodes may be down
+		_ = rs.Close(ctx)
 	})
-	return rs.With(redsync.WithTimeoutFactor(0.1), redsync.WithExpiry(40*time.Second))
 }
 
 // awaitTickets waits until n waiters stand in the queue of "lock" on the servers.

@@ -70,7 +70,7 @@ func processAs(t *testing.T, servers []*realredis.Server, rules []string, option
 		pools = append(pools, pool.New(c))
 	}
 	rs := redsync.New(pools...)
-	t.Cleanup(func() { _ = rs.Close(context.Background()) })
+	closesSoon(t, rs)
 	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
 }
 

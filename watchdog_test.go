@@ -299,7 +299,7 @@ func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		assert.True(t, open(others))
 		require.NoError(t, other.Err())
-		require.Error(t, rs.Close(t.Context()), "Close fails, because one node never answers")
+		require.NoError(t, rs.Close(t.Context()), "a quorum confirms, although one node never answers")
 	})
 }
 

@@ -34,7 +34,8 @@
 //     give away is released unless its value was read. There is no further event for that.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
-//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many.
+//     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
+//     until these events have been told, at most for the node deadline. Later ones are dropped.
 //
 // There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
 // Acquired of the same lock.
@@ -142,12 +143,13 @@ type Lost struct {
 }
 
 // ReleaseUnconfirmed is a release that a node has not confirmed. It is sent again until the node confirms it
-// or the keys have run out, unless GivenUp.
+// or the keys have run out, unless GivenUp. At the end of Close there is one event, without a Name, for each node that
+// has not confirmed some releases.
 type ReleaseUnconfirmed struct {
 	Name    string
 	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks of this New or Open that some node has not confirmed
-	GivenUp bool  // it is not sent again: Close was called, or 65,536 releases wait to be sent again
+	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name, that Node
+	GivenUp bool  // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
 	Err     error // why; nil if the node's answer proved nothing
 }
 
@@ -164,7 +166,7 @@ type WakeUpDenied struct {
 
 // NodeDown says that a node has begun to fail, for one of these reasons: its connection failed or could not
 // be opened, it refused (LOADING, NOAUTH, READONLY, ...), it has left too many requests unanswered, it has
-// restarted under pool.WithRestartGuard, or it is the same server as another node. Locks keep working while
+// restarted under pool.WithRestartGuard, or its address leads to another server now. Locks keep working while
 // a quorum of nodes is up. The library sends nothing to find out. So a frozen node is reported only when
 // its connection is given up, some seconds later.
 //
@@ -183,6 +185,31 @@ type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it
 	Down    time.Duration // since a request first showed that it was down
+}
+
+// OneServer says that the addresses of two nodes lead to one server. Its votes count once. Locks go on while the
+// distinct servers are a quorum of all nodes; with fewer, Lock fails with redsync.ErrDuplicateNode. Of two addresses
+// in different sets of redsync.NewJoint neither counts. The observers of the lock whose request showed it are told,
+// once until TwoServers. A Redsync with the same clients tells nobody again.
+type OneServer struct {
+	Nodes     [2]int    // indices into the pools of New or the addresses of Open, from 0
+	Addresses [2]string // of the nodes, as the String of each Pool has it
+	RunID     string    // of the server
+}
+
+// TwoServers says that the addresses of a OneServer lead to different servers again.
+type TwoServers struct {
+	Nodes     [2]int    // indices into the pools of New or the addresses of Open, from 0
+	Addresses [2]string // of the nodes, as the String of each Pool has it
+}
+
+// RegisterIgnored says that the fencing register of a lock has a value on a node that no client can have written, so
+// that the node's votes for that lock do not count. The event comes once for each lock and node in a process.
+type RegisterIgnored struct {
+	Name    string // of the lock
+	Node    int    // index into the pools of New or the addresses of Open, from 0
+	Address string // of the node, as its Pool's String has it
+	Err     error  // it names the key and the value
 }
 
 // EventsDropped says that events were dropped, because an observer was too slow.
@@ -238,6 +265,18 @@ type (
 	// A NodeUpObserver is told of nodes that work again.
 	NodeUpObserver interface {
 		ObserveNodeUp(ctx context.Context, n NodeUp)
+	}
+	// A OneServerObserver is told of addresses that lead to one server.
+	OneServerObserver interface {
+		ObserveOneServer(ctx context.Context, o OneServer)
+	}
+	// A TwoServersObserver is told when such addresses lead to different servers again.
+	TwoServersObserver interface {
+		ObserveTwoServers(ctx context.Context, t TwoServers)
+	}
+	// A RegisterIgnoredObserver is told of fencing registers that no client can have written.
+	RegisterIgnoredObserver interface {
+		ObserveRegisterIgnored(ctx context.Context, r RegisterIgnored)
 	}
 	// An EventsDroppedObserver is told how many events were dropped.
 	EventsDroppedObserver interface {

@@ -34,10 +34,15 @@ func IsDenied(err error) bool {
 // refused for these reasons.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
+// IsWrongType reports whether err is a node's answer that a key of the request has another type than the request needs.
+// A command was not run then. A script ended there.
+func IsWrongType(err error) bool { return answers(err, "WRONGTYPE") }
+
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
 // changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
-// WRONGPASS, DENIED), or the keys of the request are not in one slot of a cluster (CROSSSLOT). Unlike IsDenied
-// it also recognizes such an answer to the greeting, because no request is sent before the greeting succeeds.
+// WRONGPASS, DENIED), a key has another type (WRONGTYPE), or the keys of the request are not in one slot of a
+// cluster (CROSSSLOT). Unlike IsDenied it also recognizes such an answer to the greeting, because no request is
+// sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -51,10 +56,23 @@ func IsPermanent(err error) bool {
 }
 
 // permanent holds the beginnings of the answers that IsPermanent knows.
-var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "CROSSSLOT", deniedInScript}
+var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInScript}
 
 // deniedInScript begins the answer of Redis before 7.2 to a script that uses a command that the user may not run.
 const deniedInScript = "The user executing the script can't"
+
+// IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
+func IsRefusal(err error) bool {
+	if err == nil {
+		return false
+	}
+	var other *unanswered
+	return isAnswer(err) && !errors.As(err, &other)
+}
+
+// IsOutOfMemory reports whether err is a node's answer that it takes no command that may need memory (OOM). It still
+// prolongs and deletes keys.
+func IsOutOfMemory(err error) bool { return answers(err, "OOM") }
 
 // answers reports whether err is a node's answer to a request and begins with prefix. An answer
 // to the greeting does not count, because it tells nothing about the request.

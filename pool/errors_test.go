@@ -10,7 +10,7 @@ import (
 // These functions are called for every reply, and nearly all replies have no error.
 func TestNoErrorCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) || IsPermanent(nil) {
+		if IsNoScript(nil) || IsDenied(nil) || IsCrossSlot(nil) || IsWrongType(nil) || IsRefusal(nil) || IsPermanent(nil) {
 			t.Error("a function takes nil for an error of the node")
 		}
 	}))

@@ -79,7 +79,7 @@ func WithNewNodes() Option {
 // It is for nodes whose run_id does not distinguish servers: some managed services and
 // Redis-compatible servers report the same constant everywhere, and clones of one virtual machine
 // may report the same value. Without this option a Redsync mistakes such nodes for one server,
-// and fails with ErrDuplicateNode.
+// which counts once, and fails with ErrDuplicateNode if too few are left.
 //
 // The price: two addresses of one server are not detected, so two quorums may have no server in
 // common. Make sure yourself that each pool leads to a different server. A Redsync still refuses

@@ -22,7 +22,8 @@ type Recorder struct {
 type Event interface {
 	observe.Attempt | observe.Vote | observe.Acquired | observe.NotAcquired | observe.Extended |
 		observe.Released | observe.Detached | observe.Lost | observe.ReleaseUnconfirmed |
-		observe.WakeUpDenied | observe.NodeDown | observe.NodeUp | observe.EventsDropped
+		observe.WakeUpDenied | observe.NodeDown | observe.NodeUp | observe.OneServer | observe.TwoServers |
+		observe.RegisterIgnored | observe.EventsDropped
 }
 
 // Events returns the events of one kind that r has recorded, in the order in which they came:
@@ -129,6 +130,15 @@ func (r *Recorder) ObserveNodeDown(_ context.Context, e observe.NodeDown) { r.re
 
 // ObserveNodeUp implements observe.NodeUpObserver.
 func (r *Recorder) ObserveNodeUp(_ context.Context, e observe.NodeUp) { r.record(e) }
+
+// ObserveOneServer implements observe.OneServerObserver.
+func (r *Recorder) ObserveOneServer(_ context.Context, e observe.OneServer) { r.record(e) }
+
+// ObserveTwoServers implements observe.TwoServersObserver.
+func (r *Recorder) ObserveTwoServers(_ context.Context, e observe.TwoServers) { r.record(e) }
+
+// ObserveRegisterIgnored implements observe.RegisterIgnoredObserver.
+func (r *Recorder) ObserveRegisterIgnored(_ context.Context, e observe.RegisterIgnored) { r.record(e) }
 
 // ObserveEventsDropped implements observe.EventsDroppedObserver.
 func (r *Recorder) ObserveEventsDropped(_ context.Context, e observe.EventsDropped) { r.record(e) }

@@ -28,6 +28,9 @@ var _ interface {
 	observe.WakeUpDeniedObserver
 	observe.NodeDownObserver
 	observe.NodeUpObserver
+	observe.OneServerObserver
+	observe.TwoServersObserver
+	observe.RegisterIgnoredObserver
 	observe.EventsDroppedObserver
 } = (*redsynctest.Recorder)(nil)
 
@@ -46,7 +49,7 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 		m.Call([]reflect.Value{reflect.ValueOf(t.Context()), e})
 		want = append(want, e.Interface())
 	}
-	assert.Len(t, want, 13)
+	assert.Len(t, want, 16)
 	assert.Equal(t, want, r.All())
 	assert.Equal(t, []observe.NodeUp{{}}, redsynctest.Events[observe.NodeUp](r))
 	r.Reset()

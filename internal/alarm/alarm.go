@@ -84,6 +84,17 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
+// Hurry makes all alarms due at once.
+func (s *Schedule) Hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.alarms {
+		a.at = time.Time{}
+	}
+	s.armed = time.Time{}
+	s.armLocked()
+}
+
 // CompareClocks makes the schedule compare the wall clock with the monotonic clock, at the interval every.
 // If the wall clock has gained at least 1 ms since start, it was set forward or the machine was suspended:
 // then the schedule fires all alarms, due or not. If several callers ask, the shortest interval counts,

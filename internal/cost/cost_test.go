@@ -39,13 +39,13 @@ var bounds = map[string]figure{
 	"Lock + Unlock, watchdog":                 {11, 2313, 10, 6, 2},
 	"Lock + Unlock, one observer":             {12, 2233, 10, 8, 1},
 	"Lock + Unlock, fenced":                   {26, 2969, 10, 6, 1},
-	"Lock + Unlock, fair":                     {33, 4041, 10, 11, 1},
-	"Lock + Unlock, shared":                   {21, 3593, 10, 8, 1},
+	"Lock + Unlock, fair":                     {33, 4057, 10, 11, 1},
+	"Lock + Unlock, shared":                   {21, 3609, 10, 8, 1},
 	"Lock + Unlock, permits":                  {25, 3801, 10, 5, 1},
 	"Lock + Unlock, two names":                {9, 2569, 10, 5, 1},
 	"TryLock, taken":                          {29, 3081, 10, 2, 0},
-	"Lock waits, handed over":                 {62, 10193, 30, 17, 2},
-	"Lock waits, by the nodes":                {74, 11969, 40, 18, 2},
+	"Lock waits, handed over":                 {62, 10209, 30, 17, 2},
+	"Lock waits, by the nodes":                {74, 12001, 40, 18, 2},
 	"Extend":                                  {4, 633, 5, 5, 0},
 	"Extend by the watchdog":                  {4, 632, 5, 10, 3.5},
 	"Do":                                      {26, 3681, 10, 9, 2},
@@ -56,7 +56,7 @@ var bounds = map[string]figure{
 	"a held lock, fenced":                     {7, 1491, 5, 0, 1},
 	"a held lock, shared":                     {15, 2580, 5, 0, 1},
 	"a held lock, permits":                    {39, 3249, 5, 0, 1},
-	"import of the package":                   {300, 502000, 0, 0, 0},
+	"import of the package":                   {190, 445000, 0, 0, 0},
 }
 
 // goVersion is the version of Go that the bounds are for: allocations of the runtime and the standard library count.

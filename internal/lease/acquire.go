@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -35,18 +36,15 @@ const (
 	Won                    // the lease can begin
 	NotWon                 // no quorum granted
 	Late                   // a quorum granted, after the validity had ended
-	Duplicates             // two nodes are one server
+	Duplicates             // two nodes are one server, and too few servers are left
 	Unusable               // the generator made no usable value
 )
 
 // Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
 // of values, are set up wrongly.
 func (o Outcome) Mends() bool {
-	return o.Kind != Duplicates && o.Kind != Unusable && !slices.ContainsFunc(o.Result.Votes, isDuplicate)
+	return o.Kind != Duplicates && o.Kind != Unusable
 }
-
-// isDuplicate reports whether v failed because the node's server had granted already, as another node.
-func isDuplicate(v claim.Vote) bool { return v.Err == quorum.ErrDuplicate } //nolint:errorlint // a sentinel that nobody wraps
 
 // Taken reports whether the attempt failed because something else is in the way, and not because too many
 // nodes failed: see quorum.Result.NotFree.
@@ -197,10 +195,11 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
 			break
 		}
-		next := beyondRegisters(res, op.proposal, t.Keeper.Tokens.highest(t.Claim.Lines()))
+		next := op.beyondRegisters(res, t.Keeper.Tokens.highest(t.Claim.Lines()))
 		if next == 0 {
 			break
 		}
+		op.far.Store(0)
 		op.proposal = next // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
@@ -216,8 +215,8 @@ func touches(res quorum.Result) bool {
 		slices.ContainsFunc(res.Votes, func(v claim.Vote) bool { return v.Answer.Found == claim.Mine })
 }
 
-// stillDuplicate asks all nodes again which servers they are, because two of them were one server. It returns
-// two nodes that are one server now, nil if there are none. It must ask, because the address of a node may
+// stillDuplicate asks all nodes again which servers they are, because too few of them were different servers. It returns
+// two nodes that are one server if that is still so, otherwise nil. It must ask, because the address of a node may
 // lead to another server by now, and an attempt sends nothing else that would show it.
 func stillDuplicate(ctx context.Context, t *Terms) *quorum.Duplicate {
 	set := t.Keeper.Set
@@ -273,9 +272,10 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 type acquire struct {
 	lease    *Lease
 	place    script.Place
-	turn     Turn     // nil if nobody waits
-	surplus  *surplus // nil if the claim can have none
-	proposal uint64   // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
+	turn     Turn          // nil if nobody waits
+	surplus  *surplus      // nil if the claim can have none
+	proposal uint64        // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
+	far      atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
 }
 
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
@@ -344,15 +344,21 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	}
 	switch {
 	case v.Choice != claim.Granted:
+		if v.Answer.Found == claim.Other {
+			a.lease.writes.refusedBy(i)
+		}
 		return v
 	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
-		// The node has been sent the value only once, so the value that it found there is not ours.
+		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
+		// been sent it at another address.
+		a.lease.writes.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
+	if a.lease.writes.refused.Load() != 0 && !v.Answer.Details().WasThere {
+		a.lease.writes.setBy(i)
+	}
 	if a.lease.terms.Fencing {
-		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Lines(), v.Answer.Details().Register)
-		if err := notStored(v.Answer.Details()); err != nil {
-			v.Choice, v.Err = claim.Refused, err
+		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
 			return v
 		}
 	}
@@ -381,6 +387,8 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 	}
 	switch {
 	case a.turn == nil:
+	case denied && quorum.IsNoQueue(reply.Err):
+		a.turn.NoQueue()
 	case denied:
 		a.turn.Denied()
 	default:
@@ -392,14 +400,14 @@ func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
 }
 
 // deny notes that the client cannot use the queue of l's lock on node i. ofUser says that its user lacks a permission.
-// Otherwise a cluster keeps the queue on another node than the lock. If the claim has several lines, the cluster may
-// instead keep their names apart, which says nothing of the queue of one name.
+// Otherwise the queue is a key of another type, or a cluster keeps it on another node than the lock. If the claim has
+// several lines, the cluster may instead keep their names apart, which says nothing of the queue of one name.
 func (l *Lease) deny(i int, err error, ofUser bool) {
 	name := ""
 	switch lines := l.terms.Claim.Lines(); {
 	case len(lines) == 1:
 		name = lines[0]
-	case !ofUser:
+	case pool.IsCrossSlot(err):
 		return
 	}
 	n := l.terms.Keeper.Set.Nodes[i]

@@ -184,8 +184,14 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.wake(e.claim, i, first, nil)
 	}
+	if v.Answer.Found == claim.Created {
+		e.lease.writes.setBy(i)
+	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
+	}
+	if e.lease.writes.hasRefused(i) {
+		return v.Fails(quorum.ErrDuplicate)
 	}
 	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
 }

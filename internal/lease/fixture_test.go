@@ -138,7 +138,7 @@ func closes(ctx context.Context, k *Keeper) error {
 	if !k.BeginClose() {
 		return errors.New("a second Close")
 	}
-	return k.Close(ctx, time.Second, func() {})
+	return k.Close(ctx, time.Second, func() {}).Reason
 }
 
 // at returns an instant: what each clock says since a common origin.
@@ -193,8 +193,13 @@ func (*diary) TracesVotes() bool                          { return false }
 func (*diary) Voted(context.Context, quorum.Voted, bool)  {}
 func (*diary) NodeDown(*quorum.Node, int, error)          {}
 func (*diary) NodeUp(*quorum.Node, time.Duration)         {}
+func (*diary) Left(*quorum.Node, int, error)              {}
+func (d *diary) Audience() any                            { return d }
 func (*diary) Unconfirmed(*quorum.Node, int, bool, error) {}
 func (*diary) Denied(*quorum.Node, error)                 {}
+func (*diary) Ignored(*quorum.Node, error)                {}
+func (*diary) OneServer(a, b *quorum.Node, runID string)  {}
+func (*diary) TwoServers(a, b *quorum.Node)               {}
 
 func (d *diary) Lost(_ time.Duration, err error) {
 	d.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// An inFlight counts the operations or the releases that are under way. Close waits until the count is 0.
+// An inFlight counts the operations that are under way. Close waits until the count is 0.
 type inFlight struct {
 	count   atomic.Int64
 	waiting atomic.Bool   // zero has been called
@@ -18,8 +18,6 @@ func (f *inFlight) add(n int) {
 		f.once.Do(func() { close(f.none) })
 	}
 }
-
-func (f *inFlight) n() int { return int(f.count.Load()) }
 
 // zero returns a channel that is closed once nothing is under way. It may be called only once on each f.
 func (f *inFlight) zero() <-chan struct{} {

@@ -42,25 +42,31 @@ const (
 // only the votes. The round tells it when a quorum has confirmed. A Release is no quorum.Recorder, because
 // its command sets no value.
 type Release struct {
-	lease     *Lease
-	claim     claim.Claim
-	shortener claim.Shortener // the claim, if its keys may have to stay for a rest; otherwise nil
-	round     quorum.Round
-	wonAt     clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	turnover  script.Turnover
-	fence     script.Fence  // of the lease, which has ended: its token does not change
-	undoes    Turn          // see Releasing
-	others    atomic.Uint64 // the claim.Lines of Others
-	open      atomic.Int32  // nodes that have not settled it
+	lease    *Lease
+	claim    claim.Claim
+	round    quorum.Round
+	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
+	turnover script.Turnover
+	fence    script.Fence  // of the lease, which has ended: its token does not change
+	undoes   Turn          // see Releasing
+	others   atomic.Uint64 // the claim.Lines of Others
+	done     atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
+	givenUp  atomic.Uint64 // those that it has given up
+	answered atomic.Uint64 // those that have executed it, although a command that sets the value may still come
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
-	surplus bool          // it releases a surplus of the lease
-	began   clock.Instant // when it was made; only set with surplus
-	awaited bool          // a caller waits for the round
-	queued  bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	began    clock.Instant // when it was made; only set with surplus
+	shortens bool          // the claim is a claim.Shortener, and its keys may have to stay for a rest
+	surplus  bool          // it releases a surplus of the lease
+	awaited  bool          // a caller waits for the round
+	queued   bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+
+	// Guarded by the mutex of the list of the Keeper.
+	won, complete  bool // a quorum, and all nodes, have confirmed it: known only while Close counts
+	next, previous *Release
 }
 
 // progress is the state of a release on one node.
@@ -121,7 +127,8 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		rel.shortener, _ = rel.claim.(claim.Shortener) // it always is one: a reader's claim is not, but a reader's lease has no MinHold
+		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
+		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
@@ -139,13 +146,12 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
-	rel.open.Store(int32(len(k.Set.Nodes))) //nolint:gosec // there are few
-	k.unsettled.add(1)
+	k.unsettled.add(rel)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
 			switch {
 			case !how.nodes.Has(i):
-				rel.nodeSettled()
+				rel.nodeSettled(i)
 				continue
 			case !rel.round.Asks(i):
 				rel.sendBehind(i)
@@ -216,7 +222,7 @@ func (rel *Release) Brief() quorum.Brief {
 // replies in all its forms.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.shortener.Shorten(rest, rel.process(), t, rel.fence)
+		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.fence)
 	}
 	return rel.claim.Release(rel.process(), t, rel.fence)
 }
@@ -224,14 +230,14 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 // quietCall returns the command to send now to a node that denies access to the queue.
 func (rel *Release) quietCall() claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.shortener.ShortenQuietly(rest, rel.fence)
+		return rel.claim.(claim.Shortener).ShortenQuietly(rest, rel.fence)
 	}
 	return rel.claim.ReleaseQuietly(rel.fence)
 }
 
 // rest returns for how much longer the keys must stay.
 func (rel *Release) rest() time.Duration {
-	if rel.shortener == nil {
+	if !rel.shortens {
 		return 0
 	}
 	return rel.lease.terms.Timing.rest(rel.lease.First, clock.Now())
@@ -266,7 +272,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // that the release that gives the vote comes first. Otherwise nothing is sent to node i.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
-		rel.nodeSettled()
+		rel.nodeSettled(i)
 		return
 	}
 	if rel.later(i, minReleaseDelay) {
@@ -292,11 +298,14 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	}
 	s.paced, s.unvoted = false, false
 	rel.round.Refuse(i, err)
-	if f.reached() && !errors.Is(err, pool.ErrClosed) {
+	switch {
+	case !f.reached():
+		rel.nodeSettled(i)
+	case errors.Is(err, pool.ErrClosed):
+		rel.giveUp(i)
+	default:
 		rel.repeatLater(i, err)
-		return false
 	}
-	rel.nodeSettled()
 	return false
 }
 
@@ -310,7 +319,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
-	case rel.shortener != nil && !encoded: // the rest may be shorter than when the round began
+	case rel.shortens && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(rel.turnover)
 	}
 	if as.inFull {
@@ -348,8 +357,15 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	settled := rel.settles(i, sent, reply, v)
 	rel.vote(i, v, reply)
 	if settled {
-		rel.giveUp(i)
+		rel.endVote(i)
+		rel.nodeSettled(i)
 		return
+	}
+	if reply.Err == nil && reply.Fate == pool.Answered {
+		rel.answered.Or(1 << i)
+		if k.IsClosed() {
+			k.unsettled.progressed(rel)
+		}
 	}
 	rel.repeatLater(i, reply.Err)
 }
@@ -400,14 +416,19 @@ func afterwards(v claim.Vote) string {
 	return "the key is gone now"
 }
 
-// giveUp notes that nothing more is sent to node i.
+// giveUp notes that nothing more is sent to node i, which has not settled the release.
 func (rel *Release) giveUp(i int) {
-	s := &rel.progress[i]
-	if s.unvoted {
+	rel.endVote(i)
+	rel.givenUp.Or(1 << i) // before it is done
+	rel.nodeSettled(i)
+}
+
+// endVote gives the vote of node i if a repetition was to give it.
+func (rel *Release) endVote(i int) {
+	if s := &rel.progress[i]; s.unvoted {
 		s.unvoted = false
 		_ = rel.round.Cast(i, claim.Failure(rel.round.WaitsFor(i)), nil)
 	}
-	rel.nodeSettled()
 }
 
 // settles reports whether reply, which reads as v, shows that node i is done with the value. The node is
@@ -427,14 +448,16 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeSettled notes that one more node has settled the release, or that the release has given the node up.
-func (rel *Release) nodeSettled() {
+// nodeSettled notes that node i has settled the release, or that the release has given the node up.
+func (rel *Release) nodeSettled(i int) {
 	k := rel.lease.terms.Keeper
+	last := rel.done.Or(1<<i)|1<<i == uint64(claim.FirstNodes(len(rel.progress)))
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
+		k.unsettled.progressed(rel)
 	}
-	if rel.open.Add(-1) == 0 {
-		k.unsettled.add(-1)
+	if last {
+		k.unsettled.remove(rel)
 	}
 }
 
@@ -446,9 +469,12 @@ func (rel *Release) repeatLater(i int, err error) {
 		delay = min(delay, t.Timing.NodeTimeout/4)
 	}
 	s.repeats = min(s.repeats+1, maxDoublings)
-	dropped := rel.later(i, delay)
-	if t.Events != nil {
-		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.n(), dropped, err)
+	dropped, closed := rel.later(i, delay), t.Keeper.IsClosed()
+	if closed {
+		t.Keeper.unsettled.failed(i, err)
+	}
+	if t.Events != nil && !(closed && dropped) { // Close tells at its end what was given up
+		t.Events.Unconfirmed(t.Keeper.Set.Nodes[i], t.Keeper.unsettled.count(), dropped, err)
 	}
 	if dropped {
 		rel.giveUp(i)
@@ -468,8 +494,14 @@ type repetition struct {
 	node    int
 }
 
-// Fire implements alarm.Firer.
-func (r repetition) Fire(bool) { r.release.repeat(r.node) }
+// Fire implements alarm.Firer. At the end of Close the release gives up.
+func (r repetition) Fire(closing bool) {
+	if closing {
+		r.release.giveUp(r.node)
+		return
+	}
+	r.release.repeat(r.node)
+}
 
 func (rel *Release) repeat(i int) {
 	if rel.cleared(clock.Now()) {
@@ -487,13 +519,18 @@ func (rel *Release) repeat(i int) {
 // Extensions of a lease renew what it has won, and not its surplus. So the release of a surplus ends although
 // the lease may be held for much longer.
 func (rel *Release) cleared(now clock.Instant) bool {
-	if rel.surplus {
-		return rel.lease.terms.Timing.ranOut(rel.began.Mono, now)
-	}
-	return rel.lease.cleared(now)
+	return rel.lasts(now) < 0
 }
 
-// cleared reports whether every key that l set must have run out by the nodes' clocks.
-func (l *Lease) cleared(now clock.Instant) bool {
-	return l.terms.Timing.ranOut(l.writes.lastRenewed(), now)
+// lasts returns for how much longer such a key may last.
+func (rel *Release) lasts(now clock.Instant) time.Duration {
+	if rel.surplus {
+		return rel.lease.terms.Timing.lasts(rel.began.Mono, now)
+	}
+	return rel.lease.lasts(now)
+}
+
+// lasts returns for how much longer a key that l set may last.
+func (l *Lease) lasts(now clock.Instant) time.Duration {
+	return l.terms.Timing.lasts(l.writes.lastRenewed(), now)
 }

@@ -76,7 +76,7 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 		l.writes.sending(0)
 		l.Release(Releasing{})
 		synctest.Wait()
-		assert.Zero(t, k.unsettled.n())
+		assert.Zero(t, k.unsettled.count())
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, p.Count("evalsha"))
 		require.NoError(t, closes(t.Context(), k))
@@ -85,13 +85,13 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 
 func TestReleaseClearedGoesByTheMonotonicClock(t *testing.T) {
 	l := New(nowhere(0), "v", at(0, 0))
-	assert.False(t, l.cleared(at(time.Second, time.Hour)))
-	assert.False(t, l.cleared(at(8*time.Second+82*time.Millisecond, 0)))
-	assert.True(t, l.cleared(at(8*time.Second+83*time.Millisecond, 0)))
+	assert.GreaterOrEqual(t, l.lasts(at(time.Second, time.Hour)), time.Duration(0))
+	assert.GreaterOrEqual(t, l.lasts(at(8*time.Second+82*time.Millisecond, 0)), time.Duration(0))
+	assert.Negative(t, l.lasts(at(8*time.Second+83*time.Millisecond, 0)))
 }
 
 func TestReleaseClearedAtTheLongestExpiry(t *testing.T) {
-	assert.False(t, New(newTerms(timingOf(longest)), "v", at(0, 0)).cleared(at(time.Hour, 0)))
+	assert.GreaterOrEqual(t, New(newTerms(timingOf(longest)), "v", at(0, 0)).lasts(at(time.Hour, 0)), time.Duration(0))
 }
 
 // After each reply there is at most one more thing to try: the script in full, or to touch no queue.

@@ -62,8 +62,17 @@ type Events interface {
 	// some node. givenUp says that the release is not sent to the node again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
+	// Left tells at the end of Close how many releases a node has not confirmed.
+	Left(n *quorum.Node, releases int, err error)
+
+	// Audience returns a comparable value that stands for those who are told.
+	Audience() any
+
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied(n *quorum.Node, err error)
+
+	// Ignored tells that a node's fencing register has a value that no client can have written.
+	Ignored(n *quorum.Node, err error)
 }
 
 // Waiters are the callers of this process that wait for a claim. Package queue implements it.
@@ -95,6 +104,9 @@ type Turn interface {
 
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied()
+
+	// NoQueue tells that a node has a key of another type in place of the queue.
+	NoQueue()
 
 	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
 	Barred(node int, err error)

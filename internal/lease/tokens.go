@@ -2,7 +2,8 @@ package lease
 
 import (
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,11 @@ import (
 // done so, the lease gets the token: any later attempt needs one of these nodes, and so must propose a
 // greater token. If the registers are too high, the attempt makes another round with the same value, and
 // with a token greater than any that it has seen.
+//
+// Somebody may have set a register to a value that no client can have written. If it is not below the proposal, it is
+// the node's error, and the attempt does not follow it. Only if a quorum of nodes has such values, the clock of a client
+// must have been wrong. Then the next proposal is just high enough for a quorum: one node with an even higher value may
+// be the one that somebody has set.
 
 const (
 	// fenceTTL is how long a register is kept after its last use. It must exceed
@@ -29,6 +35,9 @@ const (
 	// fenceSkew is by how much the clocks of clients may differ without harm, if a node has forgotten its
 	// registers (pool.WithRestartGuard).
 	fenceSkew = 10 * time.Second
+
+	// endOfTokens is above all tokens. A register of this value or more is never followed.
+	endOfTokens = 1 << 63
 )
 
 // fence returns the Fence with a token; a token of 0 means none.
@@ -48,17 +57,11 @@ func (l *Lease) fence() script.Fence {
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
 // token after the highest one that is known for the names, whichever is greater.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
-	micros := uint64(max(start.Wall.UnixMicro(), 1))
-	return max(micros, beyond(t.highest(names)))
+	return max(micros(start), t.highest(names)+1)
 }
 
-// beyond returns the next token; the very last one has no next and is returned itself.
-func beyond(token uint64) uint64 {
-	if token == math.MaxUint64 {
-		return token
-	}
-	return token + 1
-}
+// micros returns the wall clock in microseconds.
+func micros(at clock.Instant) uint64 { return uint64(max(at.Wall.UnixMicro(), 1)) }
 
 // notStored returns why an answer that grants the lock does not grant the token, nil if it does.
 func notStored(d claim.Detail) error {
@@ -68,24 +71,103 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0
-// unless that round failed only because its proposal was too low: without the nodes that have another value or
-// have failed, a quorum must still be possible. known is the highest token that this process has seen by now,
-// including in late answers.
-func beyondRegisters(res quorum.Result, proposal, known uint64) uint64 {
-	if res.Won || res.Rule.Blocks(res.Taken|res.Count.Failed) {
+// judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.
+func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
+	d, terms := v.Answer.Details(), a.lease.terms
+	if !d.Stored && a.isFar(d.Register) {
+		if d.Register < endOfTokens {
+			a.far.Or(uint64(claim.Nodes(0).With(i)))
+		}
+		err := &farRegister{terms.Claim.Lines(), d.Register}
+		if terms.Events != nil && terms.Keeper.Tokens.ignores(err.lines[0], i) {
+			terms.Events.Ignored(terms.Keeper.Set.Nodes[i], err)
+		}
+		return v.Fails(err)
+	}
+	terms.Keeper.Tokens.Raise(terms.Claim.Lines(), d.Register)
+	if err := notStored(d); err != nil {
+		v.Choice, v.Err = claim.Refused, err
+	}
+	return v
+}
+
+// isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's clock.
+func (a *acquire) isFar(register uint64) bool {
+	return register >= endOfTokens || register > micros(a.lease.First)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
+}
+
+// A farRegister is the error of a node whose register no client can have written.
+type farRegister struct {
+	lines []string // of the claim: the value is in the register of one of them
+	value uint64
+}
+
+// NotCounted implements quorum.NotCounted.
+func (*farRegister) NotCounted() {}
+
+func (e *farRegister) Error() string {
+	keys, which := make([]string, len(e.lines)), "the fencing register"
+	for i, line := range e.lines {
+		keys[i] = script.FenceKey(line)
+	}
+	if len(keys) > 1 {
+		which = "one of the fencing registers"
+	}
+	return fmt.Sprintf("%s %s is at %d, which no client can have written", which, strings.Join(keys, ", "), e.value)
+}
+
+// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
+// far ahead already, the missing nodes show which register is just high enough.
+func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
+	far := claim.Nodes(a.far.Load())
+	return far != 0 && missing != 0 && rule.Quorum(far|missing)
+}
+
+// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that
+// round failed only because its proposal was too low: without the nodes that have another value or have failed, a
+// quorum must still be possible, or a quorum must be far ahead. known is the highest token that this process has seen
+// by now, including in late answers.
+func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
+	switch {
+	case res.Won:
+		return 0
+	case !res.Rule.Blocks(res.Taken | res.Count.Failed):
+		next = known + 1
+		for _, v := range res.Votes {
+			if r := v.Answer.Details().Register; v.Answer.Found == claim.Mine && !a.isFar(r) {
+				next = max(next, r+1)
+			}
+		}
+	case res.Rule.Quorum(claim.Nodes(a.far.Load()) & res.Count.Failed):
+		next = lowestOfQuorum(res) + 1
+	}
+	if next <= a.proposal || next >= endOfTokens {
 		return 0
 	}
-	seen := known
+	return next
+}
+
+// lowestOfQuorum returns the lowest value that is not below the registers of a quorum of nodes.
+func lowestOfQuorum(res quorum.Result) uint64 {
+	var registers []uint64
 	for _, v := range res.Votes {
 		if v.Answer.Found == claim.Mine {
-			seen = max(seen, v.Answer.Details().Register)
+			registers = append(registers, v.Answer.Details().Register)
 		}
 	}
-	if seen < proposal || seen == math.MaxUint64 {
-		return 0
+	slices.Sort(registers)
+	for _, value := range registers {
+		var nodes claim.Nodes
+		for i, v := range res.Votes {
+			if v.Answer.Found == claim.Mine && v.Answer.Details().Register <= value {
+				nodes = nodes.With(i)
+			}
+		}
+		if res.Rule.Quorum(nodes) {
+			return value
+		}
 	}
-	return beyond(seen)
+	return endOfTokens
 }
 
 // margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be
@@ -102,8 +184,9 @@ const maxKnown = 4096
 
 // Tokens are the highest fencing tokens that this process has seen, by the name of the lock.
 type Tokens struct {
-	mu     sync.Mutex // guards byName
-	byName map[string]uint64
+	mu      sync.Mutex // guards what follows
+	byName  map[string]uint64
+	ignored map[string]claim.Nodes // by name: the nodes whose register observers have been told to be ignored
 }
 
 // highest returns the highest token that is known for any of the names.
@@ -122,7 +205,7 @@ func (t *Tokens) Raise(names []string, token uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
-		if token <= t.byName[name] {
+		if token <= t.byName[name] || token >= endOfTokens {
 			continue
 		}
 		if t.byName == nil || len(t.byName) >= maxKnown {
@@ -130,4 +213,18 @@ func (t *Tokens) Raise(names []string, token uint64) {
 		}
 		t.byName[name] = token
 	}
+}
+
+// ignores notes that the register of a name is ignored on node i, and reports whether that is news.
+func (t *Tokens) ignores(name string, i int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ignored[name].Has(i) {
+		return false
+	}
+	if t.ignored == nil || len(t.ignored) >= maxKnown {
+		t.ignored = make(map[string]claim.Nodes)
+	}
+	t.ignored[name] = t.ignored[name].With(i)
+	return true
 }

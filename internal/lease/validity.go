@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -47,15 +48,24 @@ func (t Timing) rest(first, now clock.Instant) time.Duration {
 	return (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// ranOut reports whether a key must have run out by the nodes' clocks, if no node can have set its TTL later
-// than at the monotonic time renewed. It goes by the monotonic clock alone, because a step of the wall clock
-// must not end the repetitions of a release.
-func (t Timing) ranOut(renewed time.Duration, now clock.Instant) bool {
+// lasts returns for how much longer a key may last by the nodes' clocks, if no node can have set its TTL later than at
+// the monotonic time renewed. It is negative if the key must have run out. It goes by the monotonic clock alone, because
+// a step of the wall clock must not end the repetitions of a release.
+func (t Timing) lasts(renewed time.Duration, now clock.Instant) time.Duration {
 	age := now.Mono - renewed
-	if t.MinHold > 0 && age-t.MinHold <= t.Drift.Of(t.MinHold) {
-		return false
+	left := sum(t.TTL-age, t.Expiry-t.Validity)
+	if t.MinHold > 0 {
+		left = max(left, sum(t.MinHold-age, t.Drift.Of(t.MinHold)))
 	}
-	return age-t.TTL > t.Expiry-t.Validity
+	return left
+}
+
+// sum returns a + b, or the longest duration if that is less. b must not be negative.
+func sum(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // limits is how long a round may take: the node deadline.

@@ -20,8 +20,9 @@ type writes struct {
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
 	timed atomic.Bool                    // renewed is kept up to date
 
-	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
-	awaited    atomic.Bool  // somebody waits for quiet
+	refused    atomic.Uint64 // the nodes that have refused the value and not set it since: see hasRefused
+	prolonging atomic.Int64  // commands without a reply that may prolong the key, but cannot set it
+	awaited    atomic.Bool   // somebody waits for quiet
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
@@ -92,6 +93,17 @@ func (w *writes) answered(i int, fate pool.Fate) {
 	w.checkQuiet()
 	w.noteRenewal()
 }
+
+// refusedBy notes that node i has refused the value. If it has the value all the same, its server has been sent the value
+// at another address, and already counts there. So a node that has refused confirms no extension, until the value was
+// set there: see setBy.
+func (w *writes) refusedBy(i int) { w.refused.Or(uint64(claim.Nodes(0).With(i))) }
+
+// setBy notes that a command to node i has set the value, which was not there before.
+func (w *writes) setBy(i int) { w.refused.And(^uint64(claim.Nodes(0).With(i))) }
+
+// hasRefused reports whether node i has refused the value, and not set it since.
+func (w *writes) hasRefused(i int) bool { return claim.Nodes(w.refused.Load()).Has(i) }
 
 // prolongs and prolonged count a command that may prolong the key, but cannot set it.
 

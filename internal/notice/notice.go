@@ -2,7 +2,11 @@
 // receiver returns.
 package notice
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // Max bounds how many notices wait to be delivered.
 const Max = 1 << 16
@@ -16,16 +20,23 @@ type Receiver interface {
 // A Queue keeps notices until its goroutine delivers them, in order. The goroutine runs only while there
 // are notices.
 type Queue struct {
+	silent atomic.Bool // nothing more is delivered
+
 	mu      sync.Mutex // guards what follows
 	waiting []func()
 	running bool
 	dropped map[Receiver]int // since Dropped was last called
+	closed  bool
+	idle    chan struct{} // closed by the goroutine of a closed queue when it ends; nil unless Close waits
 }
 
 // Add queues a notice for a receiver.
 func (q *Queue) Add(to Receiver, notice func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
 	if len(q.waiting) >= Max {
 		q.dropLocked(to)
 		return
@@ -54,11 +65,36 @@ func (q *Queue) run() {
 		now, dropped := q.waiting, q.dropped
 		q.waiting, q.dropped = nil, nil
 		q.running = len(now) > 0
+		if !q.running && q.idle != nil {
+			close(q.idle)
+			q.idle = nil
+		}
 		q.mu.Unlock()
 		if len(now) == 0 {
 			return
 		}
 		q.tell(now, dropped)
+	}
+}
+
+// Close waits until all notices have been delivered, but no longer than timeout: a receiver may block, or may itself
+// call Close. Later notices are dropped, and so are those that still wait then.
+func (q *Queue) Close(timeout time.Duration) {
+	q.mu.Lock()
+	q.closed = true
+	if !q.running {
+		q.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	q.idle = idle
+	q.mu.Unlock()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+		q.silent.Store(true)
 	}
 }
 
@@ -76,7 +112,9 @@ func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 	}()
 	for _, notice := range now {
 		told++
-		notice()
+		if !q.silent.Load() {
+			notice()
+		}
 	}
 	for to, notices := range dropped {
 		delete(dropped, to) // before it is told: a receiver that ends the goroutine is not told again

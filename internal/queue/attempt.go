@@ -26,7 +26,8 @@ type turn struct {
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
 	leaves     bool // after this attempt the waiter waits no longer
 
-	denied atomic.Bool // a node denies us its queue
+	denied  atomic.Bool // a node denies us its queue
+	noQueue atomic.Bool // a node has a key of another type in its place
 }
 
 // enters reports whether the attempt enters the queues of the nodes.
@@ -158,6 +159,9 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls := w.lines()
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
+	if u.noQueue.Load() && !o.Heard() { // the other nodes are too few to wait in their queues
+		u.Denied()
+	}
 	if goesOn && len(w.names) > 1 && (u.enters() || !w.isQueued()) {
 		late := w.sight
 		w.sight = o.Sight()
@@ -184,6 +188,9 @@ func (u *turn) IsPatient() bool { return u.waiter.split.arePatient() }
 
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }
+
+// NoQueue implements lease.Turn.
+func (u *turn) NoQueue() { u.noQueue.Store(true) }
 
 // Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {

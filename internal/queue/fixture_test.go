@@ -168,7 +168,7 @@ func (h *house) silent() lease.Outcome {
 func (h *house) closes() {
 	h.Helper()
 	require.True(h, h.keeper.BeginClose())
-	require.NoError(h, h.keeper.Close(context.WithoutCancel(h.Context()), time.Second, func() {}))
+	require.NoError(h, h.keeper.Close(context.WithoutCancel(h.Context()), time.Second, func() {}).Reason)
 }
 
 // withoutJitter makes each random time the longest that it can be.

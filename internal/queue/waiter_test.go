@@ -40,7 +40,7 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		_ = h.Begin()
 		wg.Wait()
 		h.End(nil)
-		require.NoError(t, keeper.Close(t.Context(), time.Second, func() {}))
+		require.NoError(t, keeper.Close(t.Context(), time.Second, func() {}).Reason)
 	}
 }
 

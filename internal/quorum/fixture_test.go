@@ -68,6 +68,14 @@ func newScene(n int) *scene {
 	return s
 }
 
+// pools returns the puppets as pools.
+func (s *scene) pools() (pools []pool.Pool) {
+	for _, p := range s.puppets {
+		pools = append(pools, p)
+	}
+	return pools
+}
+
 // answer is node i's answer to what it was sent last.
 func (s *scene) answer(i int, value any) {
 	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -41,22 +42,59 @@ func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time
 		return nil
 	case s == nil:
 		return errUnknownServer
-	case s.New && s.Age(sent) >= 0: // if the age is negative, the server started only after sent
+	}
+	age, quarantine := s.Age(sent), n.quarantine(drift, margin)
+	if here, moved := n.tenant.meet(s, sent); moved && here < quarantine {
+		return &restarted{true, here.Round(time.Millisecond), quarantine}
+	}
+	if s.New && age >= 0 { // if the age is negative, the server started only after sent
 		return nil
 	}
-	quarantine := n.quarantine(drift, margin)
-	if age := s.Age(sent); age < quarantine {
-		return &restarted{max(age, 0).Round(time.Millisecond), quarantine}
+	if age < quarantine {
+		return &restarted{false, max(age, 0).Round(time.Millisecond), quarantine}
 	}
 	return nil
 }
 
+// A tenant is the server behind the address of a guarded node, as far as grants have shown.
+type tenant struct {
+	mu    sync.Mutex
+	runID string
+	alive time.Time // it has answered a request that was sent then
+	since time.Time // the address has led to it since then; zero if no other server was there before
+}
+
+// meet notes that s has answered a request sent at that time. If the address led to another server before, meet reports
+// so, and for how long it has led to s. A server that began to run after the other one had last answered may be the
+// other one, restarted: then its age alone tells when it counts.
+func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.runID != s.RunID {
+		began := sent.Add(uptimeGranularity - s.Age(sent))
+		if t.since = (time.Time{}); t.runID != "" && began.Before(t.alive) {
+			t.since = sent
+		}
+		t.runID, t.alive = s.RunID, sent
+	}
+	if sent.After(t.alive) {
+		t.alive = sent
+	}
+	return max(sent.Sub(t.since), 0), !t.since.IsZero()
+}
+
 var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
 
-// A restarted says why a node that has restarted does not count yet.
-type restarted struct{ age, quarantine time.Duration }
+// A restarted says why a node that has restarted, or whose address has moved, does not count yet.
+type restarted struct {
+	moved           bool
+	age, quarantine time.Duration
+}
 
 func (e *restarted) Error() string {
+	if e.moved {
+		return fmt.Sprintf("its address has led to another server since %v: it counts from %v on", e.age, e.quarantine)
+	}
 	return fmt.Sprintf("restarted %v before: it counts from %v on", e.age, e.quarantine)
 }
 

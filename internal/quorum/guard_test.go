@@ -34,14 +34,14 @@ func TestNodeCounts(t *testing.T) {
 		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
 		"new, started after it":     {time.Second, &pool.Server{At: now.Add(1), New: true}, false},
 	} {
-		err := (&Node{guard: c.guard}).Distrust(c.server, now, percent{}, 0)
+		err := (&Node{guard: c.guard, tenant: &tenant{}}).Distrust(c.server, now, percent{}, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
 		assert.Equal(t, !c.want, isDistrust(err), "%s: %v", name, err)
 	}
 }
 
 func TestNodeCountsLaterByTheMargin(t *testing.T) {
-	now, n := time.Now(), &Node{guard: time.Second}
+	now, n := time.Now(), &Node{guard: time.Second, tenant: &tenant{}}
 	const margin = 11 * time.Second
 	err := n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 11*time.Millisecond}, now, percent{}, margin)
 	require.EqualError(t, err, "restarted 13.011s before: it counts from 13.012s on")
@@ -50,6 +50,30 @@ func TestNodeCountsLaterByTheMargin(t *testing.T) {
 	require.EqualError(t, err, "restarted 0s before: it counts from 13.012s on", "it cannot have started later than now")
 	assert.False(t, isDistrust(errBroken))
 	assert.False(t, isDistrust(nil))
+}
+
+// An address that has led to another server counts only after the guard, however long its server has been running. If
+// that server may be the same node, restarted, its age decides.
+func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
+	now := time.Now()
+	n := &Node{guard: time.Second, tenant: &tenant{}}
+	server := func(id string, began time.Duration) *pool.Server {
+		return &pool.Server{RunID: id, At: now.Add(began), New: id == "first"}
+	}
+	first, older := server("first", -time.Hour), server("older", -time.Hour)
+	at := func(s *pool.Server, at time.Duration) error { return n.Distrust(s, now.Add(at), percent{}, 0) }
+	require.NoError(t, at(first, 0))
+	require.NoError(t, at(first, 10*time.Second))
+	require.EqualError(t, at(older, 11*time.Second), "its address has led to another server since 0s: it counts from 2.012s on")
+	err := at(older, 13*time.Second)
+	require.EqualError(t, err, "its address has led to another server since 2s: it counts from 2.012s on")
+	assert.True(t, isDistrust(err))
+	require.NoError(t, at(older, 13*time.Second+12*time.Millisecond))
+	require.Error(t, at(first, 20*time.Second), "back again: others may have used the other server meanwhile")
+	require.NoError(t, at(first, 23*time.Second))
+	require.NoError(t, at(server("restarted", 24*time.Second), time.Minute), "it began after the last answer")
+	require.NoError(t, at(server("again", 58*time.Second+time.Second), time.Minute+2*time.Second+12*time.Millisecond),
+		"it may have begun up to a second later")
 }
 
 // A guarded node is a puppet with a restart guard.

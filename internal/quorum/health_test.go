@@ -43,6 +43,14 @@ func (t *tracer) NodeUp(n *Node, down time.Duration) {
 	t.told = append(t.told, fmt.Sprintf("%d up after %v", n.Index, down))
 }
 
+func (t *tracer) OneServer(a, b *Node, runID string) {
+	t.told = append(t.told, fmt.Sprintf("%d and %d are %s", a.Index, b.Index, runID))
+}
+
+func (t *tracer) TwoServers(a, b *Node) {
+	t.told = append(t.told, fmt.Sprintf("%d and %d are two", a.Index, b.Index))
+}
+
 // A key identifies a value in a context.
 type key struct{}
 
@@ -101,11 +109,11 @@ func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 // A node that answers, but whose grants do not count, is up again when one counts.
 func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-	h.see(observation{to: to, node: n, err: errUnknownServer, distrust: true})
+	h.see(observation{to: to, node: n, err: errUnknownServer, proof: grants})
 	require.Len(t, to.hears(), 1)
 	h.see(observation{to: to, node: n})
 	assert.Empty(t, to.hears(), "it answered before, too, but its grants did not count")
-	h.see(observation{to: to, node: n, granted: true})
+	h.see(observation{to: to, node: n, proof: grants})
 	assert.Len(t, to.hears(), 1)
 
 	h = &Health{}
@@ -113,6 +121,49 @@ func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	h.see(observation{to: to, node: n})
 	assert.Len(t, to.hears(), 2, "if a node did not answer, any answer brings it back")
 }
+
+// What a node must do to be up again depends on all that it has failed to do, also after observers were told.
+func TestHealthNeedsTheGreatestProof(t *testing.T) {
+	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+	for _, needs := range []int32{answers, acquires, grants} {
+		h.see(observation{to: to, node: n, err: errBroken, proof: needs})
+	}
+	require.Len(t, to.hears(), 1)
+	h.see(observation{to: to, node: n})
+	h.see(observation{to: to, node: n, proof: grants})
+	assert.Empty(t, to.hears())
+	h.see(observation{to: to, node: n, proof: acquires})
+	require.Len(t, to.hears(), 1)
+	h.see(observation{to: to, node: n, err: errBroken})
+	h.see(observation{to: to, node: n})
+	assert.Equal(t, healthy, h.state.Load(), "the next fault begins anew")
+}
+
+// A refusal is one thing to a node without memory or permission, which may still prolong keys, and another to the rest.
+func TestWhatAVoteProvesOfTheNode(t *testing.T) {
+	acquire, extend, look := Brief{Op: Lock, Purpose: Granting}, Brief{Op: Extend, Purpose: Granting}, Brief{Op: Valid}
+	assert.Equal(t, acquires, acquire.proof())
+	assert.Equal(t, grants, extend.proof())
+	assert.Equal(t, answers, look.proof())
+	for _, c := range []struct {
+		err                   error
+		acquire, extend, look int32
+	}{
+		{errBroken, answers, answers, answers},
+		{refusal("READONLY You can't write"), grants, grants, answers},
+		{refusal("OOM command not allowed"), acquires, grants, answers},
+		{denied{}, acquires, grants, answers},
+	} {
+		assert.Equal(t, []int32{c.acquire, c.extend, c.look},
+			[]int32{acquire.missing(c.err), extend.missing(c.err), look.missing(c.err)}, "%v", c.err)
+	}
+}
+
+// A refusal is the reply of a node that does not do what it is asked.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
 
 // denied is the reply of a node that does not let its user do something.
 type denied struct{}
@@ -134,7 +185,7 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 		"denied the lock":             {Granting, claim.Failure(denied{}), true},
 		"denied the queue":            {Queueing, claim.Failure(denied{}), false},
 		"denied a look":               {Looking, claim.Failure(denied{}), false},
-		"the same server":             {Granting, claim.Failure(ErrDuplicate), true},
+		"the same server":             {Granting, claim.Failure(ErrDuplicate), false},
 		"restarted":                   {Granting, claim.Failure(&restarted{}), true},
 		"refused, with a reason":      {Granting, claim.Vote{Choice: claim.Refused, Err: errBroken}, false},
 		"restarted, when it extends":  {Granting, claim.Failure(errUnknownServer), true},
@@ -148,7 +199,8 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
 			_, trusts := c.vote.Err.(*restarted) //nolint:errorlint // it is not wrapped
-			distrusted := trusts || errors.Is(c.vote.Err, ErrDuplicate) || errors.Is(c.vote.Err, errUnknownServer)
+			refuses := c.purpose == Granting && pool.IsRefusal(c.vote.Err)
+			distrusted := refuses || trusts || errors.Is(c.vote.Err, errUnknownServer)
 			r.NoteHealth(1, claim.Vote{Choice: claim.Refused})
 			assert.Equal(t, c.down && !distrusted, len(to.hears()) == 1, "up again with any answer")
 			r.NoteHealth(1, granted)

@@ -12,8 +12,13 @@ import (
 )
 
 // This file tells which server answers for a node. Two nodes of one set that are one server count once:
-// otherwise two quorums might have no server in common. A server that is a node of each of two joint sets, at
-// two addresses, is asked at one of them and counts in both.
+// otherwise two quorums might have no server in common. Locks go on while the distinct servers are still a quorum of
+// all nodes, because any two such quorums have a server in common.
+//
+// A server that is a node of each of two joint sets at the same address is asked once and counts in both. A server that
+// two addresses lead to counts only in the sets that have both addresses: one of them may be wrong. With the sets
+// {1, 2, 3} and {1, 2, 4}, an address of 4 that leads to server 3 would let joint processes win on {2, 3}, and processes
+// of the later set on {1, 4}.
 
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
@@ -21,17 +26,21 @@ type identity struct {
 	later   atomic.Bool                   // that acquire has failed: the next one waits
 	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
-	mu        sync.Mutex               // guards asking, and the comparison of all nodes when one of them changes
+	mu        sync.Mutex               // guards asking, told, and the comparison of all nodes when one of them changes
 	asking    chan struct{}            // closed when the call of Identify that asks the nodes has ended; nil if none asks
+	told      [][2]int                 // the pairs of one server that observers have been told of
 	complete  atomic.Bool              // Identify has asked the nodes, and no pair of merged has come apart since
-	duplicate atomic.Pointer[[2]int]   // two nodes of one set that are one server; nil if there are none
-	merged    atomic.Pointer[[][2]int] // of joint sets: pairs of nodes that are one server; nil if there are none
+	news      atomic.Bool              // observers may have to be told of a pair, or that one has come apart
+	duplicate atomic.Pointer[[2]int]   // two nodes that are one server, if too few servers are left; otherwise nil
+	merged    atomic.Pointer[[][2]int] // of joint sets: pairs of nodes at one address of both sets; nil if there are none
+	barred    atomic.Uint64            // of joint sets: the nodes that do not count, because their server has another address
 }
 
-// A Duplicate is a pair of nodes of one set that are one server.
+// A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
-// Duplicate returns two nodes of one set that are one server, nil if there are none.
+// Duplicate returns two nodes that are one server, if the distinct servers are no quorum of all nodes, or if three nodes
+// of joint sets are one server. Otherwise it returns nil: locks go on.
 func (s *Set) Duplicate() *Duplicate {
 	if pair := s.known.identity.duplicate.Load(); pair != nil {
 		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
@@ -173,20 +182,37 @@ func pairsOf(merged *[][2]int) [][2]int {
 // compareLocked finds the nodes that are one server.
 func (s *Set) compareLocked() {
 	known := &s.known.identity
-	var duplicate *[2]int
-	var merged [][2]int
+	var merged, pairs [][2]int
+	var barred claim.Nodes
+	servers := s.rule.All() // a node for each distinct server
+	known.duplicate.Store(nil)
 	for b := range s.Nodes {
 		for a := range b {
 			switch {
 			case !sameServer(known.servers[a].Load(), known.servers[b].Load()):
-			case s.apart(a, b):
-				duplicate = &[2]int{a, b}
-			case s.sameKeys(a, b) && !s.thirdLocked(a, b):
-				merged = append(merged, [2]int{a, b})
+			case s.oneAddress(a, b):
+				switch {
+				case !s.sameKeys(a, b):
+				case s.thirdLocked(a, b):
+					known.duplicate.Store(&[2]int{a, b})
+				default:
+					merged = append(merged, [2]int{a, b})
+				}
+			default:
+				pairs = append(pairs, [2]int{a, b})
+				out := s.notInBoth(a, b)
+				barred |= out
+				if servers &^= out; out == 0 {
+					servers = servers.Without(b)
+				}
 			}
 		}
 	}
-	known.duplicate.Store(duplicate)
+	known.barred.Store(uint64(barred))
+	if !s.rule.Quorum(servers) {
+		known.duplicate.Store(&pairs[0])
+	}
+	known.news.Store(!slices.Equal(pairs, known.told))
 	switch {
 	case merged == nil:
 		known.merged.Store(nil)
@@ -195,8 +221,61 @@ func (s *Set) compareLocked() {
 	}
 }
 
-// thirdLocked reports whether a third node is the server of nodes a and b. Then two of the three are in one set. The
-// three stay separate nodes, because merging them would make that set smaller.
+// notInBoth returns which of nodes a and b, two addresses of one server, do not count. The server counts only in the
+// sets that have both.
+func (s *Set) notInBoth(a, b int) (out claim.Nodes) {
+	joint, ok := s.rule.(claim.JointRule)
+	if !ok {
+		return 0
+	}
+	both := joint.Sets(a) & joint.Sets(b)
+	for _, i := range [...]int{a, b} {
+		if joint.Sets(i) != both {
+			out = out.With(i)
+		}
+	}
+	return out
+}
+
+// oneAddress reports whether nodes a and b, of different sets, have the same address. Then the address stands in both
+// lists, with other clients or other databases.
+func (s *Set) oneAddress(a, b int) bool {
+	return !s.apart(a, b) && s.Nodes[a].Address == s.Nodes[b].Address
+}
+
+// TellServers tells t which nodes have turned out to be one server, and which such nodes have come apart again. It tells
+// each once, whichever Redsync with the same clients asks.
+func (s *Set) TellServers(t Tracer) {
+	known := &s.known.identity
+	if t == nil || !known.news.Load() {
+		return
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	told := known.told[:0:0]
+	for b := range s.Nodes {
+		for a := range b {
+			pair := [2]int{a, b}
+			first, second := known.servers[a].Load(), known.servers[b].Load()
+			before := slices.Contains(known.told, pair)
+			now := sameServer(first, second) && !s.oneAddress(a, b)
+			switch over := !now && first != nil && second != nil; {
+			case now && !before:
+				t.OneServer(s.Nodes[a], s.Nodes[b], first.RunID)
+			case before && over:
+				t.TwoServers(s.Nodes[a], s.Nodes[b])
+			}
+			if now || before && (first == nil || second == nil) { // not known: nothing has come apart yet
+				told = append(told, pair)
+			}
+		}
+	}
+	known.told = told
+	known.news.Store(false)
+}
+
+// thirdLocked reports whether a third node is the server of nodes a and b. Then two of the three are in one set. Merging
+// them would make that set smaller, so they are a Duplicate.
 func (s *Set) thirdLocked(a, b int) bool {
 	servers := s.known.identity.servers
 	for c := range s.Nodes {
@@ -265,11 +344,11 @@ func (s *Set) sameKeys(a, b int) bool {
 	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
 }
 
-// mayCoincide reports whether two nodes may turn out to be one server that counts for both.
+// mayCoincide reports whether two nodes of different sets may turn out to be one server.
 func (s *Set) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {
-			if !s.apart(a, b) && s.sameKeys(a, b) {
+			if !s.apart(a, b) && (s.sameKeys(a, b) || !s.oneAddress(a, b)) {
 				return true
 			}
 		}

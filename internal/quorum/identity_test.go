@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 // This file shows that a set knows which of its nodes are one server, and what a node knows of itself.
 
 func TestMeetFindsTwoNodesThatAreOneServer(t *testing.T) {
-	s := newScene(4)
+	s := newScene(2)
 	a, b := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
 	pair := func() []int {
 		d := s.Duplicate()
@@ -32,20 +33,132 @@ func TestMeetFindsTwoNodesThatAreOneServer(t *testing.T) {
 	s.NoteServer(1, b)
 	s.NoteServer(1, b)
 	assert.Nil(t, pair())
-	s.NoteServer(3, &pool.Server{RunID: "b"})
-	assert.Equal(t, []int{1, 3}, pair())
-	s.NoteServer(3, nil)
-	assert.Equal(t, []int{1, 3}, pair(), "an answer of an unknown server says nothing")
-	s.NoteServer(1, &pool.Server{RunID: "c"})
+	s.NoteServer(1, &pool.Server{RunID: "a"})
+	assert.Equal(t, []int{0, 1}, pair())
+	s.NoteServer(1, nil)
+	assert.Equal(t, []int{0, 1}, pair(), "an answer of an unknown server says nothing")
+	s.NoteServer(0, &pool.Server{RunID: "c"})
 	assert.Nil(t, pair(), "its address leads elsewhere by now")
-	s.NoteServer(2, a)
-	assert.Equal(t, []int{0, 2}, pair())
+	s.NoteServer(0, a)
+	assert.Equal(t, []int{0, 1}, pair())
 	s.Forget()
 	assert.Nil(t, pair())
-	s.NoteServer(2, a)
+	s.NoteServer(1, a)
 	assert.Nil(t, pair(), "the other one has not answered since")
 	s.NoteServer(0, a)
-	assert.Equal(t, []int{0, 2}, pair())
+	assert.Equal(t, []int{0, 1}, pair())
+}
+
+// Two nodes that are one server are an error only if the distinct servers are no quorum of all nodes.
+func TestDuplicateNeedsTooFewServers(t *testing.T) {
+	for servers, want := range map[string]bool{
+		"aa": true, "aab": false, "aaa": true, "aabb": true, "aabc": false, "aabcd": false, "aabbc": false, "aabba": true,
+		"?aa": false, "aa???": false, "aaaab": true,
+	} {
+		s := newScene(len(servers))
+		for i, r := range servers {
+			if r != '?' {
+				s.NoteServer(i, &pool.Server{RunID: string(r)})
+			}
+		}
+		assert.Equal(t, want, s.Duplicate() != nil, servers)
+	}
+}
+
+// Observers are told once of two nodes that are one server, and once that they are two again.
+func TestSetTellsOfOneServerOnce(t *testing.T) {
+	s, to := newScene(5), &tracer{}
+	tells := func(want ...string) {
+		t.Helper()
+		s.TellServers(nil)
+		s.TellServers(to)
+		assert.Equal(t, want, to.hears())
+	}
+	for i := range 5 {
+		s.NoteServer(i, &pool.Server{RunID: string(rune('a' + i))})
+	}
+	tells()
+	s.NoteServer(4, &pool.Server{RunID: "a"})
+	tells("0 and 4 are a")
+	s.NoteServer(4, &pool.Server{RunID: "a"}) // on another connection
+	tells()
+	s.Forget()
+	tells()
+	s.NoteServer(0, &pool.Server{RunID: "a"})
+	tells()
+	s.NoteServer(4, &pool.Server{RunID: "a"})
+	tells()
+	s.NoteServer(4, &pool.Server{RunID: "e"})
+	tells("0 and 4 are two")
+	s.NoteServer(2, &pool.Server{RunID: "c"})
+	s.NoteServer(3, &pool.Server{RunID: "c"})
+	s.NoteServer(4, &pool.Server{RunID: "c"})
+	tells("2 and 3 are c", "2 and 4 are c", "3 and 4 are c")
+}
+
+// Two joint sets are 0, 1, 2 and 0, 1, 3. The address of node 3 leads to the server of node 2. Neither counts, in
+// whatever order they answer, and whether or not that was known before: otherwise 1 and 2 would be a quorum of both
+// sets, and 0 and 3 a quorum of the later one.
+func TestJointServerOfTwoAddressesCountsInSetsThatHaveBoth(t *testing.T) {
+	for name, order := range map[string][3]int{
+		"the others first": {1, 2, 3}, "it first": {2, 3, 1}, "the wrong address first": {3, 2, 1}, "one in between": {2, 1, 3},
+	} {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, known before: %v", name, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newScene(4)
+					var pools []pool.Pool
+					for i, p := range s.puppets {
+						pools = append(pools, addressed{keyed{p, 0}, fmt.Sprint("host:", i)})
+					}
+					s.Set = NewSet(pools, NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
+					by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: "2"}}
+					if before {
+						s.NoteServer(2, by[2])
+						s.NoteServer(3, by[3])
+					}
+					r := s.Start(t.Context(), &act{}, false)
+					for _, i := range order {
+						s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[i]})
+					}
+					res := r.SoFar(nil)
+					assert.False(t, res.Won)
+					assert.Equal(t, nodes(1), res.Count.Granted)
+					assert.Equal(t, nodes(2, 3), nodes(2, 3)&res.Count.Failed)
+					assert.Nil(t, s.Duplicate(), "nodes 0 and 1 are a quorum of both sets")
+					s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[0]})
+					assert.True(t, r.SoFar(nil).Won)
+				})
+			})
+		}
+	}
+}
+
+// An addressed pool is one with an address of its own.
+type addressed struct {
+	keyed
+	address string
+}
+
+func (a addressed) String() string { return a.address }
+
+// A server with an address in both sets and another one in the later set counts in the later one only.
+func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(4)
+		s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
+		twin := func() *pool.Server { return &pool.Server{RunID: "1"} }
+		s.NoteServer(1, twin())
+		s.NoteServer(3, twin())
+		r := s.Start(t.Context(), &act{}, false)
+		for i, by := range map[int]*pool.Server{0: {RunID: "0"}, 1: twin(), 3: twin()} {
+			s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by})
+		}
+		assert.Equal(t, nodes(0, 3), r.SoFar(nil).Count.Granted)
+		assert.False(t, r.SoFar(nil).Won)
+		s.reply(2, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: &pool.Server{RunID: "2"}})
+		assert.True(t, r.SoFar(nil).Won)
+	})
 }
 
 // A jointOf is the rule by which a quorum of each of two sets decides.
@@ -134,7 +247,7 @@ func TestJointNodesThatAreOneServerAreAskedOnce(t *testing.T) {
 	s.NoteServer(1, a)
 	s.NoteServer(3, a)
 	s.NoteServer(2, a)
-	assert.NotNil(t, s.Duplicate(), "node 2 is in both sets")
+	assert.NotNil(t, s.Duplicate(), "three nodes are one server")
 	assert.Equal(t, full, s.FullRule())
 }
 

@@ -76,6 +76,12 @@ type Fallback interface {
 // A Gate can stop an open round: once Open reports false, nothing more is sent.
 type Gate interface{ Open() bool }
 
+// A Waiter can keep a blocked round open, because the nodes that have not voted may say more. MayWait is called with
+// Round.mu held.
+type Waiter interface {
+	MayWait(rule claim.Rule, missing claim.Nodes) bool
+}
+
 // A Winner acts at the moment when a quorum has granted, before anybody else is told. The round calls OnWon
 // with Round.mu held.
 type Winner interface{ OnWon() }
@@ -96,6 +102,10 @@ type Tracer interface {
 
 	// NodeUp tells that a node is up again, after a NodeDown.
 	NodeUp(n *Node, down time.Duration)
+
+	// OneServer tells that the addresses of two nodes lead to one server, TwoServers that they lead to two again.
+	OneServer(a, b *Node, runID string)
+	TwoServers(a, b *Node)
 }
 
 // A Voted is one node's first answer in a round, or its failure to answer.

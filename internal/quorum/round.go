@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,6 +111,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 
 // Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
+
+// Rule returns the rule by which the votes decide.
+func (r *Round) Rule() claim.Rule { return r.rule }
 
 // Asks reports whether the round asks node i. It does not if another node is known to be the same server.
 func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
@@ -217,8 +221,17 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 }
 
 // IsForbidden reports whether err comes from a node on which the client cannot use a key beside the lock's own: the
-// client's user lacks the permission, or a cluster keeps the key on another node than the lock.
-func IsForbidden(err error) bool { return pool.IsDenied(err) || pool.IsCrossSlot(err) }
+// client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
+// of another type where the queue belongs.
+func IsForbidden(err error) bool {
+	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && IsNoQueue(err)
+}
+
+// IsNoQueue reports whether err comes from a node that has a key of another type where the queue belongs. The text is
+// that of other_type.lua in package script.
+func IsNoQueue(err error) bool {
+	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
+}
 
 // sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it
 // does so once, and only while the vote is open. If it is too late to send that command, mayGrant reports that the node
@@ -338,20 +351,24 @@ func (r *Round) allHeardLocked() bool {
 
 // NoteHealth notes what node i's vote says of the node's health.
 func (r *Round) NoteHealth(i int, v claim.Vote) {
-	if r.brief.Tracer == nil {
+	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
 	}
+	r.set.TellServers(r.brief.Tracer)
 	n := r.set.Nodes[i]
-	s := observation{to: r.brief.Tracer, node: n, granted: v.Choice == claim.Granted && r.brief.Purpose != Looking}
+	s := observation{to: r.brief.Tracer, node: n}
+	if v.Choice == claim.Granted {
+		s.proof = r.brief.proof()
+	}
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err): // the node answers: it only lacks the script
+		case pool.IsNoScript(s.err), hasAnswered(s.err): // it answers: it only lacks the script, or does not count here
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
 		}
-		s.distrust = s.err == ErrDuplicate || isDistrust(s.err) //nolint:errorlint // a sentinel
+		s.proof = r.brief.missing(s.err)
 	}
 	n.health.see(s)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
@@ -360,7 +377,19 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 	}
 }
 
-// ErrDuplicate is the error of a vote whose server has granted already, as another node.
+// A NotCounted is the error of a node that works, although its vote does not count for the lock at hand.
+type NotCounted interface {
+	error
+	NotCounted()
+}
+
+func hasAnswered(err error) bool {
+	_, not := err.(NotCounted)        //nolint:errorlint // it is not wrapped
+	return not || err == ErrDuplicate //nolint:errorlint // a sentinel
+}
+
+// ErrDuplicate is the error of a vote that does not count because its server has voted already, as another node, or may
+// have.
 var ErrDuplicate = errors.New("it is the same server as another node")
 
 // errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
@@ -385,9 +414,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	if v.Choice != claim.Failed && r.set.standsForLess(i, r.rule) {
 		v = v.Fails(errOtherServer)
 	}
-	if v.Choice == claim.Granted && r.hasGrantedLocked(i, by) {
-		v = v.Fails(ErrDuplicate)
-	}
+	v = r.onceLocked(i, v, by)
 	b.keep(v)
 	b.by = by
 	r.count = r.count.With(i, v.Choice)
@@ -410,14 +437,55 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	return t, false, v
 }
 
-// hasGrantedLocked reports whether node i's server has granted already, as another node of the same set.
-func (r *Round) hasGrantedLocked(i int, by *pool.Server) bool {
-	for other := range r.ballots {
-		if b := &r.ballots[other]; b.choice == claim.Granted && sameServer(b.by, by) && r.set.apart(i, other) {
-			return true
+// onceLocked returns node i's vote as it counts beside the votes of other addresses of its server. A server votes once
+// in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
+func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
+	if barred := claim.Nodes(r.set.known.identity.barred.Load()); barred != 0 {
+		r.barLocked(barred)
+		if barred.Has(i) && v.Choice != claim.Failed {
+			return v.Fails(ErrDuplicate)
 		}
 	}
-	return false
+	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
+		return v
+	}
+	for other := range r.ballots {
+		b := &r.ballots[other]
+		switch {
+		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
+		case b.choice == claim.Granted:
+			return v.Fails(ErrDuplicate)
+		case b.vote().Taken() && v.Choice == claim.Granted:
+			b.keep(b.vote().Fails(ErrDuplicate))
+			r.count.Refused = r.count.Refused.Without(other)
+			r.count = r.count.With(other, claim.Failed)
+		}
+	}
+	return v
+}
+
+// barLocked takes the votes back of nodes that do not count any more, because another address of another set turned out
+// meanwhile to lead to their server. It changes no decision.
+func (r *Round) barLocked(barred claim.Nodes) {
+	if barred &= r.count.Answered(); barred == 0 || r.final {
+		return
+	}
+	if r.tally != nil {
+		r.tally = r.brief.Tally.Tally(r.rule)
+	}
+	r.count = claim.Count{}
+	for i := range r.ballots {
+		b := &r.ballots[i]
+		if barred.Has(i) {
+			b.keep(b.vote().Fails(ErrDuplicate))
+		}
+		if b.choice != claim.Pending {
+			r.count = r.count.With(i, b.choice)
+			if r.tally != nil {
+				r.tally.Add(i, b.vote())
+			}
+		}
+	}
 }
 
 // WaitFor notes that node i's vote is still to come. If it does not come in time, err is its error.
@@ -451,7 +519,14 @@ func (r *Round) standingLocked() claim.Standing {
 //
 // A blocked extension waits for nodes that could still prove the loss: see mayBeDisprovedLocked.
 func (r *Round) isFinal(s claim.Standing) bool {
-	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained) && (!r.brief.Disproves || !r.mayBeDisprovedLocked())
+	if s.Won || !s.Blocked {
+		return s.Won
+	}
+	if r.brief.Explain && !s.Explained || r.brief.Disproves && r.mayBeDisprovedLocked() {
+		return false
+	}
+	w, waits := r.op.(Waiter)
+	return !waits || !w.MayWait(r.rule, r.missingLocked())
 }
 
 // mayBeDisprovedLocked reports whether the votes do not prove a loss, but nodes that have not answered could. A node

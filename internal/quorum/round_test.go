@@ -236,8 +236,32 @@ func TestRoundCountsOneServerOnce(t *testing.T) {
 		res, _ := within(t, r, second)
 		assert.Equal(t, claim.Count{Granted: 0b100, Refused: 0b010, Failed: 0b001}, res.Count)
 		assert.Equal(t, claim.Vote{Answer: claim.Answer{Found: claim.Mine}}.Fails(ErrDuplicate), res.Votes[0])
-		assert.Equal(t, 2, s.Duplicate().B.Index)
+		assert.Nil(t, s.Duplicate(), "two servers are a quorum")
 	})
+}
+
+// A server grants if it has granted at one address. Its refusal at another one is no other value.
+func TestRoundTakesARefusalBesideAGrantForNoOtherValue(t *testing.T) {
+	for _, order := range [][2]int{{0, 1}, {1, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			r := s.Start(t.Context(), &act{brief: Brief{Explain: true}}, false)
+			for _, i := range order {
+				value := mine
+				if i == 1 {
+					value = other
+				}
+				s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: &pool.Server{RunID: "twin"}})
+			}
+			res := r.SoFar(nil)
+			assert.Equal(t, nodes(0), res.Count.Granted)
+			assert.Zero(t, res.Count.Refused)
+			assert.Zero(t, res.Taken)
+			s.reply(2, pool.Reply{Value: other, Fate: pool.Answered, Conn: 1, Server: &pool.Server{RunID: "b"}})
+			assert.Equal(t, nodes(2), r.SoFar(nil).Taken)
+			r.Close()
+		})
+	}
 }
 
 func TestReadOfAReplyIsAVoteByItself(t *testing.T) {

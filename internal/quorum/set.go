@@ -26,12 +26,14 @@ type Set struct {
 	timers  roundTimers
 	known   *Known
 	merged  atomic.Pointer[merger] // the last one made
+	retired atomic.Bool            // see Retire
 }
 
 // Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
 // share it.
 type Known struct {
 	health   []Health // by node
+	tenants  []tenant // by node
 	identity identity
 	late     lateNodes
 	waitsOut bool // see WaitOutSplits
@@ -39,7 +41,10 @@ type Known struct {
 
 // NewKnown returns a Known for that many nodes. Nothing is known of them yet.
 func NewKnown(nodes int) *Known {
-	return &Known{health: make([]Health, nodes), identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)}}
+	return &Known{
+		health: make([]Health, nodes), tenants: make([]tenant, nodes),
+		identity: identity{servers: make([]atomic.Pointer[pool.Server], nodes)},
+	}
 }
 
 // NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
@@ -47,7 +52,7 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	s := &Set{rule: rule, known: known}
 	for i, p := range pools {
 		n := newNode(i, p)
-		n.health = &known.health[i]
+		n.health, n.tenant = &known.health[i], &known.tenants[i]
 		s.Nodes = append(s.Nodes, n)
 		if n.guard != 0 && (s.guarded == nil || n.guard < s.guarded.guard) {
 			s.guarded = n
@@ -56,6 +61,9 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 	s.joint = s.mayCoincide()
 	return s
 }
+
+// Retire ends what s tells of the health of nodes: later answers count only for other Sets with the same clients.
+func (s *Set) Retire() { s.retired.Store(true) }
 
 // FullRule returns the rule that treats every node as a separate server. It is for work that concerns every
 // node, such as the subscriptions.
@@ -78,6 +86,7 @@ type Node struct {
 	guard    time.Duration // the longest TTL that it may have forgotten by a restart; 0: no guard
 	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
 	health   *Health
+	tenant   *tenant
 
 	denials denials
 }

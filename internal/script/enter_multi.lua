@@ -44,13 +44,15 @@ if ticket == '' and not p then
   if set then return set == true and 0 or set end
 end
 
+-- include other_type.lua
 local register = '0'
 -- Tokens are decimals without leading zeros. They are compared as text, because Lua's
 -- numbers are exact only below 2^53.
 local function above(a, b) return #a > #b or #a == #b and a > b end
 if p then
   for i = fences + 1, #KEYS do
-    local r = redis.call('GET', KEYS[i])
+    local r, failed = readText(KEYS[i], 'fencing register')
+    if failed then return failed end
     if r and above(r, register) then register = r end
   end
 end
@@ -74,7 +76,9 @@ if ticket ~= '' then
   local t = redis.call('TIME')
   local now, queues = t[1] * 1000 + math.floor(t[2] / 1000), {}
   for i = 1, k do
-    local queue = living(with(redis.call('GET', KEYS[k + i]) or '', ticket, now + ARGV[4]), now)
+    local before, failed = readText(KEYS[k + i], 'queue')
+    if failed then return failed end
+    local queue = living(with(before or '', ticket, now + ARGV[4]), now)
     local head, deadline = waiter(1, queue)
     if ARGV[5] == '1' and not values[i] and head ~= string.sub(ticket, 23, 38) then
       by[#by + 1] = i

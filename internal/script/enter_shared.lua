@@ -28,7 +28,11 @@ end
 
 local value, ticket, fence, place = ARGV[1], ARGV[3], ARGV[5] and KEYS[#KEYS], KEYS[2]
 if place == fence then place = nil end
-local register = fence and (redis.call('GET', fence) or '0')
+-- include other_type.lua
+local register, failed
+if fence then register, failed = readText(fence, 'fencing register') end
+if failed then return failed end
+register = register or '0'
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
@@ -37,7 +41,9 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 local queue, blind = nil, false
 if ticket ~= '' then
-  queue = living(with(redis.call('GET', place) or '', ticket, now + ARGV[4]), now)
+  local before, unread = readText(place, 'queue')
+  if unread then return unread end
+  queue = living(with(before or '', ticket, now + ARGV[4]), now)
   store(redis.call, place, queue, 2 * ARGV[4]) -- it must fail: a waiter that is not stored is never told
 end
 

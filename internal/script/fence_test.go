@@ -258,7 +258,7 @@ func TestFenceBesideAKeyOfAnotherType(t *testing.T) {
 		g.do("rpush", fence, "x")
 		g.do("pexpire", fence, ttl)
 		_, err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, script.Place{}, token(7)).InFull()...).Result()
-		require.ErrorContains(t, err, "WRONGTYPE")
+		require.ErrorContains(t, err, "WRONGTYPE the fencing register "+fence+" is a list")
 		assert.Nil(t, g.do("get", "lock"))
 		for _, release := range []script.Command{
 			script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), script.Turnover{}, token(7)),

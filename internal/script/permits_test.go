@@ -468,7 +468,7 @@ func TestPermitsBesideAKeyOfAnotherType(t *testing.T) {
 		place := script.Place{Ticket: aTicket(1, us), Alive: alive}
 		g.do("rpush", slotQueue, "x")
 		g.do("pexpire", slotQueue, ttl)
-		g.refuses(script.EnterPermits(four, "v", ttl, wants(1, 0), place), "WRONGTYPE")
+		g.refuses(script.EnterPermits(four, "v", ttl, wants(1, 0), place), "WRONGTYPE the queue "+slotQueue+" is a list")
 		assert.Equal(g, "-, -, -, -", g.filled())
 		assert.Equal(g, granted(0), g.permits(four, "v", wants(1, 0), script.Place{}))
 		turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}

@@ -30,7 +30,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, turnover_multi, queue, writers, tell and readers.
+// What scripts include: turnover, next, turnover_multi, queue, writers, tell, readers and other_type.
 
 //go:embed turnover.lua
 var turnover string
@@ -52,6 +52,9 @@ var tell string
 
 //go:embed readers.lua
 var readers string
+
+//go:embed other_type.lua
+var otherType string
 
 //go:embed release.lua
 var release string
@@ -87,10 +90,12 @@ func complete(script string) string {
 		{"writers", writers},
 		{"tell", tell},
 		{"readers", readers},
+		{"other_type", otherType},
 	} {
 		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
 	}
 	var short strings.Builder
+	short.Grow(len(script))
 	for line := range strings.Lines(script) {
 		line = strings.TrimLeft(line, " ")
 		if line != "\n" && !strings.HasPrefix(line, "--") {

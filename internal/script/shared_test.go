@@ -545,7 +545,7 @@ func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
 		g.do("flushall")
 		g.do("rpush", queueKey, "x")
 		g.do("pexpire", queueKey, ttl)
-		g.refuses(script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), "WRONGTYPE")
+		g.refuses(script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), "WRONGTYPE the queue "+queueKey+" is a list")
 		assert.Nil(t, g.do("get", "lock"))
 		assert.Equal(t, script.Entered{}, g.reads("v", "", script.Fence{}))
 		assert.Equal(t, script.Mine, g.unreads("v", us, ticket(1, us)))
@@ -557,7 +557,7 @@ func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
 		g.do("flushall")
 		g.do("rpush", fence, "x")
 		g.do("pexpire", fence, ttl)
-		g.refuses(script.EnterShared(of("v"), ttl, script.Place{}, token(7)), "WRONGTYPE")
+		g.refuses(script.EnterShared(of("v"), ttl, script.Place{}, token(7)), "WRONGTYPE the fencing register "+fence+" is a list")
 		assert.Nil(t, g.do("get", "lock"))
 	})
 }

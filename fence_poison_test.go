@@ -1,0 +1,181 @@
+package redsync_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file tests locks with tokens on nodes whose fencing register has a value that no client can have written.
+
+// poisons are values that no client can have written, at a clock of the year 2000.
+var poisons = []string{"18446744073709551615", "18446744073709551000", "9223372036854775808", "9223372036854775000", "10000000000000000", "948000000000000"}
+
+// Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
+// other node. Observers are told once.
+func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
+	kinds := map[string]func(*redsync.Redsync) *redsync.Mutex{
+		"plain":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock") },
+		"fair":   func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFair()) },
+		"reader": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithShared()) },
+		"names":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"lock", "other", "third"}) },
+		"all":    func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFailFast(false)) },
+	}
+	for kind, of := range kinds {
+		for _, poison := range poisons {
+			t.Run(kind+" "+poison, func(t *testing.T) {
+				play(t, func(f field) {
+					r := &redsynctest.Recorder{}
+					f.registers("", poison, "", poison, "")
+					last := uint64(0)
+					for range 4 {
+						rs := process(f.nodes).With(redsync.WithFencing(), redsync.WithObserver(r)) // each time another process
+						for range 3 {
+							m := of(rs)
+							require.NoError(t, m.TryLock())
+							assert.Greater(t, m.Fence(), last)
+							assert.LessOrEqual(t, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
+							last = m.Fence()
+							f.unlock(m)
+						}
+						require.NoError(t, rs.Close(f.Context()))
+					}
+					f.areAt(last, poison, last, poison, last)
+					told := redsynctest.Events[observe.RegisterIgnored](r)
+					of := map[int]int{}
+					for _, e := range told {
+						of[e.Node]++
+					}
+					require.Equal(t, map[int]int{1: 4, 3: 4}, of, "each process tells once of each node")
+					for _, part := range []string{"{lock}:fence", poison} {
+						require.ErrorContains(t, told[0].Err, part)
+					}
+					assert.Equal(t, fmt.Sprint("127.0.0.1:", 7001+told[0].Node), told[0].Address)
+					assert.Empty(t, redsynctest.Events[observe.NodeDown](r))
+				})
+			})
+		}
+	}
+}
+
+// A quorum of nodes has such a register. Nobody gets a token from it that is 2^63 or more. Below that, the clock of a
+// client was wrong: the next token is just high enough for a quorum.
+func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
+	const over, wrong, poison, highest = "18446744073709551615", "1000000000000000", "1500000000000000", "9223372036854775807"
+	for name, c := range map[string]struct {
+		registers []string
+		token     string // "" for none
+	}{
+		"three":                         {[]string{wrong, wrong, wrong, "", ""}, wrong},
+		"three, one poisoned":           {[]string{wrong, wrong, highest, "", ""}, wrong},
+		"all, two poisoned":             {[]string{wrong, wrong, wrong, poison, highest}, wrong},
+		"three, unlike":                 {[]string{poison, wrong, highest, highest, ""}, poison},
+		"beyond the last on the others": {[]string{wrong, wrong, wrong, over, over}, wrong},
+		"three beyond the last":         {[]string{over, over, over, "", ""}, ""},
+		"two, and one beyond the last":  {[]string{wrong, wrong, over, "", ""}, ""},
+		"three at the last":             {[]string{highest, highest, highest, "", ""}, ""},
+		"four, one poisoned":            {[]string{highest, wrong, wrong, wrong, wrong}, wrong},
+		"one node, wrong":               {[]string{wrong}, wrong},
+		"four nodes, three wrong":       {[]string{wrong, wrong, wrong, ""}, wrong},
+		"four nodes, two wrong":         {[]string{wrong, wrong, "", ""}, ""},
+	} {
+		for _, failFast := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, failFast %v", name, failFast), func(t *testing.T) {
+				play(t, func(f field) {
+					nodes := f.nodes[:len(c.registers)]
+					f.registers(c.registers...)
+					m := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
+					err := m.TryLock()
+					if c.token == "" {
+						require.ErrorIs(t, err, redsync.ErrFailed)
+						require.ErrorContains(t, err, "the fencing register {lock}:fence is at ")
+						require.ErrorContains(t, err, "which no client can have written")
+						time.Sleep(time.Second)
+						for i, n := range nodes {
+							assert.False(t, n.Exists("lock"), "node %d", i)
+						}
+						return
+					}
+					require.NoError(t, err)
+					assert.Equal(t, c.token, strconv.FormatUint(m.Fence()-1, 10))
+					f.unlock(m)
+					time.Sleep(time.Second)
+					next := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
+					require.NoError(t, next.TryLock())
+					assert.Greater(t, strconv.FormatUint(next.Fence(), 10), c.token, "the order goes on")
+					f.unlock(next)
+				})
+			})
+		}
+	}
+}
+
+// Two of four nodes are far ahead, and answer first: no quorum can store the token any more. The others still decide
+// whether a quorum is far ahead.
+func TestFenceWaitsForTheOthersThatMayBeFarAhead(t *testing.T) {
+	const wrong = "1000000000000000"
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 0, 1, 2}, {0, 3, 1, 2}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			play(t, func(f field) {
+				f.registers(wrong, wrong, wrong, "")
+				for at, i := range order {
+					f.nodes[i].On("evalsha", 1, embedded.Fault{Delay: time.Duration(at+1) * time.Millisecond})
+				}
+				m := process(f.nodes[:4]).NewMutex("lock", redsync.WithFencing())
+				require.NoError(t, m.TryLock())
+				assert.EqualValues(t, 1000000000000001, m.Fence())
+				f.unlock(m)
+			})
+		})
+	}
+}
+
+// Two processes whose clock is an hour ahead and right lock in turn. An hour is what a client can write.
+func TestFenceRegisterWithinADayIsFollowed(t *testing.T) {
+	play(t, func(f field) {
+		edge := ahead(24 * time.Hour)
+		f.registers(edge, edge, edge, "", "")
+		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+		require.NoError(t, m.TryLock())
+		assert.Equal(t, edge, strconv.FormatUint(m.Fence()-1, 10))
+	})
+}
+
+// One of three nodes is far ahead, and another one is silent: then there is no token. Nobody waits longer for that than
+// the node deadline.
+func TestFenceFarRegisterAndASilentNodeOfThree(t *testing.T) {
+	play(t, func(f field) {
+		f.registers(poisons[0], "", "")
+		f.nodes[2].Freeze()
+		m := process(f.nodes[:3]).NewMutex("lock", redsync.WithFencing())
+		start := time.Now()
+		err := m.TryLock()
+		require.ErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorContains(t, err, poisons[0])
+		assert.LessOrEqual(t, time.Since(start), 400*time.Millisecond)
+		f.nodes[2].Thaw()
+		synctest.Wait()
+	})
+}
+
+// The error of several names says which registers it may be.
+func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
+	play(t, func(f field) {
+		f.registers(slices.Repeat([]string{poisons[0]}, 5)...)
+		err := f.fenced().NewMultiMutex([]string{"lock", "other"}).TryLock()
+		require.ErrorContains(t, err, "one of the fencing registers {lock}:fence, {other}:fence is at "+poisons[0])
+		require.Equal(t, 5, strings.Count(err.Error(), poisons[0])+strings.Count(err.Error(), "no answer"))
+	})
+}
