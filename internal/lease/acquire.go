@@ -339,13 +339,18 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		a.lease.writes.answered(i, reply.Fate)
 	}
 	switch {
+	case v.Choice == claim.Refused && v.Taken():
+		a.lease.refusedBy(i)
+		return v
 	case v.Choice != claim.Granted:
 		return v
 	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours.
+		a.lease.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
 	if a.lease.terms.Fencing {
+		a.lease.writes.grants(i) // it may have refused an earlier round
 		a.lease.terms.Keeper.Tokens.Raise(a.lease.terms.Claim.Lines(), v.Answer.Details().Register)
 		if err := notStored(v.Answer.Details()); err != nil {
 			v.Choice, v.Err = claim.Refused, err

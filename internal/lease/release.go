@@ -52,6 +52,7 @@ type Release struct {
 	undoes    Turn          // see Releasing
 	others    atomic.Uint64 // the claim.Lines of Others
 	open      atomic.Int32  // nodes that have not settled it
+	filled    claim.Nodes   // where the release sends a fill ahead: see fillRest
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
@@ -125,6 +126,9 @@ func (l *Lease) Release(how Releasing) *Release {
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
+	}
+	if rel.shortener != nil {
+		rel.filled = l.fillRest(how.nodes) // the release follows on each of them
 	}
 	var someLeave bool
 	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
@@ -370,6 +374,8 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
+	case v.Choice == claim.Granted && rel.filled.Has(i): // a moment before
+		v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
 	case v.Choice == claim.Refused && s.lost:
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}

@@ -346,7 +346,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err): // the node answers: it only lacks the script
+		case pool.IsNoScript(s.err), s.err == ErrFilled: //nolint:errorlint // the node answers: it only lacks the script, or the vote
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
@@ -362,6 +362,9 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 
 // ErrDuplicate is the error of a vote whose server has granted already, as another node.
 var ErrDuplicate = errors.New("it is the same server as another node")
+
+// ErrFilled is the error of a node that has the lock only because the key was set there after the lock was acquired.
+var ErrFilled = errors.New("its key was set after the lock was acquired, and does not count")
 
 // errOtherServer is the error of a vote that would count in two joint sets, although only the node's earlier server is
 // known to be in both.
