@@ -80,7 +80,7 @@ func TestContendedLockIsSoonOnAllNodes(t *testing.T) {
 					if f.on(m, "lock") == 3 {
 						bare++
 					}
-					time.Sleep(85 * time.Millisecond)
+					time.Sleep(300 * time.Millisecond) // the loser has given up after its last repetition
 					assert.Equal(t, 5, f.on(m, "lock"), "round %d", round)
 					f.lose(round%5, (round+round/5)%5) // one or two nodes forget
 					require.Error(t, processes[1-i].NewMutex("lock").TryLock(), "round %d", round)
@@ -269,7 +269,7 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 				for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
 					want, _ := f.nodes[0].Get(keys[0])
 					got, _ := n.Get(keys[0])
-					assert.Equal(t, want[:20], got[:20])
+					assert.Equal(t, want[:20], got[:min(20, len(got))])
 				}
 				f.unlock(m)
 				time.Sleep(3 * time.Second)
