@@ -74,8 +74,8 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
-// fillsLocked reports whether nodes lack the value of l, or may do so. A node may refuse the acquire of a lease that was
-// handed over after l has begun. Then refusedBy is not called for l.
+// fillsLocked reports whether nodes lack the value of l, or may do so. If l was handed over, a node may refuse the acquire
+// after l has begun, and refusedBy is not called for l.
 func (l *Lease) fillsLocked() bool {
 	var nodes nodeWrites // of all nodes
 	for i := range l.writes.nodes {
@@ -132,7 +132,8 @@ func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	return max(ttl-now.LeastSince(l.validity.Start), t.MinHold-now.LeastSince(l.First)).Truncate(time.Millisecond)
 }
 
-// sendFill sends a fill to some nodes. It leaves out nodes that have not answered an earlier command that sets the value.
+// sendFill sends a fill to some nodes. It leaves out those that have not answered an earlier command that sets the
+// value.
 func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	set := l.terms.Keeper.Set
 	to &= set.Rule().All()
@@ -157,7 +158,8 @@ type filling struct {
 	call  claim.Call
 }
 
-// Receive implements pool.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms nothing.
+// Receive implements pool.Receiver. A refusal of a plain lock does not say whose value is there, so it confirms
+// nothing.
 func (f filling) Receive(i int, reply pool.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
@@ -171,8 +173,8 @@ func (f filling) Receive(i int, reply pool.Reply) {
 	w.answered(i, reply.Fate)
 }
 
-// fillRest sends a fill to those of some nodes that lack the value of l, if l has ended by Unlock. The key lasts for the
-// rest of the minimal hold. fillRest returns these nodes, and sets the alarm for the next fill. The caller sends a
+// fillRest sends a fill to those of some nodes that lack the value of l, if l has ended by Unlock. The key lasts for
+// the rest of the minimal hold. fillRest returns these nodes, and sets the alarm for the next fill. The caller sends a
 // release next, which keeps the keys for the rest, too.
 func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	l.mu.Lock()
