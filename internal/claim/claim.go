@@ -26,6 +26,10 @@ type Claim interface {
 	// missing claim again; the answer is Created then.
 	Extend(ttl time.Duration, heal bool) Call
 
+	// Fill takes the claim for ttl if nothing is in its way. It is for a claim that a lease has on other nodes already.
+	// It looks at no queue. It never shortens the TTL of a claim that is there.
+	Fill(ttl time.Duration) Call
+
 	// Check asks whether the claim is there.
 	Check() Call
 

@@ -60,6 +60,11 @@ func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.Extend(e.lock, ttl.Milliseconds()), readFound}
 }
 
+// Fill implements Claim.
+func (e *Exclusive) Fill(ttl time.Duration) Call {
+	return e.Acquire(ttl, script.Place{}, script.Fence{})
+}
+
 // Check implements Claim.
 func (e *Exclusive) Check() Call { return Call{script.Valid(e.lock), readFound} }
 

@@ -54,6 +54,9 @@ func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendMulti(m.locks, ttl.Milliseconds()), readFoundAll}
 }
 
+// Fill implements Claim. A node sets all keys, or none.
+func (m *Multi) Fill(ttl time.Duration) Call { return m.Acquire(ttl, script.Place{}, script.Fence{}) }
+
 // Check implements Claim.
 func (m *Multi) Check() Call { return Call{script.ValidMulti(m.locks), readFoundAll} }
 

@@ -101,6 +101,9 @@ func (p *Permits) Extend(ttl time.Duration, _ bool) Call {
 	return p.Of(p.allSlots()).Extend(ttl, false)
 }
 
+// Fill implements Claim. See Extend.
+func (p *Permits) Fill(ttl time.Duration) Call { return p.Extend(ttl, false) }
+
 // Check implements Claim. See Extend.
 func (p *Permits) Check() Call { return p.Of(p.allSlots()).Check() }
 
@@ -166,6 +169,9 @@ func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	}
 	return Call{script.ExtendMulti(w.locks, ms), readFoundAll}
 }
+
+// Fill implements Claim. It takes the slots that the lease has won, and no others.
+func (w *Permit) Fill(ttl time.Duration) Call { return w.Extend(ttl, true) }
 
 // Check implements Claim.
 func (w *Permit) Check() Call {

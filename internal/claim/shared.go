@@ -63,6 +63,11 @@ func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
 	return Call{script.ExtendShared(s.lock, ttl.Milliseconds()), readFound}
 }
 
+// Fill implements Claim. Writers that wait do not keep a reader back that has the lock already.
+func (s *Shared) Fill(ttl time.Duration) Call {
+	return Call{script.HealShared(s.lock, ttl.Milliseconds()), readFound}
+}
+
 // Check implements Claim.
 func (s *Shared) Check() Call { return Call{script.ValidShared(s.lock), readFound} }
 

@@ -22,6 +22,12 @@ func (i Instant) Since(start Instant) time.Duration {
 	return max(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0)))
 }
 
+// LeastSince returns the time elapsed from start to i by the clock on which less has passed, 0 if one of them was set
+// back. It is for a time that must not end early.
+func (i Instant) LeastSince(start Instant) time.Duration {
+	return max(0, min(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0))))
+}
+
 // Lead returns by how much the wall clock is ahead of the monotonic clock, from an
 // arbitrary origin.
 func (i Instant) Lead() time.Duration {

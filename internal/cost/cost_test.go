@@ -34,6 +34,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, 3 nodes":                  {10, 2137, 6, 5, 1},
 	"Lock + Unlock, 9 nodes":                  {24, 3145, 18, 5, 1},
 	"Lock + Unlock, joint 5 + 5, 3 in common": {24, 3001, 14, 5, 1},
+	"Lock + Unlock, 2 nodes refuse":           {10, 2137, 10, 6, 1},
 	"NewMutex, Lock + Unlock":                 {12, 2569, 10, 5, 1},
 	"NewMutex with an option, Lock + Unlock":  {15, 2945, 10, 5, 1},
 	"Lock + Unlock, watchdog":                 {11, 2313, 10, 6, 2},

@@ -12,6 +12,7 @@ import (
 // the library's. They grant everything, unless they are taken or exclusive.
 type Nodes struct {
 	taken     bool         // every plain acquire is refused
+	refusing  int          // this many nodes, the first ones, refuse every plain acquire
 	exclusive bool         // a plain lock is refused while another value has it; all locks have one name
 	sent      atomic.Int64 // commands
 }
@@ -21,8 +22,9 @@ func (ns *Nodes) pools(n, from int) []pool.Pool {
 	pools := make([]pool.Pool, n)
 	for i := range pools {
 		id := strconv.Itoa(from + i)
+		refuses := i < ns.refusing
 		token := []any{zero, "", one}
-		pools[i] = &node{of: ns, name: "node " + id, server: &pool.Server{RunID: "run " + id}, token: token, fenced: token}
+		pools[i] = &node{of: ns, name: "node " + id, server: &pool.Server{RunID: "run " + id}, token: token, fenced: token, refuses: refuses}
 	}
 	return pools
 }
@@ -34,6 +36,8 @@ type node struct {
 	server *pool.Server
 	token  []any // the reply to a fenced acquire; its second element is the token of the request
 	fenced any   // token, in the type of a reply
+
+	refuses bool // every plain acquire
 
 	mu     sync.Mutex // guards holder
 	holder any        // the value of the lock, if the nodes are exclusive; nil while it is free
@@ -62,6 +66,9 @@ func (n *node) answer(command []any) any {
 	case "ping":
 		return ok
 	case "set":
+		if n.refuses {
+			return nil
+		}
 		return n.set(command[2])
 	}
 	args := command[3+command[2].(int):] // behind the name, the hash of the script, the number of keys, and the keys

@@ -30,6 +30,7 @@ type Row struct {
 	Hold func(r *redsync.Redsync, name string) *redsync.Mutex
 
 	nodes            int                                 // 0 means five
+	refusing         int                                 // of the Nodes
 	taken, exclusive bool                                // of the Nodes
 	on               func(nodes *Nodes) *redsync.Redsync // nil means redsync.New
 }
@@ -48,7 +49,7 @@ func add(rows ...Row) {
 
 // Open returns a Redsync for the row, and its nodes.
 func (r Row) Open() (*redsync.Redsync, *Nodes) {
-	nodes := &Nodes{taken: r.taken, exclusive: r.exclusive}
+	nodes := &Nodes{taken: r.taken, exclusive: r.exclusive, refusing: r.refusing}
 	if r.on != nil {
 		return r.on(nodes), nodes
 	}
@@ -97,6 +98,7 @@ func init() {
 		Row{Name: "Lock + Unlock, 1 node", nodes: 1, Call: pairs()},
 		Row{Name: "Lock + Unlock, 3 nodes", nodes: 3, Call: pairs()},
 		Row{Name: "Lock + Unlock, 9 nodes", nodes: 9, Call: pairs()},
+		Row{Name: "Lock + Unlock, 2 nodes refuse", refusing: 2, Call: pairs()},
 		Row{Name: "Lock + Unlock, watchdog", Call: pairs(redsync.WithWatchdog())},
 		Row{Name: "Lock + Unlock, fenced", Call: pairs(redsync.WithFencing())},
 		Row{Name: "Lock + Unlock, fair", Call: pairs(redsync.WithFair())},

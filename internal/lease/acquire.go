@@ -343,21 +343,19 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		a.lease.writes.answered(i, reply.Fate)
 	}
 	switch {
+	case v.Choice == claim.Refused && v.Taken():
+		a.lease.refusedBy(i)
+		return v
 	case v.Choice != claim.Granted:
-		if v.Answer.Found == claim.Other {
-			a.lease.writes.refusedBy(i)
-		}
 		return v
 	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
 		// been sent it at another address.
-		a.lease.writes.refusedBy(i)
+		a.lease.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
-	if a.lease.writes.refused.Load() != 0 && !v.Answer.Details().WasThere {
-		a.lease.writes.setBy(i)
-	}
 	if a.lease.terms.Fencing {
+		a.lease.writes.grants(i) // it may have refused an earlier round
 		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
 			return v
 		}

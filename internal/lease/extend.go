@@ -41,7 +41,7 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 func (e Extension) round(ctx context.Context) quorum.Result {
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	return l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, limits)
+	return l.terms.Keeper.Set.Start(ctx, e.behindFill(), l.terms.WaitAll).Wait(ctx, limits)
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
@@ -50,7 +50,7 @@ func (e Extension) round(ctx context.Context) quorum.Result {
 // if it had none. If a quorum prolongs l, l takes that token.
 func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Extension) {
 	e := l.extensionFrom(l.First)
-	res := l.terms.Keeper.Set.Start(ctx, e, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
+	res := l.terms.Keeper.Set.Start(ctx, confirming{e}, l.terms.WaitAll).Wait(ctx, l.terms.Timing.limits())
 	if res.Won && token != 0 {
 		l.takeToken(token)
 	}
@@ -178,20 +178,19 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
+	switch v.Answer.Found {
+	case claim.Mine, claim.Created, claim.PartCreated:
+		e.lease.writes.confirms(i)
+	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
+	}
 	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
 		e.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.wake(e.claim, i, first, nil)
 	}
-	if v.Answer.Found == claim.Created {
-		e.lease.writes.setBy(i)
-	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
-	}
-	if e.lease.writes.hasRefused(i) {
-		return v.Fails(quorum.ErrDuplicate)
 	}
 	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
 }

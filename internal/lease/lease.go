@@ -55,6 +55,8 @@ type Lease struct {
 
 	mu       sync.Mutex // guards what follows
 	state    State
+	fills    uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
+	outlived bool  // the keys stay for a minimal hold, although Unlock has ended l
 	value    exposure
 	claim    claim.Claim
 	validity Validity
@@ -261,7 +263,16 @@ func (l *Lease) begin() error {
 	if l.terms.Watchdog {
 		l.watchdog = newWatchdog(l)
 	}
-	if !l.terms.Keeper.expiries.Set(&l.expiry, l.validity.Until()) { // from here on Close may end l
+	at := l.validity.Until()
+	var nodes nodeWrites // of all nodes
+	for i := range l.writes.nodes {
+		nodes |= nodeWrites(l.writes.nodes[i].Load())
+	}
+	// A node that has not answered the acquire of the lease that was handed over may still refuse it.
+	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
+		at = l.nextFillLocked(at)
+	}
+	if !l.terms.Keeper.expiries.Set(&l.expiry, at) { // from here on Close may end l
 		return l.terms.Keeper.Errors.Closed
 	}
 	l.moveLocked(Held, nil)
@@ -308,6 +319,8 @@ func (l *Lease) endLocked(cause error) (first bool) {
 	case Acquiring:
 		l.moveLocked(Dropped, cause)
 	case Held, Past:
+		l.outlived = l.state == Held && cause == nil && l.terms.Timing.MinHold > 0
+		l.fills = 0
 		l.moveLocked(Over, cause)
 	}
 	return true
@@ -344,7 +357,7 @@ func (l *Lease) Abandon(cause error) {
 }
 
 // Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set (an
-// extension does not move the alarm), after a step of the wall clock, and on Close.
+// extension does not move the alarm), when it is time to fill l up, after a step of the wall clock, and on Close.
 func (l *Lease) Fire(closing bool) {
 	if closing {
 		l.close()
@@ -352,11 +365,13 @@ func (l *Lease) Fire(closing bool) {
 	}
 	left := l.Remaining(clock.Now())
 	if left == 0 { // Remaining has just made l Past and told the holder, or l was over before
+		l.fillOutlived()
 		return
 	}
+	l.fillUp()
 	k := l.terms.Keeper
 	switch {
-	case !k.expiries.Set(&l.expiry, time.Now().Add(left)): // Close came while this was firing
+	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
 		l.close()
 	case l.watchdog != nil: // a step of the wall clock may have left it little time
 		k.extensions.Hasten(&l.watchdog.next, time.Now().Add(left/2))

@@ -53,12 +53,13 @@ type Release struct {
 	done     atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
 	givenUp  atomic.Uint64 // those that it has given up
 	answered atomic.Uint64 // those that have executed it, although a command that sets the value may still come
+	filled   claim.Nodes   // where the release sends a fill ahead: see fillRest
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 	spare    [claim.UsualNodes]progress
 
-	began    clock.Instant // when it was made; only set with surplus
+	began    time.Duration // the monotonic time at which it was made; only set with surplus
 	shortens bool          // the claim is a claim.Shortener, and its keys may have to stay for a rest
 	surplus  bool          // it releases a surplus of the lease
 	awaited  bool          // a caller waits for the round
@@ -125,13 +126,16 @@ func (l *Lease) Release(how Releasing) *Release {
 	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
 	switch {
 	case how.claim != nil:
-		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now()
+		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now().Mono
 	case l.terms.Timing.MinHold > 0 && l.Begun():
 		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
+	}
+	if rel.shortens {
+		rel.filled = l.fillRest(how.nodes) // the release follows on each of them
 	}
 	var someLeave bool
 	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
@@ -386,6 +390,8 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
+	case v.Choice == claim.Granted && rel.filled.Has(i): // a moment before
+		v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
 	case v.Choice == claim.Refused && s.lost:
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
@@ -525,7 +531,7 @@ func (rel *Release) cleared(now clock.Instant) bool {
 // lasts returns for how much longer such a key may last.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
-		return rel.lease.terms.Timing.lasts(rel.began.Mono, now)
+		return rel.lease.terms.Timing.lasts(rel.began, now)
 	}
 	return rel.lease.lasts(now)
 }

@@ -47,6 +47,9 @@ func (s *surplus) heard(l *Lease, i int, reply pool.Reply, answer claim.Answer) 
 	s.mu.Unlock()
 	if won != nil && won.IsSurplus(answer) {
 		l.giveBack(won, claim.Nodes(0).With(i))
+		if answer.Found == claim.Mine {
+			l.refusedBy(i) // it has granted something else
+		}
 	}
 }
 
@@ -58,6 +61,9 @@ func (s *surplus) wins(l *Lease, won claim.Winner) {
 	for i, answer := range s.early {
 		if s.nodes.Has(i) && won.IsSurplus(answer) {
 			nodes = nodes.With(i)
+			if answer.Found == claim.Mine {
+				l.refusedBy(i) // it has granted something else
+			}
 		}
 	}
 	s.mu.Unlock()

@@ -139,7 +139,7 @@ func (w *watchdog) startLocked() bool {
 		return false
 	}
 	w.round, w.began, w.left = &quorum.Round{}, e.start, w.lease.Remaining(e.start)
-	w.round.Prepare(quorum.NoCall, w.lease.terms.Keeper.Set, e, false, w)
+	w.round.Prepare(quorum.NoCall, w.lease.terms.Keeper.Set, e.behindFill(), false, w)
 	w.round.Send()
 	return true
 }

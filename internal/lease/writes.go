@@ -20,9 +20,8 @@ type writes struct {
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
 	timed atomic.Bool                    // renewed is kept up to date
 
-	refused    atomic.Uint64 // the nodes that have refused the value and not set it since: see hasRefused
-	prolonging atomic.Int64  // commands without a reply that may prolong the key, but cannot set it
-	awaited    atomic.Bool   // somebody waits for quiet
+	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
+	awaited    atomic.Bool  // somebody waits for quiet
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
@@ -35,7 +34,9 @@ type writes struct {
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
 //	bit 31         set when the reply to such a command is lost: the node may execute it at any time
-//	bits 32 to 62  how many such commands may have set the value, or may still set it
+//	bits 32 to 60  how many such commands may have set the value, or may still set it
+//	bit 61         set when the node has refused the acquire of the value
+//	bit 62         set when the node has refused it, and has not confirmed since then that it has the value: see fill.go
 //
 // Exactly one unsent or answered follows each sending, so that no count falls below 0 and borrows from
 // the bits above it.
@@ -45,13 +46,15 @@ const (
 	oneUnanswered = 1
 	anyLost       = 1 << 31
 	oneSent       = 1 << 32
+	refused       = 1 << 61
+	lacking       = 1 << 62
 
 	// maxSent is where sending stops counting sent commands. unsent takes back far fewer, so that the count
 	// stays above 0. The bits have room for calls of sending that pass maxSent at the same time.
-	maxSent = 1 << 30
+	maxSent = 1 << 28
 )
 
-func (n nodeWrites) sent() int { return int(n / oneSent) }
+func (n nodeWrites) sent() int { return int(n&(refused-1)) / oneSent }
 
 // reached reports whether the node may hold the value, now or later.
 func (n nodeWrites) reached() bool { return n.sent() > 0 }
@@ -93,17 +96,6 @@ func (w *writes) answered(i int, fate pool.Fate) {
 	w.checkQuiet()
 	w.noteRenewal()
 }
-
-// refusedBy notes that node i has refused the value. If it has the value all the same, its server has been sent the value
-// at another address, and already counts there. So a node that has refused confirms no extension, until the value was
-// set there: see setBy.
-func (w *writes) refusedBy(i int) { w.refused.Or(uint64(claim.Nodes(0).With(i))) }
-
-// setBy notes that a command to node i has set the value, which was not there before.
-func (w *writes) setBy(i int) { w.refused.And(^uint64(claim.Nodes(0).With(i))) }
-
-// hasRefused reports whether node i has refused the value, and not set it since.
-func (w *writes) hasRefused(i int) bool { return claim.Nodes(w.refused.Load()).Has(i) }
 
 // prolongs and prolonged count a command that may prolong the key, but cannot set it.
 

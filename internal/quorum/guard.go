@@ -28,6 +28,9 @@ func (s *Set) Guard() (n *Node, longest time.Duration) {
 	return s.guarded, s.guarded.guard
 }
 
+// IsGuarded reports whether a restart of the node makes its grants not count for a while.
+func (n *Node) IsGuarded() bool { return n.guard != 0 }
+
 // uptimeGranularity bounds the error of the uptime in INFO. Redis subtracts two clock readings, each cut to
 // whole seconds, so the uptime may be up to a second too long.
 const uptimeGranularity = time.Second

@@ -1,0 +1,145 @@
+package lease
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows when a lease that nodes have refused is filled up. fill_test.go in the root shows what the nodes have
+// then.
+
+// A refuser refuses plain acquires until it gives way. Then it answers fills as the test says.
+type refuser struct {
+	sets  atomic.Int32
+	reply atomic.Pointer[pool.Reply] // to the next set; nil: it does not answer
+}
+
+func newRefuser() *refuser {
+	r := &refuser{}
+	r.answers(pool.Reply{Fate: pool.Answered, Conn: 1})
+	return r
+}
+
+func (r *refuser) answers(reply pool.Reply) { r.reply.Store(&reply) }
+
+func (r *refuser) answer(req pool.Request) (*pool.Reply, error) {
+	if req.Args[0] != "set" {
+		return &pool.Reply{Value: int64(0), Fate: pool.Answered, Conn: 1}, nil
+	}
+	r.sets.Add(1)
+	return r.reply.Load(), nil
+}
+
+func grants(req pool.Request) (*pool.Reply, error) {
+	if req.Args[0] == "set" {
+		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+	}
+	return &pool.Reply{Value: int64(1), Fate: pool.Answered, Conn: 1}, nil
+}
+
+// refusedLease returns a lease on three nodes, of which the last one refuses.
+func refusedLease(t *testing.T) (*Lease, *refuser) {
+	t.Helper()
+	r := newRefuser()
+	terms := newTerms(timingOf(8*time.Second), on(grants), on(grants), on(r.answer))
+	return begun(t, terms), r
+}
+
+func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply pool.Reply
+		want  int32 // how many fills follow
+	}{
+		"granted":         {pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, 1},
+		"refused":         {pool.Reply{Fate: pool.Answered, Conn: 1}, maxFills},
+		"an odd answer":   {pool.Reply{Value: "QUEUED", Fate: pool.Answered, Conn: 1}, maxFills},
+		"a broken wire":   {pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}, maxFills},
+		"nothing is sent": {pool.Reply{Err: errBroken, Fate: pool.NotSent}, maxFills},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, r := refusedLease(t)
+				r.answers(c.reply)
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, 1+c.want, r.sets.Load())
+				_, alarms := l.terms.Keeper.CountAlarms()
+				assert.Equal(t, 1, alarms)
+				l.End(nil)
+				_, alarms = l.terms.Keeper.CountAlarms()
+				assert.Zero(t, alarms)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+func TestSilentNodeGetsOneFill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, r := refusedLease(t)
+		r.reply.Store(nil)
+		time.Sleep(5 * time.Second)
+		assert.EqualValues(t, 2, r.sets.Load())
+		l.End(nil)
+	})
+}
+
+// The fill must not run out before the other keys, so it goes by the clock on which less time has passed.
+func TestFillIgnoresAClockThatWasSetForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wall := clocktest.StepWall(t)
+		l, _ := refusedLease(t)
+		time.Sleep(10 * time.Millisecond)
+		left := func() time.Duration {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.keysLeftLocked(clock.Now())
+		}
+		assert.Equal(t, 7990*time.Millisecond, left())
+		wall.Step(time.Second)
+		assert.Equal(t, 7990*time.Millisecond, left())
+		wall.Step(-time.Hour)
+		assert.Equal(t, 8*time.Second, left(), "never longer than the TTL")
+		l.End(nil)
+	})
+}
+
+func TestWritesKeepMarksApartFromCounts(t *testing.T) {
+	l := New(nowhere(3), "v", clock.Now())
+	w := l.writes
+	w.sending(1)
+	w.nodes[1].Or(lacking | refused)
+	assert.Equal(t, 1, w.onNode(1).sent())
+	assert.True(t, w.onNode(1).awaits())
+	w.answered(1, pool.Answered)
+	assert.True(t, w.onNode(1).settled())
+	assert.Equal(t, claim.Nodes(0b10), w.lacks())
+	w.confirms(1)
+	assert.Zero(t, w.lacks())
+	assert.Equal(t, claim.Nodes(0b10), w.marked(refused), "its vote may still not count")
+	w.grants(1)
+	assert.Zero(t, w.marked(refused))
+	assert.Equal(t, 1, w.onNode(1).sent())
+	w.unsent(1)
+}
+
+func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, r := refusedLease(t)
+		time.Sleep(10 * time.Millisecond)
+		l.End(nil)
+		l.Fire(false) // an alarm that was about to fire
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, r.sets.Load())
+		require.ErrorIs(t, l.NotHeld(clock.Now()), errNotHeld)
+	})
+}
