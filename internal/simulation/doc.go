@@ -54,10 +54,10 @@
 // draws which of them fires first.
 //
 // testdata/histories.txt records a hash of the history of seeds 1 to 20 of each class. A refactoring changes none.
-// TestHistories compares the first few; a seed that has another history is played again, up to 40 times. The hashes are
-// valid for one version of Go and one processor architecture, which the file names; with others the test is skipped.
-// They also change with another version of miniredis or go-redis, with each text of an error, and with what the
-// simulation itself plays.
+// TestHistories compares the first few. It plays a seed that has another history again, until one other history has
+// come 15 times. The hashes are valid for one version of Go and one processor architecture, which the file names; with
+// others the test is skipped. They also change with another version of miniredis or go-redis, with each text of an
+// error, and with what the simulation itself plays.
 //
 //	REDSYNC_SIM_HISTORIES=20 go test -count=1 -run 'TestHistories$' ./internal/simulation          # all 20 of each class
 //	REDSYNC_SIM_REWRITE=1 go test -count=1 -timeout 1h -run 'TestHistories$' ./internal/simulation # rewrite the file
