@@ -114,7 +114,7 @@ func (p *process) minority() *redsync.Redsync {
 	if p.few == nil {
 		var pools []pool.Pool
 		for i := range simNodes / 2 {
-			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes)))
+			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes, 0)))
 		}
 		p.few = redsync.New(pools...)
 	}
@@ -268,7 +268,7 @@ func (p *process) nodes() []*redis.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.direct); i < simNodes; i++ {
-		p.direct = append(p.direct, p.client(i))
+		p.direct = append(p.direct, p.client(i, 0))
 	}
 	return p.direct
 }
