@@ -19,11 +19,16 @@ const clockDrift = 2 * time.Millisecond
 // shorter, the node deadline is that half.
 const minNodeTimeout = 50 * time.Millisecond
 
+// maxNodeTimeout is the longest node deadline that follows from an expiry by the default factor. Nodes that answer
+// later than that are not worth a wait, however long the expiry is.
+const maxNodeTimeout = 2 * time.Second
+
 // bases are the settings that durations are derived from.
 type bases struct {
 	expiry        time.Duration // WithExpiry
 	driftFactor   float64       // WithDriftFactor
 	timeoutFactor float64       // WithTimeoutFactor
+	ownFactor     bool          // WithTimeoutFactor has been applied
 	nodeTimeout   time.Duration // WithNodeTimeout; 0: by timeoutFactor
 	lockDelay     time.Duration // WithLockDelay
 	maxHold       time.Duration // WithMaxHold; 0: no limit
@@ -31,8 +36,8 @@ type bases struct {
 }
 
 // derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor times the expiry,
-// at least minNodeTimeout, but never more than half of the validity. The error names a setting that is out
-// of its range.
+// at least minNodeTimeout, but never more than half of the validity, nor than maxNodeTimeout unless ownFactor is set. The
+// error names a setting that is out of its range.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
 	case !(b.driftFactor >= 0 && b.driftFactor < 1): // true for NaN, too
@@ -63,6 +68,9 @@ func (b bases) derive() (lease.Timing, error) {
 		}
 	}
 	t.NodeTimeout = min(max(scale(t.Expiry, b.timeoutFactor), minNodeTimeout), t.Validity/2)
+	if !b.ownFactor {
+		t.NodeTimeout = min(t.NodeTimeout, maxNodeTimeout)
+	}
 	if b.nodeTimeout != 0 {
 		if b.nodeTimeout < 0 || b.nodeTimeout > t.Validity/2 {
 			return lease.Timing{}, outOfRange("WithNodeTimeout", b.nodeTimeout, fmt.Sprintf(

@@ -166,6 +166,27 @@ func TestTimingAtTheEdges(t *testing.T) {
 	}
 }
 
+// The node deadline that follows from the expiry has an upper limit, unless the user sets the factor.
+func TestTimingNodeTimeout(t *testing.T) {
+	for _, c := range []struct {
+		b    bases
+		want time.Duration
+	}{
+		{bases{expiry: 8 * time.Second}, 400 * time.Millisecond},
+		{bases{expiry: 40 * time.Second}, 2 * time.Second},
+		{bases{expiry: time.Hour}, 2 * time.Second},
+		{bases{expiry: time.Hour, ownFactor: true}, 3 * time.Minute},
+		{bases{expiry: time.Hour, nodeTimeout: time.Minute}, time.Minute},
+		{bases{expiry: time.Second}, 50 * time.Millisecond},
+		{bases{expiry: 50 * time.Millisecond}, 24 * time.Millisecond},
+	} {
+		c.b.timeoutFactor = defaultTimeoutFactor
+		got, err := c.b.derive()
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got.NodeTimeout, "%+v", c.b)
+	}
+}
+
 func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
 	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
@@ -200,7 +221,10 @@ func FuzzTiming(f *testing.F) {
 	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
 	f.Add(day, 0.9999999999, 1e-300, int64(0), day, 3*day, 2*day)
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
-		b := bases{time.Duration(expiry), drift, factor, time.Duration(node), time.Duration(delay), time.Duration(maxHold), 0}
+		b := bases{
+			expiry: time.Duration(expiry), driftFactor: drift, timeoutFactor: factor, ownFactor: true,
+			nodeTimeout: time.Duration(node), lockDelay: time.Duration(delay), maxHold: time.Duration(maxHold),
+		}
 		got, err := b.derive()
 		if err != nil {
 			require.ErrorIs(t, err, errOutOfRange)

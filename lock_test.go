@@ -63,14 +63,14 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 	})
 }
 
-func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
+func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held()
 		k.lose(2)
 		k.freeze(3, 4)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Equal(t, 400*time.Millisecond, time.Since(start))
+		assert.Less(t, time.Since(start), 400*time.Millisecond)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(t, err, &taken)
 		assert.Equal(t, []int{0, 1}, taken.Nodes)
@@ -78,7 +78,7 @@ func TestMutexLockUndecidedAtItsDeadlineSaysWhatItKnows(t *testing.T) {
 			if i < 3 {
 				assert.NotContains(t, err.Error(), named(i))
 			} else {
-				assert.ErrorContains(t, err, named(i)+"no answer within 400ms")
+				assert.ErrorContains(t, err, named(i)+"no answer in time, and the other nodes were split")
 			}
 		}
 	})

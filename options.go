@@ -209,13 +209,16 @@ func WithDriftFactor(factor float64) Option {
 	return OptionFunc(func(m *Mutex) { m.change().driftFactor = factor })
 }
 
-// WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation
-// waits for a node that does not answer. The default is 0.05, the range 0 < factor <= 1. The
-// deadline is at least 50 ms, but never more than half of the validity. An operation does not
-// wait for such a node once the other nodes have decided it. Lock has three exceptions (see
-// the package's documentation, What is guaranteed). See WithNodeTimeout.
+// WithTimeoutFactor sets the node deadline, as a fraction of the expiry: how long an operation waits for a node that does
+// not answer. The range is 0 < factor <= 1. The deadline is at least 50 ms, but never more than half of the validity.
+// Without this option the factor is 0.05, and the deadline is at most 2 s. An operation does not wait for such a node
+// once the other nodes have decided it. Lock has three exceptions (see the package's documentation, What is guaranteed).
+// See WithNodeTimeout.
 func WithTimeoutFactor(factor float64) Option {
-	return OptionFunc(func(m *Mutex) { m.change().timeoutFactor = factor })
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.timeoutFactor, set.ownFactor = factor, true
+	})
 }
 
 // WithNodeTimeout sets the node deadline as a duration, in place of WithTimeoutFactor. The
@@ -293,8 +296,10 @@ func WithSequencer(s Sequencer) Option {
 // soon as its outcome is certain, and its requests to slow nodes go on in the background. With false
 // it also waits until every node has answered or the node deadline has passed. Whether an operation
 // succeeds does not depend on this option. With false the reason of a failure may be more definite
-// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant. In
-// three cases Lock waits longer even with true: see the package's documentation, What is guaranteed.
+// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant. An
+// attempt of Lock that has failed waits at most 250 ms longer, because it would keep others from the
+// nodes that have granted. In three cases Lock waits longer even with true: see the package's
+// documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }

@@ -7,5 +7,6 @@ func init() {
 	peek.KnowsToken = func(r any, name string, token uint64) {
 		r.(*Redsync).core.member.Group.Tokens.Raise([]string{name}, token)
 	}
+	peek.WaitOutSplits = func(r any) { r.(*Redsync).core.keeper.Set.WaitOutSplits() }
 	peek.Alarms = func(r any) (set, now int) { return r.(*Redsync).core.keeper.CountAlarms() }
 }

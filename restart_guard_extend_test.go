@@ -152,6 +152,9 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * time.Millisecond})
 				f.nodes[0].On("evalsha", 1000, embedded.Fault{LoseCommand: true})
+				for _, i := range []int{1, 2} { // if they refused B, its votes would be split, and it would not wait for node 0
+					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
+				}
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				wg.Go(func() {

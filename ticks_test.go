@@ -241,7 +241,7 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 }
 
 // If the other client holds only a bare quorum, the votes look split. TryLock then makes four attempts within
-// milliseconds.
+// an eighth of a second.
 func TestTryLockOfALockOnABareQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		f.meet()
@@ -251,7 +251,7 @@ func TestTryLockOfALockOnABareQuorum(t *testing.T) {
 		require.ErrorAs(f, f.NewMutex("lock", append(mode, hearsAll)...).TryLock(), &taken)
 		assert.Equal(f, before+4*10, f.traffic())
 		assert.Positive(f, time.Since(start))
-		assert.Less(f, time.Since(start), (4+8+16)*time.Millisecond)
+		assert.Less(f, time.Since(start), (16+32+64)*time.Millisecond)
 		f.lose(0, 1, 2)
 		f.noKeys()
 	})
@@ -278,7 +278,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 				}
 				start := time.Now()
 				require.NoError(f, m.TryLock())
-				assert.LessOrEqual(f, time.Since(start), (4+8+16)*time.Millisecond)
+				assert.LessOrEqual(f, time.Since(start), (16+32+64)*time.Millisecond)
 				f.unlock(m)
 				time.Sleep(2 * time.Second)
 				f.nobodyWaits()
@@ -344,16 +344,17 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	})
 }
 
-// If nodes do not answer, the vote is undecided until the node deadline. TryLock makes no second attempt after that.
-func TestTryLockIsNotRepeatedAfterTheNodeDeadline(t *testing.T) {
+// If nodes do not answer, and the others are split, TryLock soon tries again. From then on the nodes are known to be
+// late: no attempt waits for them.
+func TestTryLockIsRepeatedSoonAlthoughNodesAreSilent(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		f.splits(0)
 		f.freeze(3, 4)
 		start := time.Now()
 		require.Error(f, f.NewMutex("lock").TryLock())
-		assert.Equal(f, patience, time.Since(start))
-		assert.Equal(f, 2, f.nodes[1].Commands("set"), "the node is sent one SET by TryLock, and one by meet")
+		assert.Less(f, time.Since(start), patience)
+		assert.Equal(f, 1+4, f.nodes[1].Commands("set"), "the node is sent one SET by meet, and four by TryLock")
 	})
 }
 

@@ -62,6 +62,7 @@ const (
 	oursFair    = ours + " WithFair"
 	oursFenced  = ours + " WithFencing"
 	oursWatched = ours + " WithWatchdog"
+	oursPatient = ours + " WithNodeTimeout(3s)"
 	oursTwo     = ours + " on two names"
 	oursTwoFair = oursTwo + " WithFair"
 	oursEight   = ours + " on eight names"
@@ -112,6 +113,10 @@ var variants = []contender{
 		open: openOursWith(redsync.WithFencing()), like: likeOurs(redsync.WithFencing()),
 	},
 	{name: oursWatched, strict: true, inScripts: oursInScripts, open: openWatched, like: likeOurs(redsync.WithWatchdog())},
+	{
+		name: oursPatient, strict: true, inScripts: oursInScripts,
+		open: openOursWith(redsync.WithNodeTimeout(patientTimeout)), like: likeOurs(redsync.WithNodeTimeout(patientTimeout)),
+	},
 	{name: oursTwo, strict: true, names: 2, inScripts: allInScripts, open: openOursOn(2), like: likeOursOn(2)},
 	{
 		name: oursTwoFair, strict: true, names: 2, inScripts: allInScripts,

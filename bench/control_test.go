@@ -113,6 +113,9 @@ func mislabelled() map[string]contender {
 		c.open = openOursWith()
 		add(c, "plain", "its set."+option+" is false, want true")
 	}
+	hasty := named(oursPatient)[0]
+	hasty.open = openOursWith()
+	add(hasty, "plain", "its set.bases.nodeTimeout is ")
 	for name, option := range map[string]redsync.Option{
 		oursPermits: redsync.WithPermits(fewPermits + 1), oursPermitsFair: redsync.WithPermits(fewPermits + 1),
 		oursManyPermits: redsync.WithPermits(fewPermits),

@@ -96,6 +96,7 @@ type plan struct {
 	cell     time.Duration // time of each measurement
 	contend  time.Duration // time of each measurement in which goroutines contend for one key
 	transfer time.Duration // time of each measurement in the scene transfers
+	badNode  time.Duration // time of each measurement in node-silent and node-slow: go-redis waits for a reply for 5 s
 	frozen   time.Duration // how long a node is frozen while goroutines are counted
 	grace    time.Duration // how long releases in the background may take
 	held     int           // locks held at once
@@ -114,7 +115,8 @@ type plan struct {
 func parsePlan(args []string) (plan, error) {
 	p := plan{
 		args: args, expiry: 8 * time.Second, warmUp: 200 * time.Millisecond, contend: 3 * time.Second,
-		transfer: 5 * time.Second, frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
+		transfer: 5 * time.Second, badNode: 6 * time.Second,
+		frozen: 10 * time.Second, grace: time.Second, held: 20_000, wakeups: 300, extended: 12 * time.Second,
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&p.rounds, "rounds", 3, "rounds; each measures all cells in turn, the report has the medians (1 to 99)")
@@ -132,7 +134,7 @@ func parsePlan(args []string) (plan, error) {
 	if p.quick {
 		p.rounds, p.cell, p.warmUp, p.grace = 1, 250*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
 		p.contend, p.frozen, p.extended = 700*time.Millisecond, 2*time.Second, 2*time.Second
-		p.held, p.wakeups, p.transfer = 5_000, 20, time.Second
+		p.held, p.wakeups, p.transfer, p.badNode = 5_000, 20, time.Second, time.Second
 	}
 	switch {
 	case p.rounds < 1 || p.rounds > 99:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +22,11 @@ type proxyOrder struct {
 // The kernel's timers are more exact than those of Go.
 const proxyThreads = 256
 
-// proxyChild runs the proxies in the child process. It returns when the parent closes in, or when ctx is done.
+// proxyChild runs the proxies in the child process. It reads new delays, by target, from in as JSON. It returns when
+// the parent closes in, or when ctx is done.
 func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writer) (err error) {
 	runtime.GOMAXPROCS(proxyThreads)
+	var proxies []*proxy
 	var addrs []string
 	for i, target := range order.Targets {
 		p, err := startProxy(target, order.Delays[i])
@@ -31,15 +34,20 @@ func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writ
 			return err
 		}
 		defer p.close()
-		addrs = append(addrs, p.addr())
+		proxies, addrs = append(proxies, p), append(addrs, p.addr())
 	}
 	if err := json.NewEncoder(out).Encode(addrs); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		close(ended)
+		defer close(ended)
+		delays, changes := make([]time.Duration, len(proxies)), json.NewDecoder(in)
+		for changes.Decode(&delays) == nil {
+			for i, p := range proxies {
+				p.delay.Store(int64(delays[i]))
+			}
+		}
 	}()
 	select {
 	case <-ctx.Done():
@@ -54,7 +62,7 @@ func proxyChild(ctx context.Context, order proxyOrder, in io.Reader, out io.Writ
 type proxy struct {
 	listener net.Listener
 	target   string
-	delay    time.Duration
+	delay    atomic.Int64 // a time.Duration, which must not become shorter: chunks keep their order
 
 	mu    sync.Mutex
 	conns []net.Conn // to clients and to the target; close closes them
@@ -65,7 +73,8 @@ func startProxy(target string, delay time.Duration) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, target: target, delay: delay}
+	p := &proxy{listener: l, target: target}
+	p.delay.Store(int64(delay))
 	go p.accept()
 	return p, nil
 }
@@ -86,8 +95,8 @@ func (p *proxy) accept() {
 		p.mu.Lock()
 		p.conns = append(p.conns, client, node)
 		p.mu.Unlock()
-		go relay(node, client, p.delay)
-		go relay(client, node, p.delay)
+		go p.relay(node, client)
+		go p.relay(client, node)
 	}
 }
 
@@ -107,9 +116,9 @@ type chunk struct {
 	bytes []byte
 }
 
-// relay passes on to dst each chunk that it reads from src, delayed by delay. When src has ended, and all chunks are
+// relay passes on to dst each chunk that it reads from src, delayed. When src has ended, and all chunks are
 // written, relay closes dst.
-func relay(dst, src net.Conn, delay time.Duration) {
+func (p *proxy) relay(dst, src net.Conn) {
 	q := newChunkQueue()
 	go func() {
 		for {
@@ -127,7 +136,7 @@ func relay(dst, src net.Conn, delay time.Duration) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := src.Read(buf)
-		due := time.Now().Add(delay)
+		due := time.Now().Add(time.Duration(p.delay.Load()))
 		if n > 0 {
 			q.push(chunk{due, append([]byte(nil), buf[:n]...)})
 		}
@@ -197,6 +206,11 @@ func startRemote(ctx context.Context, addrs []string, delays []time.Duration) (*
 		return nil, errors.Join(err, c.end())
 	}
 	return r, nil
+}
+
+// change sets new delays, per direction, for what arrives from now on. None may be shorter than before.
+func (r *remote) change(delays []time.Duration) error {
+	return json.NewEncoder(r.child.in).Encode(delays)
 }
 
 func (r *remote) close() error { return r.child.end() }

@@ -108,14 +108,23 @@ func TestProxyPassesOnTheEnd(t *testing.T) {
 	require.Equal(t, "bye", string(got))
 }
 
-func TestRemoteIsAProcessThatEnds(t *testing.T) {
+func TestRemoteIsAProcessThatChangesItsDelaysAndEnds(t *testing.T) {
 	r, err := startRemote(t.Context(), []string{echo(t)}, []time.Duration{time.Millisecond})
 	require.NoError(t, err)
 	c := through(t, r.addrs[0])
-	_, err = c.Write([]byte("x"))
-	require.NoError(t, err)
-	_, err = io.ReadFull(c, make([]byte, 1))
-	require.NoError(t, err)
+	trip := func() time.Duration {
+		start := time.Now()
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+		return time.Since(start)
+	}
+	trip()
+	const delay = 50 * time.Millisecond
+	require.NoError(t, r.change([]time.Duration{delay}))
+	for trip() < 2*delay { // until the change has arrived, or the deadline of c has passed
+	}
 	require.NoError(t, r.close())
 	_, err = c.Read(make([]byte, 1))
 	require.Error(t, err)

@@ -54,7 +54,8 @@ type column struct {
 }
 
 var scenes = []scene{
-	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, contentionScene, wakeupScene, waitersScene, fencingScene,
+	distinctScene, networkScene, staggeredScene, faultsScene, frozenScene, nodeSilentScene, nodeSlowScene,
+	contentionScene, wakeupScene, waitersScene, fencingScene,
 	namesScene, namesNetworkScene, transfersScene, readersScene, readersOneScene, readersWriterScene,
 	permitsScene, permitsQueueScene, permitsRoundsScene, heldScene, extendedScene, cutOffScene, commandsScene, ownCostScene,
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -114,6 +115,8 @@ func (l lockName) mutex(rs *redsync.Redsync, options ...redsync.Option) *redsync
 // A crowd is the clients of a process.
 type crowd struct {
 	job
+	scene   scene
+	mixes   bool // locks on several names may have fair names and others; set before clients start
 	rs      *redsync.Redsync
 	redis   []*redis.Client // the clients of rs, one per node
 	rival   *rival.Redsync  // on the same clients
@@ -142,6 +145,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	c := &crowd{job: j, log: history.NewLog(f), beat: startHeartbeat()}
+	c.scene, _ = findScene(j.Scene) // a scene of a test alone judges no waits
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
 	c.connect()
@@ -149,9 +153,12 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
+	stop := c.watchNodes()
+	defer stop()
 	if err := c.obey(in, out); err != nil {
 		return err
 	}
+	stop()
 	return errors.Join(c.close(), c.log.Err(), f.Close())
 }
 
@@ -182,11 +189,16 @@ func (c *crowd) obey(in io.Reader, out io.Writer) error {
 // connect creates a go-redis client for each node.
 func (c *crowd) connect() {
 	for _, address := range c.Nodes {
-		c.redis = append(c.redis, redis.NewClient(&redis.Options{
-			Addr: address, Dialer: dial, DialTimeout: time.Second,
-			Username: lockUser, Password: lockPassword, DB: lockDatabase,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		}))
+		c.redis = append(c.redis, redis.NewClient(optionsFor(address)))
+	}
+}
+
+// optionsFor returns the options of a go-redis client of a node.
+func optionsFor(address string) *redis.Options {
+	return &redis.Options{
+		Addr: address, Dialer: dial, DialTimeout: time.Second,
+		Username: lockUser, Password: lockPassword, DB: lockDatabase,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
@@ -199,6 +211,9 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 	}
 	if c.Factor != 0 {
 		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
+	}
+	if c.WaitsOut {
+		peek.WaitOutSplits(rs)
 	}
 	return rs
 }
@@ -256,7 +271,10 @@ func (g *grantCounter) ObserveAttempt(_ context.Context, a observe.Attempt) { g.
 // start starts the clients.
 func (c *crowd) start() {
 	number := 0
-	for _, h := range habits {
+	for _, h := range c.habits() {
+		c.mixes = c.mixes || h.several && !h.alike
+	}
+	for _, h := range c.habits() {
 		if h.v4 && !c.V4 {
 			continue
 		}
@@ -403,6 +421,7 @@ type habit struct {
 	clients int  // in each process
 	slow    bool // uses only slow locks
 	several bool // uses locks on several names
+	alike   bool // none of the several names is fair
 	reads   bool // is a reader
 	meets   bool // prefers the names that readers prefer
 	permits bool // takes permits
@@ -482,6 +501,9 @@ func (c *client) pickSeveral() lockName {
 	var parts []lockName
 	for _, i := range c.rand.Perm(len(lockNames)) {
 		l := lockNames[i]
+		if l.fair && c.alike {
+			continue
+		}
 		if l.slow {
 			slow--
 		}

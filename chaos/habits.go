@@ -230,6 +230,7 @@ func (c *client) doIt() {
 func (c *client) doWithin(ctx context.Context, work time.Duration) {
 	l := c.pick()
 	t := c.begin(l)
+	t.waits()
 	held := false
 	err := c.rs.Do(ctx, l.name, func(ctx context.Context) error {
 		held = true
@@ -305,7 +306,10 @@ func (t *turn) broken(format string, args ...any) {
 	t.note(history.Event{Kind: history.Broken, Err: fmt.Sprintf(format, args...)})
 }
 
-func (t *turn) lock(ctx context.Context) bool { return t.took(t.m.LockContext(ctx)) }
+func (t *turn) lock(ctx context.Context) bool {
+	t.waits()
+	return t.took(t.m.LockContext(ctx))
+}
 
 // took notes the result of Lock, and reports whether the lock is held.
 func (t *turn) took(err error) bool {

@@ -45,6 +45,7 @@ func (w *world) inflict(ctx context.Context, f fault) error {
 	defer unlock()
 	w.note(f, false)
 	defer w.note(f, true)
+	defer w.ails(f)()
 	heal, err := w.begin(ctx, f)
 	if err == nil {
 		pause(ctx, f.For)
@@ -145,6 +146,14 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 		return nothing, n.do(ctx, "SCRIPT", "FLUSH")
 	case outOfMemory:
 		return func() error { return n.do(ctx, "CONFIG", "SET", "maxmemory", "0") }, n.do(ctx, "CONFIG", "SET", "maxmemory", "1")
+	case crash:
+		return nothing, w.leaveKeys(ctx, n)
+	case flapping:
+		return w.repeat(ctx, f, w.flap), nil
+	case failingDials:
+		return w.failDials(f), nil
+	case breaking:
+		return w.repeat(ctx, f, w.breakOnce), nil
 	case clockRate:
 		return func() error { return n.clock.run(1) }, n.clock.run(f.Rate)
 	case clockBack:

@@ -46,6 +46,7 @@ func (c *client) campaign() {
 	next := func() *turn {
 		t := c.begin(l, options...)
 		t.expiry, t.leads, t.within = expiry, true, true
+		t.waits()
 		return t
 	}
 	t, runs := next(), false
@@ -114,6 +115,7 @@ func (c *client) nest() {
 	}
 	t := c.begin(l)
 	t.within = true
+	t.waits()
 	held := false
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -168,6 +170,7 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 	}
 	t := c.begin(l)
 	t.within, t.expiry = true, outer.expiry
+	t.waits()
 	runs := false
 	err := t.again().Do(ctx, func(ctx context.Context) error {
 		runs = true

@@ -44,6 +44,10 @@ const (
 	clockBack      kind = "clock set back"             // permanently
 	clockForward   kind = "clocks of a majority ahead" // permanently; breaks the contract
 	hostOff        kind = "host off"                   // from the start: dials hang
+	flapping       kind = "flapping"                   // silent or refusing, and well, again and again
+	failingDials   kind = "failing dials"              // the connections break, and dials fail or hang
+	breaking       kind = "connections cut"            // again and again, some without notice
+	crash          kind = "keys of a crashed client"   // on one node, once
 	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
 	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
 )
@@ -65,7 +69,7 @@ type fault struct {
 	Process int           `json:"process,omitempty"` // from 1; 0: no process
 	By      time.Duration `json:"by,omitempty"`      // a delay, or the step of a clock
 	Rate    float64       `json:"rate,omitempty"`    // of a clock
-	Seed    uint64        `json:"seed,omitempty"`    // of nonsense
+	Seed    uint64        `json:"seed,omitempty"`    // of nonsense, and of faults that repeat
 
 	// out is how long the nodes are out of action, including exclusion by the guard.
 	out time.Duration
@@ -392,6 +396,34 @@ func planBrief(seed uint64, length time.Duration, nodes int) (plan []fault) {
 		at += f.For
 	}
 	return plan
+}
+
+// badNode are the faults of the scene bad-node.
+var badNode = []kind{freeze, cutBoth, slowRequests, slowReplies, outOfMemory, flapping, failingDials, breaking}
+
+// planBadNode makes one node bad at a time, in one way after another. In one case out of three a crashed client leaves
+// keys on another node meanwhile.
+func planBadNode(seed uint64, length time.Duration) (plan []fault) {
+	r := rand.New(rand.NewPCG(seed, 6))
+	var order []int
+	for at := lull; ; at += between(r, minGap, maxGap) {
+		if len(order) == 0 {
+			order = r.Perm(len(badNode))
+		}
+		nodes := r.Perm(nodeCount)
+		f := fault{At: at, Kind: badNode[order[0]], For: between(r, 4000*ms, 6000*ms), Nodes: nodes[:1], Seed: r.Uint64()}
+		if f.Kind == slowRequests || f.Kind == slowReplies {
+			f.By = between(r, 300*ms, 2000*ms)
+		}
+		leaves := fault{At: at + between(r, 0, 500*ms), Kind: crash, Nodes: nodes[1:2]}
+		if at += f.For; at > length-lull {
+			return plan
+		}
+		plan, order = append(plan, f), order[1:]
+		if r.IntN(3) == 0 {
+			plan = append(plan, leaves)
+		}
+	}
 }
 
 // withoutFakeTime returns the faults that do not need libfaketime. left is the number of the other faults.

@@ -41,6 +41,7 @@ type job struct {
 	Fake    int           // number of clients that claim locks without asking; for tests
 	Partial int           // number of clients that lock one of several names and claim all; for tests
 	V4      bool          // clients of redsync v4 lock as well
+	Scene   string        // the name of the scene
 
 	FakeReaders int // number of clients that claim shared locks without asking; for tests
 	Stubborn    int // number of clients that believe in an exclusive lock after Downgrade; for tests
@@ -48,6 +49,8 @@ type job struct {
 	FakeLeaders int // number of clients that lead without asking; for tests
 	Careless    int // number of clients whose jobs rely on a minimal hold but do not set one; for tests
 	Hollow      int // number of clients that release a hold while joined calls still run; for tests
+
+	WaitsOut bool // clients wait for the node deadline where votes are split; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

@@ -36,6 +36,7 @@ type link struct {
 	delay   [2]time.Duration // by direction: delay of each byte
 	losing  int              // how many faults lose replies
 	off     bool             // dials hang
+	refuses bool             // dials fail, if off is set
 	hanging []net.Conn       // clients' connections whose dials hang
 	bursts  *rand.Rand       // draws the nonsense that each connection gets once; nil: none
 	changed chan struct{}    // change closes it and makes a new one
@@ -134,12 +135,16 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// hangs reports whether the dial of a client must hang. If so, it keeps the connection open.
+// hangs reports whether the dial of a client must hang or fail. If it must hang, the connection stays open.
 func (l *link) hangs(client net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.off || l.closed {
 		return false
+	}
+	if l.refuses {
+		_ = client.Close()
+		return true
 	}
 	l.hanging = append(l.hanging, client)
 	return true
@@ -152,6 +157,16 @@ func (l *link) turnOff() (heal func()) {
 	l.forget()
 	return func() {
 		l.change(func() { l.off = false })
+		l.endHanging()
+	}
+}
+
+// failDials breaks the open connections, and lets dials fail, or hang, until heal is called.
+func (l *link) failDials(fail bool) (heal func()) {
+	l.change(func() { l.off, l.refuses = true, fail })
+	l.reset()
+	return func() {
+		l.change(func() { l.off, l.refuses = false, false })
 		l.endHanging()
 	}
 }

@@ -199,6 +199,28 @@ func TestLinkTurnedOffLetsDialsHang(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
+func TestLinkFailsDials(t *testing.T) {
+	for name, fail := range map[string]bool{"they fail": true, "they hang": false} {
+		t.Run(name, func(t *testing.T) {
+			l, client, _ := wired(t)
+			heal := l.failDials(fail)
+			_, err := client.Read(make([]byte, 1))
+			require.Error(t, err, "the open connection must break")
+			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+			defer cancel()
+			_, err = dial(ctx, "tcp", l.addr())
+			require.Error(t, err)
+			if !fail {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			heal()
+			again, err := dial(t.Context(), "tcp", l.addr())
+			require.NoError(t, err)
+			require.NoError(t, again.Close())
+		})
+	}
+}
+
 func TestLinkTellsNonsenseOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		want := nonsense.Draw(rand.New(rand.NewPCG(seed, 4)))

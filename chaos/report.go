@@ -51,6 +51,8 @@ func (r *result) unproved() error {
 		return fmt.Errorf("exclusion was not broken, as it must be in the scene %q", r.Scene.name)
 	case len(r.Terms) < enough:
 		return fmt.Errorf("only %d locks were acquired: %d are needed to show something", len(r.Terms), enough)
+	case r.Scene.clients != nil && len(r.Rests) < enough:
+		return fmt.Errorf("only %d waits were judged: %d are needed to show something", len(r.Rests), enough)
 	}
 	return r.unserved()
 }
@@ -82,6 +84,10 @@ func (r *result) summary(out io.Writer) {
 	}
 	say("%7d  were told of a loss, %d extensions seen, %d looks at keys",
 		r.count(history.Lost), r.count(history.Extended), r.count(history.Key))
+	if r.Scene.waits {
+		say("%7d  waits judged, for %v; a free lock rested at most %v, beside keys of crashed clients %v",
+			len(r.Rests), r.judged(), r.longestRest(false), r.longestRest(true))
+	}
 	say("\n%d violations", len(r.Violations))
 	for i, v := range r.Violations {
 		if i == maxShown {
@@ -98,6 +104,24 @@ func (r *result) summary(out io.Writer) {
 	} else {
 		say("\nPASS")
 	}
+}
+
+// judged returns for how long waits were judged, in total.
+func (r *result) judged() (total time.Duration) {
+	for _, rest := range r.Rests {
+		total += rest.To - rest.From
+	}
+	return total.Round(ms)
+}
+
+// longestRest returns how long a free lock rested at most.
+func (r *result) longestRest(beside bool) (longest time.Duration) {
+	for _, rest := range r.Rests {
+		if rest.Beside == beside {
+			longest = max(longest, rest.To-rest.From)
+		}
+	}
+	return longest.Round(ms)
 }
 
 // maxShown is the most violations that the summary and the page tell in detail.

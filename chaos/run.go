@@ -33,6 +33,7 @@ type settings struct {
 	usurpers  int           // clients of the first process that lead without asking; for tests
 	careless  int           // clients of the first process whose jobs rely on a minimal hold but do not set one; for tests
 	hollow    int           // clients of each process that release a hold while joined calls still run; for tests
+	waitsOut  bool          // clients wait for the node deadline where votes are split; for tests
 	say       func(format string, args ...any)
 }
 
@@ -46,7 +47,8 @@ type result struct {
 	Events     []history.Event
 	Terms      []history.Term
 	Violations []history.Violation
-	Dir        string // "" unless kept
+	Rests      []history.Rest // the waits that were judged
+	Dir        string         // "" unless kept
 }
 
 // run plays a scene.
@@ -104,6 +106,7 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
 	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
+	j.Scene, j.WaitsOut = s.Scene.name, s.waitsOut
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
@@ -127,6 +130,10 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 		}
 		if slices.Contains(d.far, address) {
 			l.slow(toNode, farAway)
+		}
+		if (number+n.index)%2 != 0 {
+			l.slow(toNode, s.Scene.apart)
+			l.slow(toClient, s.Scene.apart)
 		}
 		if !n.dead.Load() && n.index != off {
 			servers[n.index] = true
@@ -275,6 +282,9 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 	}
 	r.Terms = slices.DeleteFunc(history.Terms(r.Events), func(t history.Term) bool { return t.Again }) // count each Lock once
 	r.Violations = history.Check(r.Events, rules)
+	if r.Scene.waits {
+		r.Rests = history.Rests(r.Events, rules.Idle)
+	}
 	return nil
 }
 

@@ -22,6 +22,10 @@ type scene struct {
 
 	timeoutFactor float64 // of the clients' node deadlines; 0: the default
 
+	waits   bool          // waits are judged: a free lock must not rest while a client waits for it
+	clients []habit       // of each process, for which waits must have been judged; nil: habits
+	apart   time.Duration // a message takes so much longer between a process and a node of different zones
+
 	nodes       int          // how many nodes run; 0: nodeCount
 	deployments []deployment // they replace each other during the traffic; nil: there is one, with all nodes
 
@@ -31,6 +35,10 @@ type scene struct {
 const (
 	// shortExpiry allows many holds in a run.
 	shortExpiry = 1500 * ms
+	// badNodeExpiry and badNodeFactor make the node deadline 800 ms or so. If clients waited for a bad node, locks would
+	// rest for seconds.
+	badNodeExpiry = 8 * time.Second
+	badNodeFactor = 0.1
 	// longExpiry leaves time for an excluded fault within a hold.
 	longExpiry = 3 * time.Second
 	// deployExpiry makes the wait between two deployments short.
@@ -44,15 +52,27 @@ var scenes = []scene{
 		name:   "contract",
 		about:  "whatever the contract allows: nothing may break",
 		guard:  true,
+		waits:  true,
 		expiry: shortExpiry,
 		plan: func(seed uint64, length time.Duration) []fault {
 			return planContract(seed, length, quarantine(longestTTL(shortExpiry)))
 		},
 	},
 	{
+		name:          "bad-node",
+		about:         "one bad node of five at a time, and processes in two zones: nothing may break",
+		waits:         true,
+		expiry:        badNodeExpiry,
+		timeoutFactor: badNodeFactor,
+		clients:       waiters,
+		apart:         3 * ms,
+		plan:          planBadNode,
+	},
+	{
 		name:   "calm",
 		about:  "no faults: nothing may break",
 		guard:  true,
+		waits:  true,
 		v4:     true,
 		expiry: shortExpiry,
 		plan:   noFaults,
@@ -160,6 +180,7 @@ func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration)
 		SettledOn:  left,
 		Gone:       []string{":queue", ":slots"},
 		SetBack:    setBack,
+		Idle:       s.idle(),
 	}
 }
 

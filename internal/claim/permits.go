@@ -271,7 +271,7 @@ func (t *permitTally) Add(i int, v Vote) {
 		}
 		t.free = append(t.free, freeSlots{entered.Free, i})
 	}
-	if s := t.Standing(); s.Decided() {
+	if s := t.Standing(); s.Decided() || s.Explained { // a round that is explained may be given up: no vote follows then
 		asks := t.nextAsks(s.Won)
 		t.permits.nextAsks.Store(&asks)
 	}

@@ -391,3 +391,16 @@ func TestFreeTogetherIsBounded(t *testing.T) {
 	}
 	assert.Zero(t, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
 }
+
+// A round that is explained may be given up before it is decided, because its votes are split. The next attempt asks for
+// slots that are free together all the same.
+func TestTallyThatIsGivenUpSaysWhatTheNextAttemptAsksFor(t *testing.T) {
+	p := NewPermits("lock", 2, 1).With("v", nil).(*Permits)
+	tally := p.Tally(majorities{FirstNodes(5)}).(*permitTally)
+	for i, v := range []Vote{grants(slotsOf(1)), grants(slotsOf(1)), grants(slotsOf(0), 1), grants(slotsOf(0), 1)} {
+		tally.Add(i, v)
+	}
+	require.False(t, tally.Standing().Decided())
+	require.True(t, tally.MayWinAtOnce())
+	assert.Equal(t, slotsOf(1), p.With("w", nil).(*Permits).asks.Order.Front)
+}

@@ -98,7 +98,7 @@ func hasRaceDetector() bool {
 // has maps and slices whose room depends on chance.
 func slackOf(row string) float64 {
 	if row == ImportRow || Rows[row].Hold != nil {
-		return 0.01
+		return 0.03
 	}
 	return 0
 }
@@ -141,15 +141,17 @@ func cost(t *testing.T, name string) (f figure) {
 }
 
 // count measures a row that has a Call. Of several measurements the least is the library's: what the runtime allocates
-// besides comes on top of it.
+// besides, and what a goroutine that has not ended yet keeps from being used again, come on top of it. With one CPU both
+// are rare, and no sync.Pool has parts that the caller cannot reach.
 func count(row Row) figure {
 	const calls = 1000
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	run := row.Begin()
 	defer run.End()
 	set, _ := peek.Alarms(run.Redsync)
 	c := run.Measure(calls)
 	setAfter, _ := peek.Alarms(run.Redsync)
-	for range 2 {
+	for range 20 {
 		again := run.Measure(calls)
 		c.Mallocs, c.Bytes = min(c.Mallocs, again.Mallocs), min(c.Bytes, again.Bytes)
 	}

@@ -221,35 +221,9 @@ type Rules struct {
 	// SetBack says how far the clock of each node was set back in total. Setting a clock back
 	// lengthens the TTLs of the node's keys by as much.
 	SetBack map[int]time.Duration
-}
 
-// A Violation is a promise that was broken.
-type Violation struct {
-	Rule string
-	Name string
-	At   time.Duration
-	What string
+	Idle Idle // of waits
 }
-
-func (v Violation) String() string {
-	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
-}
-
-// The names of the rules.
-const (
-	Exclusion   = "exclusion"
-	TooMany     = "more permits held than there are"
-	TokenOrder  = "token order"
-	TokenUnique = "token used twice"
-	LateLost    = "loss told too late"
-	Endless     = "key without a TTL"
-	TooLong     = "key with too long a TTL"
-	LeftBehind  = "key left behind"
-	InPart      = "lock set in part"
-	TooSoon     = "begun too soon"
-	TermOrder   = "leader's term out of order"
-	Promise     = "promise to a client"
-)
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
 // counts as a lock on each of them. Readers exclude writers, but not each other. The permits of a name and the lock of
@@ -286,6 +260,7 @@ func Check(events []Event, rules Rules) []Violation {
 		}
 	}
 	found = append(found, inPart(events)...)
+	found = append(found, idle(events, rules.Idle)...)
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})

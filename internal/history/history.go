@@ -39,6 +39,13 @@ const (
 	Fault Kind = "fault" // a fault begins or ends
 )
 
+// The kinds by which waits are judged: see Idle.
+const (
+	Waits Kind = "waits" // after Call: the client waits, as Wait says, for what this event says, until Held or Refused
+	Ails  Kind = "ails"  // a node begins, or ends, not to serve a process in time
+	Left  Kind = "left"  // a client has crashed, and its keys are on a node until Until
+)
+
 // NoTTL is the TTL of a Key that never expires.
 const NoTTL = time.Duration(-1)
 
@@ -67,6 +74,13 @@ type Event struct {
 	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
 	Paused bool   `json:"paused,omitempty"` // of Lost, and of Unlock and Gave where the client is within a function: the client or its clock may have stopped during the term
 	Err    string `json:"err,omitempty"`
+
+	Wait *Waiting `json:"wait,omitempty"` // of Waits
+
+	// For Ails, which also has Node: the process, "" for all, and the latest time after which answers come, 0 if none
+	// comes. Left has Node, Name, More, Permits and Until.
+	Process string        `json:"process,omitempty"`
+	Late    time.Duration `json:"late,omitempty"`
 
 	// For Key.
 	Node  int           `json:"node,omitempty"`
@@ -154,3 +168,41 @@ func Merge(logs ...[]Event) []Event {
 	slices.SortStableFunc(all, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return all
 }
+
+// A Waiting is how a client waits: see Waits.
+type Waiting struct {
+	Process  string        `json:"process,omitempty"`  // the client's: see Ails
+	Sets     [][]int       `json:"sets,omitempty"`     // the nodes that vote; a quorum of each set decides
+	Deadline time.Duration `json:"deadline,omitempty"` // the node deadline
+	Fair     bool          `json:"fair,omitempty"`     // it overtakes nobody
+	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
+}
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	Rule string
+	Name string
+	At   time.Duration
+	What string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%v %s %q: %s", v.At, v.Rule, v.Name, v.What)
+}
+
+// The names of the rules.
+const (
+	Exclusion   = "exclusion"
+	TooMany     = "more permits held than there are"
+	TokenOrder  = "token order"
+	TokenUnique = "token used twice"
+	LateLost    = "loss told too late"
+	Endless     = "key without a TTL"
+	TooLong     = "key with too long a TTL"
+	LeftBehind  = "key left behind"
+	InPart      = "lock set in part"
+	TooSoon     = "begun too soon"
+	TermOrder   = "leader's term out of order"
+	Promise     = "promise to a client"
+	Idled       = "free lock rests while somebody waits"
+)

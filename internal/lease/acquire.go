@@ -184,10 +184,14 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
-	if set.FirstToIdentify() && !waitAll {
+	first := set.FirstToIdentify()
+	if first && !waitAll {
 		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
 	}
 	res := set.Start(ctx, op, waitAll).Wait(ctx, limits)
+	if first && !res.Won && ctx.Err() == nil {
+		set.IdentifyLater() // a failed attempt does not wait: it would keep others from the nodes that have granted
+	}
 	touched := touches(res)
 	for range maxCatchUps { // while only the token is in the way
 		if !t.Fencing || ctx.Err() != nil || l.NotHeld(clock.Now()) != nil {
@@ -280,6 +284,7 @@ func (a *acquire) Brief() quorum.Brief {
 	c := a.lease.Claim()
 	b := a.lease.brief(quorum.Lock, a.call(c, a.place))
 	b.Explain, b.Purpose = true, quorum.Granting
+	b.Patient = a.turn != nil && a.turn.IsPatient()
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
@@ -433,7 +438,11 @@ type check struct {
 }
 
 // Brief implements quorum.Operation.
-func (c check) Brief() quorum.Brief { return c.lease.brief(quorum.Valid, c.claim.Check()) }
+func (c check) Brief() quorum.Brief {
+	b := c.lease.brief(quorum.Valid, c.claim.Check())
+	b.Disproves, b.Heals = true, c.lease.terms.Heals
+	return b
+}
 
 // Judge implements quorum.Operation.
 func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {

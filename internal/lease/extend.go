@@ -118,6 +118,7 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 func (e Extension) Brief() quorum.Brief {
 	b := e.lease.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
+	b.Disproves, b.Heals = true, e.lease.terms.Heals
 	return b
 }
 

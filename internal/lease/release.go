@@ -323,6 +323,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	k.Set.NoteReply(i, reply)
+	rel.round.NoteLate(i, reply)
 	if sent.paced {
 		defer k.drains[i].leave(i)
 		rel.progress[i].paced = false

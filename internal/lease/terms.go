@@ -90,6 +90,9 @@ type Turn interface {
 	// one line and the node refuses it, the lease does not call Free.
 	Free(node int, lines claim.Lines)
 
+	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
+	IsPatient() bool
+
 	// Denied tells that a node denies the client's user access to the queue.
 	Denied()
 

@@ -11,6 +11,10 @@ var (
 	// reported it. The Redsync then proposes greater tokens, as if its clock were ahead.
 	KnowsToken func(r any, name string, token uint64)
 
+	// WaitOutSplits makes a *redsync.Redsync that has not been used wait for the node deadline where votes are split, as if
+	// nodes that are late might still decide.
+	WaitOutSplits func(r any)
+
 	// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
 	Alarms func(r any) (set, now int)
 )

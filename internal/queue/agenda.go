@@ -15,7 +15,7 @@ type agenda struct {
 	followsRelease bool      // try right after a release of this process: no other process is known to wait
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
-	runsOut        time.Time // when the claim that refused the last attempt runs out on a quorum; zero: not known
+	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
 
@@ -54,6 +54,7 @@ type view struct {
 	collides      bool          // another call of this process, with which it shares a name, is trying
 	held          time.Duration // how much longer this process holds the lock, as far as the line knows
 	free          claim.Nodes   // the nodes on which the name that it waits for is free, as far as it knows
+	quiet         time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
 	rule          claim.Rule
 	subscriptions subscriptions
 }
@@ -87,7 +88,11 @@ func (v view) next(a agenda) (event, time.Time) {
 	case v.held > 0:
 		return nothing, earlier(earlier(v.tick, v.now.Add(v.held)), shows)
 	}
-	at := earlier(earlier(a.runsOut, a.refresh), a.graceEnd)
+	grace := a.graceEnd
+	if !grace.IsZero() && grace.Before(v.quiet) {
+		grace = v.quiet
+	}
+	at := earlier(earlier(a.runsOut, a.refresh), grace)
 	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)
 	if !a.ready && !woken && (at.IsZero() || at.After(v.now)) {
 		return nothing, earlier(v.tick, at)

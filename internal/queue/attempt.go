@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,12 +58,13 @@ func (u *turn) Free(i int, names claim.Lines) {
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
 // has left on the nodes. u is nil if no waiter makes the attempt.
 func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
-	var at script.Place
-	var told lease.Turn
+	var l *lease.Lease
+	var o lease.Outcome
 	if u != nil {
-		at, told = u.place, u
+		l, o = u.acquire(ctx, start, try)
+	} else {
+		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
 	}
-	l, o := lease.Acquire(ctx, &t.Terms, start, try, at, told)
 	switch {
 	case l == nil:
 		return nil, o
@@ -80,6 +82,42 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 		return nil, o
 	}
 	return l, o
+}
+
+func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*lease.Lease, lease.Outcome) {
+	defer u.keepTicket()() // also if a function of the user's panics
+	return lease.Acquire(ctx, &u.waiter.terms.Terms, start, try, u.place, u)
+}
+
+// keepTicket shows the ticket of the waiter again and again while its attempt may be longer than the ticket counts as
+// alive. Otherwise the waiter would lose its place. Nothing is shown any more once stop has returned.
+//
+// A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
+// which.
+func (u *turn) keepTicket() (stop func()) {
+	const every = lease.AliveFor / 2
+	if !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= every || u.waiter.standsInOneOfSeveral() {
+		return func() {}
+	}
+	var mu sync.Mutex // guards ended and timer; held while the ticket is shown
+	var ended bool
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(every, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			u.waiter.showTicket()
+			timer.Reset(every)
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+	}
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
@@ -140,6 +178,9 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 	ls.mu.Unlock()
 	l.Release(lease.Releasing{Undoes: u})
 }
+
+// IsPatient implements lease.Turn.
+func (u *turn) IsPatient() bool { return u.waiter.split.arePatient() }
 
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }

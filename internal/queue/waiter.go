@@ -37,16 +37,17 @@ type waiter struct {
 	look  chan struct{}  // has room for one token: something has changed
 	why   *lease.Outcome // of the last attempt; nil if it has made none
 	pace  pace           // its retry delays
+	split *splits        // its attempts, since one was split
 
 	queueless bool   // a node denies us its queue
 	opened    func() // must be called once w has left its line: others wait to join its hold; nil if it has won none
 
 	// lines.mu guards what follows, and pace.mean.
 	state       state
+	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
 	handedOff   *lease.Lease   // the lease that was handed over to it, or by which it shares a hold; nil if none was
 	ticket      script.Ticket  // its place in the queues; zero until ticketLocked makes it
 	attempts    int            // made so far
-	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
 	agenda      agenda         // why and when it tries next
 	place       uint32         // the number of its first ticket
 	number      uint32         // the number of its next ticket
@@ -258,7 +259,9 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case w.isDenied(u, o):
 				return nil, &Failure{Last: o, Denied: w.denied()}
 			case o.Taken():
-				least = 0 // the nodes took a while to answer, so no least delay is needed
+				took := time.Since(u.began)
+				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
+				least = max(least, time.Until(w.split.untilQuiet()))
 			}
 		} else if what == elapsed {
 			w.lines().prompt(w)
@@ -366,6 +369,9 @@ func (w *waiter) due() (event, time.Time) {
 		v.now, v.first = time.Now(), true
 		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), w.freeLocked()
 		v.rule, v.subscriptions = w.terms.Keeper.Set.Rule(), w
+		if v.quiet = w.split.untilQuiet(); v.now.Before(v.quiet) {
+			v.free &^= w.terms.Keeper.Set.Late()
+		}
 	case ls.pacesLocked(w):
 		v.now, v.paces = time.Now(), true
 	}
@@ -482,6 +488,8 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 		u.conclusive = from.IsZero()
 	}
 	l, o := w.terms.attempt(ctx, clock.Now(), try, u)
+	w.split = w.split.after(o, u.began)
+	w.split.beQuiet(o, w.terms.Timing.NodeTimeout)
 	w.end(u, l, o)
 	return l, o
 }
@@ -511,6 +519,9 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		w.agenda.ready = w.agenda.ready || !u.conclusive || o.MayWinAtOnce()
 		if u.enters() {
 			w.agenda.runsOut = runsOut(o, clock.Now())
+		}
+		if w.split.wasSplit() {
+			w.agenda.runsOut = earlier(w.agenda.runsOut, time.Now().Add(max(w.split.quiet, w.split.pause())))
 		}
 		w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
 		ls.reconsiderLocked(w)

@@ -18,6 +18,7 @@ import (
 // An identity is what is known of the servers behind the nodes.
 type identity struct {
 	asked   atomic.Bool                   // the first acquire has called FirstToIdentify: no later one waits to learn which servers the nodes are
+	later   atomic.Bool                   // that acquire has failed: the next one waits
 	servers []atomic.Pointer[pool.Server] // by node: the process that answered last, if known
 
 	mu        sync.Mutex               // guards asking, and the comparison of all nodes when one of them changes
@@ -44,8 +45,11 @@ func (s *Set) Duplicate() *Duplicate {
 // sets, because Identify asks there.
 func (s *Set) FirstToIdentify() bool {
 	known := &s.known.identity
-	if s.joint || known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
+	if s.joint {
 		return false
+	}
+	if known.asked.Load() || !known.asked.CompareAndSwap(false, true) {
+		return known.later.Load() && known.later.CompareAndSwap(true, false)
 	}
 	first := false
 	for _, n := range s.Nodes {
@@ -54,6 +58,9 @@ func (s *Set) FirstToIdentify() bool {
 	}
 	return first
 }
+
+// IdentifyLater makes the next acquire wait to learn which server each node is, because the caller's has failed.
+func (s *Set) IdentifyLater() { s.known.identity.later.Store(true) }
 
 // Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
 // that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would
@@ -107,18 +114,22 @@ func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan
 	}()
 	timeout := IdentifyTimeout(ctx, nodeTimeout)
 	res := s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
-	complete = res.Won || timeout == nodeTimeout && ctx.Err() == nil
+	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
 }
 
-// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: the node
-// deadline, or half of the time that ctx has left if that is less. The caller needs the other half for its
-// work with the lock.
+// maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
+// counts once from then on.
+const maxIdentify = 400 * time.Millisecond
+
+// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: maxIdentify, the node
+// deadline, or half of the time that ctx has left, whichever is least. The caller needs the other half for its work
+// with the lock.
 func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return nodeTimeout
+	timeout := min(nodeTimeout, maxIdentify)
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/2)
 	}
-	return min(nodeTimeout, time.Until(deadline)/2)
+	return timeout
 }
 
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets

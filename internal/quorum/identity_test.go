@@ -248,12 +248,14 @@ func TestOneAcquireIntroduces(t *testing.T) {
 
 func TestIntroductionLeavesTheCallerHalfOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.Equal(t, time.Second, IdentifyTimeout(t.Context(), time.Second))
+		const deadline = 300 * time.Millisecond
+		assert.Equal(t, deadline, IdentifyTimeout(t.Context(), deadline))
+		assert.Equal(t, maxIdentify, IdentifyTimeout(t.Context(), time.Hour))
 		for left, want := range map[time.Duration]time.Duration{
-			time.Hour: time.Second, 2 * time.Second: time.Second, time.Second: 500 * time.Millisecond, -time.Second: -500 * time.Millisecond,
+			time.Hour: deadline, 2 * deadline: deadline, deadline: deadline / 2, -deadline: -deadline / 2,
 		} {
 			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(left))
-			assert.Equal(t, want, IdentifyTimeout(ctx, time.Second), "%v left", left)
+			assert.Equal(t, want, IdentifyTimeout(ctx, deadline), "%v left", left)
 			cancel()
 		}
 	})

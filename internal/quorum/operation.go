@@ -27,7 +27,12 @@ type Brief struct {
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil if nobody listens
 	Op      Op            // what a Tracer is told that the command does
 	Purpose Purpose       // of Call
-	Explain bool          // a blocked round waits until it is clear why: see isFinal
+	Explain bool          // an acquire: a blocked round waits until it is clear why (see isFinal), a split one ends early
+	Patient bool          // a split round does not end early
+
+	// An extension or a check: a blocked round goes on for a while if missing nodes could prove that the claim is lost.
+	// Refusals prove it; if Heals is set, only those of nodes on which something else is in the way.
+	Disproves, Heals bool
 }
 
 // An Op is what a command does. The zero Op has no name: no Tracer is told of its votes.

@@ -15,22 +15,23 @@ import (
 // A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
 // further vote can change its answer. Every operation of every primitive runs as a round.
 type Round struct {
-	set     *Set
-	rule    claim.Rule // of the set when the round began
-	op      Operation
-	brief   Brief         // of op
-	tally   claim.Tally   // adds up the votes; nil if they are counted plainly
-	trace   *trace        // nil if votes are not traced; guarded by mu once the round is sent
-	then    Decider       // told of the decision
-	waitAll bool          // after the decision, wait for the other nodes (WithFailFast(false))
-	all     chan struct{} // closed when every node has voted, with waitAll
+	set   *Set
+	rule  claim.Rule // of the set when the round began
+	op    Operation
+	brief Brief         // of op
+	tally claim.Tally   // adds up the votes; nil if they are counted plainly
+	trace *trace        // nil if votes are not traced; guarded by mu once the round is sent
+	then  Decider       // told of the decision
+	all   chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
 
-	// mu guards what follows. After Decided the waiting caller may read expired
+	// mu guards what follows. After Decided the waiting caller may read expired and split
 	// without it.
 	mu      sync.Mutex
+	inTime  time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
 	closed  bool           // later votes do not count
 	expired bool           // the deadline came before the decision
 	final   bool           // the answer can be given: see isFinal
+	split   bool           // given up before the deadline, because the votes were split: see split.go
 	proved  claim.Standing // what the votes prove by now
 	count   claim.Count
 	ballots []ballot
@@ -90,7 +91,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	if then == nil {
 		then = s.timers.get(r)
 	}
-	r.set, r.rule, r.waitAll, r.then = s, s.Rule(), waitAll, then
+	r.set, r.rule, r.then = s, s.Rule(), then
 	if _, pings := op.(Ping); pings {
 		r.rule = s.FullRule() // the answers also show which server each node is
 	}
@@ -168,6 +169,7 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 // Receive takes a node's reply.
 func (r *Round) Receive(i int, reply pool.Reply) {
 	r.set.NoteReply(i, reply)
+	r.NoteLate(i, reply)
 	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
@@ -393,11 +395,16 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 		r.tally.Add(i, v)
 	}
 	r.proved = r.standingLocked()
-	if !r.final && r.isFinal(r.proved) {
-		r.final, r.closed = true, !r.waitAll
-		r.decideLocked()
+	switch {
+	case r.final:
+	case r.isFinal(r.proved):
+		r.finishLocked()
+	case r.proved.Blocked && r.brief.Disproves:
+		r.hastenLocked()
+	case r.brief.Explain && !r.brief.Patient && r.isSplitLocked():
+		r.splitLocked()
 	}
-	if r.waitAll && r.count.Voted() == r.rule.All() {
+	if r.all != nil && r.missingLocked() == 0 {
 		close(r.all)
 	}
 	return t, false, v
@@ -441,8 +448,31 @@ func (r *Round) standingLocked() claim.Standing {
 // say why: because the lock is taken, or because nodes are down. Dead nodes may fail faster than live nodes
 // refuse. So a blocked acquire waits until it is clear why, for the node deadline at most. That wait cannot
 // harm safety: a blocked acquire undoes its grants, whatever the reason.
+//
+// A blocked extension waits for nodes that could still prove the loss: see mayBeDisprovedLocked.
 func (r *Round) isFinal(s claim.Standing) bool {
-	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained)
+	return s.Won || s.Blocked && (!r.brief.Explain || s.Explained) && (!r.brief.Disproves || !r.mayBeDisprovedLocked())
+}
+
+// mayBeDisprovedLocked reports whether the votes do not prove a loss, but nodes that have not answered could. A node
+// that is down fails before the others refuse. If the round ended then, every extension would end in this way, and the
+// holder would learn of its loss only at the end of its validity. Nodes that are known to be late are not waited for.
+func (r *Round) mayBeDisprovedLocked() bool {
+	var against claim.Nodes
+	for i := range r.ballots {
+		if v := r.ballots[i].vote(); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
+			against = against.With(i)
+		}
+	}
+	awaited := r.missingLocked() &^ r.set.known.late.load()
+	return !r.rule.Blocks(against) && r.rule.Blocks(against|awaited)
+}
+
+// finishLocked makes the round final.
+func (r *Round) finishLocked() {
+	r.final, r.closed = true, r.all == nil
+	r.stopClockLocked()
+	r.decideLocked()
 }
 
 // IsFinal reports whether the answer can be given.
@@ -450,6 +480,12 @@ func (r *Round) IsFinal() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.final
+}
+
+func (r *Round) isWon() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.proved.Won
 }
 
 // decideLocked makes a won round take effect, and tells the Decider that the round is decided or that its
@@ -466,9 +502,18 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.final {
-		r.expired = true
-		r.closed = true
+	switch {
+	case r.final, r.expired:
+		return
+	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
+		r.set.known.late.add(r.missingLocked())
+		r.finishLocked()
+	case r.inTime != 0: // its patience ends
+		r.set.known.late.add(r.missingLocked())
+		r.giveUpLocked()
+	default:
+		r.set.known.late.add(r.missingLocked())
+		r.expired, r.closed = true, true
 		r.decideLocked()
 	}
 }
@@ -491,6 +536,7 @@ type Limits struct {
 var (
 	ErrNoAnswer   = errors.New("no answer")
 	ErrNotAwaited = errors.New("no answer before the others had decided")
+	errSplit      = errors.New("no answer in time, and the other nodes were split")
 	errAbandoned  = errors.New("the hold ended meanwhile")
 )
 
@@ -508,16 +554,17 @@ func NoAnswerWithin(within time.Duration) error {
 }
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
-// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is
-// closed. In a round that is given up, the nodes that have not voted count as failed. Wait is called once, and
-// only if the round was prepared for a caller who waits.
+// the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
+// gives up an acquire if the votes are split and the missing nodes are late: see split.go. In a round that is given up,
+// the nodes that have not voted count as failed. Wait is called once, and only if the round was prepared for a caller
+// who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
 // to its deadline.
 func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	var start time.Time // only linger needs it: reading the clock takes time
-	if r.waitAll {
+	if r.all != nil {
 		start = time.Now()
 	}
 	t := r.then.(*roundTimer)
@@ -525,10 +572,12 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	select {
 	case <-t.decided:
 		r.set.timers.put(t)
-		if r.expired {
+		switch {
+		case r.split:
+			return r.Result(errSplit)
+		case r.expired:
 			return r.Result(NoAnswerWithin(l.Decide))
-		}
-		if !r.waitAll {
+		case r.all == nil:
 			return r.Result(ErrNotAwaited)
 		}
 		return r.Result(r.linger(ctx, start, l))
@@ -541,16 +590,21 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	}
 }
 
-// linger waits for the votes that the decision did not need, until the node
-// deadline, and returns why one may be missing.
+// linger waits for the votes that the decision did not need, until the node deadline, and returns why one may be
+// missing. A failed acquire keeps others from the nodes that have granted, so it does not wait for late nodes.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
-	timer := time.NewTimer(l.Node - time.Since(start))
+	took := time.Since(start)
+	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
+	if r.brief.Explain && !r.isWon() && patience(took) < wait {
+		wait, silent = patience(took), ErrNotAwaited
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-r.all:
 		return nil
 	case <-timer.C:
-		return NoAnswerWithin(l.Node)
+		return silent
 	case <-ctx.Done():
 		return &unheard{context.Cause(ctx)}
 	case <-l.Over:
@@ -561,6 +615,7 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 // A Result is how a round has ended.
 type Result struct {
 	claim.Standing
+	Split bool         // given up before its deadline, because the votes were split and the missing nodes late
 	Set   *Set         // of the nodes; nil if there was no round
 	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
 	Tally claim.Tally  // nil if the votes were counted plainly
@@ -586,7 +641,7 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.split}
 	if res.Won {
 		return res // nobody needs the other votes
 	}

@@ -33,6 +33,8 @@ type Set struct {
 type Known struct {
 	health   []Health // by node
 	identity identity
+	late     lateNodes
+	waitsOut bool // see WaitOutSplits
 }
 
 // NewKnown returns a Known for that many nodes. Nothing is known of them yet.

@@ -15,6 +15,8 @@ type roundTimer struct {
 
 	mu       sync.Mutex // guards what follows
 	round    expirer    // nil while it is not used
+	began    time.Time  // when the caller began to wait; zero until then
+	hastened time.Time  // the deadline is not later; zero if it need not hasten
 	deadline time.Time  // of the round; zero until it is waited for
 	timer    *time.Timer
 	fires    time.Time // when timer does; zero when it is not running
@@ -27,7 +29,34 @@ func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 func (t *roundTimer) start(after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.deadline = time.Now().Add(after)
+	t.began = time.Now()
+	t.deadline = t.began.Add(after)
+	t.armInTimeLocked(after)
+}
+
+// hasten makes the deadline come soon, because the votes are split. It returns how soon that is at the latest: see
+// patience.
+func (t *roundTimer) hasten() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	var took time.Duration // since the caller began to wait
+	if !t.began.IsZero() {
+		took = now.Sub(t.began)
+	}
+	soon := patience(took)
+	t.hastened = now.Add(soon)
+	if !t.deadline.IsZero() {
+		t.armInTimeLocked(soon)
+	}
+	return soon
+}
+
+// armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
+func (t *roundTimer) armInTimeLocked(after time.Duration) {
+	if !t.hastened.IsZero() && t.hastened.Before(t.deadline) {
+		t.deadline, after = t.hastened, time.Until(t.hastened)
+	}
 	if t.fires.IsZero() || t.deadline.Before(t.fires) {
 		t.armLocked(after)
 	}
@@ -89,7 +118,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.round, t.deadline = r, time.Time{}
+	t.round, t.began, t.hastened, t.deadline = r, time.Time{}, time.Time{}, time.Time{}
 	return t
 }
 

@@ -73,6 +73,7 @@ type drawnOptions struct {
 	reads            bool // WithShared
 	unjoined         bool // an option keeps readers of the process from sharing the hold
 	alone            bool // of an adopted hold: nobody else has its value
+	defaults         bool // it waits with the default retry delays
 	permits, weight  int  // WithPermits and WithWeight; 0 and 0 for a lock
 }
 
@@ -89,11 +90,12 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	if c.realm != tidy && c.oneIn(5) {
 		expiry = between(c.random, 40*time.Millisecond, 400*time.Millisecond)
 	}
-	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(c.random.IntN(6)), redsync.WithDriftFactor(c.drift))
+	tries := c.random.IntN(6)
+	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(tries), redsync.WithDriftFactor(c.drift))
 	if c.realm == guarded {
 		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
 	}
-	pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
+	delays := pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
@@ -101,6 +103,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	drawn.watched = pick(4, redsync.WithWatchdog())
 	drawn.limited = pick(6, redsync.WithMaxHold(between(c.random, expiry/2, 3*expiry)))
 	drawn.once = c.oneIn(8)
+	drawn.defaults = tries != 1 && !delays && !drawn.once
 	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
 	drawn.unjoined = pick(4, redsync.WithHandOver(false)) || drawn.fences || drawn.limited
 	drawn.unhurried = pick(6, redsync.WithFailFast(false))
@@ -162,6 +165,7 @@ func (c *simClient) lock() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
+	t.waits()
 	if t.takesAny(ctx) {
 		return
 	}
@@ -248,7 +252,7 @@ func (t *simTerm) read(options []redsync.Option) []redsync.Option {
 	c := t.client
 	switch {
 	case c.oneIn(2):
-		t.expiry, t.drawn = c.expiry, drawnOptions{heals: c.healing}
+		t.expiry, t.drawn = c.expiry, drawnOptions{heals: c.healing, defaults: true}
 		options = c.alike()
 		if t.drawn.watched = c.oneIn(3); t.drawn.watched {
 			options = append(options, redsync.WithWatchdog())
@@ -290,7 +294,7 @@ func (t *simTerm) do(ctx context.Context) {
 	t.process = c.current(c.process)
 	m := newMutex(t.process.Redsync, t.Names(), t.options)
 	if t.drawn.reads && c.oneIn(3) {
-		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing}
+		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing, defaults: true}
 	}
 	if t.drawn.permits != 0 && c.oneIn(3) {
 		m, t.expiry, t.drawn = t.process.permitsOf(t.Name()), c.expiry, t.process.wantsPermits()

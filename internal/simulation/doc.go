@@ -17,6 +17,13 @@
 // overlap, and a client that wants several permits while others come and go. At each tick exactly one process must run
 // the job. All permits must be free, and no key of a lock or a queue may be left.
 //
+// Package history also judges waits: a free lock must not rest for a second while somebody waits for it with the default
+// retry delays, and a quorum of nodes serves its process. In TestSimulationOfABadMinority the nodes fail in no other way
+// than that a minority is silent, slow, refuses commands, flaps, cannot be dialed or loses its connections, while
+// processes in two zones lock in every mode; in some rounds a client has crashed and has left keys on other nodes. Two
+// successive seeds play every mode with every fault. In TestSimulationWhileDialsFail a host is off for so long that all
+// faults end before it comes back.
+//
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
 //	REDSYNC_SIM_FROM=9000                                     # starting with this one
@@ -44,6 +51,13 @@
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
+//
+//	go test -run 'TestSimulationOfABadMinority$' ./internal/simulation   # one minority fault after another
+//	REDSYNC_SIM_MINORITY=300                                 # this many seeds; REDSYNC_SIM_FROM as above
+//	REDSYNC_SIM_ATTEMPTS=plain                               # failures show the attempts and votes in this mode: see badModes
+//
+//	go test -run 'TestSimulationWhileDialsFail$' ./internal/simulation   # dials to one host fail
+//	REDSYNC_SIM_DIALS=200                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
 // A failure prints the command that repeats it. A panic ends the process without printing the
 // seed; with -v the output shows which seed was running.

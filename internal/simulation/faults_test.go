@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -82,6 +83,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 		s.restart(r, s.realm == guarded && oneIn(r, 2), nodes...)
 		return
 	}
+	s.fails(nodes...)
 	for _, i := range nodes {
 		if oneIn(r, 3) {
 			s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
@@ -92,6 +94,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 	time.Sleep(between(r, 0, 500*time.Millisecond))
 	for _, i := range nodes {
 		s.nodes[i].ThawInTurn()
+		s.serves(i)
 		s.ends(node(i), "frozen")
 		time.Sleep(between(r, 0, time.Millisecond))
 	}
@@ -99,6 +102,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 
 // restart kills nodes and starts them again, without their data if empty is set.
 func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
+	s.fails(nodes...)
 	for _, i := range nodes {
 		s.fault(node(i), "killed", s.nodes[i].Kill)
 		time.Sleep(between(r, 0, time.Millisecond))
@@ -106,6 +110,7 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	time.Sleep(between(r, 0, 200*time.Millisecond))
 	for _, i := range nodes {
 		s.nodes[i].Restart(empty)
+		s.serves(i)
 		s.restarted[i].Store(int64(s.now()))
 		s.ends(node(i), fmt.Sprintf("killed, empty %v", empty))
 		time.Sleep(between(r, 0, time.Millisecond))
@@ -117,6 +122,7 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 func (s *simulation) separate(r *rand.Rand) {
 	i, lasts := r.IntN(simProcesses), between(r, 0, 300*time.Millisecond)
 	some := s.some(r, 1+r.IntN(len(s.nodes)))
+	s.failsToward(strconv.Itoa(i), 2*lasts, some...) // the second time for what waits in front of nodes then
 	s.fault(fmt.Sprintf("process %d", i), fmt.Sprintf("cut off for %v", lasts), func() {
 		for _, j := range some {
 			s.ways[i][j].heldFrom.Store(int64(s.now()))
@@ -138,6 +144,7 @@ func (s *simulation) separate(r *rand.Rand) {
 // client that ignores the refusal sets keys there: see lookForStrays.
 func (s *simulation) refuse(r *rand.Rand) {
 	kind, some := r.IntN(3), s.some(r, 1+r.IntN(len(s.nodes)))
+	s.fails(some...)
 	for _, i := range some {
 		switch kind {
 		case 0:
@@ -156,6 +163,8 @@ func (s *simulation) refuse(r *rand.Rand) {
 	time.Sleep(between(r, 0, 500*time.Millisecond))
 	for _, i := range some {
 		s.welcome(i)
+		s.serves(i)
+		s.failsFor(spent, i) // it may still refuse SELECT
 		s.ends(node(i), "refuses who connects")
 		time.Sleep(between(r, 0, time.Millisecond))
 	}
@@ -170,6 +179,7 @@ func (s *simulation) welcome(i int) {
 // babble makes a node send nonsense, on new connections or on existing ones.
 func (s *simulation) babble(r *rand.Rand) {
 	i, bursts := s.some(r, 1)[0], make([]nonsense.Outburst, 1+r.IntN(4))
+	s.failsFor(2*spent, i) // some nonsense is noticed only when an answer does not come in time
 	for k := range bursts {
 		bursts[k] = nonsense.Draw(r)
 		s.fault(node(i), bursts[k].String(), func() { s.nodes[i].Babble(bursts[k]) })
@@ -181,6 +191,7 @@ func (s *simulation) babble(r *rand.Rand) {
 
 // forget makes all connections of some nodes fall silent at once.
 func (s *simulation) forget(nodes []int) {
+	s.failsFor(2*spent, nodes...) // a process notices when an answer does not come in time
 	for _, i := range nodes {
 		s.fault(node(i), "connections are forgotten", s.nodes[i].Forget)
 	}
@@ -192,9 +203,11 @@ func (s *simulation) turnOff() {
 		return
 	}
 	s.fault(node(s.off), "off", s.nodes[s.off].TurnOff)
+	s.fails(s.off)
 	if s.offFor > 0 {
 		time.AfterFunc(s.offFor, func() {
 			s.nodes[s.off].Heal()
+			s.serve(time.Second, true, "", []int{s.off}) // dials may still hang
 			s.ends(node(s.off), "off")
 		})
 	}
@@ -208,6 +221,7 @@ func (s *simulation) disturbCommands(r *rand.Rand) {
 	}
 	times, d := 1+r.IntN(3), between(r, 1, 60*time.Millisecond)
 	n := s.nodes[i]
+	s.failsFor(spent, i)
 	on := func(what string, f embedded.Fault) {
 		s.fault(node(i), fmt.Sprintf("%s for the next %d %s", what, times, command), func() { n.On(command, times, f) })
 	}
@@ -250,6 +264,9 @@ func (s *simulation) heal() {
 	}
 	if s.class[silence] {
 		s.forget(s.all())
+	}
+	if s.class[dials] {
+		time.AfterFunc(5*time.Second, s.nodes[s.off].Heal)
 	}
 	s.calm.Store(true)
 	s.ends("all", "everything")

@@ -16,14 +16,15 @@ import (
 // lead plays a campaign of a client. The client may lead for several terms or for none.
 func (c *simClient) lead() {
 	c.former = nil
-	options, expiry, _ := c.options(false)
+	options, expiry, drawn := c.options(false)
 	process, name := c.current(c.process), c.names[c.random.IntN(len(c.names))]
 	campaign := func() *simTerm {
 		c.term++
 		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, leads: true, within: true, done: make(chan struct{})}
-		t.drawn.watched = true
+		t.drawn.watched, t.drawn.defaults = true, drawn.defaults
 		t.Mutex = process.NewMutex(name, options...) // events take the name from it until the term begins
 		t.note(history.Call, nil)
+		t.waits()
 		return t
 	}
 	rs := process.Redsync

@@ -67,7 +67,7 @@ func (s *simulation) wakes() []redsync.Option {
 	if s.class[silence] || s.off >= 0 {
 		return nil
 	}
-	return []redsync.Option{redsync.WithRetryDelay(2 * s.patient())}
+	return []redsync.Option{redsync.WithRetryDelay(2 * patient)}
 }
 
 // permitOptions returns the options of a client that wants weight of n permits.
@@ -81,7 +81,7 @@ func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 
 // wantsPermits returns the drawn options of every client of the process that uses permitsOf.
 func (p *process) wantsPermits() drawnOptions {
-	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1}
+	drawn := drawnOptions{watched: true, permits: p.simulation.permits[p.slot], weight: 1, defaults: true}
 	if p.simulation.heavy {
 		drawn.weight = 1 + p.slot%heaviest(drawn.permits)
 	}
@@ -114,7 +114,7 @@ func (p *process) minority() *redsync.Redsync {
 	if p.few == nil {
 		var pools []pool.Pool
 		for i := range simNodes / 2 {
-			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes, 0)))
+			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes)))
 		}
 		p.few = redsync.New(pools...)
 	}
@@ -133,7 +133,7 @@ func (s *simulation) allPermits(name string) {
 			time.Sleep(between(r, 0, 10*time.Millisecond))
 			w := wish{names: []string{name}, permits: n, weight: 1}
 			m := newMutex(s.current(i%simProcesses).Redsync, w.names, append(s.optionsOf(w), redsync.WithWatchdog()))
-			ctx, cancel := context.WithTimeout(s.Context(), s.patient())
+			ctx, cancel := context.WithTimeout(s.Context(), patient)
 			defer cancel()
 			err := m.LockContext(ctx)
 			s.promised(err, i%simProcesses, w.names)
@@ -268,7 +268,7 @@ func (p *process) nodes() []*redis.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.direct); i < simNodes; i++ {
-		p.direct = append(p.direct, p.client(i, 0))
+		p.direct = append(p.direct, p.client(i))
 	}
 	return p.direct
 }

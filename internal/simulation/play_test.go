@@ -170,15 +170,8 @@ func (s *simulation) quiesce() {
 	s.nobodyWaits()
 }
 
-// patient returns how long a client has to wait for its turn at most, after all faults have ended. If a host stays
-// off, attempts of several clients at once can split the votes of the other nodes evenly. Each such attempt takes
-// the node deadline.
-func (s *simulation) patient() time.Duration {
-	if s.off >= 0 && s.offFor == 0 {
-		return 6 * time.Second
-	}
-	return 3 * time.Second
-}
+// patient is how long a client has to wait for its turn at most, after all faults have ended, also if a host stays off.
+const patient = 3 * time.Second
 
 // A wish is what a client wants to lock.
 type wish struct {
@@ -190,7 +183,7 @@ type wish struct {
 // isServed lets a client of process i lock what w says, hold it for the duration hold, and unlock. It notes a broken
 // promise if the client is not served.
 func (s *simulation) isServed(i int, hold time.Duration, w wish) {
-	ctx, cancel := context.WithTimeout(s.Context(), s.patient())
+	ctx, cancel := context.WithTimeout(s.Context(), patient)
 	defer cancel()
 	s.promised(s.lockOnce(ctx, i, hold, w), i, w.names)
 }

@@ -51,6 +51,7 @@ func (c *simClient) tick() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
+	t.waits()
 	if c.realm != tidy && (c.oneIn(4) || c.asked.mistake == expiryAlone) {
 		t.tickAndGo(ctx)
 		return

@@ -215,6 +215,7 @@ const (
 	leaders   = "leaders"   // clients campaign for single names
 	nesting   = "nesting"   // clients call Do within Do
 	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
+	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
@@ -240,6 +241,7 @@ type simulation struct {
 	nodes embedded.Nodes
 	start time.Time
 	log   history.Log
+	waits history.Log // what package history needs to judge waits; apart, so that log has only what clients believe
 
 	ways [simProcesses][mostNodes]way
 	calm atomic.Bool // messages take their usual time, and never longer
@@ -271,6 +273,17 @@ type simulation struct {
 type way struct {
 	heldUntil atomic.Int64 // nothing arrives before this time on connections opened up to heldFrom
 	heldFrom  atomic.Int64 // like heldUntil, a time since the start
+
+	mu     sync.Mutex
+	opened time.Duration // when the last connection was opened, since the start
+}
+
+// open returns when a connection is opened: now, or a nanosecond after the last one that has been opened.
+func (w *way) open(now time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened = max(now, w.opened+1)
+	return w.opened
 }
 
 // holdUp returns for how much longer nothing arrives on a connection that was opened at the time opened.
@@ -338,6 +351,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	if p.class[off] {
 		p.off, p.offFor = p.dispensable(r.IntN(simNodes)), between(r, p.lasts/3, p.lasts)*time.Duration(r.IntN(3))
 	}
+	if p.class[dials] = strings.Contains(in.with, dials); p.class[dials] {
+		p.offFor = 0
+		p.lasts += 2 * time.Second // the first locks of the processes wait for the host
+	}
 	switch {
 	case p.realm == lawless:
 		p.clocks, p.fencing = "", true
@@ -364,10 +381,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	p.least = between(r, 30*time.Millisecond, 200*time.Millisecond)
 }
 
-// delay returns how long messages take between process i and node j, on a connection that is opened now. The connection
-// counts as opened a little later: connections that differ in that differ in their delays.
-func (s *simulation) delay(i, j int, later time.Duration) embedded.Delay {
-	opened := s.now() + later
+// delay returns how long messages take between process i and node j, on a connection that is opened now. Of several
+// connections that are opened in one instant, each has delays of its own.
+func (s *simulation) delay(i, j int) embedded.Delay {
+	opened := s.ways[i][j].open(s.now())
 	return func(toNode bool) time.Duration {
 		at, direction := s.now(), uint64(0)
 		if toNode {
@@ -482,21 +499,15 @@ func (s *simulation) alike() []redsync.Option {
 	return options
 }
 
-// connect makes clients of the process. Messages take different times for each kind of process and for each of two
-// addresses, so that no two arrive in one instant if all connections were opened in one instant. Then a seed would not
-// repeat itself.
+// connect makes clients of the process.
 func (p *process) connect() (clients nodeClients) {
 	made := map[int]nodeClient{}
 	for _, set := range p.simulation.nodesOf(p.kind) {
 		var list []nodeClient
 		for _, j := range set {
 			client, ok := made[j]
-			later := time.Duration(2 * p.kind)
-			if ok {
-				later++
-			}
 			if !ok || p.simulation.mix(13, uint64(p.slot), uint64(p.kind), uint64(j))%2 == 0 { // two addresses of one node
-				client = nodeClient{p.client(j, later), j}
+				client = nodeClient{p.client(j), j}
 			}
 			made[j], list = client, append(list, client)
 		}
@@ -505,8 +516,7 @@ func (p *process) connect() (clients nodeClients) {
 	return clients
 }
 
-// client makes a client for node j. Its connections count as opened a little later: see delay.
-func (p *process) client(j int, later time.Duration) *redis.Client {
+func (p *process) client(j int) *redis.Client {
 	s := p.simulation
 	n := s.nodes[j]
 	return n.Client(func(opt *redis.Options) {
@@ -516,7 +526,7 @@ func (p *process) client(j int, later time.Duration) *redis.Client {
 			opt.PoolSize = 1000 // so no client waits for a connection: all bubbles share the timers of such waits
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return p.keep(n.DialVia(s.delay(p.slot, j, later))(ctx, network, addr))
+			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
 		}
 		if s.class[greetings] {
 			opt.Username, opt.Password, opt.DB = simUser, simPassword, simDatabase

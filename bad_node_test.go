@@ -1,0 +1,436 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file tests that a known bad node of five delays no operation of a holder.
+
+// bad is the node that fails.
+const bad = 1
+
+// A badness is a fault of one node. It lasts until the context ends.
+type badness struct {
+	name  string
+	comes bool // the node is bad and good in turn
+	begin func(ctx context.Context, s *scene)
+}
+
+var badnesses = []badness{
+	{"silent", false, func(_ context.Context, s *scene) { s.freeze(bad) }},
+	{"slow", false, func(_ context.Context, s *scene) { s.late.Store(int64(time.Second)) }}, // each way
+	{"refusing", false, func(_ context.Context, s *scene) {
+		for _, command := range []string{"set", "evalsha", "eval", "subscribe"} {
+			s.nodes[bad].On(command, 1<<20, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
+		}
+	}},
+	{"out of memory", false, func(_ context.Context, s *scene) {
+		s.nodes[bad].On("set", 1<<20, embedded.Fault{Err: "OOM command not allowed when used memory > 'maxmemory'."})
+	}},
+	{"down", false, func(_ context.Context, s *scene) { s.kill(bad) }},
+	{"dials hang", false, func(_ context.Context, s *scene) { s.nodes[bad].TurnOff() }},
+	{"restarting", true, func(ctx context.Context, s *scene) {
+		s.every(ctx, func() { s.kill(bad) }, func() { s.restart(bad) })
+	}},
+	{"freezing", true, func(ctx context.Context, s *scene) {
+		s.every(ctx, func() { s.freeze(bad) }, func() { s.thaw(bad) })
+	}},
+	{"connections end", true, func(ctx context.Context, s *scene) {
+		s.every(ctx, s.nodes[bad].Disconnect)
+	}},
+	{"connections are forgotten", true, func(ctx context.Context, s *scene) {
+		s.every(ctx, s.nodes[bad].Forget)
+	}},
+}
+
+// A holding is how a lock is held, and how the next holder waits for it.
+type holding struct {
+	name           string
+	holder, waiter []redsync.Option
+	pool           []pool.Option
+	several, joint bool
+	beside         bool // the process has another permit all the time
+}
+
+var holdings = []holding{
+	{name: "plain"},
+	{name: "fenced", holder: []redsync.Option{redsync.WithFencing()}, waiter: []redsync.Option{redsync.WithFencing()}},
+	{name: "fair", holder: []redsync.Option{redsync.WithFair()}, waiter: []redsync.Option{redsync.WithFair()}},
+	{name: "reader before writer", holder: []redsync.Option{redsync.WithShared()}},
+	{name: "writer before reader", waiter: []redsync.Option{redsync.WithShared()}},
+	{
+		name: "permits", beside: true,
+		holder: []redsync.Option{redsync.WithPermits(2)}, waiter: []redsync.Option{redsync.WithPermits(2)},
+	},
+	{name: "several names", several: true},
+	{name: "joint sets", joint: true},
+	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(time.Minute), pool.WithNewNodes()}},
+}
+
+// A scene is a field whose messages take 2 to 3 ms each way.
+type scene struct {
+	field
+	holding
+	options []redsync.Option // of all locks
+	late    atomic.Int64     // how much longer a message to or from the bad node takes
+
+	mu   sync.Mutex
+	rand *rand.Rand
+	took map[string][]time.Duration // by operation
+}
+
+func (s *scene) random(n time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.rand.Int64N(int64(n)))
+}
+
+// every does each step in turn, with 50 to 100 ms in between.
+func (s *scene) every(ctx context.Context, steps ...func()) {
+	go func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			steps[i%len(steps)]()
+			time.Sleep(50*time.Millisecond + s.random(50*time.Millisecond))
+		}
+	}()
+}
+
+// remote returns a process that the delays apply to.
+func (s *scene) remote() *redsync.Redsync {
+	var pools []pool.Pool
+	for i, n := range s.nodes {
+		pools = append(pools, pool.New(n.Client(func(o *redis.Options) {
+			o.Dialer = n.DialVia(func(bool) time.Duration {
+				delay := 2*time.Millisecond + s.random(time.Millisecond)
+				if i == bad {
+					delay += time.Duration(s.late.Load())
+				}
+				return delay
+			})
+		}), s.pool...))
+	}
+	rs := redsync.New(pools...)
+	if s.joint {
+		rs = redsync.NewJoint(pools, pools[1:])
+	}
+	s.closes(rs)
+	return rs.With(append(s.options, redsync.WithTries(0))...)
+}
+
+// of returns a lock of a process.
+func (s *scene) of(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+	if s.several {
+		return rs.NewMultiMutex([]string{"lock", "second", "third"}, options...)
+	}
+	return rs.NewMutex("lock", options...)
+}
+
+// holds returns a lock that is held.
+func (s *scene) holds(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
+	m := s.of(rs, append(slices.Clone(s.holder), options...)...)
+	require.NoError(s, m.Lock())
+	return m
+}
+
+// note notes how long an operation took.
+func (s *scene) note(operation string, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.took[operation] = append(s.took[operation], took)
+}
+
+// times notes how long an operation takes, which must succeed.
+func (s *scene) times(name string, operation func() (bool, error)) {
+	start := time.Now()
+	ok, err := operation()
+	s.note(name, time.Since(start))
+	require.NoError(s, err, name)
+	require.True(s, ok, name)
+}
+
+// ObserveExtended notes how long an extension of a watchdog took.
+func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
+	if e.Watchdog && e.Err == nil {
+		s.note("watchdog", e.Took)
+	}
+}
+
+// holdAndHandOver notes how long the operations of one hold take, and how long after Unlock a waiter in the process
+// next gets the lock.
+func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
+	m := s.holds(rs)
+	waiter := s.begins(s.of(next, patient(s.waiter...)...))
+	time.Sleep(8 * time.Millisecond) // less than the time for which a lock is handed over directly
+	if rs != next {
+		time.Sleep(s.random(300 * time.Millisecond))
+		s.times("Extend", m.Extend)
+		s.times("Valid", m.Valid)
+	}
+	s.handsOver(m, waiter, handOver)
+}
+
+// handOverDuringAttempt notes how long a waiter waits that makes its attempt while the lock is unlocked.
+func (s *scene) handOverDuringAttempt(rs, next *redsync.Redsync) {
+	m := s.holds(rs)
+	time.Sleep(10 * time.Millisecond) // all nodes have it
+	waiter := s.begins(s.of(next, patient(s.waiter...)...))
+	time.Sleep(s.random(8 * time.Millisecond))
+	s.handsOver(m, waiter, "hand-over during an attempt")
+}
+
+// handsOver notes how long Unlock of m takes, and after it the Lock of a waiter.
+func (s *scene) handsOver(m *redsync.Mutex, waiter *call, handOver string) {
+	start := time.Now()
+	_, _ = m.Unlock() // its outcome may be unknown, if the bad node was needed for the quorum and its connection breaks
+	s.note("Unlock", time.Since(start))
+	<-waiter.done
+	require.NoError(s, waiter.err)
+	s.note(handOver, waiter.at.Sub(start))
+	_, _ = waiter.Unlock()
+	time.Sleep(10*time.Millisecond + s.random(100*time.Millisecond))
+}
+
+// holdToTheEnd notes how long after its Until a hold is lost.
+func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
+	m := s.holds(rs)
+	until, lost := m.Until(), m.Lost()
+	<-lost
+	s.note("Lost at Until", time.Since(until))
+	time.Sleep(drift + time.Second)
+}
+
+// loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
+func (s *scene) loseToAThief(rs *redsync.Redsync) {
+	m := s.holds(rs, redsync.WithWatchdog(), redsync.WithObserver(s))
+	time.Sleep(m.Remaining() * 3 / 4) // two extensions
+	s.steal()
+	start := time.Now()
+	<-m.Lost()
+	s.note("Lost after a theft", time.Since(start))
+	for _, operation := range []string{"Extend", "Valid"} {
+		m := s.holds(rs)
+		time.Sleep(10 * time.Millisecond)
+		s.steal()
+		start := time.Now()
+		_, err := operations(m)[operation]()
+		s.note(operation+" after a theft", time.Since(start))
+		require.ErrorIs(s, err, redsync.ErrLockLost, operation)
+		require.False(s, open(m.Lost()))
+	}
+	time.Sleep(s.random(100 * time.Millisecond))
+}
+
+// steal deletes all locks.
+func (s *scene) steal() {
+	for _, n := range s.nodes {
+		for _, key := range n.Keys() {
+			if !strings.HasSuffix(key, ":queue") && !strings.HasSuffix(key, ":fence") {
+				n.Del(key)
+			}
+		}
+	}
+}
+
+// giveAway notes how long it takes to give a lock to another process, and to use it there.
+func (s *scene) giveAway(rs, next *redsync.Redsync) {
+	m := s.holds(rs)
+	time.Sleep(10 * time.Millisecond)
+	start := time.Now()
+	sequencer, err := m.Detach(s.Context())
+	s.note("Detach, all nodes", time.Since(start))
+	require.NoError(s, err)
+	adopted := s.of(next, append(slices.Clone(s.holder), redsync.WithSequencer(sequencer))...)
+	s.times("Extend, adopted", adopted.Extend)
+	s.times("Unlock, adopted", adopted.Unlock)
+}
+
+// callFunctions notes how long Do and Lead take besides the functions that they call.
+func (s *scene) callFunctions(rs *redsync.Redsync) {
+	fn := func(context.Context) error { return nil }
+	m := s.of(rs, s.holder...)
+	s.times("Do", func() (bool, error) { return true, m.Do(s.Context(), fn) })
+	time.Sleep(10 * time.Millisecond)
+	s.times("TryDo", func() (bool, error) { return true, m.TryDo(s.Context(), fn) })
+	if len(s.holder)+len(s.waiter) == 0 && !s.several {
+		s.times("Lead", func() (bool, error) { return true, rs.Lead(s.Context(), "leader", fn) })
+		m := s.holds(rs)
+		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
+		reader := rs.NewMutex("lock", redsync.WithShared())
+		s.times("Lock, of a second reader", func() (bool, error) { return true, reader.Lock() })
+		s.unlock(m)
+		s.times("Unlock, of the last reader", reader.Unlock)
+	}
+	time.Sleep(10 * time.Millisecond)
+}
+
+// waitForAll notes how long operations take that wait for all nodes.
+func (s *scene) waitForAll(rs *redsync.Redsync) {
+	m := s.holds(rs, redsync.WithFailFast(false))
+	s.times("Extend, all nodes", m.Extend)
+	s.times("Valid, all nodes", m.Valid)
+	s.times("Unlock, all nodes", m.Unlock)
+}
+
+// closeHeld notes how long Close takes while locks are held.
+func (s *scene) closeHeld() {
+	rs := s.remote()
+	for i := range 5 {
+		require.NoError(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...).Lock())
+	}
+	time.Sleep(time.Second)
+	start := time.Now()
+	_ = rs.Close(s.Context())
+	s.note("Close", time.Since(start))
+}
+
+// plays returns how long the operations of holders take beside a bad node, in order. Nothing fails if begin is nil.
+func (h holding) plays(
+	t *testing.T, begin func(context.Context, *scene), options ...redsync.Option,
+) (took map[string][]time.Duration) {
+	play(t, func(f field) {
+		s := &scene{
+			field: f, holding: h, options: options, took: map[string][]time.Duration{},
+			rand: rand.New(rand.NewPCG(1, 2)), //nolint:gosec // a test repeats itself
+		}
+		ctx, cancel := context.WithCancel(f.Context())
+		a, b := s.remote(), s.remote()
+		s.meets(a, b)
+		if s.beside {
+			s.holds(a, redsync.WithWatchdog())
+		}
+		if begin != nil {
+			begin(ctx, s)
+		}
+		s.learns(a, b)
+		for range testlength.Of(3, 15, 100) {
+			s.holdAndHandOver(a, b, "hand-over to another process")
+			s.holdAndHandOver(a, a, "hand-over inside the process")
+			s.handOverDuringAttempt(a, b)
+		}
+		for range testlength.Of(1, 4, 20) {
+			s.holdToTheEnd(a)
+			if !s.beside {
+				s.loseToAThief(a)
+			}
+			s.waitForAll(a)
+			s.giveAway(a, b)
+			s.callFunctions(a)
+		}
+		for range testlength.Of(1, 2, 5) {
+			s.closeHeld()
+		}
+		cancel()
+		time.Sleep(time.Second)
+		f.nodes[bad].Heal()
+		f.restart(bad)
+		synctest.Wait()
+		took = s.took
+	})
+	for _, all := range took {
+		slices.Sort(all)
+	}
+	return took
+}
+
+// meets makes the processes meet the nodes.
+func (s *scene) meets(processes ...*redsync.Redsync) {
+	for _, rs := range processes {
+		user{s.T, rs}.meet()
+	}
+	time.Sleep(5 * time.Second)
+}
+
+// A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
+// shortest patience for it. A waiter that tries again, because it has heard the node again, is not handed the lock directly.
+const surprise = 20 * time.Millisecond
+
+// limit returns how long an operation may take beside a bad node if it takes without without one.
+func (b badness) limit(operation string, percent int, without, deadline time.Duration) time.Duration {
+	limit := without*12/10 + 5*time.Millisecond
+	switch {
+	case operation == "Close", strings.HasSuffix(operation, ", all nodes"):
+		limit += deadline
+	case b.comes && percent > 50:
+		limit += surprise
+	}
+	return limit
+}
+
+// learns makes the processes know the bad node: their votes are split, and they wait for that node in vain.
+func (s *scene) learns(processes ...*redsync.Redsync) {
+	taken := []int{2, 3}
+	if s.joint {
+		taken = taken[:1] // two refusals decide by themselves: the second set has four nodes
+	}
+	for _, i := range taken {
+		require.NoError(s, s.nodes[i].Set("taken", "by another"))
+	}
+	for _, rs := range processes {
+		time.Sleep(10 * time.Millisecond)                  // nothing is left of the attempts of the former process
+		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
+			_, _ = m.Unlock()
+		}
+	}
+	s.meets(processes...)
+	for _, i := range taken {
+		s.nodes[i].Del("taken")
+	}
+	s.meets(processes...)
+}
+
+func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
+	t.Run("short node deadlines", func(t *testing.T) { playBadNodes(t, patience) })
+	t.Run("long node deadlines", func(t *testing.T) {
+		playBadNodes(t, 3*time.Second, redsync.WithExpiry(time.Minute), redsync.WithNodeTimeout(3*time.Second))
+	})
+}
+
+// playBadNodes plays each way to hold a lock beside each bad node. At less than the nightly length, each way but the
+// plain one is played beside some bad nodes only.
+func playBadNodes(t *testing.T, deadline time.Duration, options ...redsync.Option) {
+	some := testlength.Of(10, 5, 1)
+	for i, h := range holdings {
+		t.Run(h.name, func(t *testing.T) {
+			parallelComputing(t)
+			control := h.plays(t, nil, options...)
+			for j, b := range badnesses {
+				if i > 0 && (i+j+len(options))%some != 0 {
+					continue
+				}
+				t.Run(b.name, func(t *testing.T) {
+					for operation, took := range h.plays(t, b.begin, options...) {
+						for _, percent := range []int{50, 99} {
+							without := percentile(control[operation], percent)
+							assert.LessOrEqual(t, percentile(took, percent), b.limit(operation, percent, without, deadline),
+								"%s takes longer at percentile %d; without a bad node it takes %v", operation, percent, without)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// percentile returns the smallest duration that percent of the sorted durations do not exceed.
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[(len(sorted)*percent+99)/100-1]
+}

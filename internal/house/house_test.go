@@ -1,0 +1,126 @@
+package house
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/seed14bd9ef4/redsync"
+)
+
+// bounds are how large each figure may be, by what is counted. They are exact: a figure that is smaller has its bound
+// lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
+var bounds = map[string]map[string]int{
+	"size": {
+		"fields of Mutex":      17,
+		"Go files in the root": 116,
+		"words of README.md":   725,
+	},
+	"files in the largest circle": {
+		"redsync":                    12,
+		"redsync/examples/replacing": 2,
+		"redsync/examples/transfer":  4,
+		"redsync/examples/worker":    2,
+		"redsync/internal/claim":     3,
+		"redsync/internal/embedded":  4,
+		"redsync/internal/history":   2,
+		"redsync/internal/lease":     15,
+		"redsync/internal/model":     17,
+		"redsync/internal/mutants":   9,
+		"redsync/internal/queue":     9,
+		"redsync/internal/quorum":    8,
+		"redsync/internal/realredis": 2,
+		"redsync/internal/script":    2,
+		"redsync/pool/pooltest":      4,
+		"redsync/redsynctest":        6,
+	},
+	"functions executed":           {"Lock": 174, "Unlock": 183, "Lock that waits": 402},
+	"files executed":               {"Lock": 45, "Unlock": 42, "Lock that waits": 65},
+	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 9},
+}
+
+func TestSizes(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "*.go"))
+	require.NoError(t, err)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	assert.Empty(t, compare("size", bounds["size"], map[string]int{
+		"fields of Mutex":      reflect.TypeFor[redsync.Mutex]().NumField(),
+		"Go files in the root": len(files),
+		"words of README.md":   len(strings.Fields(string(readme))),
+	}))
+}
+
+// compare returns what is wrong with the figures of a kind, "" if nothing is.
+func compare(kind string, bound, got map[string]int) string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(bound)), maps.Keys(got))
+	slices.Sort(names)
+	var wrong []string
+	for _, name := range slices.Compact(names) {
+		switch is, bound := got[name], bound[name]; {
+		case is > bound:
+			const text = "%s: %s: %d is above the bound, %d (CONTRIBUTING.md: When a guard fails)"
+			wrong = append(wrong, fmt.Sprintf(text, kind, name, is, bound))
+		case is < bound:
+			wrong = append(wrong, fmt.Sprintf("%s: %s: %d: lower the bound, %d", kind, name, is, bound))
+		}
+	}
+	return strings.Join(wrong, "\n")
+}
+
+func TestCompareNoticesEachFigure(t *testing.T) {
+	bound := map[string]int{"a": 2, "b": 3}
+	assert.Empty(t, compare("size", bound, map[string]int{"a": 2, "b": 3, "c": 0}))
+	for _, test := range []struct {
+		got  map[string]int
+		want []string
+	}{
+		{map[string]int{"a": 3, "b": 3}, []string{"size: a: 3 is above the bound, 2 (CONTRIBUTING.md: When a guard fails)"}},
+		{map[string]int{"a": 2, "b": 2}, []string{"size: b: 2: lower the bound, 3"}},
+		{map[string]int{"a": 2, "c": 1}, []string{
+			"size: b: 0: lower the bound, 3",
+			"size: c: 1 is above the bound, 0 (CONTRIBUTING.md: When a guard fails)",
+		}},
+	} {
+		assert.Equal(t, strings.Join(test.want, "\n"), compare("size", bound, test.got))
+	}
+}
+
+// needsGo skips a test that runs the go command, where there is none.
+func needsGo(t *testing.T) {
+	t.Helper()
+	testlength.NotShort(t)
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command")
+	}
+}
+
+// run runs a program in the root of the module, and returns what it prints.
+func run(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = root
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %q: %s", program, args, &stderr)
+	return out
+}
+
+// short returns a path in the module without what all of them begin with.
+func short(path string) string { return strings.TrimPrefix(path, filepath.Dir(module)+"/") }

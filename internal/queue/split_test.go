@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// refusedBy is the outcome of an attempt that keys were in the way of, which end at these times from now, by node. 0
+// means that the node has granted, and noEnd that it has refused without telling an end. The last node has not answered.
+func refusedBy(split bool, ends ...time.Duration) lease.Outcome {
+	res := quorum.Result{Split: split, Votes: make([]claim.Vote, len(ends)+1)}
+	now := clock.Now().Mono
+	for i, end := range ends {
+		v := claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other}}
+		switch end {
+		case 0:
+			v = claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
+		case noEnd:
+		default:
+			v.Answer.Detail = &claim.Detail{At: now, Wait: end}
+		}
+		if v.Choice == claim.Refused {
+			res.Taken = res.Taken.With(i)
+		}
+		res.Votes[i] = v
+	}
+	res.Votes[len(ends)] = claim.Failure(quorum.ErrNoAnswer)
+	return lease.Outcome{Kind: lease.NotWon, Result: res}
+}
+
+const noEnd time.Duration = -1
+
+// A waiter is patient once the same key has been in the way for a second, and its last attempt was split.
+func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
+	const step = 100 * time.Millisecond
+	const end = time.Minute
+	for name, c := range map[string]struct {
+		attempt func(n int, age time.Duration) lease.Outcome // after that many steps
+		patient bool
+	}{
+		"the same key": {func(_ int, age time.Duration) lease.Outcome { return refusedBy(true, end-age, 0) }, true},
+		"the same key, beside those of rivals": {func(n int, age time.Duration) lease.Outcome {
+			return refusedBy(n%2 == 0, end-age, []time.Duration{0, end}[n%2])
+		}, true},
+		"the same key, not split at last": {func(n int, age time.Duration) lease.Outcome {
+			return refusedBy(n < 10, end-age, 0)
+		}, false},
+		"the same key, not always answered": {func(n int, age time.Duration) lease.Outcome {
+			o := refusedBy(true, end-age, 0)
+			if n%3 == 1 {
+				o.Result.Taken, o.Result.Votes[0] = 0, claim.Failure(quorum.ErrNoAnswer)
+			}
+			return o
+		}, true},
+		"a key without a TTL": {func(int, time.Duration) lease.Outcome { return refusedBy(true, noEnd, 0) }, true},
+		"keys without a TTL, not always split": {func(n int, _ time.Duration) lease.Outcome {
+			return refusedBy(n != 5, noEnd, 0)
+		}, false},
+		"rivals, one after the other": {func(int, time.Duration) lease.Outcome { return refusedBy(true, end, 0) }, false},
+		"free in between": {func(n int, age time.Duration) lease.Outcome {
+			return refusedBy(true, []time.Duration{end - age, 0}[n/5%2], end)
+		}, false},
+		"never split": {func(_ int, age time.Duration) lease.Outcome { return refusedBy(false, end-age, end-age) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *splits
+				start := time.Now()
+				for n := range 11 {
+					assert.False(t, s.arePatient() && time.Since(start) < splitFor, "after %v", time.Since(start))
+					s = s.after(c.attempt(n, time.Since(start)), time.Now())
+					time.Sleep(step)
+				}
+				assert.Equal(t, c.patient, s.arePatient())
+			})
+		})
+	}
+}
+
+// The pauses grow with the first attempt, and double with each of the next three.
+func TestPausesAfterSplits(t *testing.T) {
+	for _, c := range []struct{ took, most time.Duration }{{0, minJitter}, {time.Millisecond, minJitter}, {50 * time.Millisecond, 100 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			var s *splits
+			require.False(t, s.wasSplit())
+			began := time.Now()
+			time.Sleep(c.took)
+			for n := range 6 {
+				s = s.after(refusedBy(true, time.Minute, 0), began)
+				require.True(t, s.wasSplit())
+				most, longest := c.most<<min(n, 3), time.Duration(0)
+				for range 1000 {
+					longest = max(longest, s.pause())
+				}
+				assert.Less(t, longest, most)
+				assert.Greater(t, longest, most/2)
+				began = began.Add(-time.Hour) // later attempts do not count
+			}
+			s = s.after(refusedBy(false, time.Minute, time.Minute), began)
+			assert.False(t, s.wasSplit())
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package quorum
+
+import (
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file ends an acquire early whose votes are split. Several callers may have taken some nodes each, so that only
+// nodes that have not answered could still give one of them a quorum. If these nodes are silent, all callers would
+// wait for the node deadline, each of them would refuse the others meanwhile, and the next attempts would be split
+// again: a free lock would rest for seconds. Giving up is safe at any moment, because the release of a failed attempt
+// goes to all nodes, behind the acquire.
+
+// WaitOutSplits turns the early end off, for tests that show what it is good for. It must be called before s is used.
+func (s *Set) WaitOutSplits() { s.known.waitsOut = true }
+
+// Late returns the nodes that are known to be late.
+func (s *Set) Late() claim.Nodes { return s.known.late.load() }
+
+// isSplitLocked reports whether a quorum has answered, something else (another value, a higher token, or grants of
+// different permits) is in the way on some of these nodes, and only nodes that have not answered can make a quorum.
+func (r *Round) isSplitLocked() bool {
+	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
+		return false
+	}
+	if t, ok := r.tally.(claim.LateTally); ok && t.Astray() != 0 {
+		return true
+	}
+	return r.count.Refused != 0
+}
+
+// splitLocked gives up a round whose votes are split: at once if all missing nodes are known to be late, otherwise when
+// its patience ends.
+func (r *Round) splitLocked() {
+	if r.missingLocked()&^r.set.known.late.load() == 0 {
+		r.giveUpLocked()
+		return
+	}
+	r.hastenLocked()
+}
+
+// hastenLocked lets the patience for the missing nodes begin, if a caller waits and it has not begun.
+func (r *Round) hastenLocked() {
+	if t, waits := r.then.(*roundTimer); waits && r.inTime == 0 {
+		r.inTime = clock.Now().Mono + t.hasten()
+	}
+}
+
+// missingLocked returns the nodes that have not voted.
+func (r *Round) missingLocked() claim.Nodes { return r.rule.All() &^ r.count.Voted() }
+
+// giveUpLocked ends a round that is split.
+func (r *Round) giveUpLocked() {
+	r.expired, r.closed, r.split = true, true, true
+	r.stopClockLocked()
+	r.decideLocked()
+}
+
+// stopClockLocked sets the time after which an answer to the round, which is over, proves that its node is late. It
+// reads the clock only while some node is late.
+func (r *Round) stopClockLocked() {
+	if r.inTime == 0 && r.set.known.late.load() != 0 {
+		r.inTime = clock.Now().Mono + minPatience
+	}
+}
+
+// NoteLate notes what a reply of node i says of whether the node is late.
+func (r *Round) NoteLate(i int, reply pool.Reply) {
+	late := &r.set.known.late
+	switch {
+	case reply.Fate != pool.Answered:
+		late.add(claim.Nodes(0).With(i))
+	case late.load().Has(i) && r.isInTime():
+		late.remove(i)
+	}
+}
+
+// isInTime reports whether an answer that comes now is in time. In an undecided round that nobody waits for, such as the
+// release of an attempt that was split, no answer is known to be in time: it may come seconds later.
+func (r *Round) isInTime() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inTime == 0 {
+		_, waits := r.then.(*roundTimer)
+		return waits && !r.final && !r.expired
+	}
+	return clock.Now().Mono <= r.inTime
+}

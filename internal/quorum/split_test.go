@@ -1,0 +1,178 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows when an acquire ends because its votes are split, and which nodes are late.
+
+// acquiring is an acquire, as far as a round knows.
+func acquiring() *act { return &act{brief: Brief{Explain: true}} }
+
+// split starts a, and answers after some time: two nodes grant, and two refuse.
+func (s *scene) split(t *testing.T, a *act, after time.Duration) *Round {
+	t.Helper()
+	r := s.Start(t.Context(), a, false)
+	time.AfterFunc(after, func() {
+		for i, v := range []any{mine, mine, other, other} {
+			s.answer(i, v)
+		}
+	})
+	return r
+}
+
+func TestSplitAcquireWaitsForANodeThatIsNotLateByHowLongTheOthersTook(t *testing.T) {
+	for _, c := range []struct{ took, want time.Duration }{
+		{0, 20 * time.Millisecond},
+		{time.Millisecond, 20 * time.Millisecond},
+		{10 * time.Millisecond, 40 * time.Millisecond},
+		{100 * time.Millisecond, 250 * time.Millisecond},
+		{900 * time.Millisecond, 100 * time.Millisecond}, // its deadline comes first
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			res, took := within(t, s.split(t, acquiring(), c.took), second)
+			assert.Equal(t, c.took+c.want, took)
+			assert.True(t, res.Split)
+			assert.True(t, res.Explained)
+			assert.Equal(t, claim.Count{Granted: 0b00011, Refused: 0b01100, Failed: 0b10000}, res.Count)
+			assert.Equal(t, claim.Nodes(0b01100), res.Taken)
+			assert.ErrorIs(t, res.Votes[4].Err, errSplit)
+			assert.Equal(t, claim.Nodes(0b10000), s.known.late.load())
+
+			res, took = within(t, s.split(t, acquiring(), c.took), second)
+			assert.Equal(t, c.took, took, "the node is known to be late")
+			assert.True(t, res.Split)
+		})
+	}
+}
+
+func TestVoteInTimeDecidesASplitAcquire(t *testing.T) {
+	for v, won := range map[any]bool{mine: true, other: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			r := s.split(t, acquiring(), 10*time.Millisecond)
+			time.AfterFunc(49*time.Millisecond, func() { s.answer(4, v) })
+			res, took := within(t, r, second)
+			assert.Equal(t, 49*time.Millisecond, took)
+			assert.Equal(t, won, res.Won)
+			assert.False(t, res.Split)
+			assert.Zero(t, s.known.late.load())
+		})
+	}
+}
+
+// Only an acquire ends early, only if something is in its way, only if a quorum has answered, and not if it is patient.
+func TestOtherRoundsWaitForLateNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		brief Brief
+		votes []any
+	}{
+		"no acquire":              {Brief{}, []any{mine, mine, other, other}},
+		"a patient acquire":       {Brief{Explain: true, Patient: true}, []any{mine, mine, other, other}},
+		"nothing is in its way":   {Brief{Explain: true}, []any{mine, mine}},
+		"two answer and differ":   {Brief{Explain: true}, []any{mine, other}},
+		"two answer, both refuse": {Brief{Explain: true}, []any{other, other}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(5)
+				s.known.late.add(0b11111)
+				r := s.Start(t.Context(), &act{brief: c.brief}, false)
+				for i, v := range c.votes {
+					s.answer(i, v)
+				}
+				res, took := within(t, r, second)
+				assert.Equal(t, time.Second, took)
+				assert.False(t, res.Split)
+			})
+		})
+	}
+}
+
+// A split acquire without fail-fast ends early, too. One that is blocked waits no longer than a split one for the rest.
+func TestFailedAcquireDoesNotKeepNodesForLateOnes(t *testing.T) {
+	for name, c := range map[string]struct {
+		votes []any
+		want  time.Duration
+	}{
+		"split":   {[]any{mine, mine, other, other}, 20 * time.Millisecond},
+		"blocked": {[]any{mine, other, other, other}, 20 * time.Millisecond},
+		"won":     {[]any{mine, mine, mine, other}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(5)
+				r := s.Start(t.Context(), acquiring(), true)
+				for i, v := range c.votes {
+					s.answer(i, v)
+				}
+				_, took := within(t, r, second)
+				assert.Equal(t, c.want, took)
+			})
+		})
+	}
+}
+
+// A node is late when a round has waited for it in vain, or its connection has failed, until it answers in time.
+func TestNodeIsLateUntilItAnswersInTime(t *testing.T) {
+	late := func(s *scene) bool { return s.known.late.load().Has(4) }
+	wins := func(t *testing.T, s *scene) *Round {
+		r := s.Start(t.Context(), acquiring(), false)
+		for i := range 3 {
+			s.answer(i, mine)
+		}
+		require.True(t, r.Wait(t.Context(), second).Won)
+		return r
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(5)
+		wins(t, s)
+		time.Sleep(time.Hour)
+		s.answer(4, mine)
+		assert.False(t, late(s), "no round needed it")
+
+		s.Start(t.Context(), acquiring(), false).Wait(t.Context(), second)
+		assert.Equal(t, claim.Nodes(0b11111), s.known.late.load(), "the deadline has missed all")
+
+		wins(t, s)
+		assert.Equal(t, claim.Nodes(0b11000), s.known.late.load(), "three have answered before the decision")
+		time.Sleep(minPatience)
+		s.answer(4, mine)
+		assert.False(t, late(s), "it has answered soon after the decision")
+
+		s.reply(4, pool.Reply{Err: errors.New("the connection broke")})
+		assert.True(t, late(s))
+		wins(t, s)
+		time.Sleep(minPatience + time.Nanosecond)
+		s.answer(4, mine)
+		assert.True(t, late(s), "it has not answered soon after the decision")
+		s.Start(t.Context(), acquiring(), false)
+		s.answer(4, mine)
+		assert.False(t, late(s))
+	})
+}
+
+// A caller that gives up while its round is patient leaves nothing behind for the next round with the same timer.
+func TestPatienceIsOfOneRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(5)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		s.split(t, acquiring(), 0).Wait(ctx, second)
+		res, took := within(t, s.Start(t.Context(), acquiring(), false), second)
+		assert.Equal(t, time.Second, took)
+		assert.False(t, res.Split)
+		assert.Equal(t, claim.Nodes(0b11111), s.known.late.load())
+	})
+}
