@@ -379,11 +379,12 @@ func misordered(terms []Term) (found []Violation) {
 	return found
 }
 
-// tooSoon checks that no hold begins while an earlier one keeps the lock: see Event.Keeps.
+// tooSoon checks that no hold begins while an earlier one keeps the lock: see Event.Keeps. A term that is over when the
+// client learns of it begins no hold.
 func tooSoon(terms []Term) (found []Violation) {
 	var keeper Term           // the earlier term that keeps the lock for longest
 	for _, t := range terms { // overlaps has sorted them by From
-		if t.Hold != keeper.Hold && keeper.Keeps > 0 && t.From < keeper.Called+keeper.Keeps {
+		if t.From < t.To && t.Hold != keeper.Hold && keeper.Keeps > 0 && t.From < keeper.Called+keeper.Keeps {
 			found = append(found, Violation{TooSoon, t.Name, t.From, fmt.Sprintf(
 				"%v, and %v was called at %v and keeps the lock for %v", t, keeper, keeper.Called, keeper.Keeps)})
 		}

@@ -229,6 +229,7 @@ func TestCheck(t *testing.T) {
 		"kept, and another too soon":                               {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), term("y", 12, 20, 30, 0, 0)}, want: "begun too soon"},
 		"kept after the expiry, and another too soon":              {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 0, 0)), term("y", 12, 20, 30, 0, 0)}, want: "begun too soon"},
 		"kept for longer by the one before":                        {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), keeping(2, term("y", 21, 22, 30, 23, 0)), term("z", 21, 24, 30, 0, 0)}},
+		"kept, and a term that was over when it began":             {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), term("y", 12, 20, 20, 0, 0)}},
 		"kept, and shared too soon":                                {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 0, 0)), sharing("x", term("y", 12, 14, 30, 0, 0))}},
 		"kept, and another name":                                   {logs: [][]history.Event{keeping(20, term("x", 1, 2, 9, 5, 0)), named("b", term("y", 12, 14, 30, 0, 0))}},
 		"leaders one after the other":                              {logs: [][]history.Event{leading(term("x", 1, 2, 9, 5, 7)), leading(term("y", 1, 5, 9, 0, 8))}, rules: history.Rules{LostSlop: 1}},

@@ -68,10 +68,10 @@
 // draws which of them fires first.
 //
 // testdata/histories.txt records a hash of the history of seeds 1 to 20 of each class. A refactoring changes none.
-// TestHistories compares the first few; a seed that has another history is played again, up to 40 times. The hashes are
-// valid for one version of Go and one processor architecture, which the file names; with others the test is skipped.
-// They also change with another version of miniredis or go-redis, with each text of an error, and with what the
-// simulation itself plays.
+// TestHistories compares the first few. It plays a seed that has another history again, until one other history has
+// come 15 times. The hashes are valid for one version of Go and one processor architecture, which the file names; with
+// others the test is skipped. They also change with another version of miniredis or go-redis, with each text of an
+// error, and with what the simulation itself plays.
 //
 // The histories of a change also depend on the tests that the process has run before. So they are compared only with
 // REDSYNC_SIM_HISTORIES, which is meant for a run of this test alone.

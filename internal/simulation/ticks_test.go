@@ -95,11 +95,14 @@ func (t *simTerm) tickAndGo(ctx context.Context) {
 	t.unlock(c.Context())
 }
 
-// onTime lets all processes try at some ticks, as if their clocks were a little apart. All faults have ended. So at
-// each tick exactly one process must run the job.
+// onTime lets all processes try at some ticks, as if their clocks were a little apart. All faults have ended, and it
+// first waits until nobody keeps the name any more. So at each tick exactly one process must run the job.
 func (s *simulation) onTime(name string) {
 	const keeps, period, count = 100 * time.Millisecond, 200 * time.Millisecond, 3
-	time.Sleep(2 * s.least) // nobody keeps the name any more
+	time.Sleep(2 * s.least)
+	if s.realm != tidy { // else every client unlocks
+		time.Sleep(s.longest)
+	}
 	var all sync.WaitGroup
 	var jobs [count]atomic.Int64
 	start := s.now()
