@@ -26,7 +26,8 @@ var runbook = []struct {
 	{"grow from 3 to 5", 5, moved(span(0, 3), span(0, 5))},
 	{"shrink from 5 to 3", 5, moved(span(0, 5), span(0, 3))},
 	{"move all to other machines", 10, moved(span(0, 5), span(5, 5))},
-	{"change the addresses only", 5, moved(span(0, 5), span(5, 5))}, // address 5 leads to node 0, and so on
+	// Address 5 leads to node 0, and so on: the nodes stay, so one ordinary deployment is enough.
+	{"change the addresses only", 5, []deployment{{before: span(0, 5)}, {before: span(5, 5)}}},
 }
 
 // dying makes a node die before the second deployment.

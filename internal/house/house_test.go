@@ -28,7 +28,7 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      17,
-		"Go files in the root": 117,
+		"Go files in the root": 118,
 		"words of README.md":   725,
 	},
 	"files in the largest circle": {
@@ -39,8 +39,8 @@ var bounds = map[string]map[string]int{
 		"redsync/internal/claim":     3,
 		"redsync/internal/embedded":  4,
 		"redsync/internal/history":   2,
-		"redsync/internal/lease":     15,
-		"redsync/internal/model":     19,
+		"redsync/internal/lease":     16,
+		"redsync/internal/model":     20,
 		"redsync/internal/mutants":   9,
 		"redsync/internal/queue":     9,
 		"redsync/internal/quorum":    8,
@@ -50,8 +50,8 @@ var bounds = map[string]map[string]int{
 		"redsync/redsynctest":        6,
 	},
 	"functions executed":           {"Lock": 174, "Unlock": 185, "Lock that waits": 407},
-	"files executed":               {"Lock": 45, "Unlock": 42, "Lock that waits": 65},
-	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 9},
+	"files executed":               {"Lock": 45, "Unlock": 42, "Lock that waits": 66},
+	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 10},
 }
 
 func TestSizes(t *testing.T) {
