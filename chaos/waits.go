@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file notes what package history needs to judge waits, and defines the clients and the faults of the scene
@@ -140,7 +141,7 @@ const pingEvery = 100 * ms
 
 // watchNodes pings all nodes on connections of its own, until stop is called. It notes where an answer comes late by
 // more than half of the shortest node deadline. The pause before the ping counts, too: the whole machine may have stood
-// still.
+// still. It pings through pools, because an answer that makes no sense can end a process in which go-redis reads it.
 func (c *crowd) watchNodes() (stop func()) {
 	if !c.scene.waits {
 		return func() {}
@@ -149,10 +150,11 @@ func (c *crowd) watchNodes() (stop func()) {
 	limit := nodeDeadline(c.Expiry-c.Expiry/3, c.Factor) / 2
 	var pinging sync.WaitGroup
 	for node, address := range c.Nodes {
-		options := optionsFor(address)
-		options.MaxRetries = -1
-		options.ContextTimeoutEnabled = true
-		pinging.Go(func() { c.watchNode(ctx, node, redis.NewClient(options), limit) })
+		client := redis.NewClient(optionsFor(address))
+		pinging.Go(func() {
+			defer func() { _ = client.Close() }()
+			c.watchNode(ctx, node, pool.New(client), limit)
+		})
 	}
 	return func() {
 		cancel()
@@ -160,11 +162,11 @@ func (c *crowd) watchNodes() (stop func()) {
 	}
 }
 
-func (c *crowd) watchNode(ctx context.Context, node int, client *redis.Client, limit time.Duration) {
-	defer func() { _ = client.Close() }()
+func (c *crowd) watchNode(ctx context.Context, node int, p pool.Pool, limit time.Duration) {
+	defer func() { _ = p.Close() }()
 	for last := c.now(); ctx.Err() == nil; {
 		pause(ctx, pingEvery)
-		err := client.Ping(ctx).Err()
+		err := ping(ctx, p)
 		now := c.now()
 		if err != nil || now-last > pingEvery+limit {
 			e := history.Event{At: last, Kind: history.Ails, Node: node, Process: strconv.Itoa(c.Process)}
@@ -175,6 +177,26 @@ func (c *crowd) watchNode(ctx context.Context, node int, client *redis.Client, l
 		last = now
 	}
 }
+
+// ping sends a PING, and waits for the answer.
+func ping(ctx context.Context, p pool.Pool) error {
+	answer := make(pong, 1)
+	if err := p.Send(pool.Request{Args: []any{"ping"}, To: answer}); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A pong takes the answer to a PING.
+type pong chan error
+
+// Receive implements pool.Receiver.
+func (p pong) Receive(_ int, reply pool.Reply) { p <- reply.Err }
 
 // leaveKeys sets the keys of locks on a node, as a client does that crashes before other nodes have its requests.
 func (w *world) leaveKeys(ctx context.Context, n *node) error {
