@@ -562,7 +562,7 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 	}
 }
 
-// The vote of a filled node counts for later extensions if the node has a restart guard, or if the lock heals. The
+// The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
@@ -597,6 +597,24 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without a restart guard the vote of a filled node counts for extensions once the TTL has passed since. So a lock that
+// three nodes have granted, and that was extended once, outlives that one of them goes down.
+func TestExtensionsCountOldFills(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.bare(f.Redsync, redsync.WithWatchdog())
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 5, f.on(m, "lock"))
+		f.refuse(0)
+		time.Sleep(20 * time.Second)
+		valid, err := m.Valid()
+		require.NoError(t, err)
+		assert.True(t, valid)
+		f.nodes[0].Heal()
+		f.unlocks(m)
+	})
 }
 
 func TestWatchedLockIsFilledBeforeEachExtension(t *testing.T) {

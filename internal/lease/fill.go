@@ -17,7 +17,7 @@ import (
 // of the node's commands, so that the release undoes it. It proves nothing: somebody else may have counted a grant of
 // the node that the node has forgotten. So no vote counts before the node has confirmed the fill. After that the votes
 // for extensions count like those of a healed key if the node has a restart guard, or if the lease heals. Without a
-// guard they never count.
+// guard they count once the TTL has passed since: then no attempt with such a grant can still win.
 
 const (
 	fillDelay = 20 * time.Millisecond // from the win to the first fill; it doubles with each
@@ -40,8 +40,18 @@ func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
 // confirms notes that node i has the value.
 func (w *writes) confirms(i int) {
 	if w.onNode(i)&lacking != 0 {
+		w.mu.Lock()
+		w.filled = clock.Now().Mono
+		w.mu.Unlock()
 		w.nodes[i].And(^int64(lacking))
 	}
+}
+
+// lastFilled returns the monotonic time at which a node last confirmed a fill.
+func (w *writes) lastFilled() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.filled
 }
 
 // grants notes that node i has granted an acquire of the value, perhaps after it had refused one.
@@ -214,8 +224,9 @@ func (e Extension) behindFill() quorum.Operation {
 		return e
 	}
 	lacks := l.writes.lacks()
+	counts := l.terms.Heals || l.terms.Timing.lasts(l.writes.lastFilled(), e.start) < 0
 	for i, n := range l.terms.Keeper.Set.Nodes {
-		if !lacks.Has(i) && (l.terms.Heals || n.IsGuarded()) {
+		if !lacks.Has(i) && (counts || n.IsGuarded()) {
 			uncounted = uncounted.Without(i)
 		}
 	}

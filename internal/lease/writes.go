@@ -26,6 +26,7 @@ type writes struct {
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
+	filled  time.Duration // the monotonic time at which a node last confirmed a fill: see fill.go
 	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
 }
 

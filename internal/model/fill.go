@@ -22,13 +22,16 @@ type fillState struct {
 }
 
 type fillNode struct {
-	value     uint8             // of the key; 0: no key
-	left      uint8             // ticks until the key expires
-	up        uint8             // uptime in ticks, up to the guard
-	fast      uint8             // ticks that the clock of the node may still gain
-	votes     [maxAttempts]vote // in the open round of each attempt
-	confirmed uint8             // by attempt, as bits: the node has told that it has the key
-	granted   uint8             // by attempt, as bits: the node has granted the acquire
+	value     uint8              // of the key; 0: no key
+	left      uint8              // ticks until the key expires
+	up        uint8              // uptime in ticks, up to the guard
+	fast      uint8              // ticks that the clock of the node may still gain
+	votes     [maxAttempts]vote  // in the open round of each attempt
+	confirmed uint8              // by attempt, as bits: the node has told that it has the key
+	granted   uint8              // by attempt, as bits: the node has granted the acquire, and no fill has set the key since
+	lost      uint8              // by attempt, as bits: an acquire that was sent before a restart, which arrives no more
+	cut       uint8              // the same of a fill
+	since     [maxAttempts]uint8 // ticks since the node first told that a fill has set the key, plus 1; 0: it has not
 }
 
 type fillAttempt struct {
@@ -58,6 +61,7 @@ type fillBounds struct {
 	guarded  bool  // restarts are guarded
 	whole    bool  // a node restarts only while all nodes have confirmed a hold
 	outside  bool  // a node restarts only while a hold stands without it
+	ages     bool  // extensions count what a fill has set once the TTL has passed since
 	least    uint8 // the minimal hold
 	crashes  bool  // processes may crash
 	size     Size
@@ -68,6 +72,7 @@ type fillFlaws struct {
 	votesRest, votesYoung, countsFilled bool
 	overwrites, setsTTL, restOfValidity bool
 	nilConfirms, stale                  bool
+	young                               bool
 	votesFull, after, early, full       bool // variations
 }
 
@@ -84,6 +89,8 @@ var (
 	fillDrift   = fillBounds{name: "clocks of nodes that get ahead, extensions", attempts: 2, ttl: 3, drift: 1, extends: 1, fills: 2, size: Large}
 	fillRestart = fillBounds{name: "two restarts, guard, extensions", attempts: 2, ttl: 2, extends: 1, fills: 2, restarts: 2, guarded: true, size: Large}
 	fillOutside = fillBounds{name: "no guard, a restart of a node without which a hold stands", attempts: 2, ttl: 2, extends: 1, fills: 1, restarts: 1, outside: true}
+	fillAges    = fillBounds{name: "no guard, such a restart, extensions that count old fills", attempts: 2, ttl: 2, extends: 2, fills: 1, restarts: 1, outside: true, ages: true, size: Large}
+	fillAgesTwo = fillBounds{name: "no guard, two such restarts, extensions that count old fills", attempts: 2, ttl: 2, extends: 2, fills: 1, restarts: 2, outside: true, ages: true, size: Large}
 	fillMin     = fillBounds{name: "minimal holds, crashes, extensions", attempts: 2, ttl: 2, least: 3, extends: 1, fills: 1, crashes: true}
 	fillMinTwo  = fillBounds{name: "minimal holds, two attempts and a rival", attempts: 3, retry: true, ttl: 1, least: 2, fills: 1, size: Large}
 	fillMinSafe = fillBounds{name: "minimal holds, crashes, a restart, guard", attempts: 2, ttl: 1, least: 2, extends: 1, fills: 1, crashes: true, restarts: 1, guarded: true, size: Large}
@@ -102,7 +109,8 @@ var fillRules = []struct {
 }{
 	{"an extension counts the reply to a fill", "the reply to a fill is no vote of an extension, because the key lasts only for the rest of the TTL", fillExtends, fillFlaws{votesRest: true}},
 	{"an extension counts the fill of a restarted node", "a node that has restarted does not count because of a fill", fillRestart, fillFlaws{votesYoung: true}},
-	{"without a guard, extensions count what a fill has set", "without a guard, only nodes that have granted the acquire count for extensions", fillOutside, fillFlaws{countsFilled: true}},
+	{"without a guard, extensions count what a fill has set", "without a guard, a fill that has just set the key does not count for extensions", fillOutside, fillFlaws{countsFilled: true}},
+	{"without a guard, extensions count young fills", "without a guard, what a fill has set counts once the TTL has passed since", fillAges, fillFlaws{young: true}},
 	{"a fill overwrites", "a fill sets a missing key only", fillGhosts, fillFlaws{overwrites: true}},
 	{"a fill sets the TTL of its own key", "a fill does not change a key that is there, because an extension may have made it longer", fillExtends, fillFlaws{setsTTL: true}},
 	{"a fill carries the rest of the validity", "a fill lasts as long as the other keys, which is longer than the validity", fillWholeD, fillFlaws{restOfValidity: true}},
@@ -126,7 +134,7 @@ var fillVariations = []struct {
 
 func fillCases() (cases []Case) {
 	for _, b := range []fillBounds{
-		fillGhosts, fillThree, fillExtends, fillDrift, fillRestart, fillOutside, fillMin, fillMinTwo, fillMinSafe,
+		fillGhosts, fillThree, fillExtends, fillDrift, fillRestart, fillOutside, fillAges, fillAgesTwo, fillMin, fillMinTwo, fillMinSafe,
 		fillWhole, fillWholeX, fillWholeD, fillWholeM, fillWholeMD,
 	} {
 		cases = append(cases, Case{Model: "fill", Name: b.name, Size: b.size, Explore: filling{b, fillFlaws{}}.explore})
@@ -162,6 +170,14 @@ func (f filling) guard() uint8 {
 		return 0
 	}
 	return f.keyTTL() + f.drift
+}
+
+// old returns how old a fill must be to count, as fillNode.since has it.
+func (f filling) old() uint8 {
+	if f.young {
+		return 1
+	}
+	return f.ttl + 1
 }
 
 func (f filling) explore(limit int) Result {
@@ -215,6 +231,14 @@ func (f filling) next(s fillState, do func(Step, fillState)) {
 			}
 			t.restarts++
 			n.value, n.left, n.up, n.confirmed = 0, 0, 0, 0
+			for j, a := range t.attempts {
+				if f.ages && a.phase != idle {
+					n.lost |= 1 << j
+				}
+				if f.ages && a.filled != 0 {
+					n.cut |= 1 << j
+				}
+			}
 			do(Step{"node {n} restarts without data", Choice, 0, i}, t)
 		}
 	}
@@ -269,6 +293,11 @@ func (f filling) ageNode(n *fillNode) {
 func (f filling) tick(s fillState, do func(Step, fillState)) {
 	for n := range s.nodes {
 		f.ageNode(&s.nodes[n])
+		for i, since := range s.nodes[n].since {
+			if since > 0 {
+				s.nodes[n].since[i] = min(since+1, f.old())
+			}
+		}
 	}
 	for i := range s.attempts {
 		a := &s.attempts[i]
@@ -314,6 +343,7 @@ func (f filling) end(s *fillState, i int) {
 	s.forget(i)
 	for n := range s.nodes {
 		s.nodes[n].granted &^= 1 << i
+		s.nodes[n].since[i] = 0
 	}
 	if f.least == 0 {
 		for n := range s.nodes {
@@ -453,7 +483,7 @@ func (f filling) node(s fillState, i, node int, do func(Step, fillState)) {
 	{ // the acquire
 		t := s
 		n, granted := &t.nodes[node], false
-		if n.value == 0 {
+		if n.value == 0 && n.lost>>i&1 == 0 {
 			n.value, n.left, granted = mark(i), f.keyTTL(), true
 		}
 		if a.phase == asking {
@@ -476,7 +506,7 @@ func (f filling) node(s fillState, i, node int, do func(Step, fillState)) {
 			n.left, confirmed = max(n.left, f.ttl), true
 		}
 		if a.phase == extending {
-			counts := !f.outside || f.countsFilled || n.granted>>i&1 == 1
+			counts := !f.outside || f.countsFilled || n.granted>>i&1 == 1 || f.ages && n.since[i] == f.old()
 			t.vote(i, node, confirmed && counts && f.counts(&t, node))
 		}
 		if (a.phase == held || a.phase == extending) && confirmed && f.whole {
@@ -487,7 +517,7 @@ func (f filling) node(s fillState, i, node int, do func(Step, fillState)) {
 		}
 	}
 	for rest := uint8(1); rest < 16; rest++ {
-		if a.filled>>rest&1 == 1 {
+		if a.filled>>rest&1 == 1 && s.nodes[node].cut>>i&1 == 0 {
 			f.executeFill(s, i, node, rest, do)
 		}
 	}
@@ -519,6 +549,12 @@ func (f filling) executeFill(s fillState, i, node int, rest uint8, do func(Step,
 	if (done || f.nilConfirms) && lasts && (a.phase == held || a.phase == extending) && f.whole {
 		n.confirmed |= 1 << i
 	}
+	if done {
+		n.granted &^= 1 << i
+	}
+	if done && f.ages && (a.phase == held || a.phase == extending) {
+		n.since[i] = max(n.since[i], 1)
+	}
 	if a.phase == extending {
 		switch {
 		case done && f.votesFull:
@@ -538,7 +574,7 @@ func (f filling) executeFill(s fillState, i, node int, rest uint8, do func(Step,
 
 func sameFill(s fillState) fillState {
 	sortNodes(&s.nodes, func(n *fillNode) uint64 {
-		return pack(n.value, n.left, n.up, n.fast, n.confirmed, n.granted, uint8(n.votes[0]), uint8(n.votes[1]), uint8(n.votes[2]))
+		return pack(n.value, n.left, n.up, n.fast, n.confirmed, n.granted, n.lost, n.cut, n.since[0], n.since[1], n.since[2], uint8(n.votes[0]), uint8(n.votes[1]), uint8(n.votes[2]))
 	})
 	return s
 }
