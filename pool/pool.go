@@ -40,13 +40,17 @@ import (
 //   - MetBefore() bool reports whether it has been called before, on any pool of the same client
 //     in this process. If it returns false, or the pool does not have it, the first Lock of a
 //     Redsync waits until it knows the identity of the node.
+//   - Silent() time.Duration returns for how long the pool has waited for a sign of life of the node: for a
+//     reply that is owed, or for a connection to open. It returns 0 if it waits for nothing. A Redsync uses it to
+//     give up early on a node that others have waited for in vain.
 //   - Client() any returns a comparable value that stands for the client of the pool, or nil for
 //     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
 //     clients, in the same order, appear to the nodes as one process. They share one queue of
 //     waiters for each lock, and the subscriptions. The subscriptions use siblings, because a user who
 //     closes a pool must not end a subscription that others share.
 //
-// A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling.
+// A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling. A pool for a *redis.Client
+// has Silent, too.
 //
 // A Pool that does not know which server process answers leaves Reply.Server nil.
 type Pool interface {

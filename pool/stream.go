@@ -97,6 +97,15 @@ func (p *streamPool) CloseIdle() {
 	}
 }
 
+// Silent returns for how long p has waited for a sign of life of the node: for a reply that is owed, or for a connection to
+// open. It returns 0 if p waits for nothing.
+func (p *streamPool) Silent() time.Duration {
+	if s := p.last.Load(); s != nil {
+		return s.silent()
+	}
+	return 0
+}
+
 // isIdle reports whether no stream of p is running.
 func (p *streamPool) isIdle() bool {
 	s := p.last.Load()
@@ -155,6 +164,19 @@ type stream struct {
 	queue
 	user *redis.Client
 	idle *time.Timer // calls checkIdle
+
+	conn    atomic.Pointer[conn]      // in use; nil if there is none
+	dialing atomic.Pointer[time.Time] // since when a connection is opened; nil if none is
+}
+
+func (s *stream) silent() time.Duration {
+	if c := s.conn.Load(); c != nil {
+		return lasted(c.silence.since.Load(), c.silence.clock())
+	}
+	if since := s.dialing.Load(); since != nil {
+		return time.Since(*since)
+	}
+	return 0
 }
 
 // startStream starts a stream. It opens no connection before the first request.
@@ -187,11 +209,13 @@ func (s *stream) run() {
 	for s.awaitWork() {
 		if failures < redialTries || !time.Now().Before(retry) {
 			var c *conn
-			if c, failed = connect(context.Background(), &s.queue, s.user); failed == nil {
+			if c, failed = s.connect(); failed == nil {
 				failures = 0
 				for c != nil {
+					s.conn.Store(c)
 					c = c.serve()
 				}
+				s.conn.Store(nil)
 				continue
 			}
 			failures++
@@ -199,6 +223,13 @@ func (s *stream) run() {
 		}
 		s.refuse(failed)
 	}
+}
+
+func (s *stream) connect() (*conn, error) {
+	now := time.Now()
+	s.dialing.Store(&now)
+	defer s.dialing.Store(nil)
+	return connect(context.Background(), &s.queue, s.user)
 }
 
 // abandoned fails the queued requests if run did not return normally, because a user's Dialer

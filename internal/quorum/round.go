@@ -25,18 +25,18 @@ type Round struct {
 	then  Decider       // told of the decision
 	all   chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
 
-	// mu guards what follows. After Decided the waiting caller may read expired and split
+	// mu guards what follows. After Decided the waiting caller may read expired and hastened
 	// without it.
-	mu      sync.Mutex
-	inTime  time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
-	closed  bool           // later votes do not count
-	expired bool           // the deadline came before the decision
-	final   bool           // the answer can be given: see isFinal
-	split   bool           // given up before the deadline, because the votes were split: see split.go
-	proved  claim.Standing // what the votes prove by now
-	count   claim.Count
-	ballots []ballot
-	spare   [claim.UsualNodes]ballot // room for ballots
+	mu       sync.Mutex
+	inTime   time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
+	closed   bool           // later votes do not count
+	expired  bool           // the deadline came before the decision
+	final    bool           // the answer can be given: see isFinal
+	hastened bool           // the deadline was brought forward, because the votes were split: see split.go
+	proved   claim.Standing // what the votes prove by now
+	count    claim.Count
+	ballots  []ballot
+	spare    [claim.UsualNodes]ballot // room for ballots
 }
 
 // A ballot is what a round keeps for one node. It is kept small, because every round has room for several
@@ -408,6 +408,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	b := &r.ballots[i]
 	t = r.heardLocked(i)
 	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
+		r.noteTooLateLocked(i)
 		return t, true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
@@ -650,7 +651,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-t.decided:
 		r.set.timers.put(t)
 		switch {
-		case r.split:
+		case r.expired && r.hastened:
 			return r.Result(errSplit)
 		case r.expired:
 			return r.Result(NoAnswerWithin(l.Decide))
@@ -718,7 +719,7 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.split}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.expired && r.hastened}
 	if res.Won {
 		return res // nobody needs the other votes
 	}

@@ -1,6 +1,9 @@
 package quorum
 
 import (
+	"math"
+	"time"
+
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -40,11 +43,26 @@ func (r *Round) splitLocked() {
 	r.hastenLocked()
 }
 
-// hastenLocked lets the patience for the missing nodes begin, if a caller waits and it has not begun.
+// hastenLocked lets the patience for the missing nodes begin, if a caller waits. When it has begun, a further answer may
+// end it earlier: see silentLocked.
 func (r *Round) hastenLocked() {
-	if t, waits := r.then.(*roundTimer); waits && r.inTime == 0 {
-		r.inTime = clock.Now().Mono + t.hasten()
+	if t, waits := r.then.(*roundTimer); waits {
+		r.hastened = true
+		r.inTime = clock.Now().Mono + t.hasten(r.silentLocked())
 	}
+}
+
+// silentLocked returns for how long all missing nodes that are not known to be late have been silent. Earlier requests
+// count, too, also those whose callers have gone. So a caller learns which node is late while others refuse it.
+func (r *Round) silentLocked() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	awaited := r.missingLocked() &^ r.set.known.late.load()
+	for i, n := range r.set.Nodes {
+		if awaited.Has(i) {
+			least = min(least, n.silent())
+		}
+	}
+	return least
 }
 
 // missingLocked returns the nodes that have not voted.
@@ -52,7 +70,7 @@ func (r *Round) missingLocked() claim.Nodes { return r.rule.All() &^ r.count.Vot
 
 // giveUpLocked ends a round that is split.
 func (r *Round) giveUpLocked() {
-	r.expired, r.closed, r.split = true, true, true
+	r.expired, r.closed, r.hastened = true, true, true
 	r.stopClockLocked()
 	r.decideLocked()
 }
@@ -73,6 +91,14 @@ func (r *Round) NoteLate(i int, reply pool.Reply) {
 		late.add(claim.Nodes(0).With(i))
 	case late.load().Has(i) && r.isInTime():
 		late.remove(i)
+	}
+}
+
+// noteTooLateLocked notes that node i is late if it has answered after the end of the round's patience. The caller may
+// have given up before that end, and then has not noted which nodes were missing.
+func (r *Round) noteTooLateLocked(i int) {
+	if r.hastened && clock.Now().Mono > r.inTime {
+		r.set.known.late.add(claim.Nodes(0).With(i))
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 type roundTimer struct {
 	decided chan struct{} // has room for one: the round is decided, or its deadline has come
 
-	mu       sync.Mutex // guards what follows
-	round    expirer    // nil while it is not used
-	began    time.Time  // when the caller began to wait; zero until then
-	hastened time.Time  // the deadline is not later; zero if it need not hasten
-	deadline time.Time  // of the round; zero until it is waited for
+	mu       sync.Mutex    // guards what follows
+	round    expirer       // nil while it is not used
+	began    time.Time     // when the caller began to wait; zero until then
+	hastened time.Time     // the deadline is not later; zero if it need not hasten
+	took     time.Duration // until the round was hastened, since the caller began to wait
+	deadline time.Time     // of the round; zero until it is waited for
 	timer    *time.Timer
 	fires    time.Time // when timer does; zero when it is not running
 }
@@ -34,18 +35,22 @@ func (t *roundTimer) start(after time.Duration) {
 	t.armInTimeLocked(after)
 }
 
-// hasten makes the deadline come soon, because the votes are split. It returns how soon that is at the latest: see
-// patience.
-func (t *roundTimer) hasten() time.Duration {
+// hasten makes the deadline come soon, because the votes are split, or because nobody has proved a loss yet. All missing
+// nodes have been silent for that long. It returns how soon the deadline is at the latest: see patience.
+func (t *roundTimer) hasten(silent time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	var took time.Duration // since the caller began to wait
-	if !t.began.IsZero() {
-		took = now.Sub(t.began)
+	if t.hastened.IsZero() {
+		if !t.began.IsZero() {
+			t.took = now.Sub(t.began)
+		}
+		t.hastened = now.Add(patience(t.took))
 	}
-	soon := patience(took)
-	t.hastened = now.Add(soon)
+	if known := now.Add(t.took + patience(t.took) - silent); known.Before(t.hastened) {
+		t.hastened = known // an earlier request was sent to these nodes
+	}
+	soon := max(t.hastened.Sub(now), 0)
 	if !t.deadline.IsZero() {
 		t.armInTimeLocked(soon)
 	}
@@ -118,7 +123,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.round, t.began, t.hastened, t.deadline = r, time.Time{}, time.Time{}, time.Time{}
+	t.round, t.began, t.hastened, t.took, t.deadline = r, time.Time{}, time.Time{}, 0, time.Time{}
 	return t
 }
 
