@@ -165,6 +165,31 @@ func TestFreeLockDoesNotRestBesideABadNode(t *testing.T) {
 	}
 }
 
+// Zones may be far apart. Each process knows at the latest with its second request for how long the bad node has been
+// silent, even if other nodes have refused the first one at once. If each of them had to wait for it once, the lock would
+// rest for more than a second.
+func TestFreeLockDoesNotRestInZonesFarApart(t *testing.T) {
+	at := func(process, node int) time.Duration {
+		if inZones(process, node) == 0 {
+			return 0
+		}
+		return 40 * time.Millisecond
+	}
+	for bad, spoil := range badNodes {
+		t.Run(bad, func(t *testing.T) {
+			parallelComputing(t)
+			play(t, func(f field) {
+				var s slowness
+				processes := f.processes(6, s.at(at), redsync.WithTries(0))
+				spoil(f, &s)
+				got := contend(processes, time.Duration(testlength.Of(2, 3, 30))*time.Second)
+				assert.LessOrEqual(f, got.longest, 800*time.Millisecond)
+				assert.Greater(f, got.locks, 5)
+			})
+		})
+	}
+}
+
 // With WithFailFast(false) a Lock that has won waits for the bad node. One that has failed does not: it would keep the
 // nodes that have granted from the others.
 func TestWithoutFailFastAFailedLockDoesNotKeepNodes(t *testing.T) {

@@ -54,15 +54,24 @@ func setOf(pools ...pool.Pool) *Set {
 type scene struct {
 	*Set
 	puppets []*puppet.Puppet
-	refuse  []error // by node: why its pool refuses to send
+	refuse  []error         // by node: why its pool refuses to send
+	silent  []time.Duration // by node: for how long it has owed a reply
 }
 
+// A listener is a puppet that tells for how long its node has been silent.
+type listener struct {
+	*puppet.Puppet
+	silent *time.Duration
+}
+
+func (l listener) Silent() time.Duration { return *l.silent }
+
 func newScene(n int) *scene {
-	s := &scene{refuse: make([]error, n)}
+	s := &scene{refuse: make([]error, n), silent: make([]time.Duration, n)}
 	var pools []pool.Pool
 	for i := range n {
 		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, s.refuse[i] }}
-		s.puppets, pools = append(s.puppets, p), append(pools, p)
+		s.puppets, pools = append(s.puppets, p), append(pools, listener{p, &s.silent[i]})
 	}
 	s.Set = setOf(pools...)
 	return s

@@ -57,6 +57,65 @@ func TestSplitAcquireWaitsForANodeThatIsNotLateByHowLongTheOthersTook(t *testing
 	}
 }
 
+// The silence of a node before the acquire counts. If several nodes are missing, the one that was heard last counts.
+func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
+	const took = 10 * time.Millisecond // so its patience ends when the node has been silent for 50 ms
+	for _, c := range []struct {
+		silent []time.Duration // nodes 3 and 4, in ms
+		want   time.Duration
+	}{
+		{[]time.Duration{0, 10}, 40 * time.Millisecond},
+		{[]time.Duration{10, 40}, 40 * time.Millisecond},
+		{[]time.Duration{30, 40}, 20 * time.Millisecond},
+		{[]time.Duration{50, 60}, 0},
+		{[]time.Duration{5000, 6000}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			r := s.Start(t.Context(), acquiring(), false)
+			time.AfterFunc(took, func() {
+				s.silent[3], s.silent[4] = c.silent[0]*time.Millisecond, c.silent[1]*time.Millisecond
+				for i, v := range []any{mine, mine, other} {
+					s.answer(i, v)
+				}
+			})
+			res, total := within(t, r, second)
+			assert.Equal(t, took+c.want, total)
+			assert.True(t, res.Split)
+			assert.Equal(t, claim.Nodes(0b11000), s.known.late.load())
+		})
+	}
+}
+
+// Where the third answer makes a split of two missing nodes, and the fourth comes at once, only the fifth counts.
+func TestFurtherAnswerEndsThePatienceEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(5)
+		s.silent[4] = time.Second
+		res, took := within(t, s.split(t, acquiring(), 10*time.Millisecond), second)
+		assert.Equal(t, 10*time.Millisecond, took)
+		assert.True(t, res.Split)
+	})
+}
+
+// A caller may give up before the patience of its round ends. A node that answers after that end is late all the same.
+func TestAnswerAfterThePatienceOfARoundThatWasGivenUpIsLate(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(5*time.Millisecond, cancel)
+			s.split(t, acquiring(), 0).Wait(ctx, second) // its patience is 20 ms
+			time.Sleep(10 * time.Millisecond)
+			if late {
+				time.Sleep(10 * time.Millisecond)
+			}
+			s.answer(4, other)
+			assert.Equal(t, late, s.known.late.load().Has(4))
+		})
+	}
+}
+
 func TestVoteInTimeDecidesASplitAcquire(t *testing.T) {
 	for v, won := range map[any]bool{mine: true, other: false} {
 		synctest.Test(t, func(t *testing.T) {
