@@ -33,7 +33,7 @@ const (
 )
 
 // A silence measures how long one connection has owed a reply without receiving one, and decides
-// what to do; the connection does it. All methods except start, pause and clock are called under
+// what to do; the connection does it. All methods except start, pause, clock and lasts are called under
 // the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
@@ -196,6 +196,15 @@ func (s *silence) forgive(now int64) {
 
 // clock returns the time since the connection began to serve, never 0.
 func (s *silence) clock() int64 { return int64(time.Since(s.started)) + 1 }
+
+// lasts returns how long the silence has lasted, 0 if there is none. It may be called at any time, without the queue's mu.
+func (s *silence) lasts() time.Duration {
+	since := s.since.Load()
+	if since == 0 {
+		return 0 // perhaps start has not been called
+	}
+	return lasted(since, s.clock())
+}
 
 // lasted returns how long a silence that began at since has lasted by now, 0 if since is 0.
 func lasted(since, now int64) time.Duration {

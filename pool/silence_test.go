@@ -168,6 +168,41 @@ func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	}
 }
 
+// Silent tells for how long a reply has been owed, or a connection been opened. It tells 0 as long as nothing is owed.
+func TestSilent(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		hang := make(chan struct{})
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				<-hang
+				return node.Dial(ctx, network, addr)
+			}
+		})).(interface {
+			Pool
+			Silent() time.Duration
+		})
+		in := newLedger(t)
+		require.Zero(t, p.Silent(), "nothing was sent")
+		sendWithin(t, p, 0, in, 1, 1)
+		time.Sleep(time.Second)
+		require.Equal(t, time.Second, p.Silent(), "a connection is opened")
+		close(hang)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Zero(t, p.Silent(), "all is answered")
+		node.Freeze()
+		sendWithin(t, p, 0, in, 2, 2)
+		time.Sleep(time.Second)
+		sendWithin(t, p, 0, in, 3, 3)
+		time.Sleep(time.Second)
+		require.InDelta(t, 2*time.Second, p.Silent(), float64(time.Microsecond))
+		node.Thaw()
+		synctest.Wait()
+		require.Zero(t, p.Silent())
+		require.NoError(t, p.Close())
+	})
+}
+
 // If a node stays frozen, its requests fail after the timeout, as they would without a second
 // connection. The attempt to open the second ends with the first.
 func TestFrozenNodeFailsAtTheTimeout(t *testing.T) {

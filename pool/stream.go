@@ -171,7 +171,7 @@ type stream struct {
 
 func (s *stream) silent() time.Duration {
 	if c := s.conn.Load(); c != nil {
-		return lasted(c.silence.since.Load(), c.silence.clock())
+		return c.silence.lasts()
 	}
 	if since := s.dialing.Load(); since != nil {
 		return time.Since(*since)
