@@ -208,8 +208,12 @@ func (s *stream) run() {
 	var retry time.Time
 	for s.awaitWork() {
 		if failures < redialTries || !time.Now().Before(retry) {
+			now := time.Now()
+			s.dialing.Store(&now)
 			var c *conn
-			if c, failed = s.connect(); failed == nil {
+			c, failed = connect(context.Background(), &s.queue, s.user)
+			s.dialing.Store(nil)
+			if failed == nil {
 				failures = 0
 				for c != nil {
 					s.conn.Store(c)
@@ -223,13 +227,6 @@ func (s *stream) run() {
 		}
 		s.refuse(failed)
 	}
-}
-
-func (s *stream) connect() (*conn, error) {
-	now := time.Now()
-	s.dialing.Store(&now)
-	defer s.dialing.Store(nil)
-	return connect(context.Background(), &s.queue, s.user)
 }
 
 // abandoned fails the queued requests if run did not return normally, because a user's Dialer

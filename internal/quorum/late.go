@@ -30,11 +30,3 @@ type lateNodes struct{ nodes atomic.Uint64 }
 func (l *lateNodes) load() claim.Nodes     { return claim.Nodes(l.nodes.Load()) }
 func (l *lateNodes) add(nodes claim.Nodes) { l.nodes.Or(uint64(nodes)) }
 func (l *lateNodes) remove(i int)          { l.nodes.And(^uint64(claim.Nodes(0).With(i))) }
-
-// silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
-func (n *Node) silent() time.Duration {
-	if p, ok := n.Pool.(interface{ Silent() time.Duration }); ok {
-		return p.Silent()
-	}
-	return 0
-}

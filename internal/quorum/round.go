@@ -408,7 +408,9 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 	b := &r.ballots[i]
 	t = r.heardLocked(i)
 	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
-		r.noteTooLateLocked(i)
+		if r.hastened {
+			r.noteTooLateLocked(i)
+		}
 		return t, true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better

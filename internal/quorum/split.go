@@ -48,7 +48,9 @@ func (r *Round) splitLocked() {
 func (r *Round) hastenLocked() {
 	if t, waits := r.then.(*roundTimer); waits {
 		r.hastened = true
-		r.inTime = clock.Now().Mono + t.hasten(r.silentLocked())
+		if soon, sooner := t.hasten(r.silentLocked()); sooner {
+			r.inTime = clock.Now().Mono + soon
+		}
 	}
 }
 
@@ -63,6 +65,14 @@ func (r *Round) silentLocked() time.Duration {
 		}
 	}
 	return least
+}
+
+// silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
+func (n *Node) silent() time.Duration {
+	if p, ok := n.Pool.(interface{ Silent() time.Duration }); ok {
+		return p.Silent()
+	}
+	return 0
 }
 
 // missingLocked returns the nodes that have not voted.
@@ -97,7 +107,7 @@ func (r *Round) NoteLate(i int, reply pool.Reply) {
 // noteTooLateLocked notes that node i is late if it has answered after the end of the round's patience. The caller may
 // have given up before that end, and then has not noted which nodes were missing.
 func (r *Round) noteTooLateLocked(i int) {
-	if r.hastened && clock.Now().Mono > r.inTime {
+	if clock.Now().Mono > r.inTime {
 		r.set.known.late.add(claim.Nodes(0).With(i))
 	}
 }

@@ -36,12 +36,14 @@ func (t *roundTimer) start(after time.Duration) {
 }
 
 // hasten makes the deadline come soon, because the votes are split, or because nobody has proved a loss yet. All missing
-// nodes have been silent for that long. It returns how soon the deadline is at the latest: see patience.
-func (t *roundTimer) hasten(silent time.Duration) time.Duration {
+// nodes have been silent for that long. It returns how soon the deadline is at the latest (see patience), and whether that is
+// sooner than before.
+func (t *roundTimer) hasten(silent time.Duration) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if t.hastened.IsZero() {
+	before := t.hastened
+	if before.IsZero() {
 		if !t.began.IsZero() {
 			t.took = now.Sub(t.began)
 		}
@@ -50,11 +52,11 @@ func (t *roundTimer) hasten(silent time.Duration) time.Duration {
 	if known := now.Add(t.took + patience(t.took) - silent); known.Before(t.hastened) {
 		t.hastened = known // an earlier request was sent to these nodes
 	}
-	soon := max(t.hastened.Sub(now), 0)
-	if !t.deadline.IsZero() {
+	soon, sooner = max(t.hastened.Sub(now), 0), t.hastened != before
+	if sooner && !t.deadline.IsZero() {
 		t.armInTimeLocked(soon)
 	}
-	return soon
+	return soon, sooner
 }
 
 // armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
