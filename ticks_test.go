@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -34,7 +35,9 @@ type schedule struct {
 	ticks   int
 
 	mu   sync.Mutex
-	runs []int // by tick
+	runs []int         // by tick
+	last time.Time     // when the process that has run the job last asked for it
+	gap  time.Duration // the shortest time from then until the job ran again
 }
 
 // A way says what happens at the end of a job.
@@ -48,7 +51,7 @@ const (
 
 // play lets all processes go through all ticks.
 func (s *schedule) play(options ...redsync.Option) {
-	s.runs = make([]int, s.ticks)
+	s.runs, s.gap = make([]int, s.ticks), math.MaxInt64
 	var all sync.WaitGroup
 	for i, skew := range s.skews {
 		all.Go(func() {
@@ -69,11 +72,15 @@ func (s *schedule) play(options ...redsync.Option) {
 
 // try starts the job of a tick, and reports whether it has run.
 func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) (ran bool) {
+	asked := time.Now()
 	job := func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if !s.last.IsZero() {
+			s.gap = min(s.gap, time.Since(s.last))
+		}
 		s.runs[tick]++
-		ran = true
+		s.last, ran = asked, true
 		return nil
 	}
 	var err error
@@ -131,7 +138,8 @@ func TestScheduledJobRunsOncePerTick(t *testing.T) {
 	}
 }
 
-// The same on real servers, in real time.
+// The same on real servers, in real time. On a busy machine a process may come to a tick so late that the minimal hold of
+// the one that has run the job is over. So the test does not count runs: it asks how soon the job ran again.
 func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
@@ -148,9 +156,8 @@ func TestScheduledJobRunsOncePerTickOnServers(t *testing.T) {
 				},
 			}
 			s.play(redsync.WithMinHold(4 * time.Second))
-			for tick, runs := range s.runs {
-				assert.Equal(t, 1, runs, "tick %d", tick)
-			}
+			assert.GreaterOrEqual(t, s.gap, 4*time.Second, "runs by tick: %v", s.runs)
+			assert.NotContains(t, s.runs, 0, "by tick")
 		})
 	}
 }
