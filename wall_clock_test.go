@@ -96,6 +96,20 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 	})
 }
 
+func TestClockSetBeforeLockChangesNothing(t *testing.T) {
+	for _, by := range []time.Duration{time.Minute, -time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
+			s.Step(by)
+			m, start := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second)), time.Now()
+			require.NoError(t, m.Lock())
+			<-m.Lost()
+			assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(start), "the clock was set by %v", by)
+			require.NoError(t, rs.Close(t.Context()))
+		})
+	}
+}
+
 func TestClockSetBackAndForwardChangesNothing(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		lost := m.Lost()

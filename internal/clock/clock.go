@@ -28,6 +28,15 @@ func (i Instant) LeastSince(start Instant) time.Duration {
 	return max(0, min(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0))))
 }
 
+// After returns the time d after i, for a timer. Timers go by the monotonic clock, which i.Wall has, too. But in a
+// synctest bubble no time has a monotonic reading, and a timer would follow a step of i.Wall.
+func (i Instant) After(d time.Duration) time.Time {
+	if stepped.Load() == nil {
+		return i.Wall.Add(d)
+	}
+	return origin.Add(i.Mono + d + time.Duration(lag.Load()))
+}
+
 // Lead returns by how much the wall clock is ahead of the monotonic clock, from an
 // arbitrary origin.
 func (i Instant) Lead() time.Duration {
@@ -42,13 +51,18 @@ func Now() Instant {
 	t := time.Now()
 	i := Instant{Mono: t.Sub(origin), Wall: t}
 	if change := stepped.Load(); change != nil {
-		return (*change)(i)
+		mono := i.Mono
+		i = (*change)(i)
+		lag.Store(int64(mono - i.Mono))
 	}
 	return i
 }
 
-// stepped changes what Now returns; nil outside of tests.
-var stepped atomic.Pointer[func(Instant) Instant]
+// stepped changes what Now returns; nil outside of tests. lag is how far it has put the monotonic clock back.
+var (
+	stepped atomic.Pointer[func(Instant) Instant]
+	lag     atomic.Int64
+)
 
 // Step makes Now return what change makes of the clocks, until restore is called. It is for tests. Only one
 // test may step the clocks at a time: Step panics if another has done so and not called restore.

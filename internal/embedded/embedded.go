@@ -290,12 +290,37 @@ func (n *Node) Restart(empty bool) {
 }
 
 // SetClock moves the node's clock by step, and makes it run at rate from now on; 1 is the rate of
-// the caller's clock. The TTLs of keys and the uptime in INFO follow this clock.
+// the caller's clock. The TTLs of keys and the uptime in INFO follow this clock. As in Redis, a step back
+// makes the keys that the node has last for so much longer.
 func (n *Node) SetClock(step time.Duration, rate float64) {
+	n.executing.Lock()
+	defer n.executing.Unlock()
+	n.Follow()
 	n.mu.Lock()
 	n.clock = clock{set: time.Now(), shown: n.clock.now().Add(step), rate: rate}
 	n.mu.Unlock()
+	if step < 0 {
+		n.prolong(-step)
+	}
 	n.Follow()
+	if step < 0 {
+		n.ClockTTL(true) // Miniredis counts TTLs down from its last look at the clock: this makes it look
+	}
+}
+
+// databases is how many databases a node has.
+const databases = 16
+
+// prolong makes all keys last for longer.
+func (n *Node) prolong(by time.Duration) {
+	for i := range databases {
+		db := n.DB(i)
+		for _, key := range db.Keys() {
+			if ttl := db.TTL(key); ttl > 0 {
+				db.SetTTL(key, ttl+by)
+			}
+		}
+	}
 }
 
 // Follow expires keys by the node's clock. The node calls it before it executes a command. After

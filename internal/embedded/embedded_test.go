@@ -158,6 +158,24 @@ func TestKeysLastByTheNodesClock(t *testing.T) {
 	})
 }
 
+// A step back prolongs the keys that are there, by as much. It does not prolong those that are set afterwards.
+func TestKeysLastLongerWhenTheNodesClockIsSetBack(t *testing.T) {
+	on(t, 0, func(t *testing.T, n *embedded.Node, c *redis.Client) {
+		left := func(key string) time.Duration { return c.PTTL(t.Context(), key).Val() }
+		require.NoError(t, c.Set(t.Context(), "before", "v", 4*time.Second).Err())
+		time.Sleep(time.Second)
+		n.SetClock(-time.Minute, 1)
+		require.NoError(t, c.Set(t.Context(), "after", "v", 4*time.Second).Err())
+		assert.Equal(t, []time.Duration{63 * time.Second, 4 * time.Second}, []time.Duration{left("before"), left("after")})
+		time.Sleep(4 * time.Second)
+		assert.Equal(t, []time.Duration{59 * time.Second, -2}, []time.Duration{left("before"), left("after")})
+		n.SetClock(58*time.Second, 1)
+		assert.Equal(t, time.Second, left("before"))
+		time.Sleep(time.Second)
+		assert.Equal(t, time.Duration(-2), left("before"))
+	})
+}
+
 func TestThawInTurnIsInTheOrderOfTheConnections(t *testing.T) {
 	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, first *redis.Client) {
 		second := n.Client()

@@ -69,7 +69,7 @@ func (l *Lease) refusedBy(i int) {
 	defer l.mu.Unlock()
 	if l.state == Held || l.outlived {
 		l.fills = 0
-		l.terms.Keeper.expiries.Set(&l.expiry, l.nextFillLocked(l.validity.Until()))
+		l.terms.Keeper.expiries.Set(&l.expiry, l.nextFillLocked(l.validity.Start.After(l.validity.Length)))
 	}
 }
 

@@ -263,7 +263,7 @@ func (l *Lease) begin() error {
 	if l.terms.Watchdog {
 		l.watchdog = newWatchdog(l)
 	}
-	at := l.validity.Until()
+	at := l.validity.Start.After(l.validity.Length)
 	var nodes nodeWrites // of all nodes
 	for i := range l.writes.nodes {
 		nodes |= nodeWrites(l.writes.nodes[i].Load())

@@ -88,6 +88,5 @@ func (v Validity) Remaining(now clock.Instant) time.Duration {
 // Holds reports whether v has not ended at now.
 func (v Validity) Holds(now clock.Instant) bool { return v.Remaining(now) > 0 }
 
-// Until returns the end of v, for display and for an alarm. To decide whether v has ended, use Remaining,
-// which goes by both clocks.
+// Until returns the end of v, for display. To decide whether v has ended, use Remaining, which goes by both clocks.
 func (v Validity) Until() time.Time { return v.Start.Wall.Add(v.Length) }

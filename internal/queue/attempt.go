@@ -234,7 +234,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 		if f.at <= now.Mono {
 			break
 		}
-		return now.Wall.Add(f.at - now.Mono + time.Millisecond + jitter.N(runOutJitter))
+		return now.After(f.at - now.Mono + time.Millisecond + jitter.N(runOutJitter))
 	}
 	return time.Time{}
 }

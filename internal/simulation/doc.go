@@ -24,6 +24,11 @@
 // successive seeds play every mode with every fault. In TestSimulationWhileDialsFail a host is off for so long that all
 // faults end before it comes back.
 //
+// In TestSimulationWhileClocksStep clocks step by a minute while a lock is held and waited for, in every mode: the wall
+// clock of the clients or the clocks of a minority of nodes, forward or back, or the clocks of all nodes, back. Judges
+// of its own check that a holder is told if the step ends its hold, and that nobody waits for longer than the TTL and
+// the step.
+//
 //	go test -run 'TestSimulation$' ./internal/simulation      # as many seeds as package testlength says
 //	REDSYNC_SIM_SEEDS=3000                                    # this many seeds
 //	REDSYNC_SIM_FROM=9000                                     # starting with this one
@@ -55,6 +60,9 @@
 //	go test -run 'TestSimulationOfABadMinority$' ./internal/simulation   # one minority fault after another
 //	REDSYNC_SIM_MINORITY=300                                 # this many seeds; REDSYNC_SIM_FROM as above
 //	REDSYNC_SIM_ATTEMPTS=plain                               # failures show the attempts and votes in this mode: see badModes
+//
+//	go test -run 'TestSimulationWhileClocksStep$' ./internal/simulation  # clocks step by a minute
+//	REDSYNC_SIM_CLOCKS=40                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationWhileDialsFail$' ./internal/simulation   # dials to one host fail
 //	REDSYNC_SIM_DIALS=200                                    # this many seeds; REDSYNC_SIM_FROM as above

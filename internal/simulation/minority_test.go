@@ -290,13 +290,8 @@ func (b *badMinority) plays(m badMode) bool {
 	return b.asked.modes != nil || (uint64(k)+uint64(b.fault.Load())+b.seed)%2 == 0
 }
 
-func (b *badMinority) run() {
-	b.draw()
-	b.nodes = embedded.Start(badNodes)
-	defer func() {
-		b.nodes.Close()
-		time.Sleep(time.Minute)
-	}()
+// open starts the processes, which get to know the nodes.
+func (b *badMinority) open() {
 	for i := range b.processes {
 		p := b.process(i, nil)
 		b.processes[i] = p
@@ -307,6 +302,16 @@ func (b *badMinority) run() {
 			assert.NoError(b, err)
 		}
 	}
+}
+
+func (b *badMinority) run() {
+	b.draw()
+	b.nodes = embedded.Start(badNodes)
+	defer func() {
+		b.nodes.Close()
+		time.Sleep(time.Minute)
+	}()
+	b.open()
 	var clients sync.WaitGroup
 	for i, p := range b.processes {
 		for k, mode := range badModes {
