@@ -130,7 +130,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		m := f.NewMutex("lock")
 		require.NoError(t, m.Lock())
 		won := time.Now()
-		at := func(ms time.Duration) { time.Sleep(time.Until(won.Add(ms * time.Millisecond))) }
+		at := func(ms time.Duration) { time.Sleep(time.Until(won.Add(ms * time.Millisecond))) } //nolint:durationcheck // ms is a number
 		synctest.Wait()
 		before := f.commands("set")
 		for i, ms := range fills {

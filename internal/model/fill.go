@@ -159,12 +159,14 @@ func (f filling) leastTTL() uint8 {
 	}
 	return f.least + f.drift
 }
+
 func (f filling) span(ttl uint8) uint8 {
 	if ttl <= f.drift {
 		return ttl
 	}
 	return ttl - f.drift
 }
+
 func (f filling) guard() uint8 {
 	if !f.guarded {
 		return 0

@@ -61,20 +61,20 @@ func TestSplitAcquireWaitsForANodeThatIsNotLateByHowLongTheOthersTook(t *testing
 func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 	const took = 10 * time.Millisecond // so its patience ends when the node has been silent for 50 ms
 	for _, c := range []struct {
-		silent []time.Duration // nodes 3 and 4, in ms
+		silent []time.Duration // nodes 3 and 4
 		want   time.Duration
 	}{
-		{[]time.Duration{0, 10}, 40 * time.Millisecond},
-		{[]time.Duration{10, 40}, 40 * time.Millisecond},
-		{[]time.Duration{30, 40}, 20 * time.Millisecond},
-		{[]time.Duration{50, 60}, 0},
-		{[]time.Duration{5000, 6000}, 0},
+		{[]time.Duration{0, 10 * time.Millisecond}, 40 * time.Millisecond},
+		{[]time.Duration{10 * time.Millisecond, 40 * time.Millisecond}, 40 * time.Millisecond},
+		{[]time.Duration{30 * time.Millisecond, 40 * time.Millisecond}, 20 * time.Millisecond},
+		{[]time.Duration{50 * time.Millisecond, 60 * time.Millisecond}, 0},
+		{[]time.Duration{5 * time.Second, 6 * time.Second}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(5)
 			r := s.Start(t.Context(), acquiring(), false)
 			time.AfterFunc(took, func() {
-				s.silent[3], s.silent[4] = c.silent[0]*time.Millisecond, c.silent[1]*time.Millisecond
+				copy(s.silent[3:], c.silent)
 				for i, v := range []any{mine, mine, other} {
 					s.answer(i, v)
 				}
