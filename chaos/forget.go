@@ -12,8 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// This file defines the clients of three scenes. Each scene shows one rule of the library: a lock does not stay on a bare
-// quorum, addresses that lead to one node count once, and Close returns nil only when the locks are released.
+// This file defines the clients of three scenes. Each scene shows one rule of the library: a lock does not stay on a
+// bare quorum, addresses that lead to one node count once, and Close returns nil only when the locks are released.
 
 // duelists want one name each, in each process at the same moment. See duel.
 var duelists = []habit{{name: "duelist", clients: len(lockNames), pace: 0, do: (*client).duel}}
@@ -124,8 +124,8 @@ const (
 	closeHush = 2 * ms // how long an impatient closer waits
 )
 
-// closeHeld locks some names with a Redsync of its own, and closes that Redsync. If Close returns nil, no quorum of nodes
-// may have a key. An impatient client lets Close wait for almost no time, and takes that for success.
+// closeHeld locks some names with a Redsync of its own, and closes that Redsync. If Close returns nil, no quorum of
+// nodes may have a key. An impatient client lets Close wait for almost no time, and takes that for success.
 func (c *client) closeHeld() {
 	c.rs = c.open(false)
 	defer func() { c.rs = c.crowd.rs }()

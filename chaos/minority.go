@@ -72,7 +72,8 @@ func farTokens(events []history.Event, origin time.Time) (found []history.Violat
 	for _, e := range events {
 		limit := origin.Add(e.At + time.Second).UnixMicro()
 		if e.Kind == history.Held && e.Token > uint64(limit) { //nolint:gosec // it is positive
-			found = append(found, history.Violation{Rule: farToken, Name: e.Name, At: e.At, What: fmt.Sprintf("%s has token %d", e.ID(), e.Token)})
+			what := fmt.Sprintf("%s has token %d", e.ID(), e.Token)
+			found = append(found, history.Violation{Rule: farToken, Name: e.Name, At: e.At, What: what})
 		}
 	}
 	return found
@@ -86,7 +87,8 @@ func toldAgain(events []history.Event, kinds ...kind) (found []history.Violation
 	last := map[ear]int{}           // during which fault the process was told last
 	down := map[ear]history.Event{} // told down, and not yet up
 	broken := func(e history.Event, what string) {
-		found = append(found, history.Violation{Rule: toldOften, At: e.At, What: fmt.Sprintf("%s, process %s: %s: %s", e.Where, e.Process, what, e.What)})
+		what = fmt.Sprintf("%s, process %s: %s: %s", e.Where, e.Process, what, e.What)
+		found = append(found, history.Violation{Rule: toldOften, At: e.At, What: what})
 	}
 	for i, e := range events {
 		of := ear{e.Where, e.Process}
@@ -211,9 +213,9 @@ for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, 1000)
 end`)
 
-// setOtherTypes puts lists at the queues on the nodes of f. A node does not grant a fair lock without a queue, nor a fenced
-// one without a register. So for these names there are lists on the first of the nodes only, except in allTypes. All lists
-// are gone a second after the end of the fault.
+// setOtherTypes puts lists at the queues on the nodes of f. A node does not grant a fair lock without a queue, nor a
+// fenced one without a register. So for these names there are lists on the first of the nodes only, except in allTypes.
+// All lists are gone a second after the end of the fault.
 func (w *world) setOtherTypes(ctx context.Context, _ *mathrand.Rand, f fault) error {
 	for _, i := range f.Nodes {
 		spares := f.Kind == otherType && i != f.Nodes[0]

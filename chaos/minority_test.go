@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +16,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// badly returns the scene bad-node with a plan of its own. The expiry is shorter, so that the run is short, and the node
-// deadline is longer, so that a busy machine can answer in time.
+// badly returns the scene bad-node with a plan of its own. The expiry is shorter, so that the run is short, and the
+// node deadline is longer, so that a busy machine can answer in time.
 func badly(t *testing.T, plan ...fault) scene {
 	t.Helper()
 	s, err := findScene("bad-node")
@@ -26,16 +27,22 @@ func badly(t *testing.T, plan ...fault) scene {
 	return s
 }
 
-// onOneNode returns faults of one node, one after another.
+// onOneNode returns faults of one node, one after another. A node that refuses to write does so for long enough to be
+// told down twice, which happens once per second at most.
 func onOneNode(kinds ...kind) (plan []fault) {
-	const lasts, gap = 800 * ms, 100 * ms
+	at := 300 * ms
 	for i, k := range kinds {
-		plan = append(plan, fault{At: 300*ms + time.Duration(i)*(lasts+gap), For: lasts, Kind: k, Nodes: []int{2}, Seed: uint64(i)})
+		lasts := 600 * ms
+		if slices.Contains(refusals, k) {
+			lasts = 1300 * ms
+		}
+		plan = append(plan, fault{At: at, For: lasts, Kind: k, Nodes: []int{2}, Seed: uint64(i)})
+		at += lasts + 100*ms
 	}
 	return plan
 }
 
-// A minorityPlay is a run of six seconds.
+// A minorityPlay is a run of seven seconds.
 type minorityPlay struct {
 	scene     string // "" for badly
 	plan      []fault
@@ -57,7 +64,7 @@ func playMinority(t *testing.T, plays []minorityPlay) []*result {
 		}
 		runs.Go(func() {
 			results[i], errs[i] = run(t.Context(), settings{
-				Scene: s, Seed: 5, Length: 6 * time.Second, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
+				Scene: s, Seed: 5, Length: 7 * time.Second, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
 				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },
 			})
 		})
@@ -79,19 +86,21 @@ func playMinority(t *testing.T, plays []minorityPlay) []*result {
 	return results
 }
 
-// A node forgets, lies, moves or refuses, or a majority restarts while clients close. Nothing breaks, and the clients are
-// told what is wrong with the node.
+// A node forgets, lies, moves or refuses, or a majority restarts while clients close. Nothing breaks, and the clients
+// are told what is wrong with the node.
 func TestRunWithABadMinorityFindsNothing(t *testing.T) {
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	plan := onOneNode(wrongAddress, farRegisters, readOnly, otherType, noReplicas, misconf)
-	plan[3].Nodes = []int{2, 3, 4}
+	plan := onOneNode(wrongAddress, farRegisters, readOnly, noReplicas, misconf, otherType)
+	plan[5].Nodes = []int{2, 3, 4}
 	told := map[string]int{"READONLY": 0, "NOREPLICAS": 0, "MISCONF": 0}
 	for _, k := range []history.Kind{toldUp, toldOneServer, toldTwoServers, toldIgnored} {
 		told[string(k)] = 0
 	}
 	missing := playUntil(told, func() {
-		results := playMinority(t, []minorityPlay{{plan: plan}, {scene: "forgetful"}, {scene: "wrong-addresses"}, {scene: "closing"}})
+		results := playMinority(t, []minorityPlay{
+			{plan: plan}, {scene: "forgetful"}, {scene: "wrong-addresses"}, {scene: "closing"},
+		})
 		for _, e := range results[0].Events {
 			word, _, _ := strings.Cut(e.What, " ") // an error of Redis begins with a word of its own
 			for _, k := range []string{string(e.Kind), word} {
@@ -100,6 +109,7 @@ func TestRunWithABadMinorityFindsNothing(t *testing.T) {
 				}
 			}
 		}
+		t.Logf("told: %v", told)
 		for _, r := range results {
 			assert.NotEmpty(t, r.Terms, r.Scene.name)
 		}
@@ -107,10 +117,10 @@ func TestRunWithABadMinorityFindsNothing(t *testing.T) {
 	assert.Empty(t, missing)
 }
 
-// The judge finds what the rules prevent. Redsync v4 leaves a lock on a bare quorum. Clients that do not know which server
-// a node is count one server as several. Clients that do not let Close wait leave keys. Registers that no client can have
-// written are followed on a majority, and locks that need a queue or a register do not get it there. A node that refuses
-// now and then is told down more than once.
+// The judge finds what the rules prevent. Redsync v4 leaves a lock on a bare quorum. Clients that do not know which
+// server a node is count one server as several. Clients that do not let Close wait leave keys. Registers that no client
+// can have written are followed on a majority, and locks that need a queue or a register do not get it there. A node
+// that refuses now and then is told down more than once.
 func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 	testlength.NotShort(t)
 	realredis.Start(t, 0) // skips the test where there is no redis-server
