@@ -152,6 +152,29 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 	}
 }
 
+// A node may refuse a release first. It can answer the next one, which finds nothing there.
+func TestNodeThatRefusesAReleaseIsDownUntilItWrites(t *testing.T) {
+	watching(t, func(f field, r *redsynctest.Recorder) {
+		m := f.held()
+		f.nodes[2].On("set", 1<<20, embedded.Fault{Err: "NOREPLICAS Not enough good replicas to write."})
+		f.nodes[2].On("evalsha", 1, embedded.Fault{Err: "NOREPLICAS Not enough good replicas to write."})
+		f.unlock(m)
+		time.Sleep(time.Second) // the release is repeated
+		for range 30 {
+			f.uses()
+			time.Sleep(100 * time.Millisecond)
+		}
+		down, up := toldOfNodes(r)
+		assert.Len(t, down, 1)
+		assert.Empty(t, up)
+		f.nodes[2].Heal()
+		f.uses()
+		down, up = toldOfNodes(r)
+		assert.Empty(t, down)
+		assert.Len(t, up, 1)
+	})
+}
+
 // A node that has refused an extension is up again when it grants the next one.
 func TestNodeThatRefusesToProlongIsUpWhenItProlongs(t *testing.T) {
 	watching(t, func(f field, r *redsynctest.Recorder) {

@@ -215,6 +215,9 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 	if c.WaitsOut {
 		peek.WaitOutSplits(rs)
 	}
+	if c.scene.tells {
+		rs = rs.With(redsync.WithObserver(teller{c}))
+	}
 	return rs
 }
 
@@ -224,6 +227,9 @@ func (c *crowd) pools(set []int, first bool) (pools []pool.Pool) {
 		var options []pool.Option
 		if c.Guard != 0 {
 			options = append(options, pool.WithRestartGuard(c.Guard))
+		}
+		if c.Anonymous {
+			options = append(options, pool.WithoutIdentity())
 		}
 		if first && i != c.Off {
 			options = append(options, pool.WithNewNodes())
@@ -439,6 +445,7 @@ type client struct {
 	habit
 	rs   *redsync.Redsync // the crowd's, or the one that request has opened
 	who  string
+	nth  int // its number in the process, from 1
 	rand *rand.Rand
 	term int
 }
@@ -446,7 +453,7 @@ type client struct {
 func newClient(c *crowd, h habit, number int) *client {
 	seed := c.Seed<<16 + uint64(c.Process)<<10 + uint64(number)
 	return &client{
-		crowd: c, habit: h, rs: c.rs, who: fmt.Sprintf("%d/%s/%d", c.Process, h.name, number),
+		crowd: c, habit: h, rs: c.rs, nth: number, who: fmt.Sprintf("%d/%s/%d", c.Process, h.name, number),
 		rand: rand.New(rand.NewPCG(seed, 3)),
 	}
 }

@@ -177,13 +177,17 @@ func (c *client) watch() { c.holdLong(redsync.WithWatchdog()) }
 func (c *client) heal() { c.holdLong(redsync.WithWatchdog(), redsync.WithSetNXOnExtend()) }
 
 func (c *client) holdLong(options ...redsync.Option) {
+	c.holdFor(c.between(c.Expiry/2, 2*c.Expiry), options...)
+}
+
+func (c *client) holdFor(work time.Duration, options ...redsync.Option) {
 	t := c.beginAny(options...)
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 	defer cancel()
 	if !t.lock(ctx) {
 		return
 	}
-	if t.hold(c.between(c.Expiry/2, 2*c.Expiry)) {
+	if t.hold(work) {
 		t.checkOver(ctx)
 	}
 	t.unlock()

@@ -97,7 +97,13 @@ func (w *world) begin(ctx context.Context, f fault) (heal func() error, err erro
 		}), nil
 	case forgotten:
 		return all(w.linksOf(f), func(l *link) func() { return l.begin(f) }), nil
-	case flushAll, restartMost, clockForward:
+	case wrongAddress:
+		return w.misdirect(ctx, f)
+	case otherType, allTypes:
+		return w.repeat(ctx, f, w.setOtherTypes), nil
+	case forgetting:
+		return w.repeat(ctx, f, w.forgetOnce), nil
+	case flushAll, restartMost, restartMany, clockForward:
 		return w.beginOnMany(ctx, f)
 	default:
 		return w.beginOnNode(ctx, f, w.nodes[f.Nodes[0]])
@@ -109,7 +115,7 @@ func (w *world) beginOnMany(ctx context.Context, f fault) (heal func() error, er
 	for _, i := range f.Nodes {
 		n := w.nodes[i]
 		switch f.Kind {
-		case restartMost:
+		case restartMost, restartMany:
 			n.kill()
 		case clockForward:
 			err = errors.Join(err, n.clock.step(f.By))
@@ -119,8 +125,8 @@ func (w *world) beginOnMany(ctx context.Context, f fault) (heal func() error, er
 	}
 	return func() (err error) {
 		for _, i := range f.Nodes {
-			if f.Kind == restartMost {
-				err = errors.Join(err, w.nodes[i].restart(ctx, false))
+			if f.Kind == restartMost || f.Kind == restartMany {
+				err = errors.Join(err, w.nodes[i].restart(ctx, f.Kind == restartMany))
 			}
 		}
 		return err
@@ -146,6 +152,15 @@ func (w *world) beginOnNode(ctx context.Context, f fault, n *node) (heal func() 
 		return nothing, n.do(ctx, "SCRIPT", "FLUSH")
 	case outOfMemory:
 		return func() error { return n.do(ctx, "CONFIG", "SET", "maxmemory", "0") }, n.do(ctx, "CONFIG", "SET", "maxmemory", "1")
+	case readOnly:
+		return func() error { return n.do(ctx, "REPLICAOF", "NO", "ONE") }, n.do(ctx, "REPLICAOF", "127.0.0.1", "1") // no server
+	case noReplicas:
+		return func() error { return n.do(ctx, "CONFIG", "SET", "min-replicas-to-write", "0") },
+			n.do(ctx, "CONFIG", "SET", "min-replicas-to-write", "1")
+	case misconf:
+		return n.failToSave(ctx)
+	case farRegisters:
+		return w.setFarRegisters(ctx, f)
 	case crash:
 		return nothing, w.leaveKeys(ctx, n)
 	case flapping:

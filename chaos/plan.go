@@ -48,8 +48,17 @@ const (
 	failingDials   kind = "failing dials"              // the connections break, and dials fail or hang
 	breaking       kind = "connections cut"            // again and again, some without notice
 	crash          kind = "keys of a crashed client"   // on one node, once
+	readOnly       kind = "READONLY"                   // the node is a replica, and refuses writes
+	noReplicas     kind = "NOREPLICAS"                 // the node refuses writes, because it has too few replicas
+	misconf        kind = "MISCONF"                    // the node refuses writes, because it could not save its data
+	wrongAddress   kind = "wrong address"              // the connections break, and new ones lead to another node
+	farRegisters   kind = "far registers"              // no client can have written these fencing registers
+	otherType      kind = "keys of another type"       // at queues of a majority, where locks need none
+	allTypes       kind = "other types everywhere"     // at all queues and registers of a majority; locks need some of them
+	forgetting     kind = "one node forgets"           // in each duel one node restarts without data
 	flushAll       kind = "FLUSHALL everywhere"        // breaks the contract
 	restartMost    kind = "majority restarts empty"    // breaks the contract without a guard
+	restartMany    kind = "majority restarts with data"
 )
 
 // Faults of client processes.
@@ -69,7 +78,7 @@ type fault struct {
 	Process int           `json:"process,omitempty"` // from 1; 0: no process
 	By      time.Duration `json:"by,omitempty"`      // a delay, or the step of a clock
 	Rate    float64       `json:"rate,omitempty"`    // of a clock
-	Seed    uint64        `json:"seed,omitempty"`    // of nonsense, and of faults that repeat
+	Seed    uint64        `json:"seed,omitempty"`    // of nonsense, of registers, and of faults that repeat
 
 	// out is how long the nodes are out of action, including exclusion by the guard.
 	out time.Duration
@@ -399,10 +408,15 @@ func planBrief(seed uint64, length time.Duration, nodes int) (plan []fault) {
 }
 
 // badNode are the faults of the scene bad-node.
-var badNode = []kind{freeze, cutBoth, slowRequests, slowReplies, outOfMemory, flapping, failingDials, breaking}
+var badNode = append([]kind{
+	freeze, cutBoth, slowRequests, slowReplies, flapping, failingDials, breaking, wrongAddress, farRegisters, otherType,
+}, refusals...)
+
+// refusals are the faults in which a node answers, but refuses to write.
+var refusals = []kind{outOfMemory, readOnly, noReplicas, misconf}
 
 // planBadNode makes one node bad at a time, in one way after another. In one case out of three a crashed client leaves
-// keys on another node meanwhile.
+// keys on another node meanwhile. The queues of another type are on a majority.
 func planBadNode(seed uint64, length time.Duration) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 6))
 	var order []int
@@ -412,15 +426,22 @@ func planBadNode(seed uint64, length time.Duration) (plan []fault) {
 		}
 		nodes := r.Perm(nodeCount)
 		f := fault{At: at, Kind: badNode[order[0]], For: between(r, 4000*ms, 6000*ms), Nodes: nodes[:1], Seed: r.Uint64()}
-		if f.Kind == slowRequests || f.Kind == slowReplies {
+		crashes := r.IntN(3) == 0
+		switch f.Kind {
+		case slowRequests, slowReplies:
 			f.By = between(r, 300*ms, 2000*ms)
+		case wrongAddress:
+			f.Process = r.IntN(processCount + 1)
+		case otherType:
+			f.Nodes, crashes = nodes[:quorum], false
+			slices.Sort(f.Nodes)
 		}
 		leaves := fault{At: at + between(r, 0, 500*ms), Kind: crash, Nodes: nodes[1:2]}
 		if at += f.For; at > length-lull {
 			return plan
 		}
 		plan, order = append(plan, f), order[1:]
-		if r.IntN(3) == 0 {
+		if crashes {
 			plan = append(plan, leaves)
 		}
 	}

@@ -50,7 +50,9 @@ type job struct {
 	Careless    int // number of clients whose jobs rely on a minimal hold but do not set one; for tests
 	Hollow      int // number of clients that release a hold while joined calls still run; for tests
 
-	WaitsOut bool // clients wait for the node deadline where votes are split; for tests
+	WaitsOut  bool // clients wait for the node deadline where votes are split; for tests
+	Anonymous bool // clients do not know which server a node is; for tests
+	Impatient bool // clients do not let Close wait, and take it for complete; for tests
 }
 
 // The orders to a process of clients. When the process has executed an order, it answers with the same word.

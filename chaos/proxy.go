@@ -25,12 +25,12 @@ const (
 // connection that has lost a byte passes no more bytes in that direction.
 type link struct {
 	listener net.Listener
-	target   string
 	process  int // the number of the process, and the index of the node
 	node     int
 	done     sync.WaitGroup
 
 	mu      sync.Mutex
+	target  string // the address to which new connections lead
 	closed  bool
 	cuts    [2]int           // by direction: how many faults block it; connections stay open
 	delay   [2]time.Duration // by direction: delay of each byte
@@ -91,7 +91,7 @@ func (l *link) accept() {
 		if l.hangs(client) {
 			continue
 		}
-		node, err := net.DialTimeout("tcp", l.target, time.Second)
+		node, err := net.DialTimeout("tcp", l.leadsTo(), time.Second)
 		if err == nil {
 			_, err = client.Write(welcome)
 		}
@@ -169,6 +169,23 @@ func (l *link) failDials(fail bool) (heal func()) {
 		l.change(func() { l.off, l.refuses = false, false })
 		l.endHanging()
 	}
+}
+
+// leadTo breaks the open connections, and makes new ones lead to another address, until heal is called.
+func (l *link) leadTo(address string) (heal func()) {
+	before := l.leadsTo()
+	l.change(func() { l.target = address })
+	l.reset()
+	return func() {
+		l.change(func() { l.target = before })
+		l.reset()
+	}
+}
+
+func (l *link) leadsTo() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.target
 }
 
 func (l *link) endHanging() {

@@ -51,7 +51,7 @@ func (r *result) unproved() error {
 		return fmt.Errorf("exclusion was not broken, as it must be in the scene %q", r.Scene.name)
 	case len(r.Terms) < enough:
 		return fmt.Errorf("only %d locks were acquired: %d are needed to show something", len(r.Terms), enough)
-	case r.Scene.clients != nil && len(r.Rests) < enough:
+	case r.Scene.clients != nil && r.Scene.waits && len(r.Rests) < enough:
 		return fmt.Errorf("only %d waits were judged: %d are needed to show something", len(r.Rests), enough)
 	}
 	return r.unserved()

@@ -34,6 +34,8 @@ type settings struct {
 	careless  int           // clients of the first process whose jobs rely on a minimal hold but do not set one; for tests
 	hollow    int           // clients of each process that release a hold while joined calls still run; for tests
 	waitsOut  bool          // clients wait for the node deadline where votes are split; for tests
+	anonymous bool          // clients do not know which server a node is; for tests
+	impatient bool          // clients do not let Close wait, and take it for complete; for tests
 	say       func(format string, args ...any)
 }
 
@@ -106,7 +108,7 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
 	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
-	j.Scene, j.WaitsOut = s.Scene.name, s.waitsOut
+	j.Scene, j.WaitsOut, j.Anonymous, j.Impatient = s.Scene.name, s.waitsOut, s.anonymous, s.impatient
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
@@ -281,7 +283,10 @@ func (w *world) judge(ctx context.Context, r *result, rules history.Rules) error
 		}
 	}
 	r.Terms = slices.DeleteFunc(history.Terms(r.Events), func(t history.Term) bool { return t.Again }) // count each Lock once
-	r.Violations = history.Check(r.Events, rules)
+	r.Violations = append(history.Check(r.Events, rules), farTokens(r.Events, w.origin)...)
+	if r.Scene.tells {
+		r.Violations = append(r.Violations, toldAgain(r.Events, refusals...)...)
+	}
 	if r.Scene.waits {
 		r.Rests = history.Rests(r.Events, rules.Idle)
 	}

@@ -23,7 +23,8 @@ type scene struct {
 	timeoutFactor float64 // of the clients' node deadlines; 0: the default
 
 	waits   bool          // waits are judged: a free lock must not rest while a client waits for it
-	clients []habit       // of each process, for which waits must have been judged; nil: habits
+	tells   bool          // what clients are told of nodes is judged
+	clients []habit       // of each process; if waits are judged, some must have been; nil: habits
 	apart   time.Duration // a message takes so much longer between a process and a node of different zones
 
 	nodes       int          // how many nodes run; 0: nodeCount
@@ -62,6 +63,7 @@ var scenes = []scene{
 		name:          "bad-node",
 		about:         "one bad node of five at a time, and processes in two zones: nothing may break",
 		waits:         true,
+		tells:         true,
 		expiry:        badNodeExpiry,
 		timeoutFactor: badNodeFactor,
 		clients:       waiters,
@@ -86,6 +88,40 @@ var scenes = []scene{
 		plan: func(seed uint64, length time.Duration) []fault {
 			plan := planContract(seed, length, quarantine(longestTTL(shortExpiry)))
 			return slices.DeleteFunc(plan, func(f fault) bool { return slices.Contains(notForV4, f.Kind) })
+		},
+	},
+	{
+		name:    "forgetful",
+		about:   "two processes want a lock at one moment, and soon after one node restarts without data: nothing may break",
+		expiry:  longExpiry,
+		clients: duelists,
+		apart:   3 * ms,
+		plan:    planForgetting,
+	},
+	{
+		name:     "forgetful-v4",
+		about:    "the same with redsync v4",
+		v4:       true,
+		expiry:   longExpiry,
+		excluded: true,
+		clients:  duelists,
+		apart:    3 * ms,
+		plan:     planForgetting,
+	},
+	{
+		name:    "wrong-addresses",
+		about:   "three addresses of a process lead to one node: nothing may break",
+		expiry:  shortExpiry,
+		clients: stayers,
+		plan:    planWrongAddresses,
+	},
+	{
+		name:    "closing",
+		about:   "clients close while a majority of nodes restarts with data: nothing may break",
+		expiry:  longExpiry,
+		clients: closers,
+		plan: func(seed uint64, length time.Duration) []fault {
+			return planRepeated(seed, length, 1500*ms, quorum, fault{Kind: restartMany, For: 700 * ms})
 		},
 	},
 	excluded("majority-restart", "a majority of nodes restarts without data, and no guard",

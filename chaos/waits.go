@@ -124,6 +124,8 @@ func (w *world) ails(f fault) (end func()) {
 	switch f.Kind {
 	case crash:
 		nodes = nil
+	case otherType, allTypes: // clients poll where they have no queue
+		nodes = nodes[:1]
 	case stopped, forgotten: // keys of attempts stay on any node, until the process goes on or has connected again
 		nodes = span(0, nodeCount)
 	}
@@ -213,7 +215,7 @@ func (w *world) leaveKeys(ctx context.Context, n *node) error {
 	return nil
 }
 
-// A repeated is a fault that comes again and again. Each call of the function ends in less than a second.
+// A repeated is a fault that comes again and again. Each call of the function ends soon.
 type repeated func(context.Context, *mathrand.Rand, fault) error
 
 // repeat repeats a fault until heal is called.

@@ -119,8 +119,10 @@ func (b *Brief) missing(err error) int32 {
 		return grants // it answers, but its grants do not count
 	case b.Op == Lock && (pool.IsOutOfMemory(err) || pool.IsDenied(err)):
 		return acquires // it may still prolong keys
-	case b.Purpose != Looking && pool.IsRefusal(err):
-		return grants
+	case b.Purpose == Looking && pool.IsDenied(err):
+		return answers // the user lacks a right that no grant needs
+	case pool.IsRefusal(err):
+		return grants // also after a refused release: the next one may find nothing to write
 	}
 	return answers
 }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+)
+
+// badly returns the scene bad-node with a plan of its own. The expiry is shorter, so that the run is short, and the
+// node deadline is longer, so that a busy machine can answer in time.
+func badly(t *testing.T, plan ...fault) scene {
+	t.Helper()
+	s, err := findScene("bad-node")
+	require.NoError(t, err)
+	s.expiry, s.timeoutFactor = shortExpiry, 0.4
+	s.plan = func(uint64, time.Duration) []fault { return plan }
+	return s
+}
+
+// onOneNode returns faults of one node, one after another. A node that refuses to write does so for long enough to be
+// told down twice, which happens once per second at most.
+func onOneNode(kinds ...kind) (plan []fault) {
+	at := 300 * ms
+	for i, k := range kinds {
+		lasts := 600 * ms
+		if slices.Contains(refusals, k) {
+			lasts = 1300 * ms
+		}
+		plan = append(plan, fault{At: at, For: lasts, Kind: k, Nodes: []int{2}, Seed: uint64(i)})
+		at += lasts + 100*ms
+	}
+	return plan
+}
+
+// A minorityPlay is a run of seven seconds.
+type minorityPlay struct {
+	scene     string // "" for badly
+	plan      []fault
+	anonymous bool
+	impatient bool
+	finds     map[string]int // the rules that must be broken
+}
+
+// playMinority plays all at once, because they mostly wait. It adds what was found to finds, and returns the results.
+func playMinority(t *testing.T, plays []minorityPlay) []*result {
+	t.Helper()
+	results, errs := make([]*result, len(plays)), make([]error, len(plays))
+	var runs sync.WaitGroup
+	for i, p := range plays {
+		s := badly(t, p.plan...)
+		if p.scene != "" {
+			s, errs[i] = findScene(p.scene)
+			require.NoError(t, errs[i])
+		}
+		runs.Go(func() {
+			results[i], errs[i] = run(t.Context(), settings{
+				Scene: s, Seed: 5, Length: 7 * time.Second, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
+				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },
+			})
+		})
+	}
+	runs.Wait()
+	for i, p := range plays {
+		require.NoError(t, errs[i])
+		r := results[i]
+		for _, v := range r.Violations {
+			_, expected := p.finds[v.Rule]
+			require.True(t, expected || r.Scene.allowed(v), "%s: %v", r.Scene.name, v)
+		}
+		for rule, n := range rulesBroken(r) {
+			if _, expected := p.finds[rule]; expected {
+				p.finds[rule] += n
+			}
+		}
+	}
+	return results
+}
+
+// A node forgets, lies, moves or refuses, or a majority restarts while clients close. Nothing breaks, and the clients
+// are told what is wrong with the node.
+func TestRunWithABadMinorityFindsNothing(t *testing.T) {
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	plan := onOneNode(wrongAddress, farRegisters, readOnly, noReplicas, misconf, otherType)
+	plan[5].Nodes = []int{2, 3, 4}
+	told := map[string]int{"READONLY": 0, "NOREPLICAS": 0, "MISCONF": 0}
+	for _, k := range []history.Kind{toldUp, toldOneServer, toldTwoServers, toldIgnored} {
+		told[string(k)] = 0
+	}
+	missing := playUntil(told, func() {
+		results := playMinority(t, []minorityPlay{
+			{plan: plan}, {scene: "forgetful"}, {scene: "wrong-addresses"}, {scene: "closing"},
+		})
+		for _, e := range results[0].Events {
+			word, _, _ := strings.Cut(e.What, " ") // an error of Redis begins with a word of its own
+			for _, k := range []string{string(e.Kind), word} {
+				if _, ok := told[k]; ok && e.Kind != history.Fault {
+					told[k]++
+				}
+			}
+		}
+		t.Logf("told: %v", told)
+		for _, r := range results {
+			assert.NotEmpty(t, r.Terms, r.Scene.name)
+		}
+	})
+	assert.Empty(t, missing)
+}
+
+// The judge finds what the rules prevent. Redsync v4 leaves a lock on a bare quorum. Clients that do not know which
+// server a node is count one server as several. Clients that do not let Close wait leave keys. Registers that no client
+// can have written are followed on a majority, and locks that need a queue or a register do not get it there. A node
+// that refuses now and then is told down more than once.
+func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
+	testlength.NotShort(t)
+	realredis.Start(t, 0) // skips the test where there is no redis-server
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	most := []int{0, 1, 2}
+	plan := []fault{
+		{At: 300 * ms, For: 5200 * ms, Kind: flapping, Nodes: []int{4}, Seed: 682}, // most often out of memory
+		{At: 300 * ms, For: 2500 * ms, Kind: allTypes, Nodes: most},
+		{At: 3500 * ms, For: time.Second, Kind: farRegisters, Nodes: most},
+	}
+	holders := func() map[string]int { return map[string]int{history.Exclusion: 0} }
+	plays := map[string]minorityPlay{
+		"redsync v4":           {scene: "forgetful-v4", finds: holders()},
+		"servers unknown":      {scene: "wrong-addresses", anonymous: true, finds: holders()},
+		"close without a wait": {scene: "closing", impatient: true, finds: map[string]int{history.Promise: 0}},
+		"a bad majority": {plan: plan, finds: map[string]int{
+			history.Idled: 0, farToken: 0,
+			// These may break: the registers of a majority are deleted in the end.
+			history.TokenUnique: 1, history.TokenOrder: 1, history.TermOrder: 1,
+		}},
+	}
+	found := map[string]int{toldOften: 0}
+	for name, p := range plays {
+		for rule, n := range p.finds {
+			found[name+": "+rule] = n
+		}
+	}
+	missing := playUntil(found, func() {
+		var all []minorityPlay
+		for _, p := range plays {
+			all = append(all, p)
+		}
+		for _, r := range playMinority(t, all) {
+			found[toldOften] += len(toldAgain(r.Events, flapping))
+		}
+		for name, p := range plays {
+			for rule, n := range p.finds {
+				found[name+": "+rule] = n
+			}
+		}
+		t.Logf("%v", found)
+	})
+	assert.Empty(t, missing)
+}
+
+func TestToldAgain(t *testing.T) {
+	fault := func(k kind, ends bool) history.Event {
+		return history.Event{Kind: history.Fault, Where: "node 1", What: string(k) + " for 1s: node 1", Ends: ends}
+	}
+	told := func(k history.Kind, process string) history.Event {
+		return history.Event{Kind: k, Where: "node 1", Process: process}
+	}
+	down, up := told(toldDown, "1"), told(toldUp, "1")
+	begin, end := fault(readOnly, false), fault(readOnly, true)
+	for name, c := range map[string]struct {
+		events []history.Event
+		want   int
+	}{
+		"once":                       {[]history.Event{begin, down, end, up}, 0},
+		"in each fault":              {[]history.Event{begin, down, end, up, begin, down, end, up}, 0},
+		"in another fault":           {[]history.Event{fault(freeze, false), down, up, down, up, fault(freeze, true)}, 0},
+		"before and during":          {[]history.Event{down, up, begin, down, end, up}, 0},
+		"each process":               {[]history.Event{begin, down, told(toldDown, "2"), end, up, told(toldUp, "2")}, 0},
+		"again":                      {[]history.Event{begin, down, up, down, end, up}, 1},
+		"again, in the second fault": {[]history.Event{begin, down, end, up, begin, down, up, down, end, up}, 1},
+		"never up":                   {[]history.Event{begin, down, end}, 1},
+	} {
+		assert.Len(t, toldAgain(c.events, refusals...), c.want, name)
+	}
+}
+
+func TestFarTokens(t *testing.T) {
+	origin := time.Unix(1000, 0)
+	held := func(token uint64) []history.Event {
+		return []history.Event{{Kind: history.Held, At: time.Second, Token: token}}
+	}
+	assert.Empty(t, farTokens(held(1_001_000_001), origin))
+	assert.Len(t, farTokens(held(1_003_000_000), origin), 1)
+}
