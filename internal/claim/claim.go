@@ -27,7 +27,8 @@ type Claim interface {
 	Extend(ttl time.Duration, heal bool) Call
 
 	// Fill takes the claim for ttl if nothing is in its way. It is for a claim that a lease has on other nodes already.
-	// It looks at no queue. It never shortens the TTL of a claim that is there.
+	// It looks at no queue. It never shortens the TTL of a claim that is there. The answer is Created if it has taken the
+	// claim, and Mine if the claim was there.
 	Fill(ttl time.Duration) Call
 
 	// Check asks whether the claim is there.

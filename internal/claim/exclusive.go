@@ -62,7 +62,20 @@ func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
 
 // Fill implements Claim.
 func (e *Exclusive) Fill(ttl time.Duration) Call {
-	return e.Acquire(ttl, script.Place{}, script.Fence{})
+	call := e.Acquire(ttl, script.Place{}, script.Fence{})
+	call.Read = filled(call.Read)
+	return call
+}
+
+// filled makes the reader of a reply to an acquire one of a reply to a fill.
+func filled(read func(any) (Answer, error)) func(any) (Answer, error) {
+	return func(reply any) (Answer, error) {
+		a, err := read(reply)
+		if a.Found == Mine && !a.Details().WasThere {
+			a.Found = Created
+		}
+		return a, err
+	}
 }
 
 // Check implements Claim.

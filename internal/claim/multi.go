@@ -55,7 +55,11 @@ func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
 }
 
 // Fill implements Claim. A node sets all keys, or none.
-func (m *Multi) Fill(ttl time.Duration) Call { return m.Acquire(ttl, script.Place{}, script.Fence{}) }
+func (m *Multi) Fill(ttl time.Duration) Call {
+	call := m.Acquire(ttl, script.Place{}, script.Fence{})
+	call.Read = filled(call.Read)
+	return call
+}
 
 // Check implements Claim.
 func (m *Multi) Check() Call { return Call{script.ValidMulti(m.locks), readFoundAll} }

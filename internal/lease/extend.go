@@ -179,8 +179,10 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.noteRenewal()
 	}
 	switch v.Answer.Found {
-	case claim.Mine, claim.Created, claim.PartCreated:
-		e.lease.writes.confirms(i)
+	case claim.Mine, claim.PartCreated:
+		e.lease.writes.confirms(i, false)
+	case claim.Created:
+		e.lease.writes.confirms(i, true)
 	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
 	}
 	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue

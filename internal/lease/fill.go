@@ -15,9 +15,12 @@ import (
 //
 // A fill sets the key on such a node if nothing else is there. It is noted like an acquire, and goes out in the order
 // of the node's commands, so that the release undoes it. It proves nothing: somebody else may have counted a grant of
-// the node that the node has forgotten. So no vote counts before the node has confirmed the fill. After that the votes
-// for extensions count like those of a healed key if the node has a restart guard, or if the lease heals. Without a
-// guard they count once the TTL has passed since: then no attempt with such a grant can still win.
+// the node that the node has forgotten. So no vote counts before the node has confirmed that the fill has set the key.
+// After that the votes for extensions count like those of a healed key if the node has a restart guard, or if the lease
+// heals. Without a guard they count once the TTL has passed since: then no attempt with such a grant can still win.
+//
+// A key that is there although nothing has set it after the refusal does not count. Then two addresses lead to one
+// server, which has granted the lease at the other one.
 
 const (
 	fillDelay = 20 * time.Millisecond // from the win to the first fill; it doubles with each
@@ -37,14 +40,18 @@ func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
 	return nodes
 }
 
-// confirms notes that node i has the value.
-func (w *writes) confirms(i int) {
-	if w.onNode(i)&lacking != 0 {
+// confirms notes that node i has the value. created says that a command which came after the acquire has set it.
+func (w *writes) confirms(i int, created bool) {
+	if w.onNode(i)&refused == 0 {
+		return
+	}
+	if created {
 		w.mu.Lock()
 		w.filled = clock.Now().Mono
 		w.mu.Unlock()
-		w.nodes[i].And(^int64(lacking))
+		w.nodes[i].Or(setLater)
 	}
+	w.nodes[i].And(^int64(lacking))
 }
 
 // lastFilled returns the monotonic time at which a node last confirmed a fill.
@@ -57,13 +64,14 @@ func (w *writes) lastFilled() time.Duration {
 // grants notes that node i has granted an acquire of the value, perhaps after it had refused one.
 func (w *writes) grants(i int) {
 	if w.onNode(i)&refused != 0 {
-		w.nodes[i].And(^int64(lacking | refused))
+		w.nodes[i].And(^int64(lacking | refused | setLater))
 	}
 }
 
 // refusedBy notes that node i has refused l. If l is held already, or has even ended and left its keys for a minimal
 // hold, refusedBy sets the alarm for a fill.
 func (l *Lease) refusedBy(i int) {
+	l.writes.nodes[i].And(^int64(setLater))
 	l.writes.nodes[i].Or(lacking | refused)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,8 +183,10 @@ func (f filling) Receive(i int, reply pool.Reply) {
 	set.NoteReply(i, reply)
 	if reply.Err == nil {
 		switch a, _ := f.call.Read(reply.Value); a.Found {
-		case claim.Mine, claim.Created, claim.PartCreated:
-			w.confirms(i)
+		case claim.Mine, claim.PartCreated:
+			w.confirms(i, false)
+		case claim.Created:
+			w.confirms(i, true)
 		case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
 		}
 	}
@@ -223,10 +233,10 @@ func (e Extension) behindFill() quorum.Operation {
 	if uncounted == 0 {
 		return e
 	}
-	lacks := l.writes.lacks()
+	later := l.writes.marked(setLater)
 	counts := l.terms.Heals || l.terms.Timing.lasts(l.writes.lastFilled(), e.start) < 0
 	for i, n := range l.terms.Keeper.Set.Nodes {
-		if !lacks.Has(i) && (counts || n.IsGuarded()) {
+		if later.Has(i) && (counts || n.IsGuarded()) {
 			uncounted = uncounted.Without(i)
 		}
 	}

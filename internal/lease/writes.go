@@ -35,7 +35,8 @@ type writes struct {
 //
 //	bits 0 to 30   how many commands that may set the value have no reply yet
 //	bit 31         set when the reply to such a command is lost: the node may execute it at any time
-//	bits 32 to 60  how many such commands may have set the value, or may still set it
+//	bits 32 to 59  how many such commands may have set the value, or may still set it
+//	bit 60         set when the node has refused the acquire, and a later command has set the value there
 //	bit 61         set when the node has refused the acquire of the value
 //	bit 62         set when the node has refused it, and has not confirmed since then that it has the value: see fill.go
 //
@@ -47,15 +48,16 @@ const (
 	oneUnanswered = 1
 	anyLost       = 1 << 31
 	oneSent       = 1 << 32
+	setLater      = 1 << 60
 	refused       = 1 << 61
 	lacking       = 1 << 62
 
 	// maxSent is where sending stops counting sent commands. unsent takes back far fewer, so that the count
 	// stays above 0. The bits have room for calls of sending that pass maxSent at the same time.
-	maxSent = 1 << 28
+	maxSent = 1 << 27
 )
 
-func (n nodeWrites) sent() int { return int(n&(refused-1)) / oneSent }
+func (n nodeWrites) sent() int { return int(n&(setLater-1)) / oneSent }
 
 // reached reports whether the node may hold the value, now or later.
 func (n nodeWrites) reached() bool { return n.sent() > 0 }
