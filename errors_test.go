@@ -236,7 +236,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
 			f.nodes[0].Kill()
 			f.nodes[1].Kill()
-			synctest.Wait() // the ends of the connections have been noticed
+			synctest.Wait()                 // the ends of the connections have been noticed
 			for _, n := range f.nodes[2:] { // if some granted, the call would not wait until the dials have failed
 				require.NoError(f, n.Set("new", "another's"))
 			}
