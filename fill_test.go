@@ -600,21 +600,31 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 }
 
 // Without a restart guard the vote of a filled node counts for extensions once the TTL has passed since. So a lock that
-// three nodes have granted, and that was extended once, outlives that one of them goes down.
+// three nodes have granted, and that was extended once, outlives that one of them goes down. It is extended soon after the
+// fill.
 func TestExtensionsCountOldFills(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.bare(f.Redsync, redsync.WithWatchdog())
-		time.Sleep(3 * time.Second)
-		require.Equal(t, 5, f.on(m, "lock"))
-		f.refuse(0)
-		time.Sleep(20 * time.Second)
-		valid, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, valid)
-		f.nodes[0].Heal()
-		f.unlocks(m)
-	})
+	for name, bad := range map[string]func(f field, i int){
+		"down":   func(f field, i int) { f.nodes[i].Kill() },
+		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
+	} {
+		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
+			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
+				play(t, func(f field) {
+					f.meet()
+					m := f.bare(f.Redsync, redsync.WithWatchdog())
+					time.Sleep(after)
+					require.Equal(t, 5, f.on(m, "lock"))
+					bad(f, 0)
+					time.Sleep(20 * time.Second)
+					valid, err := m.Valid()
+					require.NoError(t, err)
+					assert.True(t, valid)
+					_, err = m.Unlock()
+					require.NoError(t, err)
+				})
+			})
+		}
+	}
 }
 
 func TestWatchedLockIsFilledBeforeEachExtension(t *testing.T) {

@@ -187,10 +187,21 @@ func (f filling) Receive(i int, reply pool.Reply) {
 			w.confirms(i, false)
 		case claim.Created:
 			w.confirms(i, true)
+			f.lease.extendSoon(set.Nodes[i])
 		case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
 		}
 	}
 	w.answered(i, reply.Fate)
+}
+
+// extendSoon makes the watchdog extend l a little later than n was filled, instead of after a third of the expiry. Without
+// a guard the fill does not count for the TTL. If a node that has granted l goes down meanwhile, only what is left of the
+// validity then saves l: long enough to send an open round once more.
+func (l *Lease) extendSoon(n *quorum.Node) {
+	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
+		t := &l.terms.Timing
+		w.startWithin(w.patience() + 2*(t.Expiry-t.Validity) + fillDelay)
+	}
 }
 
 // fillRest sends a fill to those of some nodes that lack the value of l, if l has ended by Unlock. The key lasts for
@@ -234,9 +245,8 @@ func (e Extension) behindFill() quorum.Operation {
 		return e
 	}
 	later := l.writes.marked(setLater)
-	counts := l.terms.Heals || l.terms.Timing.lasts(l.writes.lastFilled(), e.start) < 0
 	for i, n := range l.terms.Keeper.Set.Nodes {
-		if later.Has(i) && (counts || n.IsGuarded()) {
+		if later.Has(i) && (l.terms.Heals || n.IsGuarded()) {
 			uncounted = uncounted.Without(i)
 		}
 	}
@@ -244,7 +254,13 @@ func (e Extension) behindFill() quorum.Operation {
 	return behindFill{e, uncounted}
 }
 
-// A behindFill is an extension that leaves out the votes of some nodes. Only a fill has set the key there.
+// isOldFill reports whether a fill has set the key on node i so long ago that its vote counts without a guard.
+func (l *Lease) isOldFill(i int) bool {
+	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
+}
+
+// A behindFill is an extension that leaves out the votes of some nodes, unless they come long after the fill. Only a fill
+// has set the key there.
 type behindFill struct {
 	Extension
 	uncounted claim.Nodes
@@ -253,7 +269,7 @@ type behindFill struct {
 // Judge implements quorum.Operation.
 func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	v = b.Extension.Judge(i, reply, v)
-	if v.Choice == claim.Granted && b.uncounted.Has(i) {
+	if v.Choice == claim.Granted && b.uncounted.Has(i) && !b.lease.isOldFill(i) {
 		return v.Fails(quorum.ErrFilled)
 	}
 	return v

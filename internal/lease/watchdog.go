@@ -48,6 +48,15 @@ func (w *watchdog) start() {
 	}
 }
 
+// startWithin starts the next round within some time, if none is open.
+func (w *watchdog) startWithin(within time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stopped && w.round == nil && within < w.third(clock.Now()) {
+		w.schedule(within)
+	}
+}
+
 // stop stops the watchdog, because its lease is over. After stop the watchdog sends nothing, not even for a
 // round that is open.
 func (w *watchdog) stop() {
