@@ -339,6 +339,7 @@ func TestReadersThatShareAHoldAreFilledOnce(t *testing.T) {
 		}
 		back()
 		f.unlock(readers[0]) // the reader that has acquired the hold leaves it
+		synctest.Wait()
 		before := f.commands("eval")
 		time.Sleep(21 * time.Millisecond)
 		synctest.Wait()
@@ -650,6 +651,7 @@ func TestHealingLockIsFilled(t *testing.T) {
 		m := f.bare(f.Redsync, redsync.WithSetNXOnExtend())
 		_, err := m.Extend()
 		require.NoError(t, err)
+		synctest.Wait() // all nodes have answered
 		before := f.commands("set")
 		time.Sleep(time.Second)
 		assert.Equal(t, before, f.commands("set"), "the extension has confirmed the key")

@@ -54,6 +54,18 @@ func (w *writes) confirms(i int, created bool) {
 	w.nodes[i].And(^int64(lacking))
 }
 
+// sendingFill counts a fill to node i, and reports true, unless the node has the value by now or has not answered an earlier
+// command that sets it. Leases that share a hold may fill it up at once.
+func (w *writes) sendingFill(i int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.onNode(i); n&lacking == 0 || n.awaits() {
+		return false
+	}
+	w.sending(i)
+	return true
+}
+
 // lastFilled returns the monotonic time at which a node last confirmed a fill.
 func (w *writes) lastFilled() time.Duration {
 	w.mu.Lock()
@@ -150,16 +162,14 @@ func (l *Lease) keysLeftLocked(now clock.Instant) time.Duration {
 	return max(ttl-now.LeastSince(l.validity.Start), t.MinHold-now.LeastSince(l.First)).Truncate(time.Millisecond)
 }
 
-// sendFill sends a fill to some nodes. It leaves out those that have not answered an earlier command that sets the
-// value.
+// sendFill sends a fill to some nodes: see sendingFill.
 func (l *Lease) sendFill(call claim.Call, to claim.Nodes) {
 	set := l.terms.Keeper.Set
 	to &= set.Rule().All()
 	for i, n := range set.Nodes {
-		if !to.Has(i) || l.writes.onNode(i).awaits() {
+		if !to.Has(i) || !l.writes.sendingFill(i) {
 			continue
 		}
-		l.writes.sending(i)
 		// The node may lack the script, and fills are rare.
 		err := n.Send(pool.Request{
 			Args: call.Command.InFull(), Within: l.terms.Timing.NodeTimeout, To: filling{l, call}, Tag: i,
