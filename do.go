@@ -23,13 +23,13 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // with or without WithWatchdog. The context of fn ends when ctx ends or when the lock is lost, at Until at the
 // latest. After a loss context.Cause matches ErrLockLost.
 //
-// If Do cannot lock m, it does not call fn. The error then matches ErrFailed, and also *ErrTaken if the lock was taken.
-// Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason is joined with that
-// error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
+// If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
+// If the lock was lost or could not be unlocked, the reason is joined with that error. The reason never matches
+// ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
-// fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has the lock to
-// adopt, so a later Do extends again. Once m has been unlocked, a later Do locks.
+// fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
+// extends again. Once m has been unlocked, a later Do locks.
 //
 // Do unlocks only the hold that it has acquired. If m is held already, by a Lock or by a Do that this call is not
 // inside of, Do waits until that hold ends, as Lock does. With WithShared or WithPermits Do does not wait for the hold
@@ -50,7 +50,7 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 //
 // A lock on several names joins if the Dos around it hold all of its names, in one hold or in several. A lock on one
 // name also joins a hold on several names that include it. Goroutines that join a hold do not exclude each other.
-// Instead of joining, a call fails at once with an error that matches ErrFailed and
+// Instead of joining, a call fails at once with an error that matches
 //
 //   - ErrUpgrade, if m is exclusive and the hold is shared (WithShared, Downgrade);
 //   - ErrNested, if its options ask for more than the hold has: a longer WithExpiry or WithLockDelay, a WithMaxHold
@@ -147,7 +147,7 @@ func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
 func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	t, err := m.beginCall()
 	if err != nil {
-		return nil, m.failure("lock", err, ErrFailed)
+		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
 	_, value := m.holdOrAdopted()
@@ -161,10 +161,7 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 		return h, nil
 	}
 	m.tellExtended(ctx, start, 0, err)
-	if err != nil {
-		return nil, m.failure("lock", err, ErrFailed)
-	}
-	return nil, nil
+	return nil, err
 }
 
 // termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.

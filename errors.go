@@ -1,6 +1,7 @@
 package redsync
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -16,12 +17,20 @@ import (
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
 // together with the cause.
 var (
-	// ErrFailed is the error of a Lock, TryLock, Do or TryDo that has acquired nothing, and of a Lead that
-	// ends while the process does not lead. The reason comes with it; LockContext and Lead list the reasons.
+	// ErrFailed is the error of a Lock, TryLock, Do, TryDo or Lead that has acquired nothing because of contention:
+	// others have the lock, others have taken some nodes at the same moment (a split vote), or other callers of this
+	// process are ahead. In the first two cases *ErrTaken comes with it. No other failure matches ErrFailed: see
+	// ErrNoQuorum for nodes that fail.
 	ErrFailed = errors.New("redsync: failed to acquire lock")
 
-	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed.
-	// The lock is still held until the old Until.
+	// ErrNoQuorum is the error of every operation to which too few nodes answered in time: the failed nodes, each with
+	// its *RedisError, could have changed the outcome. It says nothing about who has the lock. A lock that was held is
+	// still held until Until. So ErrNoQuorum never comes with ErrFailed, *ErrTaken or ErrLockLost. The text counts the
+	// nodes. If so many nodes deny access that only a change of the settings can help, the text says so.
+	ErrNoQuorum = errors.New("redsync: too few nodes answered in time")
+
+	// ErrExtendFailed is the error of an Extend or a Downgrade that too few nodes confirmed. ErrNoQuorum comes with it
+	// if nodes that failed could have confirmed it. The lock is still held until the old Until.
 	ErrExtendFailed = errors.New("redsync: failed to extend lock")
 
 	// ErrLockAlreadyExpired is the error of an operation on a lock whose Until
@@ -32,7 +41,8 @@ var (
 	// cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
 	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during the
 	// call. After that every later call that needs the hold returns ErrLockLost too, until Unlock or the
-	// next Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone.
+	// next Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone. If Until has passed
+	// because nodes did not answer an Extend or the watchdog, the errors of these nodes come with ErrLockLost.
 	ErrLockLost = errors.New("redsync: lock lost")
 
 	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit of
@@ -91,25 +101,24 @@ func (*notHeldError) Error() string { return "redsync: lock not held" }
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
 // ErrTaken says that the lock is taken. Unlock, Extend, Downgrade and Valid return it if so many
-// nodes hold another value that the others are no quorum. Lock returns it if no quorum granted the
-// lock, some node holds another value, and the nodes that did not fail are a quorum. In that case
-// Lock also returns the errors of the nodes that failed. For Lock, a node that keeps the lock for
-// a waiter ahead (WithFair, WithShared) counts as one that holds another value. Methods always
+// nodes hold another value that the others are no quorum. Lock returns it, with ErrFailed, if a quorum of nodes
+// has answered and the lock was not acquired. The errors of nodes that failed come with it. For Lock, a node that
+// keeps the lock for a waiter ahead (WithFair, WithShared) counts as one that holds another value. Methods always
 // return ErrTaken as a pointer.
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 
-	// Name is set by a Lock of several names: it is the first name that was not free on a quorum. Others
-	// may be taken, too. For a lock on one name, and for other calls, it is empty.
+	// Name is the name of the lock. For a Lock of several names it is the first name that was not free on a quorum;
+	// others may be taken, too. For other calls on several names it is what Mutex.Name returns.
 	Name string
 }
 
-// Error names the nodes, and Name if there is one.
+// Error names the lock and the nodes.
 func (err ErrTaken) Error() string {
-	if err.Name != "" {
-		return fmt.Sprintf("lock already taken: %q, locked nodes: %v", err.Name, err.Nodes)
+	if err.Name == "" { // made by a program
+		return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 	}
-	return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
+	return fmt.Sprintf("lock already taken: %q, locked nodes: %v", err.Name, err.Nodes)
 }
 
 // ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
@@ -134,7 +143,7 @@ type RedisError struct {
 
 // Error names the node and the cause.
 func (e RedisError) Error() string {
-	return nodeName(e.Node, e.Address) + ": " + stem(e.Err)
+	return nodeName(e.Node, e.Address) + ": " + bare(e.Err)
 }
 
 // Unwrap returns the cause.
@@ -169,47 +178,65 @@ func nodeName(i int, address string) string {
 var ends = lease.Errors{
 	NotHeld:  ErrNotHeld,
 	Expired:  ErrLockAlreadyExpired,
-	MaxHold:  because(ErrLockAlreadyExpired, ErrMaxHold),
-	Spent:    because(ErrExtendFailed, ErrMaxHold),
+	MaxHold:  fail("", "", ErrLockAlreadyExpired, ErrMaxHold),
+	Spent:    fail("", "", ErrExtendFailed, ErrMaxHold),
 	Closed:   ErrClosed,
-	Failed:   ErrFailed,
+	Failed:   errAbandoned,
 	Lost:     asLost,
-	Rejected: func(res quorum.Result) error { return lost(notGranted(res)) },
+	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
 }
 
-// asLost returns the error of a hold that was lost because of cause.
-func asLost(cause error) error {
-	if errors.Is(cause, ErrLockLost) {
+// errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.
+var errAbandoned = errors.New("redsync: the call that acquired it has panicked")
+
+// asLost returns the error of a hold that was lost because of cause. missed is the last extension by the watchdog that
+// was not confirmed, nil if there is none.
+func asLost(cause error, missed *quorum.Result) error {
+	switch {
+	case errors.Is(cause, ErrLockLost):
 		return cause
+	case missed != nil && cause == ErrLockAlreadyExpired: //nolint:errorlint // a sentinel
+		return ranOut(cause, *missed)
 	}
-	return because(ErrLockLost, cause)
+	return fail("", "", ErrLockLost, cause)
+}
+
+// ranOut returns the error of a hold whose time is up because nodes did not answer: over says that its time is up, and
+// res has what they said.
+func ranOut(over error, res quorum.Result) error {
+	nodes := errorsOf(res)
+	if over == ErrLockAlreadyExpired && len(nodes) > 0 { //nolint:errorlint // a sentinel
+		over = &said{over, "it has expired"} // errors of nodes would otherwise replace this text
+	}
+	return fail("", "", ErrLockLost, over, &failure{nodes: nodes})
 }
 
 // lost returns the error of a hold that was found to be over.
 func lost(why error) error {
-	return because(ErrLockLost, ErrLockAlreadyExpired, why)
+	return fail("", "", ErrLockLost, ErrLockAlreadyExpired, why)
 }
 
-// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
-var errWaiting = errors.New("redsync: others of this process wait for it")
+var (
+	// errWaiting is the reason of a Lock that asked no node, because other waiters of this process were ahead of it.
+	errWaiting = errors.New("redsync: others of this process wait for it")
 
-// whyNot returns why an attempt with the outcome o has acquired nothing.
-func whyNot(o lease.Outcome) error {
+	// errTooLate is the reason of a Lock whose attempt has won, but whose validity had passed.
+	errTooLate = &said{ErrNoQuorum, "too few nodes answered in time: the lock had expired before Lock could return it"}
+)
+
+// verdict returns what an attempt with the outcome o proves about the lock of a Mutex, nil if it has won or was not made.
+// name and lines are those of the Mutex: o may be of another call in the same line.
+func verdict(name string, lines []string, o lease.Outcome) error {
 	if o.Told != nil {
 		return o.Told // the very error that observers were told, not a new one with the same text
 	}
 	switch o.Kind {
 	case lease.Waiting:
-		return errWaiting
+		return fail("", "", ErrFailed, errWaiting)
 	case lease.NotWon:
-		err := notAcquired(o.Result)
-		var taken *ErrTaken
-		if len(o.Lines) > 1 && errors.As(err, &taken) {
-			taken.Name = o.Lines[o.KeptBackBy()]
-		}
-		return err
+		return notAcquired(name, lines, o)
 	case lease.Late:
-		return fmt.Errorf("%w: the nodes answered after the validity of %v", ErrLockAlreadyExpired, o.Validity)
+		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
 	case lease.Duplicates:
 		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address, o.Duplicate.B.Index, o.Duplicate.B.Address)
 	case lease.Unusable:
@@ -227,98 +254,167 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 	return fmt.Errorf("%w: #%d (%s) and #%d (%s)", ErrDuplicateNode, a, addressA, b, addressB)
 }
 
-// An opError says which operation on which lock failed, and why.
-type opError struct {
-	op, name string
-	causes
-}
-
-// Error begins with the text of ErrFailed or ErrExtendFailed if the first cause is one of them,
-// otherwise with the name of the operation.
-func (e *opError) Error() string {
-	all := leaves(nil, e.all)
-	if len(all) > 0 && (all[0] == ErrFailed || all[0] == ErrExtendFailed) { //nolint:errorlint // sentinels
-		head := fmt.Sprintf("%s %q", all[0], e.name)
-		if len(all) == 1 {
-			return head
-		}
-		return head + ": " + told(all[1:])
+// contextErrors returns the error of ctx and its cause, nil if ctx is not done.
+func contextErrors(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
+		return cause
 	}
-	return fmt.Sprintf("redsync: %s %q: %s", e.op, e.name, told(all))
+	return fail("", "", ctx.Err(), cause)
 }
 
-// causes joins errors that are all true at once. Its text is one line. Functions return a *causes,
-// because callers compare errors with == and use them as map keys: a struct with a slice would panic.
-type causes struct{ all []error }
+// A failure is the one form of this package's errors: what failed, and everything that is true of it at once. Functions
+// return a pointer, because callers compare errors with == and use them as map keys. A failure does not change, so
+// failures may share their lists. Its text is one line, which is made when somebody asks for it.
+//
+// Programs for any version of redsync v4 find the errors of nodes. Up to v4.16.0 redsync returned a *multierror.Error,
+// which As provides. Since v4.17.0 redsync returns what errors.Join makes, and Unwrap works like the Unwrap of that.
+type failure struct {
+	op, name string  // the operation, such as "lock" or "Open", and the lock; "" for what is not said
+	causes   []error // what is true, in the order of the text; no *failure without an op, and nothing twice
+	nodes    []error // one for each node that refused or failed
+}
 
-// because joins the errors that are not nil; it returns nil if all are nil.
-func because(errs ...error) error {
-	var all []error
+// fail returns a *failure. It leaves out nils. A *failure without an op in errs becomes a part of the new one. If nothing
+// failed, it returns nil.
+func fail(op, name string, errs ...error) error {
+	f := &failure{op: op, name: name}
 	for _, err := range errs {
-		if err != nil {
-			all = append(all, err)
-		}
+		f.add(err)
 	}
-	if len(all) == 0 {
+	if op == "" && len(f.causes) == 0 && len(f.nodes) == 0 {
 		return nil
 	}
-	return &causes{all}
+	return f
 }
 
-func (c *causes) Error() string { return "redsync: " + told(leaves(nil, c.all)) }
+// add adds what err says to f.
+func (f *failure) add(err error) {
+	part, isPart := err.(*failure) //nolint:errorlint // a wrapper has a text of its own
+	switch {
+	case err == nil:
+	case isPart && part.op == "" && len(f.causes) == 0 && len(f.nodes) == 0:
+		f.causes, f.nodes = slices.Clip(part.causes), slices.Clip(part.nodes)
+	case isPart && part.op == "":
+		for _, cause := range part.causes {
+			f.add(cause)
+		}
+		f.nodes = append(f.nodes, part.nodes...)
+	case !f.has(err):
+		f.causes = append(f.causes, err)
+	}
+}
+
+// has reports whether err is a cause of f. A user's error that cannot be compared, such as a slice, is none.
+func (f *failure) has(err error) bool {
+	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)
+}
+
+// Error says what failed, then why, and then on which nodes.
+func (f *failure) Error() string {
+	parts := make([]string, 0, len(f.causes)+3)
+	parts = append(parts, "redsync")
+	if what := f.what(); what != "" {
+		parts = append(parts, what)
+	}
+	for i := range f.causes {
+		if text := f.text(i); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if nodes := f.told(); len(nodes) > 0 {
+		parts = append(parts, joined(nodes))
+	}
+	return strings.Join(parts, ": ")
+}
+
+// what returns what failed. ErrFailed and ErrExtendFailed say that better than the name of the operation.
+func (f *failure) what() string {
+	what := f.op
+	for _, err := range []error{ErrFailed, ErrExtendFailed} {
+		if slices.Contains(f.causes, err) {
+			what = bare(err)
+		}
+	}
+	if f.name != "" {
+		what = fmt.Sprintf("%s %q", what, f.name)
+	}
+	return what
+}
+
+// text returns the text of a cause, "" if another part of the text says it. For a lost lock that is "already expired"
+// if a more detailed cause follows. After an expiry the text names the nodes that hold another value, and does not say
+// that the lock is taken.
+func (f *failure) text(i int) string {
+	err := f.causes[i]
+	taken, isTaken := err.(*ErrTaken) //nolint:errorlint // one that is wrapped has a text of its own
+	switch {
+	case err == ErrFailed, err == ErrExtendFailed: //nolint:errorlint // sentinels: see what
+		return ""
+	case err == ErrLockAlreadyExpired && slices.Contains(f.causes, ErrLockLost): //nolint:errorlint // a sentinel
+		if i+1 < len(f.causes) || len(f.nodes) > 0 {
+			return ""
+		}
+		return "it has expired"
+	case isTaken && slices.Contains(f.causes, ErrLockAlreadyExpired):
+		return fmt.Sprintf("another value on nodes %v", taken.Nodes)
+	case isTaken && taken.Name == f.name:
+		return ErrTaken{Nodes: taken.Nodes}.Error()
+	}
+	return bare(err)
+}
+
+// told returns the errors of nodes that are in the text. If a cause says how many nodes failed, or which are taken,
+// these are not the nodes that hold another value.
+func (f *failure) told() []error {
+	counted := func(err error) bool {
+		_, isTaken := err.(*ErrTaken) //nolint:errorlint // see text
+		return isTaken || errors.Is(err, ErrNoQuorum)
+	}
+	if !slices.ContainsFunc(f.causes, counted) {
+		return f.nodes
+	}
+	return slices.DeleteFunc(slices.Clone(f.nodes), func(err error) bool {
+		_, is := err.(*ErrNodeTaken) //nolint:errorlint // nobody wraps it
+		return is
+	})
+}
+
+// Is finds a failure that has become a part of f. So the error of a call matches what observers were told of its last
+// attempt.
+func (f *failure) Is(target error) bool {
+	part, isPart := target.(*failure) //nolint:errorlint // errors.Is unwraps
+	if !isPart || part.op != "" || len(part.causes) == 0 {
+		return false
+	}
+	missing := func(cause error) bool { return !f.has(cause) }
+	return !slices.ContainsFunc(part.causes, missing)
+}
 
 // Unwrap returns everything that errors.Is and errors.As may find.
-func (c *causes) Unwrap() []error { return slices.Clone(c.all) }
+func (f *failure) Unwrap() []error { return slices.Concat(f.causes, f.nodes) }
 
-// leaves appends errs to all. It replaces each *causes by the errors in it, and adds no error twice.
-func leaves(all, errs []error) []error {
-	for _, err := range errs {
-		switch c, isCauses := err.(*causes); { //nolint:errorlint // a wrapper has a text of its own
-		case isCauses:
-			all = leaves(all, c.all)
-		case !reflect.ValueOf(err).Comparable() || !slices.Contains(all, err): // a user's error may be a slice
-			all = append(all, err)
-		}
+// As gives errors.As a *multierror.Error of the errors of nodes.
+func (f *failure) As(target any) bool {
+	as, ok := target.(**multierror.Error)
+	if !ok || len(f.nodes) == 0 {
+		return false
 	}
-	return all
+	*as = &multierror.Error{Errors: slices.Clone(f.nodes), ErrorFormat: joined}
+	return true
 }
 
-// told returns the text of errors that are all true at once. For a lost lock it leaves out "already expired"
-// if a more detailed cause follows. After an expiry it names the nodes that hold another value, and does not
-// say that the lock is taken.
-func told(all []error) string {
-	lost, expired := slices.Contains(all, ErrLockLost), slices.Contains(all, ErrLockAlreadyExpired)
-	texts := make([]string, 0, len(all))
-	for i, err := range all {
-		text := stem(err)
-		taken, isTaken := err.(*ErrTaken) //nolint:errorlint // one that is wrapped has a text of its own
-		switch {
-		case err == ErrLockAlreadyExpired && lost && i+1 < len(all): //nolint:errorlint // a sentinel
-			continue
-		case err == ErrLockAlreadyExpired && lost: //nolint:errorlint // a sentinel
-			text = "it has expired"
-		case isTaken && expired:
-			text = fmt.Sprintf("another value on nodes %v", taken.Nodes)
-		}
-		texts = append(texts, text)
+// joined joins the texts of the errors of nodes.
+func joined(nodes []error) string {
+	texts := make([]string, 0, len(nodes))
+	for _, err := range nodes {
+		texts = append(texts, bare(err))
 	}
-	return strings.Join(texts, ": ")
+	return strings.Join(texts, "; ")
 }
 
-// joined joins the texts of errs, without the package's name before each.
-func joined(errs []error, separator string) string {
-	var b strings.Builder
-	for i, err := range errs {
-		if i > 0 {
-			b.WriteString(separator)
-		}
-		b.WriteString(stem(err))
-	}
-	return b.String()
-}
-
-// stem returns the text of err without the prefix "redsync: " or "pool: ".
-func stem(err error) string {
+// bare returns the text of err without the prefix "redsync: " or "pool: ".
+func bare(err error) string {
 	if err == nil {
 		return "no error"
 	}
@@ -326,48 +422,16 @@ func stem(err error) string {
 	return strings.TrimPrefix(text, "pool: ")
 }
 
-// A within is an error and where it happened, as in "redsync: Open: address #2: ...".
-type within struct {
-	where string
+// A said is an error with another text, which says more.
+type said struct {
 	error
+	text string
 }
 
-func (e *within) Error() string { return "redsync: " + e.where + ": " + stem(e.error) }
+func (e *said) Error() string { return e.text }
 
-// Unwrap returns a slice, as the errors of errors.Join do, for programs that walk such errors.
-func (e *within) Unwrap() []error { return []error{e.error} }
-
-// nodeErrors joins one error for each node, on one line; it returns nil for none.
-func nodeErrors(errs []error) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return &errorsOfNodes{all: errs, told: errs}
-}
-
-// errorsOfNodes lets programs for any version of redsync v4 find the errors of nodes. Up to v4.16.0 redsync
-// returned a *multierror.Error, which As provides. Since v4.17.0 redsync returns what errors.Join makes,
-// and Unwrap returns the same slice as the Unwrap of that.
-type errorsOfNodes struct {
-	all  []error // one for each node that did not grant
-	told []error // those errors of all whose texts are in the text
-}
-
-func (e *errorsOfNodes) Error() string { return joined(e.told, "; ") }
-
-// Unwrap returns one error for each node that did not grant.
-func (e *errorsOfNodes) Unwrap() []error { return slices.Clone(e.all) }
-
-// As gives errors.As a *multierror.Error of the same errors.
-func (e *errorsOfNodes) As(target any) bool {
-	as, ok := target.(**multierror.Error)
-	if ok {
-		*as = &multierror.Error{Errors: slices.Clone(e.all), ErrorFormat: func(errs []error) string {
-			return joined(errs, "; ")
-		}}
-	}
-	return ok
-}
+// Unwrap returns the error.
+func (e *said) Unwrap() error { return e.error }
 
 // errOutOfRange is in every error of outOfRange.
 var errOutOfRange = errors.New("out of range")

@@ -171,7 +171,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 		`redsync: failed to acquire lock "lock": lock already taken, locked nodes: [0 1 2 3 4]`: func(f field, _ *redsync.Mutex) error {
 			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
 		},
-		`redsync: failed to acquire lock "lock": context canceled: enough`: func(f field, _ *redsync.Mutex) error {
+		`redsync: lock "lock": context canceled: enough`: func(f field, _ *redsync.Mutex) error {
 			ctx, cancel := context.WithCancelCause(f.Context())
 			cancel(errors.New("enough"))
 			return f.NewMutex("lock").LockContext(ctx)
@@ -201,8 +201,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			_ = f.Close(f.Context())
 			return m.Err()
 		},
-		`redsync: failed to extend lock "lock": context deadline exceeded: node #0 (127.0.0.1:7001): no answer; ` +
-			`node #1 (127.0.0.1:7002): no answer; node #2 (127.0.0.1:7003): no answer`: func(f field, m *redsync.Mutex) error {
+		`redsync: failed to extend lock "lock": context deadline exceeded`: func(f field, m *redsync.Mutex) error {
 			f.freeze(0, 1, 2)
 			defer f.thaw(0, 1, 2)
 			ctx, cancel := context.WithTimeout(f.Context(), time.Second)

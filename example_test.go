@@ -219,7 +219,7 @@ func ExampleMutex_TryLock() {
 	case errors.As(err, &node):
 		fmt.Println("node", node.Node, "failed:", node.Err)
 	}
-	fmt.Println(errors.Is(err, redsync.ErrFailed)) // whatever the reason
+	fmt.Println(errors.Is(err, redsync.ErrFailed)) // contention, and no failure
 	// Output:
 	// somebody else has it, on a quorum: true
 	// true
@@ -446,7 +446,7 @@ func ExampleWithNesting() {
 	}
 	err := clean(context.Background(), "/var/cache")
 	fmt.Println(errors.Is(err, redsync.ErrNested), err)
-	// Output: true redsync: failed to acquire lock "cache": nested calls on one name: WithNesting(100): the hold of "cache" has 100 already
+	// Output: true redsync: lock "cache": nested calls on one name: WithNesting(100): the hold of "cache" has 100 already
 }
 
 // WithLogger writes what goes wrong. While all is well there is nothing above Debug.

@@ -149,7 +149,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 						assert.Equal(t, before+5*c.rounds, f.scripts())
 						f.unlock(m)
 					} else {
-						require.ErrorIs(t, err, redsync.ErrFailed)
+						require.ErrorIs(t, err, redsync.ErrNoQuorum)
 						require.ErrorContains(t, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
 						assert.Zero(t, m.Fence())
 						assert.Equal(t, before+5*(c.rounds+1), f.scripts(), "the rounds, and a release")
@@ -173,7 +173,7 @@ func TestFenceAtItsLastIsAnError(t *testing.T) {
 		for range 3 {
 			before := f.scripts()
 			err := m.TryLock()
-			require.ErrorIs(t, err, redsync.ErrFailed)
+			require.ErrorIs(t, err, redsync.ErrNoQuorum)
 			require.ErrorContains(t, err, "fencing register {lock}:fence is at "+last)
 			assert.Equal(t, before+10, f.scripts(), "the attempt is one round and its release")
 			assert.Zero(t, m.Fence())
@@ -230,7 +230,7 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 				m := f.fenced().NewMutex("lock")
 				f.registers(odd, odd, odd, "", "")
 				err := m.TryLock()
-				require.ErrorIs(t, err, redsync.ErrFailed)
+				require.ErrorIs(t, err, redsync.ErrNoQuorum)
 				require.ErrorContains(t, err, odd)
 				assert.Zero(t, m.Fence())
 				f.noKeys()

@@ -299,7 +299,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 				m := k.process(guards[true]...).NewMutex("lock", c.options...)
 				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("it counts from %v on", c.want))
 				time.Sleep(c.want - time.Nanosecond)
-				require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
+				require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
 				time.Sleep(time.Nanosecond)
 				require.NoError(t, m.TryLock())
 				k.unlock(m)

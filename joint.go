@@ -55,11 +55,11 @@ func NewJoint(before, after []pool.Pool) *Redsync {
 func OpenJoint(ctx context.Context, before, after []string, options ...Option) (*Redsync, error) {
 	was, err := dial(before)
 	if err != nil {
-		return nil, &within{"OpenJoint: before", err}
+		return nil, fail("OpenJoint: before", "", err)
 	}
 	is, err := dial(after)
 	if err != nil {
-		return nil, &within{"OpenJoint: after", err}
+		return nil, fail("OpenJoint: after", "", err)
 	}
 	return NewJoint(was, is).open(ctx, "OpenJoint", options)
 }
@@ -114,10 +114,10 @@ func guardOf(p pool.Pool) time.Duration {
 // pools of their union.
 func unusableSets(before, after, all []pool.Pool) error {
 	if err := unusable(before); err != nil {
-		return &within{"before", err}
+		return fail("before", "", err)
 	}
 	if err := unusable(after); err != nil {
-		return &within{"after", err}
+		return fail("after", "", err)
 	}
 	if len(all) > claim.MaxNodes {
 		return fmt.Errorf("redsync: before and after have %d nodes together: at most %d", len(all), claim.MaxNodes)

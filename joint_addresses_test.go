@@ -61,7 +61,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 				s.nodes[2].Freeze()
 				for i := range 3 {
 					// Servers 1 and 3 are a quorum of before. In after only server 1 answers.
-					require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrFailed, "attempt %d", i)
+					require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum, "attempt %d", i)
 					time.Sleep(time.Second)
 				}
 				s.nodes[2].Thaw()
@@ -253,7 +253,7 @@ func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
 		s.unlock(m)
 		time.Sleep(time.Second)
 		s.nodes[0].Freeze()
-		require.ErrorIs(s, m.TryLock(), redsync.ErrFailed)
+		require.ErrorIs(s, m.TryLock(), redsync.ErrNoQuorum)
 		s.nodes[0].Thaw()
 		time.Sleep(time.Second)
 		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))

@@ -125,7 +125,7 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 						require.True(s, ok, "%v", err)
 						s.unlock(m)
 					} else {
-						require.ErrorIs(s, err, redsync.ErrFailed)
+						require.ErrorIs(s, err, redsync.ErrNoQuorum)
 					}
 					for _, i := range c.frozen {
 						s.nodes[i].Thaw()

@@ -40,17 +40,17 @@ import (
 //   - fn panics. Lead releases the leadership, and the panic goes on.
 //
 // Lead returns only when no fn runs. If fn is nil, it returns an error at once. If Lead ends while the process does
-// not lead, its error matches ErrFailed and the reason. (An error that fn returned may match ErrFailed, too.) The
-// reason is one of:
+// not lead, its error says why:
 //
-//   - The error of ctx and its cause.
+//   - The error of ctx and its cause. ErrFailed comes with it if another candidate led at the last attempt, or
+//     ErrNoQuorum if too few nodes answered it: see LockContext.
 //   - ErrClosed, ErrDuplicateNode or ErrNoPools.
 //   - An error that names an option or a name that cannot be used. Lead excludes WithShared, WithPermits, WithValue
 //     and WithSequencer.
 //   - ErrNested or ErrUpgrade, if ctx comes from a Do that holds the name.
-//   - *RedisError for each node that will deny the lock until somebody changes the settings of the node or of the
-//     client (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT). Lead ends with these errors once the other nodes are
-//     no quorum. If a node forbids only the queues, candidates wait without them.
+//   - ErrNoQuorum, with a *RedisError for each node that will deny the lock until somebody changes the settings of
+//     the node or of the client (NOPERM, NOAUTH, WRONGPASS, DENIED, CROSSSLOT). Lead ends with these errors once the
+//     other nodes are no quorum. If a node forbids only the queues, candidates wait without them.
 //   - The error of the function of WithGenValueFunc, or a negative delay of WithRetryDelayFunc.
 //
 // If an earlier term was lost, the error includes that loss and what fn returned in that term only if Lead has made
@@ -80,7 +80,7 @@ func (m *Mutex) lead(ctx context.Context, fn func(context.Context) error) error 
 		// The pause lets other candidates come first, and it keeps terms that are lost at once from following each
 		// other quickly. The retry delay of the user is not used, because it may be 0, or as long as an hour.
 		if !m.core.keeper.Pause(ctx, defaultDelay(0), nil) {
-			return errors.Join(err, m.failure("lead", m.withInterruption(ctx, nil), ErrFailed))
+			return errors.Join(err, m.failure("lead", m.interruption(ctx)))
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (a
 	if err != nil {
 		// If this goroutine was held up, the term was over before it had begun, so Lead campaigns again. No
 		// other error goes away by itself.
-		return errors.Is(err, ErrLockAlreadyExpired) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
+		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	return m.whileHeld(ctx, h, fn)
 }
@@ -121,7 +121,11 @@ func (s *settings) checkLead() error {
 	return nil
 }
 
-// deniedBy returns the error of a campaign that the nodes deny: one error for each of them.
+// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
 func deniedBy(set *quorum.Set, votes []claim.Vote) error {
-	return nodeErrors(errorsOf(quorum.Result{Set: set, Votes: votes}))
+	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
+	for i, v := range votes {
+		res.Count = res.Count.With(i, v.Choice)
+	}
+	return unconfirmed("", res)
 }

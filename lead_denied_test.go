@@ -40,7 +40,7 @@ func (f field) denies(answer string, nodes ...int) {
 // deniedBy returns the nodes that err names, and checks that each of them denies.
 func deniedBy(t *testing.T, err error) (nodes []int) {
 	t.Helper()
-	require.ErrorIs(t, err, redsync.ErrFailed)
+	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 	var all *multierror.Error
 	require.ErrorAs(t, err, &all)
 	for _, e := range all.Errors {

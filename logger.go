@@ -15,8 +15,8 @@ type logObserver struct{ log *slog.Logger }
 
 func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	level, message := outcome(a.Err, "redsync: attempt won", "redsync: attempt failed")
-	var taken *ErrTaken
-	if errors.As(a.Err, &taken) || errors.Is(a.Err, context.Canceled) {
+	ended := errors.Is(a.Err, context.Canceled) || errors.Is(a.Err, context.DeadlineExceeded)
+	if errors.Is(a.Err, ErrFailed) || ended && !errors.Is(a.Err, ErrNoQuorum) {
 		level = slog.LevelDebug
 	}
 	l.write(ctx, level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,

@@ -223,6 +223,13 @@ func (l *logbook) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
+// forget drops the entries so far.
+func (l *logbook) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = nil
+}
+
 // above counts the entries above the level debug, by level and message.
 func (l *logbook) above() map[string]int {
 	synctest.Wait()

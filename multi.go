@@ -83,8 +83,8 @@ func (c *core) checkSeveral(names []string) error {
 		return nil //nolint:nilerr // see above
 	}
 	if n, a, b := c.keeper.Set.Apart(names); n != nil {
-		return &within{fmt.Sprintf("pool #%d", n.Index), fmt.Errorf(
-			"the names %q and %q do not lie in one slot: give them a common hash tag, as in {tag}:name", a, b)}
+		return fail(fmt.Sprintf("pool #%d", n.Index), "", fmt.Errorf(
+			"the names %q and %q do not lie in one slot: give them a common hash tag, as in {tag}:name", a, b))
 	}
 	return nil
 }

@@ -222,17 +222,18 @@ func (m *Mutex) Lock() error {
 // another process may hold the same name even if Unlock was never called.
 //
 // While m is held, another Lock of m does not succeed: it waits for the hold of m as for any other. Once the
-// attempts are used up, the error matches *ErrTaken, and the hold goes on. With WithShared or WithPermits
+// attempts are used up, the error matches ErrFailed and *ErrTaken, and the hold goes on. With WithShared or WithPermits
 // the error does not match *ErrTaken: it says to use a Mutex for each holder.
 //
-// On failure nothing was acquired. The error matches ErrFailed and the reason, which is one of:
+// On failure nothing was acquired. The error matches one of these:
 //
-//   - *ErrTaken.
-//   - *RedisError, one for each node that failed.
-//   - An error that says that other callers of this process wait for the lock: they are ahead in line, and
-//     none of them has completed an attempt yet.
-//   - ErrLockAlreadyExpired, if the nodes answered too late.
-//   - The error of ctx, and its cause.
+//   - ErrFailed, after contention. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
+//     callers of this process are ahead in line, and none of them has completed an attempt yet, there is no *ErrTaken.
+//   - ErrNoQuorum, if too few nodes answered, or if they answered after the validity of the lock. A *RedisError
+//     comes with it for each node that failed.
+//   - The error of ctx, and its cause. ErrFailed or ErrNoQuorum comes with it as above, if the last attempt before ctx
+//     ended says so. An attempt that the end of ctx has cut says nothing. A call that has only stood in line takes the
+//     last attempt in its line.
 //   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
 //     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold, unless
 //     the error is ErrUpgrade.
@@ -275,11 +276,11 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()
 	if err != nil {
-		return nil, m.failure("lock", err, ErrFailed)
+		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
 	if err := m.checkNested(ctx); err != nil {
-		return nil, m.failure("lock", err, ErrFailed)
+		return nil, m.failure("lock", err)
 	}
 	if inDo {
 		t = termsInDo(t)
@@ -288,7 +289,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	start := clock.Now()
 	h, err := m.acquire(ctx, t, start, once)
 	if err != nil {
-		err = m.failure("lock", err, ErrFailed)
+		err = m.failure("lock", err)
 		if m.set.observers != nil {
 			tell(ctx, m.set.observers, observe.NotAcquiredObserver.ObserveNotAcquired,
 				observe.NotAcquired{Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Err: err})
@@ -319,25 +320,40 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		if why != nil {
 			return nil, m.notAcquired(ctx, why)
 		}
-		// If another call has locked m meanwhile, this call waits for the end of that hold.
-		if err := m.begin(h); !errors.Is(err, errHeldByItself) {
-			return h, err
+		err := m.begin(h)
+		switch {
+		case errors.Is(err, errHeldByItself):
+			continue // another call has locked m meanwhile, so this call waits for the end of that hold
+		case errors.Is(err, ErrLockAlreadyExpired):
+			return nil, errTooLate
 		}
+		return h, err
 	}
 }
 
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
-// from making another one.
+// from making another one. Once ctx has ended, other callers who were ahead prove nothing.
 func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 	switch {
 	case why.Delay < 0:
 		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
 	case why.Denied != nil:
 		return deniedBy(m.core.keeper.Set, why.Denied)
+	case why.Last.Kind == lease.Waiting && ctx.Err() != nil:
+		return m.interrupted(ctx, nil)
 	case why.Interrupted:
-		return m.withInterruption(ctx, whyNot(why.Last))
+		return m.interrupted(ctx, verdict(m.name, m.claimed().Lines(), why.Last))
 	}
-	return whyNot(why.Last)
+	return verdict(m.name, m.claimed().Lines(), why.Last)
+}
+
+// interrupted returns the error of a call that waits for the lock: ErrClosed after Close, the error of ctx and its
+// cause if ctx is done, and why the lock was not acquired before. After Close, that does not matter.
+func (m *Mutex) interrupted(ctx context.Context, why error) error {
+	if m.core.keeper.IsClosed() {
+		return fail("", "", ErrClosed, contextErrors(ctx))
+	}
+	return fail("", "", contextErrors(ctx), why)
 }
 
 // acquired tells the observers that m holds h, after a call that began at start. If an observer
@@ -445,9 +461,9 @@ func (m *Mutex) Unlock() (bool, error) {
 // the background until every node has confirmed it or the keys have run out, whatever happens to ctx.
 //
 // ErrLockAlreadyExpired means that the lock was over before a quorum confirmed the release:
-// another client may have held it. If too few nodes have answered, the error lists those that
-// failed, and it is unknown whether the lock was released in time. After each of these outcomes m
-// is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
+// another client may have held it. If too few nodes have answered, the error matches ErrNoQuorum and
+// lists those that failed, and it is unknown whether the lock was released in time. After each of these
+// outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
 // While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
 //
@@ -510,9 +526,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	case res.Won && (!h.Begun() || h.WasValid(rel.WonAt())): // an adopted hold has no Until that could have passed
 		return true, nil
 	case res.Won, res.Rejected:
-		return false, m.failure("unlock", notGranted(res), ErrLockAlreadyExpired)
+		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	}
-	return false, m.failure("unlock", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
+	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.name, res))
 }
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
@@ -619,7 +635,7 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 		return nil, errSharedByOthers
 	}
 	if ctx.Err() != nil {
-		return nil, m.withInterruption(ctx, nil)
+		return nil, m.interruption(ctx)
 	}
 	if err := h.EndHeld(now); err != nil {
 		return nil, err // h has ended since the check above, for example by Close or a loss
@@ -646,8 +662,8 @@ func (m *Mutex) Extend() (bool, error) {
 // It waits for the nodes at most until the old Until has passed or ctx is done. For an adopted
 // value that has not been extended, the limit is the node deadline instead of the old Until.
 // After ErrExtendFailed the lock is still held until the old Until, and Extend may be tried
-// again. If the error also matches ErrMaxHold, WithMaxHold does not allow a longer hold. After
-// ErrLockAlreadyExpired the lock is over; see ErrLockLost.
+// again. ErrNoQuorum comes with it if too few nodes answered. If the error also matches ErrMaxHold,
+// WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("extend")
@@ -718,15 +734,15 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	case errors.Is(over, ErrLockAlreadyExpired) && !errors.Is(over, ErrLockLost) && !errors.Is(over, ErrNotHeld):
 		// Until passed meanwhile. Even if a quorum has the value now, another client may have held the lock
 		// in between.
-		err := because(ErrLockLost, over)
+		err := ranOut(over, res)
 		h.End(err)
 		return false, m.failure(op, err)
 	case over != nil: // unlocked, lost or closed meanwhile, or held for as long as WithMaxHold allows
 		return false, m.failure(op, over)
 	case h.Disproved(res):
-		return false, m.failure(op, h.Lose(ends.Rejected(res)))
+		return false, m.failure(op, h.Lose(ends.Rejected(m.name, res)))
 	}
-	return false, m.failure(op, m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
+	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res))
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
@@ -741,9 +757,9 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, er
 		}
 		return adopted, ok, err
 	case res.Rejected:
-		return false, false, m.failure("extend", notGranted(res), ErrLockAlreadyExpired)
+		return false, false, m.failure("extend", ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	}
-	return false, false, m.failure("extend", m.withInterruption(ctx, notGranted(res)), ErrExtendFailed)
+	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res))
 }
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current term. If another call has
@@ -777,8 +793,8 @@ func (m *Mutex) Valid() (bool, error) {
 // quorum holds it, and if Until has not passed when the nodes have answered. If Until has
 // passed before the call, it fails without asking. Remaining is the cheap local check.
 //
-// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error nothing has
-// changed: a lock that was held is held until Until.
+// After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, nothing
+// has changed: a lock that was held is held until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
 	h, err := m.open("valid")
@@ -798,11 +814,11 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 	case res.Won:
 		return true, nil
 	case !h.Begun() && res.Rejected: // adopted: there is no hold to lose
-		return false, m.failure("valid", notGranted(res), ErrLockAlreadyExpired)
+		return false, m.failure("valid", ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	case h.Begun() && h.Disproved(res):
-		return false, m.failure("valid", h.Lose(ends.Rejected(res)))
+		return false, m.failure("valid", h.Lose(ends.Rejected(m.name, res)))
 	}
-	return false, m.failure("valid", m.withInterruption(ctx, nodeErrors(errorsOf(res))))
+	return false, m.failure("valid", m.interruption(ctx), unconfirmed(m.name, res))
 }
 
 // Fence returns the fencing token of the current hold: a number for the resource that the lock
@@ -908,25 +924,17 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, string) {
 	return nil, m.adopted
 }
 
-// failure returns the error of an operation: how it failed, and why.
-func (m *Mutex) failure(op string, why error, is ...error) error {
-	if why != nil {
-		is = append(is, why)
-	}
-	return &opError{op: op, name: m.name, causes: causes{is}}
-}
+// failure returns the error of an operation on m.
+func (m *Mutex) failure(op string, why ...error) error { return fail(op, m.name, why...) }
 
-// withInterruption returns why, joined with what may have ended the operation early: ErrClosed after
-// Close, and the error of ctx and its cause if ctx is done.
-func (m *Mutex) withInterruption(ctx context.Context, why error) error {
+// interruption returns what may have ended an operation early: the error of ctx and its cause if ctx is done, and
+// ErrClosed after Close. It returns nil if there is neither.
+func (m *Mutex) interruption(ctx context.Context) error {
+	var closed error
 	if m.core.keeper.IsClosed() {
-		why = because(ErrClosed, why)
+		closed = ErrClosed
 	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
-		return because(cause, why)
-	}
-	return because(ctx.Err(), cause, why)
+	return fail("", "", contextErrors(ctx), closed)
 }
 
 func orBackground(ctx context.Context) context.Context {

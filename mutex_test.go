@@ -33,7 +33,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 		var unlocked, closed bool
 		var err error
 		wg.Go(func() { unlocked, err = m.unlock(t.Context(), h, clock.Now()) })
-		wg.Go(func() { closed = h.End(because(ErrLockLost, ErrClosed)) })
+		wg.Go(func() { closed = h.End(fail("", "", ErrLockLost, ErrClosed)) })
 		wg.Wait()
 		assert.Equal(t, !closed, unlocked)
 		assert.Equal(t, closed, errors.Is(err, ErrClosed))

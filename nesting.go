@@ -44,7 +44,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	}
 	t, err := m.beginCall()
 	if err != nil {
-		return nil, m.failure("lock", err, ErrFailed)
+		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
 	for {
@@ -54,7 +54,7 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 		}
 		switch {
 		case err != nil:
-			return nil, m.failure("lock", err, ErrFailed)
+			return nil, m.failure("lock", err)
 		case len(joined) == len(live):
 			return joined, nil
 		}
@@ -112,7 +112,7 @@ func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, wa
 		}
 	}
 	if ctx.Err() != nil {
-		return m.withInterruption(ctx, nil)
+		return m.interruption(ctx)
 	}
 	return nil
 }

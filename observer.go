@@ -134,7 +134,7 @@ func (e *events) Lost(held time.Duration, err error) {
 func (e *events) Extended(res quorum.Result, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	if !res.Won {
-		event.Err = because(ErrExtendFailed, notGranted(res))
+		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
 	tellOfNoCall(e, observe.ExtendedObserver.ObserveExtended, event)
 }
@@ -164,9 +164,12 @@ func (e *events) Refused(node int, err error) {
 	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied, observe.WakeUpDenied{Node: node, Err: err})
 }
 
-// Attempted implements queue.Events.
+// Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.
 func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error {
-	count, why := o.Result.Count, whyNot(o)
+	count, why := o.Result.Count, contextErrors(ctx)
+	if !o.IsCut() {
+		why = verdict(e.name, o.Lines, o)
+	}
 	tell(ctx, e.to, observe.AttemptObserver.ObserveAttempt, observe.Attempt{
 		Name: e.name, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: l.Try, Err: why,
 		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),

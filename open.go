@@ -17,16 +17,16 @@ import (
 )
 
 // Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns
-// once a quorum of nodes has answered. Without a quorum it returns an error that names each node that has
+// once a quorum of nodes has answered. Without a quorum it returns ErrNoQuorum, and the error names each node that has
 // not answered. It does so once every node has answered or failed, after 5 s, or when ctx is done,
 // whichever comes first. Open fails at once if an address is malformed or listed twice (ErrDuplicateNode),
 // or if an option is out of its range. If addresses lead to one server, it counts once; Open fails with
-// ErrDuplicateNode only if the distinct servers are no quorum of all addresses. The options are the defaults of the Redsync's locks. Close ends the
-// connections. For the options of a pool, such as pool.WithRestartGuard, use New.
+// ErrDuplicateNode only if the distinct servers are no quorum of all addresses. The options are the defaults
+// of the Redsync's locks. Close ends the connections. For the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {
-		return nil, &within{"Open", err}
+		return nil, fail("Open", "", err)
 	}
 	return New(pools...).open(ctx, "Open", options)
 }
@@ -41,7 +41,7 @@ func dial(addresses []string) ([]pool.Pool, error) {
 			err = quorum.Unusable(pools[i])
 		}
 		if err != nil {
-			return nil, &within{fmt.Sprintf("address #%d", i), err}
+			return nil, fail(fmt.Sprintf("address #%d", i), "", err)
 		}
 	}
 	return pools, nil
@@ -51,11 +51,11 @@ func dial(addresses []string) ([]pool.Pool, error) {
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
 	if _, err := r.set.timing(); err != nil {
-		return nil, &within{op, err}
+		return nil, fail(op, "", err)
 	}
 	r.core.owned = true
 	if err := r.ping(ctx); err != nil {
-		return nil, errors.Join(&within{op, err}, r.Close(ctx))
+		return nil, errors.Join(fail(op, "", err), r.Close(ctx))
 	}
 	return r, nil
 }
@@ -72,10 +72,11 @@ func (r *Redsync) ping(ctx context.Context) error {
 	ctx, start := orBackground(ctx), time.Now()
 	set, limits := c.keeper.Set, quorum.Limits{Decide: openTimeout, Node: openTimeout}
 	res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
+	cut := res.Cut // no round was decided
 	if left := openTimeout - time.Since(start); !res.Won && ctx.Err() == nil && left > 0 {
 		// The first round ended once a quorum was out of reach. The second one waits for every node, so that the
 		// error says what is wrong with each.
-		limits = quorum.Limits{Decide: left, Node: left}
+		limits, cut = quorum.Limits{Decide: left, Node: left}, false
 		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
 	}
 	if r.set.observers != nil {
@@ -87,8 +88,17 @@ func (r *Redsync) ping(ctx context.Context) error {
 	if res.Won {
 		return nil
 	}
-	enough := res.Rule.(interface{ enough(claim.Nodes) string }).enough(res.Count.Granted)
-	return &within{enough, because(context.Cause(ctx), nodeErrors(errorsOf(res)))}
+	for i, v := range res.Votes { // also those that had not answered when ctx ended
+		if v.Choice == claim.Pending && res.Rule.All().Has(i) {
+			res.Votes[i] = claim.Failure(quorum.ErrNoAnswer)
+		}
+	}
+	text := res.Rule.(interface{ enough(claim.Nodes) string }).enough(res.Count.Granted)
+	why := error(&said{ErrNoQuorum, text})
+	if cut {
+		why = errors.New(text)
+	}
+	return fail("", "", why, contextErrors(ctx), &failure{nodes: errorsOf(res)})
 }
 
 // newClient returns a client for the node at address. The client stays unused and starts nothing: the

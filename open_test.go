@@ -52,6 +52,7 @@ func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
 	addresses := []string{miniredis.RunT(t).Addr(), closedPort(t), closedPort(t)}
 	_, err := redsync.Open(t.Context(), addresses)
 	require.ErrorContains(t, err, "1 of 3 nodes answered, 2 needed")
+	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 	for i := 1; i < 3; i++ {
 		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (%s): dial tcp %s", i, addresses[i], addresses[i]))
 	}
@@ -112,6 +113,10 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	_, err = redsync.Open(ctx, []string{closedPort(t), silent.Addr().String(), silent2.Addr().String()})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "refused")
+	require.NotErrorIs(t, err, redsync.ErrNoQuorum, "the context has cut the round")
+	for i := range 3 {
+		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (", i))
+	}
 }
 
 func TestOpenEndsWithItsContext(t *testing.T) {

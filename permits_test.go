@@ -581,7 +581,7 @@ func TestPermitsLeaveNothing(t *testing.T) {
 		for i := range 3 {
 			f.freeze(i)
 		}
-		require.ErrorIs(f, m.TryLock(), redsync.ErrFailed)
+		require.ErrorIs(f, m.TryLock(), redsync.ErrNoQuorum)
 		for i := range 3 {
 			f.thaw(i)
 		}

@@ -2,9 +2,12 @@ package redsync
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file has the rules of a quorum: how an answer counts, what votes prove, and which errors
@@ -35,6 +38,18 @@ func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c)
 
 // Counts implements claim.Rule.
 func (majority) Counts(a claim.Answer) claim.Choice { return choice(a) }
+
+// tooFew says why so many answers decide nothing. It is for errors.
+func (m majority) tooFew(c claim.Count) string {
+	n := m.nodes.Len()
+	switch {
+	case m.Blocks(c.Failed):
+		return fmt.Sprintf("%d of %d nodes failed, %d needed", (c.Failed & m.nodes).Len(), n, quorumOf(n))
+	case !m.Quorum(c.Answered()):
+		return m.enough(c.Answered())
+	}
+	return fmt.Sprintf("%d of %d nodes answered, which decides nothing", (c.Answered() & m.nodes).Len(), n)
+}
 
 // enough says how many nodes of m have answered, and how many answers m needs. It is for errors.
 func (m majority) enough(answered claim.Nodes) string {
@@ -76,6 +91,18 @@ func (j joint) Sets(i int) (in claim.Sets) {
 // AsOne implements claim.JointRule.
 func (j joint) AsOne(a, b int) claim.JointRule {
 	return joint{j.before.asOne(a, b), j.after.asOne(a, b)}
+}
+
+// tooFew names the set that has no quorum, or both.
+func (j joint) tooFew(c claim.Count) string {
+	before, after := "before: "+j.before.tooFew(c), "after: "+j.after.tooFew(c)
+	switch lacksBefore, lacksAfter := j.before.Blocks(c.Failed), j.after.Blocks(c.Failed); {
+	case lacksBefore && !lacksAfter:
+		return before
+	case lacksAfter && !lacksBefore:
+		return after
+	}
+	return before + "; " + after
 }
 
 func (j joint) enough(answered claim.Nodes) string {
@@ -126,8 +153,9 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	return &RedisError{Node: n.Index, Address: n.Address, Err: v.Err}
 }
 
-// errorsOf returns one error for each node that was asked and did not grant.
-func errorsOf(res quorum.Result) (errs []error) {
+// errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.
+func errorsOf(res quorum.Result) []error {
+	errs := make([]error, 0, (res.Count.Refused | res.Count.Failed).Len())
 	for i, v := range res.Votes {
 		if v.Choice != claim.Granted && v.Choice != claim.Pending {
 			errs = append(errs, explain(res.Set.Nodes[i], v))
@@ -136,42 +164,67 @@ func errorsOf(res quorum.Result) (errs []error) {
 	return errs
 }
 
-// notGranted returns why a round did not grant: *ErrTaken if so many nodes hold another value that no
-// quorum is left, otherwise an error for each node that did not grant.
-func notGranted(res quorum.Result) error {
-	if res.IsTaken() {
-		return &ErrTaken{Nodes: indices(res.Taken)}
+// unconfirmed returns why a round about a lock that is held did not win: *ErrTaken if so many nodes hold another value
+// that no quorum is left, or ErrNoQuorum if the nodes that have failed could have changed that. The errors of the nodes
+// come with either. A round that its context has cut proves nothing.
+func unconfirmed(name string, res quorum.Result) error {
+	if res.Rule == nil { // there was no round
+		return nil
 	}
-	return nodeErrors(errorsOf(res))
+	f := &failure{nodes: errorsOf(res)}
+	switch {
+	case res.IsTaken():
+		f.causes = []error{&ErrTaken{Nodes: indices(res.Taken), Name: name}}
+	case !res.Won && !res.Rejected && !res.Cut:
+		f.causes = []error{noQuorum(res)}
+	}
+	return fail("", "", f)
 }
 
-// notAcquired returns why an acquire did not win. It returns *ErrTaken if a node holds another value and the
-// nodes that failed leave a quorum; the errors of the failed nodes come with it. Otherwise it returns
-// one error for each node that did not grant.
-func notAcquired(res quorum.Result) error {
-	if !res.NotFree() {
-		return nodeErrors(errorsOf(res))
+// notAcquired returns why an attempt did not win: contention if a quorum has answered, otherwise ErrNoQuorum. The errors
+// of the nodes come with either. For name and lines see verdict.
+func notAcquired(name string, lines []string, o lease.Outcome) error {
+	f := &failure{nodes: errorsOf(o.Result)}
+	if !o.Heard() {
+		f.causes = []error{noQuorum(o.Result)}
+		return f
 	}
-	of := &errorsOfNodes{}
+	refused := o.Result.Taken | o.Result.Count.Refused
+	f.causes = []error{ErrFailed, &ErrTaken{Nodes: indices(refused), Name: notFree(name, lines, o)}}
+	return f
+}
+
+// notFree returns the name of a lock that was not acquired. Of several names, which are the lines, it returns the first
+// that was not free, or one that both calls want if another call has made the attempt.
+func notFree(name string, lines []string, o lease.Outcome) string {
+	if len(lines) == 1 {
+		return name
+	}
+	name = o.Lines[o.KeptBackBy()]
+	if !slices.Contains(lines, name) {
+		name = lines[max(0, slices.IndexFunc(lines, func(own string) bool { return slices.Contains(o.Lines, own) }))]
+	}
+	return name
+}
+
+// noQuorum returns ErrNoQuorum with the count of the nodes.
+func noQuorum(res quorum.Result) error {
+	text := res.Rule.(interface{ tooFew(claim.Count) string }).tooFew(res.Count)
+	var denying claim.Nodes
 	for i, v := range res.Votes {
-		if v.Choice == claim.Granted || v.Choice == claim.Pending || v.Err == quorum.ErrNotAwaited { //nolint:errorlint // a sentinel that nobody wraps
-			continue
-		}
-		err := explain(res.Set.Nodes[i], v)
-		of.all = append(of.all, err)
-		if v.Err != nil { // the nodes that refused are in ErrTaken
-			of.told = append(of.told, err)
+		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {
+			denying = denying.With(i)
 		}
 	}
-	taken := &ErrTaken{Nodes: indices(res.Taken)}
-	if len(of.told) == 0 {
-		return taken
+	if res.Rule.Blocks(denying) {
+		text += "; this will not pass by itself"
 	}
-	return because(taken, of)
+	return &said{ErrNoQuorum, text}
 }
 
 // indices returns the indices of nodes, in ascending order.
-func indices(nodes claim.Nodes) (list []int) {
+func indices(nodes claim.Nodes) []int {
+	list := make([]int, 0, nodes.Len())
 	for i := range claim.MaxNodes {
 		if nodes.Has(i) {
 			list = append(list, i)

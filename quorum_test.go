@@ -3,6 +3,7 @@ package redsync
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
@@ -189,7 +191,7 @@ var (
 	saysOdd     = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine}, Err: errOfNode} // its register is too high
 	saysBroken  = claim.Failure(errOfNode)
 	saysTwin    = claim.Failure(quorum.ErrDuplicate)
-	saysNothing = claim.Failure(quorum.ErrNotAwaited)
+	saysNothing = claim.Vote{}
 )
 
 func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
@@ -266,23 +268,27 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		votes []claim.Vote
 		taken []int // nil: the error consists of one error for each node
 		text  string
+		none  bool // no quorum
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, "lock already taken, locked nodes: [0 2]"},
-		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key"},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key"},
-		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, `lock already taken: "lock", locked nodes: [0 1]`, false},
+		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `lock already taken: "lock", locked nodes: [0 2]: node #1: it broke`, false},
+		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key", false},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke", true},
+		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key", false},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `lock already taken: "lock", locked nodes: [0 1]`, false},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
+		{[]claim.Vote{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
+		{[]claim.Vote{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
 	} {
 		res := resultOf(c.votes...)
-		err := notGranted(res)
-		require.EqualError(t, err, c.text)
+		err := unconfirmed("lock", res)
+		require.EqualError(t, err, "redsync: "+c.text)
+		assert.Equal(t, c.none, errors.Is(err, ErrNoQuorum), c.text)
 		nodes, _ := nodesOf(err)
 		assert.Equal(t, c.taken, nodes)
 		assert.Equal(t, c.taken != nil, res.IsTaken())
 	}
-	require.NoError(t, notGranted(resultOf(saysYes, saysYes, saysYes)), "a round with three grants has no error")
+	require.NoError(t, unconfirmed("lock", quorum.Result{}), "without a round there is no error")
 }
 
 // If a quorum refuses an acquire, the error says that the lock is taken, and also names the nodes that failed. If too
@@ -293,26 +299,28 @@ func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 		taken, failed []int
 		text          string
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "lock already taken, locked nodes: [0 1]"},
-		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "redsync: lock already taken, locked nodes: [0]: node #2: it broke"},
-		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1, 2}, "node #0: it broke; node #1: it broke; node #2: no answer before the others had decided"},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "node #0: it holds another value; node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{saysOdd, saysOdd, saysYes}, nil, []int{0, 1}, "node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "redsync: lock already taken, locked nodes: [0]: node #1: it is the same server as another node"},
-		{[]claim.Vote{saysTaken, saysMissing, saysYes}, []int{0}, nil, "lock already taken, locked nodes: [0]"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken [0 1]"},
+		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken [0 1]"},
+		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken [0]: node #2: it broke"},
+		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke"},
+		{[]claim.Vote{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken [0 1]: node #0: it broke; node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken [0 1]: node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken [0]: node #1: it is the same server as another node"},
 	} {
-		err := notAcquired(resultOf(c.votes...))
+		text := strings.Replace(c.text, "taken", `failed to acquire lock: lock already taken: "lock", locked nodes:`, 1)
+		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c.votes...)})
 		nodes, failed := nodesOf(err)
 		assert.Equal(t, c.taken, nodes, c.text)
 		assert.Equal(t, c.failed, failed, c.text)
-		assert.EqualError(t, err, c.text)
+		assert.EqualError(t, err, "redsync: "+text)
+		assert.Equal(t, c.taken != nil, errors.Is(err, ErrFailed), c.text)
+		assert.Equal(t, c.taken == nil, errors.Is(err, ErrNoQuorum), c.text)
 	}
 }
 
 func TestIndicesAreTheNodesInAscendingOrder(t *testing.T) {
-	assert.Nil(t, indices(0))
+	assert.Empty(t, indices(0))
 	assert.Equal(t, []int{0, 5, 63}, indices(claim.Nodes(0).With(63).With(0).With(5)))
 	assert.Equal(t, upTo(64), indices(claim.FirstNodes(64)), fmt.Sprintf("%b", claim.FirstNodes(64)))
 }

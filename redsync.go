@@ -106,8 +106,8 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 // keys run out within the expiry.
 //
 // As long as there is no such quorum, Close sends the releases again, until ctx is done or the keys have run
-// out. Then its error names the locks (at most ten, and how many there are) and the nodes that have not
-// confirmed, and errors.As finds a *RedisError for each of these. So bound Close by ctx if the process must end
+// out. Then its error matches ErrNoQuorum, and names the locks (at most ten, and how many there are) and the nodes that
+// have not confirmed. errors.As finds a *RedisError for each of these. So bound Close by ctx if the process must end
 // soon. After Close has returned, the log gets no further line, and observers are told nothing more. If an
 // observer blocks, Close waits for it for the node deadline at most.
 func (r *Redsync) Close(ctx context.Context) error {
@@ -154,7 +154,7 @@ func unusable(pools []pool.Pool) error {
 	}
 	for i, p := range pools {
 		if err := quorum.Unusable(p); err != nil {
-			return &within{fmt.Sprintf("pool #%d", i), err}
+			return fail(fmt.Sprintf("pool #%d", i), "", err)
 		}
 	}
 	return twice(pools)
@@ -257,8 +257,8 @@ func (c *core) notReleased(rest lease.Rest) error {
 	if len(rest.Names) == 1 {
 		locks = "lock"
 	}
-	return fmt.Errorf("redsync: Close: no quorum has confirmed the release of %d %s (%s): %w: %w",
-		len(rest.Names), locks, strings.Join(quoted, ", "), rest.Reason, nodeErrors(nodes))
+	text := fmt.Sprintf("no quorum has confirmed the release of %d %s (%s)", len(rest.Names), locks, strings.Join(quoted, ", "))
+	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes})
 }
 
 // allows returns an error if the TTL of keys is longer than the restart guard of some node covers.

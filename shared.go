@@ -60,8 +60,8 @@ func WithShared() Option {
 //
 // These errors say what has become of the hold:
 //
-//   - ErrExtendFailed: too few nodes have confirmed the downgrade. The hold is shared, and lasts until the old
-//     Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
+//   - ErrExtendFailed: too few nodes have confirmed the downgrade (with ErrNoQuorum if too few answered). The hold is
+//     shared, and lasts until the old Until. The next Extend, the watchdog or another Downgrade tells the other nodes.
 //   - ErrLockAlreadyExpired, ErrLockLost: the hold is over, as after ExtendContext.
 //   - ErrNotHeld: m is not held, or has adopted a hold that Extend has not confirmed yet.
 //   - ErrClosed: see Redsync.Close.
@@ -130,14 +130,14 @@ func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
 		case free:
 			return limit - (try - 1), nil
 		case try == limit:
-			return 0, errHeldByItself
+			return 0, fail("", "", ErrFailed, errHeldByItself)
 		}
 		delay := m.set.delay(try)
 		if delay < 0 {
 			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
 		}
 		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
-			return 0, m.withInterruption(ctx, errHeldByItself)
+			return 0, m.interrupted(ctx, fail("", "", ErrFailed, errHeldByItself))
 		}
 	}
 }

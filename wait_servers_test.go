@@ -232,7 +232,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			} else {
 				_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
 				require.Regexp(t, c.fair, err)
-				require.ErrorIs(t, err, redsync.ErrFailed)
+				require.ErrorIs(t, err, redsync.ErrNoQuorum)
 			}
 		})
 	}

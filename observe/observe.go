@@ -55,17 +55,21 @@ import (
 
 // An Attempt is one attempt of Lock or TryLock.
 //
-// The counts leave out a node that had not answered when the others decided. If the attempt ended undecided,
-// at the node deadline or because the context was done, such a node counts as Failed.
+// The counts leave out a node that had not answered when the others decided, or when the context ended. If the attempt
+// ended undecided at the node deadline, such a node counts as Failed.
 type Attempt struct {
 	Name    string
 	Start   time.Time
 	Took    time.Duration
-	Try     int   // 1 plus the retry delays that have elapsed; several attempts may have the same Try
-	Granted int   // nodes that granted the lock
-	Refused int   // nodes that hold another value
-	Failed  int   // nodes with an error, or without an answer
-	Err     error // nil if a quorum granted in time; else why not: it matches *redsync.ErrTaken if the lock is taken
+	Try     int // 1 plus the retry delays that have elapsed; several attempts may have the same Try
+	Granted int // nodes that granted the lock
+	Refused int // nodes that hold another value
+	Failed  int // nodes with an error, or without an answer
+
+	// Err is nil if a quorum granted in time. It matches redsync.ErrFailed and *redsync.ErrTaken if the lock is taken,
+	// and redsync.ErrNoQuorum if too few nodes answered in time. If the call's context has cut the attempt, which then
+	// proves nothing, Err is the error of that context and its cause.
+	Err error
 }
 
 // A Vote is one node's first answer in one round of requests, or its failure to answer. Observers are also

@@ -184,7 +184,8 @@ func (p *process) crash(ctx context.Context, name string) error {
 // in time.
 func isPassing(err error) bool {
 	var node *redsync.RedisError
-	return errors.Is(err, redsync.ErrLockLost) || errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &node)
+	return errors.Is(err, redsync.ErrLockLost) || errors.Is(err, redsync.ErrLockAlreadyExpired) ||
+		errors.Is(err, redsync.ErrNoQuorum) || errors.As(err, &node)
 }
 
 func (p *process) close() error {

@@ -88,7 +88,6 @@ const steps = 10
 
 // judge reports how a Do ended. It returns an error if the run cannot continue.
 func (w *worker) judge(ctx context.Context, err error) error {
-	var node *redsync.RedisError
 	switch {
 	case err == nil:
 		w.contact.answered()
@@ -98,8 +97,8 @@ func (w *worker) judge(ctx context.Context, err error) error {
 	case errors.Is(err, redsync.ErrLockLost), errors.Is(err, redsync.ErrLockAlreadyExpired):
 		w.lost++
 		w.say("LOST the lock: %v", err)
-	case ctx.Err() != nil && errors.Is(err, redsync.ErrFailed): // the end of the run is no failure
-	case !errors.As(err, &node), errors.Is(err, redsync.ErrFailed):
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()): // the end of the run is no failure
+	case !errors.Is(err, redsync.ErrNoQuorum):
 		return err // not the nodes' fault: another attempt would fail, too
 	default:
 		w.say("could not unlock: %v", err)

@@ -28,7 +28,7 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      17,
-		"Go files in the root": 118,
+		"Go files in the root": 119,
 		"words of README.md":   725,
 	},
 	"files in the largest circle": {
@@ -49,7 +49,7 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 174, "Unlock": 185, "Lock that waits": 407},
+	"functions executed":           {"Lock": 174, "Unlock": 185, "Lock that waits": 408},
 	"files executed":               {"Lock": 45, "Unlock": 42, "Lock that waits": 66},
 	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 10},
 }

@@ -72,6 +72,10 @@ func (o Outcome) IsMixed() bool {
 	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
 }
 
+// IsCut reports whether the caller's context has ended the attempt before a quorum of nodes had answered. Such an attempt
+// proves nothing.
+func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
+
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())

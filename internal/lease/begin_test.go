@@ -77,7 +77,7 @@ func TestLeaseThatIsHiddenShowsNothing(t *testing.T) {
 		})
 	}
 	l := New(nowhere(0), "v", clock.Now())
-	l.End(asLost(errExpired))
+	l.End(asLost(errExpired, nil))
 	assert.Equal(t, "v", l.Show(), "kept after a loss")
 	assert.False(t, l.Hide())
 }

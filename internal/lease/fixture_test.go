@@ -81,7 +81,7 @@ var (
 )
 
 // asLost returns the end of a lease that somebody held.
-func asLost(cause error) error {
+func asLost(cause error, _ *quorum.Result) error {
 	if errors.Is(cause, errLost) {
 		return cause
 	}
@@ -108,7 +108,7 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 		Errors: &Errors{
 			NotHeld: errNotHeld, Expired: errExpired, MaxHold: errMaxHold, Spent: errSpent, Closed: errClosed, Failed: errFailed,
 			Lost:     asLost,
-			Rejected: func(quorum.Result) error { return asLost(errors.New("rejected")) },
+			Rejected: func(string, quorum.Result) error { return asLost(errors.New("rejected"), nil) },
 		},
 		Tokens: &Tokens{}, Waiters: nobody{},
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // A State says where a lease is in its life. No transition goes back, whatever the clocks do.
@@ -215,7 +216,11 @@ func (l *Lease) lossLocked() error {
 		if why == nil {
 			why = l.expiredLocked()
 		}
-		l.loss = l.terms.Keeper.Errors.Lost(why)
+		var missed *quorum.Result
+		if l.watchdog != nil {
+			missed = l.watchdog.missed
+		}
+		l.loss = l.terms.Keeper.Errors.Lost(why, missed)
 	}
 	return l.loss
 }
@@ -336,7 +341,7 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 		return left, nil
 	}
 	if l.state == Over && l.cause == nil {
-		l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked()))
+		l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked(), nil))
 	}
 	return 0, l.notHeldLocked(now)
 }
@@ -386,7 +391,7 @@ func (l *Lease) close() {
 	if l.Remaining(clock.Now()) == 0 {
 		return
 	}
-	if !l.End(k.Errors.Lost(k.Errors.Closed)) {
+	if !l.End(k.Errors.Lost(k.Errors.Closed, nil)) {
 		return
 	}
 	l.mu.Lock()

@@ -43,8 +43,12 @@ type Errors struct {
 	Closed  error // the cause of an end by Close
 	Failed  error // the cause of an end before the lease has reached its caller
 
-	Lost     func(cause error) error       // for a lease that somebody held
-	Rejected func(res quorum.Result) error // the cause of an end that the nodes have proved
+	// Lost returns the error of a lease that somebody held. missed is the last extension by the watchdog if it was not
+	// confirmed, nil otherwise.
+	Lost func(cause error, missed *quorum.Result) error
+
+	// Rejected returns the cause of an end that the nodes have proved. name is that of the claim.
+	Rejected func(name string, res quorum.Result) error
 }
 
 // Events is told what becomes of leases. Its methods must not block.

@@ -27,6 +27,8 @@ type watchdog struct {
 	began   clock.Instant // when round was started, or last sent again
 	left    time.Duration // what was left of the validity at began
 	backoff time.Duration
+
+	missed *quorum.Result // of the last extension, or of a round that goes on, if not won; guarded by lease.mu
 }
 
 // backoffDivisor: the first backoff is patience / backoffDivisor, and it doubles with
@@ -132,6 +134,7 @@ func (w *watchdog) Fire(closing bool) {
 		}
 	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own
 		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
+			w.note(res)
 			w.tell(res) // so that observers know before the validity ends
 		}
 		now := clock.Now()
@@ -184,21 +187,32 @@ func (w *watchdog) look() error {
 	if w.round == nil || !w.round.IsFinal() {
 		return nil
 	}
-	res := w.round.Result(quorum.ErrNoAnswer)
+	res := w.round.Result(nil) // it is final, so nobody has waited for the other nodes
 	w.round = nil
+	w.note(res)
 	w.tell(res)
 	switch {
 	case res.Won:
 		w.backoff = 0
 		w.schedule(w.third(clock.Now()))
 	case w.lease.Disproved(res):
-		return w.lease.terms.Keeper.Errors.Rejected(res)
+		return w.lease.terms.Keeper.Errors.Rejected(w.lease.Claim().Name(), res)
 	default:
 		patience := w.patience()
 		w.backoff = min(max(2*w.backoff, patience/backoffDivisor), patience)
 		w.schedule(w.backoff)
 	}
 	return nil
+}
+
+// note notes the result of a round, or its result so far, for the error of a loss.
+func (w *watchdog) note(res quorum.Result) {
+	w.lease.mu.Lock()
+	defer w.lease.mu.Unlock()
+	if w.missed = nil; !res.Won {
+		missed := res // a copy, so that a won round costs no allocation
+		w.missed = &missed
+	}
 }
 
 // tell tells the observers the result of a round, or its result so far.

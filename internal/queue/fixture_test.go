@@ -53,8 +53,8 @@ func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millise
 var ends = lease.Errors{
 	NotHeld: errors.New("not held"), Expired: errors.New("expired"), MaxHold: errors.New("max hold"),
 	Spent: errors.New("spent"), Closed: errors.New("closed"), Failed: errors.New("failed"),
-	Lost:     func(cause error) error { return fmt.Errorf("lost: %w", cause) },
-	Rejected: func(quorum.Result) error { return errors.New("rejected") },
+	Lost:     func(cause error, _ *quorum.Result) error { return fmt.Errorf("lost: %w", cause) },
+	Rejected: func(string, quorum.Result) error { return errors.New("rejected") },
 }
 
 // timing is the timing that the defaults of the library give.

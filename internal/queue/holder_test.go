@@ -18,7 +18,7 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 	for range 100 {
 		k := &lease.Keeper{
 			Set:     quorum.NewSet(nil, nil, nil),
-			Errors:  &lease.Errors{NotHeld: over, Expired: over, Lost: func(error) error { return over }},
+			Errors:  &lease.Errors{NotHeld: over, Expired: over, Lost: func(error, *quorum.Result) error { return over }},
 			Waiters: newGroup(0),
 		}
 		k.Init()

@@ -43,7 +43,7 @@ type line struct {
 	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
 	holder  *lease.Lease  // the lease that a waiter for this name got, until it is released or over
 	others  bool          // other processes waited when the lock was last released
-	why     lease.Outcome // the outcome of the last attempt
+	why     lease.Outcome // the outcome of the last attempt that its context has not cut, without Told
 	empty   time.Time     // since when nobody waits
 
 	roomOfWaiters [1]*waiter
@@ -296,6 +296,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 		ls.putLocked(w, l)
 		if asked {
 			l.why = why
+			l.why.Told = nil // observers of another call were told of it
 		}
 	}
 	if asked {

@@ -45,7 +45,9 @@ type Events interface {
 
 // A Failure is why Lock has acquired nothing.
 type Failure struct {
-	Last        lease.Outcome // the last attempt of this call; if there was none, the last one of its line
+	// Last is the last attempt of this call that its context has not cut. If there was none, it is the last one of the
+	// call's line, without what observers of that attempt were told.
+	Last        lease.Outcome
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
 	Denied      []claim.Vote  // by node, with Terms.EndsIfDenied: the denials that have ended the call; nil if none have
@@ -90,6 +92,9 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	case t.EndsIfDenied && denied.note(o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
+		if o.Kind == lease.NotAsked || o.IsCut() {
+			o = ls.whyTaken(t.Claim.Lines())
+		}
 		return nil, &Failure{Last: o, Interrupted: true}
 	}
 	return t.wait(ctx, start, limit, o)
@@ -132,7 +137,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 		}
 		var again lease.Outcome
 		l, again = t.tryOnce(ctx, called, clock.Now(), o.MayMix())
-		if again.Kind != lease.NotAsked {
+		if again.Kind != lease.NotAsked && !again.IsCut() {
 			o = again // otherwise the attempt before says why the call fails
 		}
 	}

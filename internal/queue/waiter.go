@@ -35,7 +35,7 @@ type waiter struct {
 	names []string // of the lines in which it can stand: see stands
 	start clock.Instant
 	look  chan struct{}  // has room for one token: something has changed
-	why   *lease.Outcome // of the last attempt; nil if it has made none
+	why   *lease.Outcome // of the last attempt that its context has not cut; nil if it has made none
 	pace  pace           // its retry delays
 	split *splits        // its attempts, since one was split
 
@@ -499,8 +499,8 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	ls := w.lines()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	won := l != nil
-	if !won {
+	won, proves := l != nil, !o.IsCut()
+	if !won && proves {
 		why := o
 		w.why = &why
 	}
@@ -514,7 +514,10 @@ func (w *waiter) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	case won, u.leaves, !o.Mends():
 	default:
 		for _, name := range w.stands() {
-			ls.byName[name].why = o
+			if line := ls.byName[name]; proves {
+				line.why = o
+				line.why.Told = nil // observers of w were told of it, and not those of the others
+			}
 		}
 		w.agenda.ready = w.agenda.ready || !u.conclusive || o.MayWinAtOnce()
 		if u.enters() {

@@ -25,12 +25,12 @@ type Round struct {
 	then  Decider       // told of the decision
 	all   chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
 
-	// mu guards what follows. After Decided the waiting caller may read expired and hastened
+	// mu guards what follows. After Decided the waiting caller may read expired, final and hastened
 	// without it.
 	mu       sync.Mutex
 	inTime   time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
 	closed   bool           // later votes do not count
-	expired  bool           // the deadline came before the decision
+	expired  bool           // the deadline came before the decision, or has made the round final
 	final    bool           // the answer can be given: see isFinal
 	hastened bool           // the deadline was brought forward, because the votes were split: see split.go
 	proved   claim.Standing // what the votes prove by now
@@ -589,6 +589,7 @@ func (r *Round) expire() {
 	r.set.known.late.add(r.missingLocked())
 	switch {
 	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
+		r.expired = true
 		r.finishLocked()
 	case r.inTime != 0: // its patience ends
 		r.giveUpLocked()
@@ -612,21 +613,12 @@ type Limits struct {
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
 }
 
-// Why a node has no vote.
+// Why a node that was waited for has no vote.
 var (
-	ErrNoAnswer   = errors.New("no answer")
-	ErrNotAwaited = errors.New("no answer before the others had decided")
-	errSplit      = errors.New("no answer in time, and the other nodes were split")
-	errAbandoned  = errors.New("the hold ended meanwhile")
+	ErrNoAnswer = errors.New("no answer")
+	errInTime   = errors.New("no answer in time")
+	errSplit    = errors.New("no answer in time, and the other nodes were split")
 )
-
-// An unheard is the error of a node that had not voted when the caller gave up the round. It wraps the
-// reason for giving up. Its text omits that reason, because the error of the operation names it once for all
-// nodes.
-type unheard struct{ why error }
-
-func (*unheard) Error() string   { return ErrNoAnswer.Error() }
-func (e *unheard) Unwrap() error { return e.why }
 
 // NoAnswerWithin returns the error of nodes that did not answer within a time.
 func NoAnswerWithin(within time.Duration) error {
@@ -635,9 +627,9 @@ func NoAnswerWithin(within time.Duration) error {
 
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
 // the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
-// gives up an acquire if the votes are split and the missing nodes are late: see split.go. In a round that is given up,
-// the nodes that have not voted count as failed. Wait is called once, and only if the round was prepared for a caller
-// who waits.
+// gives up an acquire if the votes are split and the missing nodes are late: see split.go. In these cases the nodes that
+// have not voted count as failed, unless ctx has ended the round: see Result.Cut. Wait is called once, and only if
+// the round was prepared for a caller who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
@@ -653,30 +645,33 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	case <-t.decided:
 		r.set.timers.put(t)
 		switch {
+		case r.expired && r.final:
+			return r.Result(errInTime)
 		case r.expired && r.hastened:
 			return r.Result(errSplit)
 		case r.expired:
 			return r.Result(NoAnswerWithin(l.Decide))
 		case r.all == nil:
-			return r.Result(ErrNotAwaited)
+			return r.Result(nil)
 		}
 		return r.Result(r.linger(ctx, start, l))
 	case <-ctx.Done():
 		t.stop()
-		return r.Result(&unheard{context.Cause(ctx)})
+		return r.Result(nil)
 	case <-l.Over:
 		t.stop()
-		return r.Result(errAbandoned)
+		return r.Result(NoAnswerWithin(l.Decide)) // as at that deadline, which may have come at the same moment
 	}
 }
 
-// linger waits for the votes that the decision did not need, until the node deadline, and returns why one may be
-// missing. A failed acquire keeps others from the nodes that have granted, so it does not wait for late nodes.
+// linger waits for the votes that the decision did not need, until the node deadline. It returns the error of nodes that
+// have not voted by then, nil if nobody waited so long. A failed acquire keeps others from the nodes that have granted, so
+// it does not wait for late nodes.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
 	if r.brief.Explain && !r.isWon() && patience(took) < wait {
-		wait, silent = patience(took), ErrNotAwaited
+		wait, silent = patience(took), nil
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -686,26 +681,26 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	case <-timer.C:
 		return silent
 	case <-ctx.Done():
-		return &unheard{context.Cause(ctx)}
 	case <-l.Over:
-		return errAbandoned
 	}
+	return nil
 }
 
 // A Result is how a round has ended.
 type Result struct {
 	claim.Standing
 	Split bool         // given up before its deadline, because the votes were split and the missing nodes late
+	Cut   bool         // undecided, because the caller's context has ended it: it proves nothing more
 	Set   *Set         // of the nodes; nil if there was no round
 	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
 	Tally claim.Tally  // nil if the votes were counted plainly
-	Count claim.Count  // in an undecided round, the nodes without a vote have failed
+	Count claim.Count  // if the round waited for nodes in vain, they have failed
 	Taken claim.Nodes  // the nodes on which something else is in the way; none if the round was won
-	Votes []claim.Vote // by node, Pending for one that was not asked; nil if the round was won
+	Votes []claim.Vote // by node, Pending for one that was not asked or not waited for; nil if the round was won
 }
 
-// Result closes the vote, and returns how the round has ended. In an undecided round the nodes without a vote
-// count as failed. silent is the error of a node without a vote, unless WaitFor has noted another.
+// Result closes the vote, and returns how the round has ended. silent is the error of a node without a vote, unless
+// WaitFor has noted another. A nil silent says that nobody waits for that node any more: it has not failed.
 func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -721,11 +716,12 @@ func (r *Round) SoFar(silent error) Result {
 }
 
 func (r *Round) resultLocked(silent error) Result {
-	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.expired && r.hastened}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
 	if res.Won {
 		return res // nobody needs the other votes
 	}
 	undecided := !r.final
+	res.Cut = undecided && silent == nil
 	res.Votes = make([]claim.Vote, len(r.ballots))
 	for i := range r.ballots {
 		if !r.Asks(i) {
@@ -733,13 +729,15 @@ func (r *Round) resultLocked(silent error) Result {
 		}
 		v := r.ballots[i].vote()
 		if v.Choice == claim.Pending {
-			if undecided {
-				res.Count = res.Count.With(i, claim.Failed)
-			}
 			if v.Err == nil { // see WaitFor
 				v.Err = silent
 			}
-			v.Choice = claim.Failed
+			if v.Err != nil {
+				v.Choice = claim.Failed
+			}
+			if v.Err != nil && (undecided || r.expired) {
+				res.Count = res.Count.With(i, claim.Failed)
+			}
 		}
 		if v.Choice != claim.Granted && v.Taken() {
 			res.Taken = res.Taken.With(i)
