@@ -120,7 +120,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		err = errors.Join(err, unlocked)
 	}()
 	s.nest.begins(s, cancel)
-	s.nest.watch()
+	h.Listen(s.nest)
 	return false, fn(working)
 }
 
