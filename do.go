@@ -15,7 +15,9 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 }
 
 // TryDo calls Mutex.TryDo of a new Mutex with this name. The options configure this Mutex alone.
-func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
+func (r *Redsync) TryDo(
+	ctx context.Context, name string, fn func(context.Context) error, options ...Option,
+) (ran bool, err error) {
 	return r.NewMutex(name, options...).TryDo(ctx, fn)
 }
 
@@ -24,8 +26,9 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // latest. After a loss context.Cause matches ErrLockLost.
 //
 // If Do cannot lock m, it does not call fn. The error then matches ErrFailed, and also *ErrTaken if the lock was taken.
-// Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason is joined with that
-// error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
+// Otherwise Do returns the error of fn. If the lock was lost or could not be unlocked, the reason comes first, joined
+// with that error. The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by
+// then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error matches ErrFailed and the error of Extend. m then still has the lock to
@@ -67,43 +70,65 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // call's own fn is then done from the start. Any other call locks, and so waits for the release: for example, a call
 // in a goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
-	return m.do(ctx, fn, false)
+	_, err := m.do(ctx, fn, false)
+	return err
 }
 
-// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. If the lock is
-// taken, it does not call fn, and the error matches ErrFailed and *ErrTaken. With WithMinHold it runs a
-// scheduled job once per tick.
-func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error {
-	return m.do(ctx, fn, true)
+// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. ran says whether it has
+// called fn.
+//
+//   - true, err: err is that of Do: the error of fn, or the reason why the lock was lost or could not be unlocked, or
+//     both.
+//   - false, nil: others have the lock, or are ahead (WithFair, WithShared). That is no failure: if several processes
+//     call TryDo at the same moment, it is the normal outcome for all but one.
+//   - false, err: fn was not called for another reason. Too few nodes have answered, ctx is done, an option or the name
+//     cannot be used, the call conflicts with a Do around it, or m could not extend the lock that it adopts.
+//
+// If fn returns an error, ran is true, also if that is the error of another lock that was taken. With WithMinHold,
+// TryDo runs a scheduled job once per tick.
+func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	ran, err = m.do(ctx, fn, true)
+	if !ran && isContention(err) {
+		return false, nil
+	}
+	return ran, err
+}
+
+// isContention reports whether err, with which m could not be acquired, says that others have the lock. An error that
+// matches ErrLockAlreadyExpired is about a lock that m could not adopt.
+func isContention(err error) bool {
+	var taken *ErrTaken
+	return errors.As(err, &taken) && !errors.Is(err, ErrLockAlreadyExpired)
 }
 
 var errNilFunc = errors.New("redsync: the function is nil")
 
-func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) error {
+// do reports whether it has called fn. If it has not, the error says why m was not acquired.
+func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (ran bool, err error) {
 	if fn == nil {
-		return m.failure("do", errNilFunc)
+		return false, m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
 	joined, err := m.join(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(joined) > 0 {
-		return m.whileJoined(ctx, joined, fn)
+		return true, m.whileJoined(ctx, joined, fn)
 	}
 	m, done := m.forDo()
 	defer done()
 	h, err := m.lockInDo(ctx, once)
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = m.whileHeld(ctx, h, fn)
-	return err
+	return true, err
 }
 
 // whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
-// It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason why h was lost
-// or could not be unlocked.
+// It reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
+// unlocked, joined with that of fn.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
@@ -117,7 +142,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		if lost != nil {
 			unlocked = m.failure(m.set.doing(), lost)
 		}
-		err = errors.Join(err, unlocked)
+		err = errors.Join(unlocked, err)
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)

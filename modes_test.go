@@ -212,7 +212,7 @@ var modeRows = []modeRow{
 	}},
 	{name: "TryDo", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
-		require.NoError(u, kind.lock(u.Redsync).TryDo(u.Context(), nothing))
+		require.NoError(u, u.ran(kind.lock(u.Redsync).TryDo(u.Context(), nothing)))
 	}},
 	{name: "FromContext", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
 		u.unlock(m)
@@ -227,7 +227,7 @@ var modeRows = []modeRow{
 	}},
 	{name: "Redsync.TryDo", cells: []string{works, nowhere, works, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
-		require.NoError(u, u.TryDo(u.Context(), "a", nothing, kind.options()...))
+		require.NoError(u, u.ran(u.TryDo(u.Context(), "a", nothing, kind.options()...)))
 	}},
 
 	{name: "Redsync.Lead", cells: []string{works, nowhere, fails, fails}, use: func(u user, _ lockKind, m *redsync.Mutex) {
