@@ -199,6 +199,36 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	return &own
 }
 
+// Context returns a context for work that needs the current hold of m. It ends when the hold ends: with Unlock, Detach
+// or Close, when the lock is lost, and at Until at the latest. So a watchdog, or an Extend, makes it last longer. It
+// also ends when parent ends, and has the values and the deadline of parent.
+//
+// context.Cause says what has ended it: ErrLockLost with its cause, as Err returns it, or context.Canceled after Unlock
+// and Detach, or the cause of parent. If m is not held, the context is over at once, and its cause is what Err returns.
+// The context ends before Unlock, Detach or Close sends anything, so before another client can acquire the lock. It
+// belongs to one hold: a later Lock does not revive it. If time alone ends the hold, it ends as late as Lost is closed.
+//
+// Work that goes on after its context has ended is not protected: see Fence. Each call of Context uses memory until its
+// context ends, so call it once for each hold, and not before each step. The function of Do has such a context already.
+func (m *Mutex) Context(parent context.Context) context.Context {
+	ctx, end := context.WithCancelCause(orBackground(parent))
+	h := m.current()
+	if h == nil {
+		end(ErrNotHeld)
+		return ctx
+	}
+	to := &ending{end}
+	h.Listen(to)
+	context.AfterFunc(ctx, func() { h.Forget(to) }) // if parent ends, the hold may go on for long
+	return ctx
+}
+
+// An ending ends a context with a hold.
+type ending struct{ end context.CancelCauseFunc }
+
+// Ended implements lease.Listener. After Unlock and Detach loss is nil, which makes the cause context.Canceled.
+func (e *ending) Ended(loss error) { e.end(loss) }
+
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
 // Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade
 // of the Mutex. It must leave Unlock to Do or Lead. Detach fails. With WithShared or WithPermits, Do may use
