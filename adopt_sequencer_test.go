@@ -191,7 +191,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 					for _, want := range c.want {
 						refuses(t, m, want)
 						require.ErrorContains(t, m.Do(f.Context(), never), want)
-						require.ErrorContains(t, m.TryDo(f.Context(), never), want)
+						require.ErrorContains(t, f.notRun(m.TryDo(f.Context(), never)), want)
 						_, err := m.Detach(f.Context())
 						require.ErrorContains(t, err, want)
 					}

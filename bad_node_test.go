@@ -269,7 +269,7 @@ func (s *scene) callFunctions(rs *redsync.Redsync) {
 	m := s.of(rs, s.holder...)
 	s.times("Do", func() (bool, error) { return true, m.Do(s.Context(), fn) })
 	time.Sleep(10 * time.Millisecond)
-	s.times("TryDo", func() (bool, error) { return true, m.TryDo(s.Context(), fn) })
+	s.times("TryDo", func() (bool, error) { return m.TryDo(s.Context(), fn) })
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		s.times("Lead", func() (bool, error) { return true, rs.Lead(s.Context(), "leader", fn) })
 		m := s.holds(rs)

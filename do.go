@@ -15,7 +15,9 @@ func (r *Redsync) Do(ctx context.Context, name string, fn func(context.Context) 
 }
 
 // TryDo calls Mutex.TryDo of a new Mutex with this name. The options configure this Mutex alone.
-func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Context) error, options ...Option) error {
+func (r *Redsync) TryDo(
+	ctx context.Context, name string, fn func(context.Context) error, options ...Option,
+) (ran bool, err error) {
 	return r.NewMutex(name, options...).TryDo(ctx, fn)
 }
 
@@ -24,7 +26,7 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // latest. After a loss context.Cause matches ErrLockLost.
 //
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
-// If the lock was lost or could not be unlocked, the reason is joined with that error. The reason never matches
+// If the lock was lost or could not be unlocked, the reason comes first, joined with that error. The reason never matches
 // ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
@@ -67,43 +69,63 @@ func (r *Redsync) TryDo(ctx context.Context, name string, fn func(context.Contex
 // call's own fn is then done from the start. Any other call locks, and so waits for the release: for example, a call
 // in a goroutine that has outlived these functions. A Do that adopts a lock (WithSequencer, WithValue) never joins.
 func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
-	return m.do(ctx, fn, false)
+	_, err := m.do(ctx, fn, false)
+	return err
 }
 
-// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. If the lock is
-// taken, it does not call fn, and the error matches ErrFailed and *ErrTaken. With WithMinHold it runs a
-// scheduled job once per tick.
-func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) error {
-	return m.do(ctx, fn, true)
+// TryDo does what Do does, but does not wait for the lock: it locks m as TryLockContext does. ran says whether it has
+// called fn.
+//
+//   - true, err: err is that of Do: the error of fn, or the reason why the lock was lost or could not be unlocked, or
+//     both.
+//   - false, nil: others have the lock, or are ahead (WithFair, WithShared). That is no failure: if several processes
+//     call TryDo at the same moment, it is the normal outcome for all but one.
+//   - false, err: fn was not called for another reason. Too few nodes have answered, ctx is done, an option or the name
+//     cannot be used, the call conflicts with a Do around it, or m could not extend the lock that it adopts.
+//
+// If fn returns an error, ran is true, also if that is the error of another lock that was taken. With WithMinHold,
+// TryDo runs a scheduled job once per tick.
+func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
+	ran, err = m.do(ctx, fn, true)
+	if !ran && isContention(err) {
+		return false, nil
+	}
+	return ran, err
+}
+
+// isContention reports whether err, with which m could not be acquired, says that others have the lock, and nothing else.
+func isContention(err error) bool {
+	return errors.Is(err, ErrFailed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 var errNilFunc = errors.New("redsync: the function is nil")
 
-func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) error {
+// do reports whether it has called fn. If it has not, the error says why m was not acquired.
+func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once bool) (ran bool, err error) {
 	if fn == nil {
-		return m.failure("do", errNilFunc)
+		return false, m.failure("do", errNilFunc)
 	}
 	ctx = orBackground(ctx)
 	joined, err := m.join(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(joined) > 0 {
-		return m.whileJoined(ctx, joined, fn)
+		return true, m.whileJoined(ctx, joined, fn)
 	}
 	m, done := m.forDo()
 	defer done()
 	h, err := m.lockInDo(ctx, once)
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = m.whileHeld(ctx, h, fn)
-	return err
+	return true, err
 }
 
 // whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
-// It reports whether h was lost before fn had returned. Its error is that of fn, joined with the reason why h was lost
-// or could not be unlocked.
+// It reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
+// unlocked, joined with that of fn.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
 	s := m.newNest(h, scopeOf(ctx))
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
@@ -117,10 +139,10 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		if lost != nil {
 			unlocked = m.failure(m.set.doing(), lost)
 		}
-		err = errors.Join(err, unlocked)
+		err = errors.Join(unlocked, err)
 	}()
 	s.nest.begins(s, cancel)
-	s.nest.watch()
+	h.Listen(s.nest)
 	return false, fn(working)
 }
 
@@ -170,6 +192,36 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 	own.Watchdog, own.InDo = true, true
 	return &own
 }
+
+// Context returns a context for work that needs the current hold of m. It ends when the hold ends: with Unlock, Detach
+// or Close, when the lock is lost, and at Until at the latest. So a watchdog, or an Extend, makes it last longer. It
+// also ends when parent ends, and has the values and the deadline of parent.
+//
+// context.Cause says what has ended it: ErrLockLost with its cause, as Err returns it, or context.Canceled after Unlock
+// and Detach, or the cause of parent. If m is not held, the context is over at once, and its cause is what Err returns.
+// The context ends before Unlock, Detach or Close sends anything, so before another client can acquire the lock. It
+// belongs to one hold: a later Lock does not revive it. If time alone ends the hold, it ends as late as Lost is closed.
+//
+// Work that goes on after its context has ended is not protected: see Fence. Each call of Context uses memory until its
+// context ends, so call it once for each hold, and not before each step. The function of Do has such a context already.
+func (m *Mutex) Context(parent context.Context) context.Context {
+	ctx, end := context.WithCancelCause(orBackground(parent))
+	h := m.current()
+	if h == nil {
+		end(ErrNotHeld)
+		return ctx
+	}
+	to := &ending{end}
+	h.Listen(to)
+	context.AfterFunc(ctx, func() { h.Forget(to) }) // if parent ends, the hold may go on for long
+	return ctx
+}
+
+// An ending ends a context with a hold.
+type ending struct{ end context.CancelCauseFunc }
+
+// Ended implements lease.Listener. After Unlock and Detach loss is nil, which makes the cause context.Canceled.
+func (e *ending) Ended(loss error) { e.end(loss) }
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
 // Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade

@@ -3,6 +3,8 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,8 +40,44 @@ func lasts(d time.Duration) work {
 
 // dos are the ways to run a function under a lock of m.
 var dos = map[string]func(m *redsync.Mutex, ctx context.Context, fn work) error{ //nolint:revive // methods
-	"Do":    (*redsync.Mutex).Do,
-	"TryDo": (*redsync.Mutex).TryDo,
+	"Do": (*redsync.Mutex).Do,
+	"TryDo": func(m *redsync.Mutex, ctx context.Context, fn work) error { //nolint:revive // as above
+		called, watched := false, fn
+		if fn != nil {
+			watched = func(ctx context.Context) error {
+				called = true
+				return fn(ctx)
+			}
+		}
+		switch ran, err := m.TryDo(ctx, watched); {
+		case ran != called:
+			panic(fmt.Sprintf("TryDo says %t, and its function was called: %t", ran, called))
+		case !ran && err == nil:
+			return errOthers
+		default:
+			return err
+		}
+	},
+}
+
+// errOthers stands for a TryDo that returns false without an error.
+var errOthers = errors.New("others have the lock")
+
+// ran checks that a TryDo has called its function, and returns its error.
+func (u user) ran(ran bool, err error) error {
+	u.Helper()
+	assert.True(u, ran, "%v", err)
+	return err
+}
+
+// notRun checks that a TryDo has not called its function, and returns its error: errOthers if others have the lock.
+func (u user) notRun(ran bool, err error) error {
+	u.Helper()
+	assert.False(u, ran, "%v", err)
+	if err == nil {
+		return errOthers
+	}
+	return err
 }
 
 // inEachDo runs test with Do and with TryDo.
@@ -70,27 +108,86 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 	})
 }
 
-func TestTryDoOfATakenLockFailsAtOnce(t *testing.T) {
+func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithWatchdog())
-		for name, do := range map[string]func() error{
-			"Mutex":   func() error { return k.NewMutex("lock").TryDo(k.Context(), never) },
-			"Redsync": func() error { return k.TryDo(k.Context(), "lock", never) },
-			"fair":    func() error { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
+		for name, do := range map[string]func() (bool, error){
+			"Mutex":   func() (bool, error) { return k.NewMutex("lock").TryDo(k.Context(), never) },
+			"Redsync": func() (bool, error) { return k.TryDo(k.Context(), "lock", never) },
+			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
 		} {
 			start := time.Now()
-			err := do()
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, name)
-			require.ErrorIs(t, err, redsync.ErrFailed, name)
+			require.ErrorIs(t, k.notRun(do()), errOthers, name)
 			assert.Zero(t, time.Since(start), name)
 		}
-		called := false
-		require.ErrorIs(t, k.TryDo(k.Context(), "other", func(context.Context) error {
-			called = true
+		require.ErrorIs(t, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
+		require.NoError(t, k.ran(k.TryDo(k.Context(), "other", nothing)))
+	})
+}
+
+// Work that is half done must not look like work that another process does, whatever its error matches.
+func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.nodes.HoldBySomebody("inner")
+		inner := func(context.Context) error { return k.NewMutex("inner").TryLock() }
+		try := func(ctx context.Context) error { return k.ran(k.TryDo(ctx, "lock", inner)) }
+		for name, do := range map[string]func() error{
+			"alone": func() error { return try(k.Context()) },
+			"joined": func() error { // and the outer TryDo passes the error on
+				return k.ran(k.TryDo(k.Context(), "lock", try))
+			},
+		} {
+			err := do()
+			require.ErrorIs(t, err, redsync.ErrFailed, name)
+			require.ErrorAs(t, err, new(*redsync.ErrTaken), name)
+		}
+	})
+}
+
+// If the lock is lost or cannot be released, that comes first, and then what the function has returned.
+func TestDoTellsOfTheLockFirst(t *testing.T) {
+	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+		begins := func(what string, err error) {
+			require.ErrorIs(k, err, errWork, what)
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			require.Contains(k, first, `redsync: `+what)
+			require.NotContains(k, first, errWork.Error(), what)
+		}
+		begins(`do "lock": `, do(k.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
+			return do(k.NewMutex("lock"), ctx, func(ctx context.Context) error {
+				k.lose(0, 1, 2, 3, 4)
+				<-ctx.Done()
+				return errWork
+			})
+		}))
+		var joined error
+		_ = do(k.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
+			joined = do(k.NewMutex("lock"), ctx, func(ctx context.Context) error {
+				k.lose(0, 1, 2, 3, 4)
+				<-ctx.Done()
+				return errWork
+			})
+			return nil
+		})
+		begins(`do "lock": `, joined)
+		begins(`unlock "lock": `, do(k.NewMutex("lock"), k.Context(), func(context.Context) error {
+			k.freeze(0, 1, 2)
 			return errWork
-		}, redsync.WithFencing()), errWork)
-		assert.True(t, called)
+		}))
+	})
+}
+
+// Nobody has the lock, and the function is not called all the same: that is an error.
+func TestTryDoThatCannotTell(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		k.down(0, 1, 2)
+		require.ErrorAs(t, k.notRun(k.TryDo(k.Context(), "lock", never)), new(*redsync.RedisError))
+		k.up(0, 1, 2)
+		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", func(ctx context.Context) error {
+			assert.ErrorIs(t, k.notRun(k.TryDo(ctx, "lock", never, redsync.WithNesting(1))), redsync.ErrNested)
+			return nil
+		})))
 	})
 }
 
@@ -153,13 +250,13 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 		m := k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false))
 		require.NoError(k, m.Lock())
 		until := m.Until()
-		err := do(m, k.Context(), never)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(k, err, &taken)
-		require.ErrorIs(k, err, redsync.ErrFailed)
+		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
+			require.ErrorAs(k, err, new(*redsync.ErrTaken))
+			require.ErrorIs(k, err, redsync.ErrFailed)
+		}
 		require.NoError(k, m.Err())
 		assert.Equal(k, until, m.Until())
-		_, err = m.Detach(k.Context())
+		_, err := m.Detach(k.Context())
 		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")
 	})
 }
@@ -375,9 +472,9 @@ func TestDoWithinDoWithoutItsContext(t *testing.T) {
 		m := k.NewMutex("lock")
 		require.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
 			var taken *redsync.ErrTaken
-			require.ErrorAs(t, m.TryDo(k.Context(), never), &taken)
+			require.ErrorIs(t, k.notRun(m.TryDo(k.Context(), never)), errOthers)
 			require.ErrorAs(t, m.Do(k.Context(), never), &taken)
-			require.ErrorAs(t, k.TryDo(k.Context(), "lock", never), &taken)
+			require.ErrorIs(t, k.notRun(k.TryDo(k.Context(), "lock", never)), errOthers)
 			return k.Do(ctx, "other", func(inner context.Context) error {
 				assert.Equal(t, "other", redsync.FromContext(inner).Name())
 				return m.Err()
@@ -467,7 +564,7 @@ func TestObserversOfDo(t *testing.T) {
 
 		m = k.NewMutex("lock")
 		require.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-			require.Error(t, m.TryDo(k.Context(), never))
+			require.ErrorIs(t, k.notRun(m.TryDo(k.Context(), never)), errOthers)
 			return lasts(10 * time.Second)(ctx)
 		}))
 		assert.Equal(t, want, all())
@@ -667,8 +764,7 @@ func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 				require.NoError(t, err)
 				m := f.NewMutex("lock", redsync.WithSequencer(s))
 				extend(f, m)
-				var taken *redsync.ErrTaken
-				require.ErrorAs(t, m.TryDo(f.Context(), never), &taken)
+				require.ErrorIs(t, f.notRun(m.TryDo(f.Context(), never)), errOthers)
 				require.NoError(t, m.Err(), "the hold that Extend adopted goes on")
 				time.Sleep(validity)
 				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "the hold that Extend adopted has no watchdog, so it expires")

@@ -12,8 +12,10 @@
 // There are three ways to hold a lock for long ([workers]):
 //
 //   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here. [Redsync.TryDo]
-//     does so only if the lock is free. [Mutex.Do] and [Mutex.TryDo] do the same with a Mutex.
-//   - [WithWatchdog] extends a lock from Lock to Unlock. Your code must watch [Mutex.Lost].
+//     does so only if the lock is free, and says whether it has called the function. [Mutex.Do] and [Mutex.TryDo]
+//     do the same with a Mutex.
+//   - [WithWatchdog] extends a lock from Lock to Unlock. Your code must work with the context of [Mutex.Context],
+//     or watch [Mutex.Lost].
 //   - [Mutex.Extend], called about every third of the expiry, keeps a lock while work makes progress.
 //
 // In all three, [Mutex.Remaining] says how long the holder may still rely on the lock. It sends nothing, so

@@ -98,14 +98,17 @@ func ExampleMutex_TryDo() {
 	nodes.HoldBySomebody("nightly")
 
 	mutex := nodes.Redsync().NewMutex("nightly")
-	err := mutex.TryDo(context.Background(), func(context.Context) error {
+	ran, err := mutex.TryDo(context.Background(), func(context.Context) error {
 		fmt.Println("working")
 		return nil
 	})
-
-	var taken *redsync.ErrTaken
-	fmt.Println("somebody else does it:", errors.Is(err, redsync.ErrFailed) && errors.As(err, &taken))
-	// Output: somebody else does it: true
+	switch {
+	case err != nil:
+		fmt.Println(err) // of the work or of the lock; without ran, the work has not begun
+	case !ran:
+		fmt.Println("somebody else does it")
+	}
+	// Output: somebody else does it
 }
 
 // New takes a pool for each node. pool.New makes a pool from a go-redis client that you already have.

@@ -362,7 +362,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 				for tick := range 10 {
 					var runs atomic.Int32
 					try := func(rs *redsync.Redsync) {
-						_ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
+						_, _ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
 							runs.Add(1)
 							return nil
 						})

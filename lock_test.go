@@ -221,7 +221,7 @@ func TestNilContextIsBackground(t *testing.T) {
 			require.NoError(t, do(m, nil, work))
 		}
 		require.NoError(t, k.Do(nil, "lock", work))
-		require.NoError(t, k.TryDo(nil, "lock", work))
+		require.NoError(t, k.ran(k.TryDo(nil, "lock", work)))
 		assert.Nil(t, redsync.FromContext(nil))
 
 		require.NoError(t, m.Lock())

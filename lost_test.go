@@ -2,11 +2,15 @@ package redsync_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -19,7 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file tests how a holder learns that its lock is over: Lost and Err.
+// This file tests how a holder learns that its lock is over: Lost, Err and Context.
 
 // A wire is a connection that can be cut without an error: what is written vanishes.
 type wire struct {
@@ -249,4 +253,330 @@ func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
 	require.NoError(t, err)
 	_ = rs.Close(t.Context()) // the servers may be busy with what they missed
 	_ = others.Close(t.Context())
+}
+
+// A context that a Mutex returns.
+
+// ended checks that ctx has ended by now, without waiting for anything, and returns its cause.
+func (u user) ended(ctx context.Context) error {
+	u.Helper()
+	require.ErrorIs(u, ctx.Err(), context.Canceled)
+	return context.Cause(ctx)
+}
+
+func TestContextEndsWithTheHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		end func(k kit, m *redsync.Mutex)
+		is  []error // nil: the cause is context.Canceled
+	}{
+		"Unlock": {end: func(k kit, m *redsync.Mutex) { k.unlock(m) }},
+		"Detach": {end: func(k kit, m *redsync.Mutex) {
+			_, err := m.Detach(k.Context())
+			require.NoError(k, err)
+			time.Sleep(guard) // nobody adopts it
+		}},
+		"Close": {
+			func(k kit, _ *redsync.Mutex) { require.NoError(k, k.Close(k.Context())) },
+			[]error{redsync.ErrLockLost, redsync.ErrClosed},
+		},
+		"Until": {func(_ kit, m *redsync.Mutex) {
+			time.Sleep(time.Until(m.Until()))
+			synctest.Wait()
+		}, []error{redsync.ErrLockLost, redsync.ErrLockAlreadyExpired}},
+	} {
+		for _, kind := range lockKinds {
+			t.Run(name+", "+kind.column, func(t *testing.T) {
+				onKit(t, func(k kit) {
+					m := kind.lock(k.Redsync)
+					require.NoError(t, m.Lock())
+					ctx := m.Context(k.Context())
+					time.Sleep(time.Until(m.Until()) - 1)
+					require.NoError(t, ctx.Err())
+					c.end(k, m)
+					cause := k.ended(ctx)
+					if c.is == nil {
+						assert.Equal(t, context.Canceled, cause)
+						assert.Equal(t, redsync.ErrNotHeld, k.ended(m.Context(k.Context())))
+						return
+					}
+					assert.Equal(t, m.Err(), cause)
+					for _, is := range c.is {
+						require.ErrorIs(t, cause, is)
+					}
+					assert.Equal(t, cause, k.ended(m.Context(k.Context())), "and so does a later one at once")
+				})
+			})
+		}
+	}
+}
+
+func TestContextEndsWithALoss(t *testing.T) {
+	for name, c := range map[string]struct {
+		end func(k kit, m *redsync.Mutex)
+		is  error
+	}{
+		"Extend": {func(k kit, m *redsync.Mutex) {
+			k.lose(0, 1, 2)
+			_, err := m.Extend()
+			require.ErrorIs(k, err, redsync.ErrLockLost)
+		}, redsync.ErrLockAlreadyExpired},
+		"Valid": {func(k kit, m *redsync.Mutex) {
+			k.lose(0, 1, 2)
+			_, err := m.Valid()
+			require.ErrorIs(k, err, redsync.ErrLockLost)
+		}, redsync.ErrLockAlreadyExpired},
+		"Lock": {func(k kit, m *redsync.Mutex) {
+			k.lose(0, 1, 2, 3, 4)
+			require.NoError(k, m.Lock())
+			require.NoError(k, m.Err(), "the next hold has begun")
+		}, redsync.ErrLockAlreadyExpired},
+		"watchdog": {func(k kit, _ *redsync.Mutex) {
+			k.lose(0, 1, 2)
+			time.Sleep(guard / 3)
+			synctest.Wait()
+		}, redsync.ErrLockAlreadyExpired},
+		"WithMaxHold": {func(kit, *redsync.Mutex) {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}, redsync.ErrMaxHold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				m := k.held(redsync.WithWatchdog(), redsync.WithMaxHold(time.Minute))
+				ctx := m.Context(k.Context())
+				time.Sleep(10 * time.Second)
+				require.NoError(t, ctx.Err())
+				c.end(k, m)
+				cause := k.ended(ctx)
+				require.ErrorIs(t, cause, redsync.ErrLockLost)
+				require.ErrorIs(t, cause, c.is)
+				_, _ = m.Unlock()
+				assert.Equal(t, cause, k.ended(ctx), "it keeps its cause")
+			})
+		})
+	}
+}
+
+// The keys go only after the work was told to stop.
+func TestContextEndsBeforeAReleaseIsSent(t *testing.T) {
+	for name, end := range map[string]func(rs *redsync.Redsync, m *redsync.Mutex) error{
+		"Unlock": func(_ *redsync.Redsync, m *redsync.Mutex) error {
+			_, err := m.Unlock()
+			return err
+		},
+		"Close": func(rs *redsync.Redsync, _ *redsync.Mutex) error { return rs.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				var hook atomic.Pointer[func()]
+				rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
+				m := rs.NewMutex("lock")
+				require.NoError(t, m.Lock())
+				time.Sleep(time.Second)
+				ctx, sent := m.Context(f.Context()), false
+				check := func() {
+					sent = true
+					assert.Error(t, ctx.Err())
+				}
+				hook.Store(&check)
+				require.NoError(t, end(rs, m))
+				assert.True(t, sent)
+			})
+		})
+	}
+}
+
+func TestContextEndsWithAnUnlockThatWaits(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held()
+		ctx := m.Context(k.Context())
+		k.freeze(0, 1, 2)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := m.Extend()
+			assert.ErrorIs(t, err, redsync.ErrNotHeld)
+		})
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		wg.Go(func() {
+			_, err := m.Unlock()
+			assert.Error(t, err)
+		})
+		synctest.Wait()
+		assert.Equal(t, context.Canceled, k.ended(ctx))
+		assert.Zero(t, time.Since(start))
+		wg.Wait()
+		assert.Positive(t, time.Since(start))
+	})
+}
+
+func TestContextOfAMutexThatIsNotHeld(t *testing.T) {
+	onKit(t, func(k kit) {
+		giver := k.another().NewMutex("lock")
+		require.NoError(t, giver.Lock())
+		adopts := k.NewMutex("lock", redsync.WithValue(giver.Value()))
+		for name, m := range map[string]*redsync.Mutex{
+			"never locked": k.NewMutex("other"), "zero": {}, "adopts": adopts,
+		} {
+			assert.Equal(t, redsync.ErrNotHeld, k.ended(m.Context(k.Context())), name)
+		}
+		_, err := adopts.Extend()
+		require.NoError(t, err)
+		ctx := adopts.Context(k.Context())
+		require.NoError(t, ctx.Err(), "it is held from here on")
+		k.unlock(adopts)
+		assert.Equal(t, context.Canceled, k.ended(ctx))
+	})
+}
+
+func TestContextEndsWithItsParent(t *testing.T) {
+	type key struct{}
+	onKit(t, func(k kit) {
+		m, enough := k.held(redsync.WithWatchdog()), errors.New("enough")
+		parent, cancel := context.WithCancelCause(context.WithValue(k.Context(), key{}, "of the parent"))
+		ctx := m.Context(parent)
+		assert.Equal(t, "of the parent", ctx.Value(key{}))
+		_, has := ctx.Deadline()
+		assert.False(t, has)
+		cancel(enough)
+		assert.Equal(t, enough, k.ended(ctx))
+		assert.Equal(t, enough, k.ended(m.Context(parent)), "the parent is done already")
+
+		parent, stop := context.WithTimeout(k.Context(), 30*time.Second)
+		defer stop()
+		ctx = m.Context(parent)
+		want, _ := parent.Deadline()
+		got, _ := ctx.Deadline()
+		assert.Equal(t, want, got)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+
+		require.NoError(t, m.Err(), "the hold goes on")
+		ctx = m.Context(nil) //nolint:staticcheck // nil is context.Background
+		require.NoError(t, ctx.Err())
+		k.unlock(m)
+		assert.Equal(t, context.Canceled, k.ended(ctx))
+		assert.Equal(t, enough, k.ended(m.Context(parentOf(enough))), "also if m is not held")
+	})
+}
+
+// parentOf returns a context that is over for a cause.
+func parentOf(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	return ctx
+}
+
+func TestContextBelongsToOneHold(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held()
+		first := m.Context(k.Context())
+		k.unlock(m)
+		require.NoError(t, m.Lock())
+		second := m.Context(k.Context())
+		assert.Equal(t, context.Canceled, k.ended(first), "a later Lock does not revive it")
+		require.NoError(t, second.Err())
+		time.Sleep(validity)
+		require.NoError(t, m.Lock())
+		third := m.Context(k.Context())
+		require.ErrorIs(t, k.ended(second), redsync.ErrLockAlreadyExpired)
+		require.NoError(t, third.Err())
+		k.unlock(m)
+		assert.Equal(t, context.Canceled, k.ended(third))
+		require.ErrorIs(t, k.ended(second), redsync.ErrLockAlreadyExpired)
+	})
+}
+
+// Each of the readers that share a hold has a context of its own.
+func TestContextOfReadersThatShareAHold(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		var ms [3]*redsync.Mutex
+		var ctxs []context.Context
+		for i := range ms {
+			ms[i] = k.NewMutex("lock", redsync.WithShared())
+			require.NoError(t, ms[i].Lock())
+			ctxs = append(ctxs, ms[i].Context(k.Context()))
+		}
+		require.Equal(t, redsync.PeekValue(ms[0]), redsync.PeekValue(ms[2]), "they share a hold")
+		k.unlock(ms[0])
+		assert.Equal(t, context.Canceled, k.ended(ctxs[0]))
+		k.lose(0, 1, 2)
+		_, err := ms[1].Valid()
+		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(t, k.ended(ctxs[1]), redsync.ErrLockLost)
+		require.NoError(t, ctxs[2].Err(), "it learns of that by itself")
+		time.Sleep(validity)
+		synctest.Wait()
+		require.ErrorIs(t, k.ended(ctxs[2]), redsync.ErrLockAlreadyExpired)
+	})
+}
+
+// Within Do the Mutex of FromContext has the hold. A Mutex that has joined the hold has none.
+func TestContextWithinDo(t *testing.T) {
+	onKit(t, func(k kit) {
+		outer := make(chan context.Context, 1)
+		require.NoError(t, k.Do(k.Context(), "lock", func(ctx context.Context) error {
+			joins := k.NewMutex("lock")
+			return joins.Do(ctx, func(ctx context.Context) error {
+				assert.Equal(t, redsync.ErrNotHeld, k.ended(joins.Context(ctx)))
+				held := redsync.FromContext(ctx).Context(k.Context())
+				outer <- held
+				time.Sleep(time.Minute)
+				return held.Err()
+			})
+		}))
+		assert.Equal(t, context.Canceled, k.ended(<-outer))
+	})
+}
+
+// A foreign context is of no type that package context knows, and never ends.
+type foreign struct {
+	context.Context //nolint:containedctx // it is one
+	done            chan struct{}
+}
+
+func (f foreign) Done() <-chan struct{} { return f.done }
+
+// While the lock is held, a context needs no goroutine. Afterwards nothing is left of it, although its parent goes on:
+// a bubble ends with its goroutines. Package context has one for each foreign parent.
+func TestContextLeavesNothingBehind(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog())
+		var ctxs []context.Context
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		for range 100 {
+			ctxs = append(ctxs, m.Context(k.Context()), m.Context(context.Background()))
+		}
+		synctest.Wait()
+		assert.Equal(t, before, runtime.NumGoroutine())
+		ctxs = append(ctxs, m.Context(foreign{context.Background(), make(chan struct{})}))
+		k.unlock(m)
+		for _, ctx := range ctxs {
+			assert.Equal(t, context.Canceled, k.ended(ctx))
+		}
+	})
+}
+
+// A hold that goes on for long does not keep what came with parents that have ended.
+func TestContextIsForgottenWithItsParent(t *testing.T) {
+	type key struct{}
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog())
+		step := func() weak.Pointer[[1 << 10]byte] {
+			value := new([1 << 10]byte)
+			parent, cancel := context.WithCancel(context.WithValue(k.Context(), key{}, value))
+			defer cancel()
+			_ = m.Context(parent)
+			return weak.Make(value)
+		}
+		value := step()
+		synctest.Wait()
+		runtime.GC()
+		assert.Nil(t, value.Value())
+		require.NoError(t, m.Err())
+		k.unlock(m)
+	})
 }

@@ -188,6 +188,12 @@ var modeRows = []modeRow{
 		time.Sleep(8 * time.Second)
 		require.ErrorIs(u, m.Err(), redsync.ErrLockLost)
 	}},
+	{name: "Context", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		ctx := m.Context(u.Context())
+		require.NoError(u, ctx.Err())
+		time.Sleep(8 * time.Second)
+		require.ErrorIs(u, context.Cause(ctx), redsync.ErrLockLost)
+	}},
 	{name: "Until", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }},
 	{name: "Remaining", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }},
 	{name: "Value", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }},
@@ -212,7 +218,7 @@ var modeRows = []modeRow{
 	}},
 	{name: "TryDo", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
-		require.NoError(u, kind.lock(u.Redsync).TryDo(u.Context(), nothing))
+		require.NoError(u, u.ran(kind.lock(u.Redsync).TryDo(u.Context(), nothing)))
 	}},
 	{name: "FromContext", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
 		u.unlock(m)
@@ -227,7 +233,7 @@ var modeRows = []modeRow{
 	}},
 	{name: "Redsync.TryDo", cells: []string{works, nowhere, works, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
-		require.NoError(u, u.TryDo(u.Context(), "a", nothing, kind.options()...))
+		require.NoError(u, u.ran(u.TryDo(u.Context(), "a", nothing, kind.options()...)))
 	}},
 
 	{name: "Redsync.Lead", cells: []string{works, nowhere, fails, fails}, use: func(u user, _ lockKind, m *redsync.Mutex) {
@@ -506,7 +512,11 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 		rows = append(rows, r.name)
 	}
 	for method := range reflect.TypeFor[*redsync.Mutex]().Methods() {
-		assert.Contains(t, rows, strings.TrimSuffix(method.Name, "Context"), "modeRows has no row for it")
+		name := method.Name
+		if name != "Context" { // LockContext and the like have the row of Lock
+			name = strings.TrimSuffix(name, "Context")
+		}
+		assert.Contains(t, rows, name, "modeRows has no row for it")
 	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

@@ -14,10 +14,9 @@ import (
 // A nest is the hold of a Do and the calls that are on it: the outermost call, which has locked, and those that have
 // joined. The hold goes on until the functions of all of them have returned.
 type nest struct {
-	mutex   *Mutex // of the outermost call
-	hold    *lease.Lease
-	limit   int           // WithNesting of the outermost call; 0: no limit
-	stopped chan struct{} // closed by stop
+	mutex *Mutex // of the outermost call
+	hold  *lease.Lease
+	limit int // WithNesting of the outermost call; 0: no limit
 
 	mu      sync.Mutex                         // guards what follows, and scope.returned
 	cancels map[*scope]context.CancelCauseFunc // of the contexts of the functions; nil after stop
@@ -51,7 +50,7 @@ func scopeOf(ctx context.Context) *scope {
 // newNest returns the scope of the function of a Do of m that has h. outer is the scope around the Do.
 func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	n := &nest{
-		mutex: m, hold: h, limit: m.set.nesting, stopped: make(chan struct{}), shared: h.Claim().Shares(),
+		mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares(),
 		cancels: make(map[*scope]context.CancelCauseFunc, 1),
 	}
 	m.mu.Lock()
@@ -64,27 +63,13 @@ func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	return &scope{nest: n, outer: outer}
 }
 
-// watch ends the contexts of all functions on the hold once the hold is lost. Close ends the contexts, too,
-// before it releases the hold.
-func (n *nest) watch() {
-	n.hold.OnClose(n.lost)
-	lost := n.hold.Lost(clock.Now())
-	select {
-	case <-lost:
-		n.lost()
-		return
-	default:
+// Ended implements lease.Listener. It ends the contexts of all functions on the hold if the hold is lost. They do not end
+// if one of the functions unlocks the hold.
+func (n *nest) Ended(loss error) {
+	if loss != nil {
+		n.stop(loss)
 	}
-	go func() {
-		select {
-		case <-lost:
-			n.lost()
-		case <-n.stopped:
-		}
-	}()
 }
-
-func (n *nest) lost() { n.stop(n.hold.Err(clock.Now())) }
 
 // stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
 // anything.
@@ -93,7 +78,6 @@ func (n *nest) stop(cause error) {
 	cancels := n.cancels
 	if cancels != nil {
 		n.cancels, n.cause = nil, cause
-		close(n.stopped)
 	}
 	n.mu.Unlock()
 	for _, cancel := range cancels {

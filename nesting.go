@@ -200,14 +200,14 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 	return joined, nil
 }
 
-// whileJoined calls fn on the holds that the scopes have joined. Its error is that of fn, joined with the reasons why
-// holds were lost.
+// whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
+// with that of fn.
 func (m *Mutex) whileJoined(ctx context.Context, joined []*scope, fn func(context.Context) error) (err error) {
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, joined[len(joined)-1]))
 	defer func() {
-		for _, s := range joined {
+		for _, s := range slices.Backward(joined) {
 			if lost := s.nest.hold.Err(clock.Now()); lost != nil {
-				err = errors.Join(err, m.failure("do", lost))
+				err = errors.Join(m.failure("do", lost), err)
 			}
 		}
 		cancel(nil)

@@ -58,7 +58,7 @@ func (f field) refusesNested(ctx context.Context, m *redsync.Mutex, want error, 
 	start := time.Now()
 	f.silently(want.Error(), func() {
 		for what, err := range map[string]error{
-			"Do": m.Do(ctx, never), "TryDo": m.TryDo(ctx, never), "Lock": m.LockContext(ctx), "TryLock": m.TryLockContext(ctx),
+			"Do": m.Do(ctx, never), "TryDo": f.notRun(m.TryDo(ctx, never)), "Lock": m.LockContext(ctx), "TryLock": m.TryLockContext(ctx),
 		} {
 			require.ErrorIs(f, err, want, what)
 			require.NotErrorIs(f, err, redsync.ErrFailed, what)
@@ -93,13 +93,13 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 					wg.Wait()
 					f.silently("Redsync", func() {
 						require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error { return errWork }), errWork)
-						require.ErrorIs(f, f.TryDo(ctx, "lock", func(context.Context) error { return errWork }), errWork)
-						require.NoError(f, f.TryDo(ctx, "lock", func(ctx context.Context) error {
-							return f.TryDo(ctx, "lock", func(ctx context.Context) error {
+						require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(context.Context) error { return errWork })), errWork)
+						require.NoError(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
+							return f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
 								assert.Same(f, m, redsync.FromContext(ctx))
 								return m.Err()
-							})
-						}))
+							}))
+						})))
 					})
 					require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
 						assert.Equal(f, "other", redsync.FromContext(ctx).Name())
@@ -188,8 +188,7 @@ func TestWhichKindsJoin(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			f.joins(ctx, f.NewMutex("lock", shared), outer, "read in read, while a writer waits")
 			f.joins(ctx, outer, outer, "the same Mutex")
-			var taken *redsync.ErrTaken
-			require.ErrorAs(f, f.TryDo(f.Context(), "lock", never, shared), &taken, "a TryDo without the context does not join, and finds the lock taken")
+			require.ErrorIs(f, f.notRun(f.TryDo(f.Context(), "lock", never, shared)), errOthers, "a TryDo without the context does not join, and finds the lock taken")
 			f.refusesNested(ctx, f.NewMutex("lock"), redsync.ErrUpgrade, `"lock"`)
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
 			require.False(f, writer.isDone())

@@ -629,7 +629,7 @@ func TestDoWithPermits(t *testing.T) {
 	play(t, func(f field) {
 		err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
 			assert.Equal(f, "lock", redsync.FromContext(ctx).Name())
-			require.Error(f, f.TryDo(ctx, "lock", nothing, redsync.WithPermits(1)))
+			require.ErrorIs(f, f.notRun(f.TryDo(ctx, "lock", nothing, redsync.WithPermits(1))), redsync.ErrNested)
 			return errWork
 		}, redsync.WithPermits(1))
 		require.ErrorIs(f, err, errWork)

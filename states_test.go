@@ -193,7 +193,7 @@ func TestMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 					case 2:
 						_, _ = m.Valid()
 					case 3:
-						_, _, _, _ = m.Until(), m.Remaining(), m.Value(), m.Name()
+						_, _, _, _, _ = m.Until(), m.Remaining(), m.Value(), m.Name(), m.Context(k.Context())
 					}
 					time.Sleep(time.Duration(i+1) * time.Millisecond)
 				}

@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -39,9 +40,10 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 	for _, expiry := range []time.Duration{100 * time.Millisecond, 9 * time.Second, time.Hour} {
 		t.Run(expiry.String(), func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-				lost := m.Lost()
+				lost, ctx := m.Lost(), m.Context(t.Context())
 				time.Sleep(expiry / 8)
 				require.True(t, open(lost))
+				require.NoError(t, ctx.Err())
 				s.Step(2 * time.Hour)
 				start := time.Now()
 				<-lost
@@ -49,6 +51,8 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 				assert.Zero(t, m.Remaining())
 				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
 				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
+				synctest.Wait()
+				assert.Equal(t, m.Err(), context.Cause(ctx))
 				time.Sleep(time.Minute)
 				assert.Empty(t, j.extended())
 				s.Step(-2 * time.Hour)
@@ -68,6 +72,7 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 		"Remaining": func(m *redsync.Mutex) bool { return m.Remaining() == 0 },
 		"Err":       func(m *redsync.Mutex) bool { return errors.Is(m.Err(), redsync.ErrLockLost) },
 		"Lost":      func(m *redsync.Mutex) bool { return !open(m.Lost()) },
+		"Context":   func(m *redsync.Mutex) bool { return m.Context(context.Background()).Err() != nil },
 		"Extend": func(m *redsync.Mutex) bool {
 			_, err := m.Extend()
 			return errors.Is(err, redsync.ErrLockAlreadyExpired)
@@ -76,14 +81,27 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-				lost := m.Lost()
+				lost, ctx := m.Lost(), m.Context(t.Context())
 				s.Step(time.Hour)
 				assert.True(t, notice(m))
 				assert.False(t, open(lost), "the call that notices the step closes Lost")
+				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost, "and ends the context")
 				assert.Len(t, j.Sent(), 1, "the loss was noticed without another request")
 			})
 		})
 	}
+}
+
+// Unlock finds out that the hold was over. So its work was not in time, although Unlock ends it.
+func TestContextOfAHoldThatUnlockFindsOver(t *testing.T) {
+	clocks(t, func(t *testing.T, s *clocktest.Wall, _ *journal, m *redsync.Mutex) {
+		ctx := m.Context(t.Context())
+		s.Step(time.Hour)
+		_, err := m.Unlock()
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
+	})
 }
 
 func TestClockSetBackChangesNothing(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,6 +206,9 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 // schedules are the names of jobs that run at most once per tick.
 var schedules = []lockName{{name: "job"}, {name: "job-fair-fenced", fair: true, fenced: true}}
 
+// errOthers is noted of a TryDo that has not called its function, because others have the lock.
+var errOthers = errors.New("others have the lock")
+
 // tick tries to run a job at the next tick. All processes count the ticks by one clock. A client tries at a random
 // time up to 50 ms after the tick. In one case out of four it locks the job and does not unlock it, as if it had
 // crashed.
@@ -229,9 +233,7 @@ func (c *client) tick() {
 		return
 	}
 	t.within = true
-	runs := false
-	err := t.m.TryDo(c.ctx, func(ctx context.Context) error {
-		runs = true
+	ran, err := t.m.TryDo(c.ctx, func(ctx context.Context) error {
 		t.m = redsync.FromContext(ctx)
 		t.took(nil)
 		work := c.between(0, 15*ms)
@@ -244,8 +246,8 @@ func (c *client) tick() {
 		t.leaveFunc(history.Unlock)
 		return nil
 	})
-	if !runs {
-		t.took(err)
+	if !ran {
+		t.took(cmp.Or(err, errOthers))
 		return
 	}
 	t.note(history.Event{Kind: history.Unlocked, Err: text(err)})

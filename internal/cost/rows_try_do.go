@@ -8,6 +8,9 @@ import (
 
 func init() {
 	add(Row{Name: "TryDo", Call: func(r *redsync.Redsync) (call, end func()) {
-		return func() { must(r.TryDo(context.Background(), name, nothing)) }, nil
+		return func() {
+			_, err := r.TryDo(context.Background(), name, nothing)
+			must(err)
+		}, nil
 	}})
 }

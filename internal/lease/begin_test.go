@@ -51,14 +51,42 @@ func TestCloseTellsBeforeItReleases(t *testing.T) {
 		p := on(puppet.Yes)
 		terms := newTerms(timingOf(8*time.Second), p)
 		l, told := begun(t, terms), 0
-		l.OnClose(func() {
+		l.Listen(&listener{func(loss error) {
 			told++
 			assert.Zero(t, p.Count("evalsha"), "it is released already")
-			assert.ErrorIs(t, l.Err(clock.Now()), errClosed)
-		})
+			assert.ErrorIs(t, loss, errClosed)
+			assert.Same(t, l.Err(clock.Now()), loss)
+		}})
 		require.NoError(t, closes(t.Context(), terms.Keeper))
 		assert.Equal(t, 1, told)
 		assert.Equal(t, 1, p.Count("evalsha"))
+	})
+}
+
+// A listener is a Listener that calls a function.
+type listener struct{ f func(loss error) }
+
+func (l *listener) Ended(loss error) { l.f(loss) }
+
+// A lease neither tells nor keeps a Listener that it has forgotten.
+func TestLeaseForgetsAListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		terms := newTerms(timingOf(8*time.Second), on(puppet.Yes))
+		l, told := begun(t, terms), 0
+		stays, goes := &listener{func(error) { told++ }}, &listener{func(error) { t.Error("it was to be forgotten") }}
+		l.Listen(stays)
+		l.Listen(goes)
+		l.Forget(goes)
+		l.Forget(goes)
+		assert.Len(t, l.listeners, 1)
+		l.End(nil)
+		assert.Equal(t, 1, told)
+		l.Listen(stays)
+		assert.Equal(t, 2, told, "it has ended already")
+		assert.Empty(t, l.listeners)
+		l.Forget(stays)
+		l.End(errCause)
+		assert.Equal(t, 2, told)
 	})
 }
 

@@ -19,6 +19,7 @@
 package lease
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,21 +55,21 @@ type Lease struct {
 	// acquire does not hold it: its release starts only after its round is closed.
 	extending sync.RWMutex
 
-	mu       sync.Mutex // guards what follows
-	state    State
-	fills    uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
-	outlived bool  // the keys stay for a minimal hold, although Unlock has ended l
-	value    exposure
-	claim    claim.Claim
-	validity Validity
-	token    uint64      // the fencing token, once it is won
-	cause    error       // why it is over; nil after Unlock and Detach
-	loss     error       // the error of Err, made once
-	ended    signal      // closed when Past, Over or Dropped
-	lost     signal      // closed when Past, or Over or Dropped for a cause
-	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
-	onClose  func()      // see OnClose
+	mu        sync.Mutex // guards what follows
+	state     State
+	fills     uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
+	outlived  bool  // the keys stay for a minimal hold, although Unlock has ended l
+	value     exposure
+	claim     claim.Claim
+	validity  Validity
+	token     uint64      // the fencing token, once it is won
+	cause     error       // why it is over; nil after Unlock and Detach
+	loss      error       // the error of Err, made once
+	ended     signal      // closed when Past, Over or Dropped
+	lost      signal      // closed when Past, or Over or Dropped for a cause
+	expiry    alarm.Alarm // at the end of the validity, in Keeper.expiries
+	watchdog  *watchdog   // nil without Terms.Watchdog; set by Begin
+	listeners listeners   // see Listen; nil if there is none
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
@@ -151,6 +152,9 @@ func (l *Lease) moveLocked(to State, cause error) {
 	l.ended.close()
 	if to == Past || cause != nil {
 		l.tellLostLocked()
+	}
+	if to == Past && l.listeners != nil {
+		go maps.Clone(l.listeners).tell(l.loss) // the caller has locked l.mu, and perhaps more
 	}
 }
 
@@ -285,15 +289,21 @@ func (l *Lease) begin() error {
 }
 
 // End ends l for a cause and reports whether it had not ended before. A nil cause, as for Unlock and
-// Detach, also hides the value. When End returns, no command that could set the value is on its way to a
-// pool any more.
+// Detach, also hides the value. End tells the Listeners, so the caller must hold no lock, except
+// alarm.Schedule.firing. When End returns, they have been told, and no command that could set the value is on its
+// way to a pool any more.
 func (l *Lease) End(cause error) (first bool) {
 	l.mu.Lock()
 	if cause == nil {
 		l.value.hidden = true
 	}
 	first = l.endLocked(cause)
+	all, loss := l.listeners, l.loss
+	l.listeners = nil
 	l.mu.Unlock()
+	if all != nil {
+		all.tell(loss)
+	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	l.extending.Lock()
 	l.extending.Unlock() //nolint:staticcheck // waits for extensions: the end of l makes them give up their rounds
@@ -394,21 +404,48 @@ func (l *Lease) close() {
 	if !l.End(k.Errors.Lost(k.Errors.Closed, nil)) {
 		return
 	}
-	l.mu.Lock()
-	tell := l.onClose
-	l.mu.Unlock()
-	if tell != nil {
-		tell()
-	}
 	k.Waiters.ReleaseAndAdmit(l)
 }
 
-// OnClose makes Close call f after it has ended l, and before it releases l. If Close has ended l already, f is not
-// called.
-func (l *Lease) OnClose(f func()) {
+// A Listener is told when a lease is past or has ended.
+type Listener interface {
+	// Ended must not wait. loss says why the lease was lost; it is nil after Unlock and Detach.
+	Ended(loss error)
+}
+
+// listeners are those of one lease.
+type listeners map[Listener]struct{}
+
+func (all listeners) tell(loss error) {
+	for to := range all {
+		to.Ended(loss)
+	}
+}
+
+// Listen makes l, which has begun, tell the Listener when it is past or has ended, and at once if it is or has already.
+// If time makes l past, a goroutine of its own tells the Listener. If l ends, End tells the Listener before it returns,
+// so before anything is sent that releases l. A Listener that was told before, because l was past, is told again.
+func (l *Lease) Listen(to Listener) {
+	l.mu.Lock()
+	over := l.notHeldLocked(clock.Now()) != nil
+	if !over {
+		if l.listeners == nil {
+			l.listeners = listeners{}
+		}
+		l.listeners[to] = struct{}{}
+	}
+	loss := l.loss
+	l.mu.Unlock()
+	if over {
+		to.Ended(loss)
+	}
+}
+
+// Forget makes l keep a Listener no longer.
+func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.onClose = f
+	delete(l.listeners, to)
 }
 
 // Remaining returns for how much longer l may be relied upon; 0 if it is not held.

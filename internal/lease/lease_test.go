@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,16 @@ type walk struct {
 	told *diary // nil where nobody observes it
 
 	lost, done <-chan struct{} // as they were given out at the beginning
+
+	telling sync.Mutex // guards ended
+	ended   []error    // what w was told as a Listener, since Begin
+}
+
+// Ended implements Listener.
+func (w *walk) Ended(loss error) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	w.ended = append(w.ended, loss)
 }
 
 // at returns the state.
@@ -45,7 +56,13 @@ type event func(t *testing.T, w *walk) error
 var errNotFirst = errors.New("it had ended before")
 
 var events = map[string]event{
-	"Begin": func(_ *testing.T, w *walk) error { return w.Begin() },
+	"Begin": func(_ *testing.T, w *walk) error {
+		err := w.Begin()
+		if err == nil {
+			w.Listen(w)
+		}
+		return err
+	},
 	"time": func(t *testing.T, w *walk) error {
 		before := w.at()
 		time.Sleep(w.terms.Timing.Validity)
@@ -61,7 +78,13 @@ var events = map[string]event{
 	},
 	"End(nil)":   func(_ *testing.T, w *walk) error { return unlessFirst(w.End(nil)) },
 	"End(cause)": func(_ *testing.T, w *walk) error { return unlessFirst(w.End(errCause)) },
-	"EndHeld":    func(_ *testing.T, w *walk) error { return w.EndHeld(clock.Now()) },
+	"EndHeld": func(t *testing.T, w *walk) error {
+		err := w.EndHeld(clock.Now())
+		if err == nil {
+			assert.False(t, w.End(nil), "its caller must call End, too")
+		}
+		return err
+	},
 	"EndLate in time": func(t *testing.T, w *walk) error {
 		left, err := w.EndLate(w.First)
 		assert.Equal(t, err == nil, left == w.terms.Timing.Validity)
@@ -225,8 +248,42 @@ func (w *walk) is(t *testing.T, want stand) {
 		default:
 			assert.Empty(t, w.told.losses())
 		}
+		w.tellsEnd(t, want)
 		w.wall.Step(-2 * time.Hour) // which must not revive the lease
 	}
+}
+
+// tellsEnd fails the test unless w was told of its end once there is one, each time the same, and tells a latecomer at
+// once.
+func (w *walk) tellsEnd(t *testing.T, want stand) {
+	t.Helper()
+	synctest.Wait()
+	if !w.Begun() {
+		return
+	}
+	var late []error
+	latecomer := &listener{func(loss error) { late = append(late, loss) }}
+	w.Listen(latecomer)
+	w.Forget(latecomer)
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	if want.state == Held {
+		assert.Empty(t, w.ended)
+		assert.Empty(t, late)
+		return
+	}
+	require.NotEmpty(t, w.ended)
+	for _, loss := range w.ended {
+		assert.Equal(t, w.ended[0], loss)
+	}
+	if loss := w.ended[0]; loss != nil {
+		require.ErrorIs(t, loss, errLost)
+		require.ErrorIs(t, loss, want.loss0())
+	} else {
+		assert.Contains(t, []stand{unlocked, detachedLate}, want) // EndLate comes after the end was told
+	}
+	require.Len(t, late, 1)
+	assert.Equal(t, want.lost, late[0] != nil)
 }
 
 // loss0 is the cause that observers are told with a loss.

@@ -56,9 +56,8 @@ func (c *simClient) tick() {
 		t.tickAndGo(ctx)
 		return
 	}
-	runs := false
-	err := t.TryDo(ctx, func(ctx context.Context) error {
-		runs, t.within = true, true
+	ran, err := t.TryDo(ctx, func(ctx context.Context) error {
+		t.within = true
 		t.drawn.watched = true
 		t.Mutex = redsync.FromContext(ctx)
 		t.note(history.Held, nil)
@@ -71,7 +70,7 @@ func (c *simClient) tick() {
 		t.note(history.Unlock, nil)
 		return nil
 	})
-	if !runs {
+	if !ran {
 		t.note(history.Refused, err)
 		return
 	}
@@ -111,7 +110,7 @@ func (s *simulation) onTime(name string) {
 		all.Go(func() {
 			for tick := range count {
 				time.Sleep(start + time.Duration(tick)*period + time.Duration(i*i)*10*time.Millisecond - s.now())
-				_ = m.TryDo(s.Context(), func(context.Context) error { // all but one are refused
+				_, _ = m.TryDo(s.Context(), func(context.Context) error { // all but one are refused
 					jobs[tick].Add(1)
 					return nil
 				})
