@@ -92,20 +92,18 @@ func (l *link) accept() {
 			continue
 		}
 		node, err := net.DialTimeout("tcp", l.leadsTo(), time.Second)
-		if err == nil {
-			_, err = client.Write(welcome)
-		}
 		if err != nil {
 			_ = client.Close()
-			if node != nil {
-				_ = node.Close()
-			}
 			continue
 		}
 		w := &wire{client: client, node: node, ended: make(chan struct{})}
 		if !l.add(w) {
 			w.end(true)
 			return
+		}
+		if _, err := client.Write(welcome); err != nil { // after add: a client that is welcome may be forgotten at once
+			l.drop(w, true)
+			continue
 		}
 		l.done.Go(func() { l.relay(w, toNode) })
 		l.done.Go(func() { l.relay(w, toClient) })
