@@ -366,10 +366,10 @@ const surprise = 20 * time.Millisecond
 // limit returns how long an operation may take beside a bad node if it takes without without one.
 func (b badness) limit(operation string, percent int, without, deadline time.Duration) time.Duration {
 	limit := without*12/10 + 5*time.Millisecond
-	switch {
-	case operation == "Close", strings.HasSuffix(operation, ", all nodes"):
+	if operation == "Close" || strings.HasSuffix(operation, ", all nodes") {
 		limit += deadline
-	case b.comes && percent > 50:
+	}
+	if b.comes && percent > 50 {
 		limit += surprise
 	}
 	return limit

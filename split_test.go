@@ -265,6 +265,36 @@ func TestFarNodesAreNotLate(t *testing.T) {
 	})
 }
 
+// A crashed client has left its keys on two nodes, so a quorum needs the other three. One of them is farther away than an
+// attempt waits for a node that it does not know. TryLock gets the lock all the same, and a Lock does not take a second.
+func TestFarNodeCountsBesideKeysOfACrashedClient(t *testing.T) {
+	play(t, func(f field) {
+		at := func(_, node int) time.Duration {
+			if node == 4 {
+				return 15 * time.Millisecond
+			}
+			return 0
+		}
+		rs := f.processes(1, at)[0]
+		for _, n := range f.nodes[:2] {
+			require.NoError(f, n.Set("lock", "crashed"))
+			n.SetTTL("lock", time.Minute)
+		}
+		for range 5 {
+			start := time.Now()
+			m := rs.NewMutex("lock")
+			require.NoError(f, m.TryLock())
+			assert.Less(f, time.Since(start), 300*time.Millisecond)
+			f.unlock(m)
+		}
+		start := time.Now()
+		m := rs.NewMutex("lock")
+		require.NoError(f, m.Lock())
+		assert.Less(f, time.Since(start), 100*time.Millisecond)
+		f.unlock(m)
+	})
+}
+
 // Processes that try at the same moment, once, split the votes. One of them gets the lock all the same.
 func TestTryLockAtOneMomentBesideABadNode(t *testing.T) {
 	for bad, spoil := range badNodes {

@@ -318,6 +318,9 @@ func (l *Lease) lacksQueue(i int) bool {
 	return l.terms.Keeper.Set.Nodes[i].DeniesQueueOf(l.terms.Claim.Lines()[0])
 }
 
+// Began implements quorum.Timed.
+func (a *acquire) Began() time.Duration { return a.lease.First.Mono }
+
 // Sending implements quorum.Recorder.
 func (a *acquire) Sending(i int) { a.lease.writes.sending(i) }
 

@@ -82,6 +82,9 @@ type Waiter interface {
 	MayWait(rule claim.Rule, missing claim.Nodes) bool
 }
 
+// A Timed is an operation that knows when it began, by the monotonic clock.
+type Timed interface{ Began() time.Duration }
+
 // A Winner acts at the moment when a quorum has granted, before anybody else is told. The round calls OnWon
 // with Round.mu held.
 type Winner interface{ OnWon() }

@@ -670,8 +670,8 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
 	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
-	if r.brief.Explain && !r.isWon() && patience(took) < wait {
-		wait, silent = patience(took), nil
+	if patience := r.set.known.late.patience(took); r.brief.Explain && !r.isWon() && patience < wait {
+		wait, silent = patience, nil
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

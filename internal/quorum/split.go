@@ -48,7 +48,7 @@ func (r *Round) splitLocked() {
 func (r *Round) hastenLocked() {
 	if t, waits := r.then.(*roundTimer); waits {
 		r.hastened = true
-		if soon, sooner := t.hasten(r.silentLocked()); sooner {
+		if soon, sooner := t.hasten(r.silentLocked(), &r.set.known.late); sooner {
 			r.inTime = clock.Now().Mono + soon
 		}
 	}
@@ -104,12 +104,18 @@ func (r *Round) NoteLate(i int, reply pool.Reply) {
 	}
 }
 
-// noteTooLateLocked notes that node i is late if it has answered after the end of the round's patience. The caller may
-// have given up before that end, and then has not noted which nodes were missing.
+// noteTooLateLocked notes that node i has answered after the end of the round's patience. The caller may have given up
+// before that end, and then has not noted which nodes were missing.
 func (r *Round) noteTooLateLocked(i int) {
-	if clock.Now().Mono > r.inTime {
-		r.set.known.late.add(claim.Nodes(0).With(i))
+	now := clock.Now().Mono
+	if now <= r.inTime {
+		return
 	}
+	began := time.Duration(math.MinInt64 / 2) // long ago
+	if op, ok := r.op.(Timed); ok {
+		began = op.Began()
+	}
+	r.set.known.late.answered(i, now-began)
 }
 
 // isInTime reports whether an answer that comes now is in time. In an undecided round that nobody waits for, such as the

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -112,6 +113,48 @@ func TestAnswerAfterThePatienceOfARoundThatWasGivenUpIsLate(t *testing.T) {
 			}
 			s.answer(4, other)
 			assert.Equal(t, late, s.known.late.load().Has(4))
+		})
+	}
+}
+
+// A timedAct knows when it began.
+type timedAct struct {
+	act
+	began time.Duration
+}
+
+func (a *timedAct) Began() time.Duration { return a.began }
+
+// A node that has answered within maxFar, although after the patience, is merely far. Later acquires wait for it.
+func TestFarNodeIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		answers time.Duration // after the acquire has begun
+		late    bool
+		waits   time.Duration // of the next acquire
+	}{
+		{30 * time.Millisecond, false, 37500 * time.Microsecond},
+		{maxFar, false, maxFar + maxFar/4},
+		{maxFar + time.Nanosecond, true, 0},
+		{2 * time.Second, true, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			start := func() *Round {
+				r := s.Start(t.Context(), &timedAct{act{brief: Brief{Explain: true}}, clock.Now().Mono}, false)
+				for i, v := range []any{mine, mine, other, other} {
+					s.answer(i, v)
+				}
+				return r
+			}
+			began := time.Now()
+			_, took := within(t, start(), second)
+			assert.Equal(t, minPatience, took)
+			assert.True(t, s.known.late.load().Has(4))
+			time.Sleep(c.answers - time.Since(began))
+			s.answer(4, other)
+			assert.Equal(t, c.late, s.known.late.load().Has(4))
+			_, took = within(t, start(), second)
+			assert.Equal(t, c.waits, took)
 		})
 	}
 }

@@ -38,7 +38,7 @@ func (t *roundTimer) start(after time.Duration) {
 // hasten makes the deadline come soon, because the votes are split, or because nobody has proved a loss yet. All missing
 // nodes have been silent for that long. It returns how soon the deadline is at the latest (see patience), and whether that is
 // sooner than before.
-func (t *roundTimer) hasten(silent time.Duration) (soon time.Duration, sooner bool) {
+func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -47,9 +47,9 @@ func (t *roundTimer) hasten(silent time.Duration) (soon time.Duration, sooner bo
 		if !t.began.IsZero() {
 			t.took = now.Sub(t.began)
 		}
-		t.hastened = now.Add(patience(t.took))
+		t.hastened = now.Add(late.patience(t.took))
 	}
-	if known := now.Add(t.took + patience(t.took) - silent); known.Before(t.hastened) {
+	if known := now.Add(t.took + late.patience(t.took) - silent); known.Before(t.hastened) {
 		t.hastened = known // an earlier request was sent to these nodes
 	}
 	soon, sooner = max(t.hastened.Sub(now), 0), t.hastened != before
