@@ -28,7 +28,7 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      17,
-		"Go files in the root": 119,
+		"Go files in the root": 120,
 		"words of README.md":   725,
 	},
 	"files in the largest circle": {

@@ -1,0 +1,449 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has a table of what the error of each operation matches, by cause. A test goes through each operation in
+// each mode with each cause. A case that the table leaves out fails.
+
+// An errorCase is one case: the Redsync and the Mutex under test, on five nodes.
+type errorCase struct {
+	field
+	mode   string
+	more   []redsync.Option // of the cause
+	m      *redsync.Mutex
+	heir   *redsync.Mutex  // adopts the hold of m
+	ctx    context.Context //nolint:containedctx // of the operation
+	cancel context.CancelFunc
+	hook   *atomic.Pointer[func()] // of the pools
+}
+
+// errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
+var errorModes = map[string][]redsync.Option{
+	"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(1)},
+	"several names": nil, "joint": nil,
+}
+
+// mutex makes the Mutex under test. Its expiry is shorter than the time after which a pool gives up a connection.
+func (s *errorCase) mutex() {
+	options := slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
+		errorModes[s.mode], s.more)
+	if s.mode == "several names" {
+		s.m = s.NewMultiMutex([]string{"lock", "other"}, options...)
+		return
+	}
+	s.m = s.NewMutex("lock", options...)
+}
+
+// on makes a Redsync on these pools the one under test.
+func (s *errorCase) on(pools []pool.Pool) {
+	s.Redsync = redsync.New(pools...)
+	if s.mode == "joint" {
+		s.Redsync = redsync.NewJoint(pools, pools[:min(3, len(pools))])
+	}
+	s.closes(s.Redsync)
+}
+
+// empty deletes all keys of some nodes.
+func (s *errorCase) empty(nodes ...int) {
+	for _, i := range nodes {
+		s.nodes[i].FlushAll()
+	}
+}
+
+// rival deletes all keys of these nodes, and takes the lock for another process, rs.
+func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
+	s.Helper()
+	s.empty(nodes...)
+	m := rs.NewMutex("lock", redsync.WithExpiry(time.Minute))
+	if s.mode == "permits" {
+		m = rs.NewMutex("lock", redsync.WithExpiry(time.Minute), redsync.WithPermits(1))
+	}
+	require.NoError(s, m.Lock())
+	time.Sleep(time.Millisecond)
+}
+
+// deny makes three nodes answer with an error until the end.
+func (s *errorCase) deny(answer string) {
+	for _, n := range s.nodes[:3] {
+		for _, command := range []string{"set", "evalsha"} {
+			n.On(command, 1<<20, embedded.Fault{Err: answer})
+		}
+	}
+}
+
+type errorOperation func(s *errorCase, inside func(context.Context) error) error
+
+// errorOperations are the operations except Open. Each returns the error, and checks the boolean result. Do and Lead
+// call inside when they have the lock. AdoptingDo is a Do of a Mutex that adopts the lock.
+var errorOperations = map[string]errorOperation{
+	"Lock":    func(s *errorCase, _ func(context.Context) error) error { return s.m.LockContext(s.ctx) },
+	"TryLock": func(s *errorCase, _ func(context.Context) error) error { return s.m.TryLockContext(s.ctx) },
+	"Do":      func(s *errorCase, inside func(context.Context) error) error { return s.m.Do(s.ctx, inside) },
+	"TryDo": func(s *errorCase, inside func(context.Context) error) error {
+		called := false
+		ran, err := s.m.TryDo(s.ctx, func(ctx context.Context) error { called = true; return inside(ctx) })
+		assert.Equal(s, called, ran)
+		return err
+	},
+	"Lead": func(s *errorCase, inside func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
+		defer cancel()
+		return s.Lead(ctx, "lock", inside, slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second)},
+			errorModes[s.mode], s.more)...)
+	},
+	"AdoptingDo": func(s *errorCase, inside func(context.Context) error) error { return s.heir.Do(s.ctx, inside) },
+	"Extend":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ExtendContext(s.ctx)) },
+	"Valid":      func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ValidContext(s.ctx)) },
+	"Unlock":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.UnlockContext(s.ctx)) },
+}
+
+// truly returns err, and checks that ok is true if and only if err is nil.
+func (s *errorCase) truly(ok bool, err error) error {
+	s.Helper()
+	assert.Equal(s, ok, err == nil, "%v, %v", ok, err)
+	return err
+}
+
+// errorWords are the words of the table: what errors.Is or errors.As finds in err, in this order.
+var errorWords = []struct {
+	word string
+	is   func(err error) bool
+}{
+	{"ErrFailed", isError(redsync.ErrFailed)},
+	{"ErrNoQuorum", isError(redsync.ErrNoQuorum)},
+	{"ErrTaken", func(err error) bool { return errors.As(err, new(*redsync.ErrTaken)) }},
+	{"ErrExtendFailed", isError(redsync.ErrExtendFailed)},
+	{"ErrLockLost", isError(redsync.ErrLockLost)},
+	{"Expired", isError(redsync.ErrLockAlreadyExpired)},
+	{"ErrNotHeld", isError(redsync.ErrNotHeld)},
+	{"ErrClosed", isError(redsync.ErrClosed)},
+	{"ErrNoPools", isError(redsync.ErrNoPools)},
+	{"Canceled", isError(context.Canceled)},
+	{"Deadline", isError(context.DeadlineExceeded)},
+	{"OutOfRange", func(err error) bool { return strings.Contains(err.Error(), "WithExpiry(-1ns) is out of range") }},
+	{"RedisError", func(err error) bool { return errors.As(err, new(*redsync.RedisError)) }},
+}
+
+func isError(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+// wordsOf returns what err matches, and checks that it has one verdict, and that its *ErrTaken says what is taken.
+func wordsOf(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return "nil"
+	}
+	judged(t, err)
+	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
+		assert.NotEmpty(t, taken.Name)
+		assert.NotEmpty(t, taken.Nodes)
+	}
+	var words []string
+	for _, w := range errorWords {
+		if w.is(err) {
+			words = append(words, w.word)
+		}
+	}
+	if len(words) == 0 {
+		return "none of these"
+	}
+	return strings.Join(words, " ")
+}
+
+// An errorRow is a row of the table.
+type errorRow struct {
+	before func(s *errorCase)              // before the Mutex is made
+	given  func(s *errorCase)              // before the operation. Extend, Valid and Unlock have the lock
+	held   bool                            // Do and Lead have the lock: their function calls given, or Unlock if unheld
+	unheld bool                            // Extend, Valid and Unlock do not have the lock
+	open   func(ctx context.Context) error // Open with this cause
+	want   map[string]string               // by operations: what the error matches, or "-: " and why that cannot be
+}
+
+// errorTable is the table. "nil" is no error: TryDo returns false, nil if others have the lock.
+var errorTable = map[string]errorRow{
+	"taken by another client": {
+		given: func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4) },
+		want: map[string]string{
+			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
+			"Extend Valid": "ErrTaken ErrLockLost Expired", "Unlock": "ErrTaken Expired", "Open": noLock,
+			"AdoptingDo": "ErrTaken Expired",
+		},
+	},
+	"a split vote": {
+		given: func(s *errorCase) {
+			second := s.another()
+			s.rival(s.another(), 0, 1, 2, 3, 4)
+			s.rival(second, 2, 3, 4)
+			s.empty(4)
+		},
+		want: map[string]string{
+			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
+			"Extend Valid Unlock AdoptingDo": "-: votes are split while nobody has the lock", "Open": noLock,
+		},
+	},
+	"too few nodes are up": {
+		given: func(s *errorCase) { s.kill(0, 1, 2); time.Sleep(time.Millisecond) },
+		open: func(ctx context.Context) error {
+			_, err := redsync.Open(ctx, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+			return err
+		},
+		want: map[string]string{
+			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
+			"Extend AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
+			"Open": "ErrNoQuorum RedisError",
+		},
+	},
+	"too few nodes answer": {
+		given: func(s *errorCase) { s.freeze(0, 1, 2) },
+		want: map[string]string{
+			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
+			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
+			"AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError",
+			"Open":       "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
+		},
+	},
+	"the answers come too late": {
+		// Nodes answer on a second connection, so the pools give up the first one, and Extend fails before Until.
+		given: func(s *errorCase) { s.slow(4 * time.Second) },
+		want: map[string]string{
+			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
+			"Extend AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError",
+			"Valid Unlock":      "ErrNoQuorum RedisError", "Open": noLock,
+		},
+	},
+	"the process pauses until the validity is over": {
+		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(1)} },
+		given: func(s *errorCase) {
+			pause := func() { time.Sleep(4 * time.Second) }
+			s.hook.Store(&pause)
+		},
+		want: map[string]string{
+			"Lock TryLock Do TryDo": "ErrNoQuorum", "Lead": "-: it campaigns again",
+			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "Expired", "Open": noLock,
+			"AdoptingDo": "Expired",
+		},
+	},
+	"the context has ended": {
+		given: func(s *errorCase) { s.cancel() },
+		open: func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := redsync.Open(ctx, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+			return err
+		},
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
+			"Valid Unlock": "Canceled",
+			"Open":         "Canceled RedisError",
+		},
+	},
+	"the context ends while the nodes are silent": {
+		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*time.Millisecond, s.cancel) },
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
+			"Valid Unlock": "Canceled",
+			"Open":         "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
+		},
+	},
+	"the context ends while another client has the lock": {
+		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(0)} },
+		given:  func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4); time.AfterFunc(time.Second, s.cancel) },
+		want: map[string]string{
+			"Lock Do Lead": "ErrFailed ErrTaken Canceled", "TryLock TryDo": "-: it does not wait",
+			"Extend Valid Unlock AdoptingDo": "-: it does not wait for another client", "Open": noLock,
+		},
+	},
+	"other callers of the process are ahead": {
+		given: func(s *errorCase) {
+			s.freeze(0, 1, 2, 3, 4)
+			ahead := *s
+			ahead.mutex()
+			s.begins(ahead.m)
+			time.AfterFunc(50*time.Millisecond, s.cancel)
+		},
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead":     "Canceled",
+			"Extend Valid Unlock AdoptingDo": "-: it does not wait for callers", "Open": noLock,
+		},
+	},
+	"closed": {
+		given: func(s *errorCase) { require.NoError(s, s.Close(s.Context())) },
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock AdoptingDo": "ErrClosed", "Open": "-: it makes a new Redsync",
+		},
+	},
+	"no pools": {
+		before: func(s *errorCase) { s.on(nil) },
+		unheld: true,
+		open:   func(ctx context.Context) error { _, err := redsync.Open(ctx, nil); return err },
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open": "ErrNoPools",
+			"AdoptingDo": "-: it has nothing to adopt",
+		},
+	},
+	"an option is out of its range": {
+		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithExpiry(-1)} },
+		unheld: true,
+		open: func(ctx context.Context) error {
+			_, err := redsync.Open(ctx, []string{"127.0.0.1:1"}, redsync.WithExpiry(-1))
+			return err
+		},
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open": "OutOfRange",
+			"AdoptingDo": "-: it has nothing to adopt",
+		},
+	},
+	"the keys are gone": {
+		given: func(s *errorCase) { s.empty(0, 1, 2, 3, 4) },
+		held:  true,
+		want: map[string]string{
+			"Lock TryLock": "-: it has no lock to lose", "Do TryDo": "ErrLockLost Expired",
+			"Lead":         "ErrLockLost Expired Canceled",
+			"Extend Valid": "ErrLockLost Expired", "Unlock": "Expired", "Open": noLock,
+			"AdoptingDo": "Expired",
+		},
+	},
+	"expired": {
+		given: func(*errorCase) { time.Sleep(4 * time.Second) },
+		want: map[string]string{
+			"Lock TryLock": "-: it has no lock to lose", "Do TryDo Lead": "-: its watchdog extends the lock",
+			"Extend Valid Unlock AdoptingDo": "Expired", "Open": noLock,
+		},
+	},
+	"not held": {
+		unheld: true,
+		held:   true,
+		want: map[string]string{
+			"Lock TryLock": "-: it needs no lock", "Do TryDo": "Expired ErrNotHeld",
+			"Lead":                "-: nobody else can unlock its Mutex",
+			"Extend Valid Unlock": "Expired ErrNotHeld", "Open": noLock,
+			"AdoptingDo": "-: it has nothing to adopt",
+		},
+	},
+	"too many nodes deny access": {
+		given: func(s *errorCase) { s.deny("NOPERM this user has no permissions") },
+		want: map[string]string{
+			"Lock TryLock Do TryDo Lead": "ErrNoQuorum RedisError",
+			"Extend AdoptingDo":          "ErrNoQuorum ErrExtendFailed RedisError",
+			"Valid Unlock":               "ErrNoQuorum RedisError", "Open": "-: PING needs no permission",
+		},
+	},
+}
+
+const noLock = "-: it asks for no lock"
+
+// errorExceptions are the cases that differ from the table, by mode, operation and cause. "" stands for each.
+var errorExceptions = map[[3]string]string{
+	{"readers", "Lead", ""}:       "-: Lead excludes WithShared",
+	{"permits", "Lead", ""}:       "-: Lead excludes WithPermits",
+	{"several names", "Lead", ""}: "-: Lead takes one name",
+
+	// With WithFair a TryLock does not overtake, so it asks no node.
+	{"fair", "TryLock", "other callers of the process are ahead"}: "ErrFailed",
+	{"fair", "TryDo", "other callers of the process are ahead"}:   "nil",
+}
+
+func TestErrorsByOperationModeAndCause(t *testing.T) {
+	used := map[[3]string]bool{}
+	for cause, row := range errorTable {
+		want := map[string]string{}
+		for operations, words := range row.want {
+			for operation := range strings.FieldsSeq(operations) {
+				require.NotContains(t, want, operation, cause)
+				want[operation] = words
+			}
+		}
+		operations := slices.AppendSeq([]string{"Open"}, maps.Keys(errorOperations))
+		require.ElementsMatch(t, operations, slices.Collect(maps.Keys(want)), cause)
+		for operation, do := range errorOperations {
+			for mode := range errorModes {
+				words := want[operation]
+				for _, key := range [][3]string{{mode, operation, ""}, {mode, operation, cause}} {
+					if other, ok := errorExceptions[key]; ok {
+						words, used[key] = other, true
+					}
+				}
+				if strings.HasPrefix(words, "-: ") {
+					continue
+				}
+				t.Run(strings.Join([]string{cause, operation, mode}, ", "), func(t *testing.T) {
+					play(t, func(f field) { assert.Equal(t, words, wordsOf(t, errorOf(f, mode, operation, row, do))) })
+				})
+			}
+		}
+		words := want["Open"]
+		require.Equal(t, strings.HasPrefix(words, "-: "), row.open == nil, cause)
+		if row.open != nil {
+			t.Run(cause+", Open", func(t *testing.T) { assert.Equal(t, words, wordsOf(t, row.open(t.Context()))) })
+		}
+	}
+	for key := range errorExceptions {
+		assert.True(t, used[key], "%q is not a case", key)
+	}
+}
+
+// errorOf returns the error of one operation.
+func errorOf(f field, mode, operation string, row errorRow, do errorOperation) error {
+	hook := &atomic.Pointer[func()]{}
+	s := &errorCase{field: f, mode: mode, hook: hook}
+	s.ctx, s.cancel = context.WithCancel(f.Context())
+	defer s.cancel()
+	var pools []pool.Pool
+	for _, c := range clientsOf(f.nodes) {
+		pools = append(pools, hooked{pool.New(c), hook})
+	}
+	s.on(pools)
+	s.meet()
+	if row.before != nil {
+		row.before(s)
+	}
+	s.mutex()
+	inside := func(context.Context) error { assert.Fail(s, "it has the lock"); return nil }
+	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
+	case needs && !row.unheld:
+		require.NoError(s, s.m.Lock())
+		time.Sleep(time.Millisecond)
+		if operation == "AdoptingDo" {
+			holder := s.m
+			s.more = append(s.more, redsync.WithSequencer(holder.Sequencer()))
+			s.mutex()
+			s.heir = s.m
+		}
+		row.given(s)
+	case row.held && !needs:
+		inside = func(ctx context.Context) error {
+			if row.unheld {
+				_, _ = redsync.FromContext(ctx).Unlock()
+				return nil
+			}
+			row.given(s)
+			_, _ = redsync.FromContext(ctx).Valid() // it notices the loss
+			if operation == "Lead" {
+				s.cancel() // otherwise it would campaign again
+			}
+			return nil
+		}
+	case row.given != nil:
+		row.given(s)
+	}
+	defer s.thaw(0, 1, 2, 3, 4)
+	return do(s, inside)
+}
