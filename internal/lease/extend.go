@@ -178,13 +178,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.writes.prolonged()
 		e.lease.writes.noteRenewal()
 	}
-	switch v.Answer.Found {
-	case claim.Mine, claim.PartCreated:
-		e.lease.writes.confirms(i, false)
-	case claim.Created:
-		e.lease.writes.confirms(i, true)
-	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
-	}
+	e.lease.writes.confirms(i, v.Answer.Found)
 	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
 		e.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}

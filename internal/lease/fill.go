@@ -40,16 +40,21 @@ func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
 	return nodes
 }
 
-// confirms notes that node i has the value. created says that a command which came after the acquire has set it.
-func (w *writes) confirms(i int, created bool) {
+// confirms notes what a command that came after the acquire has found on node i: whether the node has the value, and
+// whether that command has set it.
+func (w *writes) confirms(i int, found claim.Found) {
 	if w.onNode(i)&refused == 0 {
 		return
 	}
-	if created {
+	switch found {
+	case claim.Created:
 		w.mu.Lock()
 		w.filled = clock.Now().Mono
 		w.mu.Unlock()
 		w.nodes[i].Or(setLater)
+	case claim.Mine, claim.PartCreated:
+	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
+		return
 	}
 	w.nodes[i].And(^int64(lacking))
 }
@@ -192,13 +197,10 @@ func (f filling) Receive(i int, reply pool.Reply) {
 	w, set := f.lease.writes, f.lease.terms.Keeper.Set
 	set.NoteReply(i, reply)
 	if reply.Err == nil {
-		switch a, _ := f.call.Read(reply.Value); a.Found {
-		case claim.Mine, claim.PartCreated:
-			w.confirms(i, false)
-		case claim.Created:
-			w.confirms(i, true)
+		a, _ := f.call.Read(reply.Value)
+		w.confirms(i, a.Found)
+		if a.Found == claim.Created {
 			f.lease.extendSoon(set.Nodes[i])
-		case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
 		}
 	}
 	w.answered(i, reply.Fate)

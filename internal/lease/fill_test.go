@@ -123,7 +123,7 @@ func TestWritesKeepMarksApartFromCounts(t *testing.T) {
 	w.answered(1, pool.Answered)
 	assert.True(t, w.onNode(1).settled())
 	assert.Equal(t, claim.Nodes(0b10), w.lacks())
-	w.confirms(1, true)
+	w.confirms(1, claim.Created)
 	assert.Zero(t, w.lacks())
 	assert.Equal(t, claim.Nodes(0b10), w.marked(refused), "its vote may still not count")
 	w.grants(1)
