@@ -111,11 +111,11 @@ func (r *Round) noteTooLateLocked(i int) {
 	if now <= r.inTime {
 		return
 	}
-	began := time.Duration(math.MinInt64 / 2) // long ago
 	if op, ok := r.op.(Timed); ok {
-		began = op.Began()
+		r.set.known.late.answered(i, now-op.Began())
+		return
 	}
-	r.set.known.late.answered(i, now-began)
+	r.set.known.late.add(claim.Nodes(0).With(i))
 }
 
 // isInTime reports whether an answer that comes now is in time. In an undecided round that nobody waits for, such as the
