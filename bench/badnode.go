@@ -161,7 +161,7 @@ func measureBadNode(bad badNode, zones bool, expiry time.Duration) func(context.
 
 // shareOne lets each library lock one key, hold it and unlock it, again and again until d has passed. It also returns
 // the longest time for which nobody had the lock. Once d has passed, over is called in a goroutine of its own. shareOne
-// does not wait for it, but for calls of Lock and Unlock, which over may help to return.
+// does not wait for that goroutine. It waits for calls of Lock and Unlock, and what over does may let them return.
 func shareOne(
 	ctx context.Context, libs []library, d time.Duration, over func(),
 ) (*waits, time.Duration, error) {

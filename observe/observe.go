@@ -270,7 +270,7 @@ type (
 	NodeUpObserver interface {
 		ObserveNodeUp(ctx context.Context, n NodeUp)
 	}
-	// A OneServerObserver is told of addresses that lead to one server.
+	// A OneServerObserver is told when two addresses lead to one server.
 	OneServerObserver interface {
 		ObserveOneServer(ctx context.Context, o OneServer)
 	}
@@ -278,7 +278,7 @@ type (
 	TwoServersObserver interface {
 		ObserveTwoServers(ctx context.Context, t TwoServers)
 	}
-	// A RegisterIgnoredObserver is told of fencing registers that no client can have written.
+	// A RegisterIgnoredObserver is told when a fencing register has a value that no client can have written.
 	RegisterIgnoredObserver interface {
 		ObserveRegisterIgnored(ctx context.Context, r RegisterIgnored)
 	}

@@ -393,8 +393,8 @@ func differs(t *testing.T, seed uint64) string {
 }
 
 // lines returns a history as text, one line for each event: first the time, then the whole event. It sorts the events
-// of each instant, because two goroutines may note them in any order: for example, the loss that a client is told of
-// and the client's next action.
+// of each instant, because two goroutines may note them in any order. For example, one notes that a client is told of a
+// loss, and another one notes what the client does next.
 func lines(t *testing.T, events []history.Event) (list []string) {
 	t.Helper()
 	for _, e := range events {
