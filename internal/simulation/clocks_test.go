@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/cryptotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -22,7 +20,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
-	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -129,16 +126,7 @@ type steppedClient struct {
 func playClocks(t *testing.T, seed uint64, asked clockScene) (*clockWorld, []history.Event) {
 	t.Helper()
 	w := &clockWorld{badMinority: &badMinority{simulation: &simulation{T: t, seed: seed}}, asked: asked}
-	cryptotest.SetGlobalRandom(t, seed)
-	formerSource := jitter.Source
-	defer func() { jitter.Source = formerSource }()
-	jitter.Source = w.jitter
-	synctest.Test(t, func(t *testing.T) {
-		w.T = t
-		w.start = time.Now()
-		w.run()
-	})
-	w.T = t
+	w.inBubble(t, w.run)
 	return w, w.log.Events()
 }
 

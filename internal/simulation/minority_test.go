@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/cryptotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +21,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
-	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -251,16 +248,7 @@ func (p *badProcess) close() {
 func playBad(t *testing.T, seed uint64, asked badScene) (*badMinority, []history.Event) {
 	t.Helper()
 	b := &badMinority{simulation: &simulation{T: t, seed: seed}, asked: asked}
-	cryptotest.SetGlobalRandom(t, seed)
-	formerSource := jitter.Source
-	defer func() { jitter.Source = formerSource }()
-	jitter.Source = b.jitter
-	synctest.Test(t, func(t *testing.T) {
-		b.T = t
-		b.start = time.Now()
-		b.run()
-	})
-	b.T = t
+	b.inBubble(t, b.run)
 	return b, b.log.Events()
 }
 

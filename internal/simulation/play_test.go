@@ -30,10 +30,6 @@ func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event
 	t.Helper()
 	s := &simulation{T: t, seed: seed, asked: in}
 	s.draw(s.random(1), in)
-	cryptotest.SetGlobalRandom(t, seed) // for values, and for the names by which the nodes know processes
-	formerSource := jitter.Source
-	defer func() { jitter.Source = formerSource }()
-	jitter.Source = s.jitter
 	// A fatal failure in the bubble also ends this function. Then the history is logged and checked here.
 	returned := false
 	defer func() {
@@ -42,13 +38,24 @@ func simulate(t *testing.T, seed uint64, in scene) (*simulation, []history.Event
 			s.check(t, s.log.Events())
 		}
 	}()
+	s.inBubble(t, s.run)
+	returned = true
+	return s, s.log.Events()
+}
+
+// inBubble calls run in virtual time, with random numbers that depend on the seed alone.
+func (s *simulation) inBubble(t *testing.T, run func()) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, s.seed) // for values, and for the names by which the nodes know processes
+	formerSource := jitter.Source
+	defer func() { jitter.Source = formerSource }()
+	jitter.Source = s.jitter
 	synctest.Test(t, func(t *testing.T) {
 		s.T = t
 		s.start = time.Now()
-		s.run()
+		run()
 	})
-	returned = true
-	return s, s.log.Events()
+	s.T = t
 }
 
 // run plays a simulation from beginning to end, in its bubble.
