@@ -360,8 +360,9 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 }
 
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
-// shortest patience for it. A waiter that tries again, because it has heard the node again, is not handed the lock directly.
-const surprise = 20 * time.Millisecond
+// patience for it. If the node has answered within 100 ms before, it counts as far, and the patience is 125 ms at most.
+// A waiter that tries again, because it has heard the node again, is not handed the lock directly.
+const surprise = 125 * time.Millisecond
 
 // limit returns how long an operation may take beside a bad node if it takes without without one.
 func (b badness) limit(operation string, percent int, without, deadline time.Duration) time.Duration {
