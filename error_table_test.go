@@ -111,6 +111,7 @@ var errorOperations = map[string]errorOperation{
 	"Extend":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ExtendContext(s.ctx)) },
 	"Valid":      func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ValidContext(s.ctx)) },
 	"Unlock":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.UnlockContext(s.ctx)) },
+	"Ping":       func(s *errorCase, _ func(context.Context) error) error { return s.With(s.more...).Ping(s.ctx) },
 }
 
 // truly returns err, and checks that ok is true if and only if err is nil.
@@ -183,7 +184,7 @@ var errorTable = map[string]errorRow{
 		given: func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4) },
 		want: map[string]string{
 			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
-			"Extend Valid": "ErrTaken ErrLockLost Expired", "Unlock": "ErrTaken Expired", "Open": noLock,
+			"Extend Valid": "ErrTaken ErrLockLost Expired", "Unlock": "ErrTaken Expired", "Open Ping": noLock,
 			"AdoptingDo": "ErrTaken Expired",
 		},
 	},
@@ -196,7 +197,7 @@ var errorTable = map[string]errorRow{
 		},
 		want: map[string]string{
 			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
-			"Extend Valid Unlock AdoptingDo": "-: votes are split while nobody has the lock", "Open": noLock,
+			"Extend Valid Unlock AdoptingDo": "-: votes are split while nobody has the lock", "Open Ping": noLock,
 		},
 	},
 	"too few nodes are up": {
@@ -208,7 +209,7 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
 			"Extend AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
-			"Open": "ErrNoQuorum RedisError",
+			"Open Ping": "ErrNoQuorum RedisError",
 		},
 	},
 	"too few nodes answer": {
@@ -216,8 +217,8 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
 			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
-			"AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError",
-			"Open":       "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
+			"AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError", "Ping": "ErrNoQuorum RedisError",
+			"Open": "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
 		},
 	},
 	"the answers come too late": {
@@ -226,7 +227,7 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
 			"Extend AdoptingDo": "ErrNoQuorum ErrExtendFailed RedisError",
-			"Valid Unlock":      "ErrNoQuorum RedisError", "Open": noLock,
+			"Valid Unlock":      "ErrNoQuorum RedisError", "Open": noLock, "Ping": "nil",
 		},
 	},
 	"the process pauses until the validity is over": {
@@ -237,7 +238,7 @@ var errorTable = map[string]errorRow{
 		},
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum", "Lead": "-: it campaigns again",
-			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "Expired", "Open": noLock,
+			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "Expired", "Open Ping": noLock,
 			"AdoptingDo": "Expired",
 		},
 	},
@@ -252,15 +253,15 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
 			"Valid Unlock": "Canceled",
-			"Open":         "Canceled RedisError",
+			"Open Ping":    "Canceled RedisError",
 		},
 	},
 	"the context ends while the nodes are silent": {
 		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*time.Millisecond, s.cancel) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
-			"Valid Unlock": "Canceled",
-			"Open":         "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
+			"Valid Unlock": "Canceled", "Ping": "Canceled RedisError",
+			"Open": "-: see TestOpenEndedByItsContextNamesWhatNodesSaid, which needs real time",
 		},
 	},
 	"the context ends while another client has the lock": {
@@ -268,7 +269,7 @@ var errorTable = map[string]errorRow{
 		given:  func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4); time.AfterFunc(time.Second, s.cancel) },
 		want: map[string]string{
 			"Lock Do Lead": "ErrFailed ErrTaken Canceled", "TryLock TryDo": "-: it does not wait",
-			"Extend Valid Unlock AdoptingDo": "-: it does not wait for another client", "Open": noLock,
+			"Extend Valid Unlock AdoptingDo": "-: it does not wait for another client", "Open Ping": noLock,
 		},
 	},
 	"other callers of the process are ahead": {
@@ -281,13 +282,13 @@ var errorTable = map[string]errorRow{
 		},
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead":     "Canceled",
-			"Extend Valid Unlock AdoptingDo": "-: it does not wait for callers", "Open": noLock,
+			"Extend Valid Unlock AdoptingDo": "-: it does not wait for callers", "Open Ping": noLock,
 		},
 	},
 	"closed": {
 		given: func(s *errorCase) { require.NoError(s, s.Close(s.Context())) },
 		want: map[string]string{
-			"Lock TryLock Do TryDo Lead Extend Valid Unlock AdoptingDo": "ErrClosed", "Open": "-: it makes a new Redsync",
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock AdoptingDo Ping": "ErrClosed", "Open": "-: it makes a new Redsync",
 		},
 	},
 	"no pools": {
@@ -295,7 +296,7 @@ var errorTable = map[string]errorRow{
 		unheld: true,
 		open:   func(ctx context.Context) error { _, err := redsync.Open(ctx, nil); return err },
 		want: map[string]string{
-			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open": "ErrNoPools",
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open Ping": "ErrNoPools",
 			"AdoptingDo": "-: it has nothing to adopt",
 		},
 	},
@@ -307,7 +308,7 @@ var errorTable = map[string]errorRow{
 			return err
 		},
 		want: map[string]string{
-			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open": "OutOfRange",
+			"Lock TryLock Do TryDo Lead Extend Valid Unlock Open Ping": "OutOfRange",
 			"AdoptingDo": "-: it has nothing to adopt",
 		},
 	},
@@ -317,7 +318,7 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock": "-: it has no lock to lose", "Do TryDo": "ErrLockLost Expired",
 			"Lead":         "ErrLockLost Expired Canceled",
-			"Extend Valid": "ErrLockLost Expired", "Unlock": "Expired", "Open": noLock,
+			"Extend Valid": "ErrLockLost Expired", "Unlock": "Expired", "Open Ping": noLock,
 			"AdoptingDo": "Expired",
 		},
 	},
@@ -325,7 +326,7 @@ var errorTable = map[string]errorRow{
 		given: func(*errorCase) { time.Sleep(4 * time.Second) },
 		want: map[string]string{
 			"Lock TryLock": "-: it has no lock to lose", "Do TryDo Lead": "-: its watchdog extends the lock",
-			"Extend Valid Unlock AdoptingDo": "Expired", "Open": noLock,
+			"Extend Valid Unlock AdoptingDo": "Expired", "Open Ping": noLock,
 		},
 	},
 	"not held": {
@@ -334,7 +335,7 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock": "-: it needs no lock", "Do TryDo": "Expired ErrNotHeld",
 			"Lead":                "-: nobody else can unlock its Mutex",
-			"Extend Valid Unlock": "Expired ErrNotHeld", "Open": noLock,
+			"Extend Valid Unlock": "Expired ErrNotHeld", "Open Ping": noLock,
 			"AdoptingDo": "-: it has nothing to adopt",
 		},
 	},
@@ -343,7 +344,7 @@ var errorTable = map[string]errorRow{
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "ErrNoQuorum RedisError",
 			"Extend AdoptingDo":          "ErrNoQuorum ErrExtendFailed RedisError",
-			"Valid Unlock":               "ErrNoQuorum RedisError", "Open": "-: PING needs no permission",
+			"Valid Unlock":               "ErrNoQuorum RedisError", "Open Ping": "-: PING needs no permission",
 		},
 	},
 }

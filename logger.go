@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
@@ -114,4 +117,25 @@ func (l *logObserver) write(ctx context.Context, level slog.Level, message, name
 		args = append(args, "error", err)
 	}
 	l.log.Log(ctx, level, message, append([]any{"lock", name}, args...)...)
+}
+
+// pingPause is how long Ping does not repeat a line.
+const pingPause = 10 * time.Second
+
+// pinged is what the last line of Ping was about.
+type pinged struct {
+	mu       sync.Mutex
+	answered claim.Nodes
+	at       time.Time
+}
+
+// isNew reports whether Ping must write a line: these nodes answered, and others did not.
+func (p *pinged) isNew(answered claim.Nodes) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if answered == p.answered && time.Since(p.at) < pingPause {
+		return false
+	}
+	p.answered, p.at = answered, time.Now()
+	return true
 }

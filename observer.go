@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -30,6 +31,19 @@ func (o *observers) with(observer any) *observers {
 		more.votes = votes || o.votes
 	}
 	return more
+}
+
+// loggers returns the loggers of WithLogger.
+func (o *observers) loggers() (all []*slog.Logger) {
+	if o == nil {
+		return nil
+	}
+	for _, observer := range o.all {
+		if l, ok := observer.(*logObserver); ok {
+			all = append(all, l.log)
+		}
+	}
+	return all
 }
 
 // tell calls method, the method of the interface O, on each observer that implements O.

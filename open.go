@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -16,11 +17,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns
-// once a quorum of nodes has answered. Without a quorum it returns ErrNoQuorum, and the error names each node that has
-// not answered. It does so once every node has answered or failed, after 5 s, or when ctx is done,
-// whichever comes first. Open fails at once if an address is malformed or listed twice (ErrDuplicateNode),
-// or if an option is out of its range. If addresses lead to one server, it counts once; Open fails with
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. Like Ping it needs a
+// quorum, waits up to 250 ms for the other nodes, and writes a line to the log that names those that do not answer.
+// Without a quorum it returns ErrNoQuorum after 5 s at most, or the error of ctx. Open fails at once if an address is
+// malformed or listed twice (ErrDuplicateNode), or if an option is out of its range. If addresses lead to one server, it counts once; Open fails with
 // ErrDuplicateNode only if the distinct servers are no quorum of all addresses. The options are the defaults
 // of the Redsync's locks. Close ends the connections. For the options of a pool, such as pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
@@ -50,55 +50,137 @@ func dial(addresses []string) ([]pool.Pool, error) {
 // open returns r with options, once a quorum of its nodes has answered. op is the name of the function for errors.
 func (r *Redsync) open(ctx context.Context, op string, options []Option) (*Redsync, error) {
 	r = r.With(options...)
-	if _, err := r.set.timing(); err != nil {
-		return nil, fail(op, "", err)
-	}
 	r.core.owned = true
-	if err := r.ping(ctx); err != nil {
-		return nil, errors.Join(fail(op, "", err), r.Close(ctx))
+	if err := r.ping(ctx, op); err != nil {
+		return nil, errors.Join(err, r.Close(ctx))
 	}
 	return r, nil
 }
 
-// openTimeout bounds Open.
-const openTimeout = 5 * time.Second
+const (
+	pingTimeout = 5 * time.Second        // bounds Open and Ping
+	restTimeout = 250 * time.Millisecond // for how long both wait for the other nodes, once a quorum has answered
+)
 
-// ping returns nil once a quorum of nodes has answered.
-func (r *Redsync) ping(ctx context.Context) error {
+// Ping asks the nodes whether they answer, and returns nil if a quorum does. Call it at the start of a program, and as
+// often as you like as a readiness probe. It also finds options that are out of range, and two addresses of one server
+// (ErrDuplicateNode).
+//
+// Without a quorum the error matches ErrNoQuorum and names each node that has not answered, with the reason. Ping
+// returns it once every node has answered or failed, after 5 s, or at the deadline of ctx. If ctx is canceled, the error
+// matches context.Canceled alone.
+//
+// With a quorum Ping waits up to 250 ms for the other nodes. If some have not answered by then, it writes one line at
+// level Warn, which names them, the reasons, and how many more nodes may fail. The line goes to the loggers of
+// WithLogger, or to slog.Default() if there are none. A Ping less than 10 s after a line about the same nodes writes none.
+//
+// A node that its restart guard keeps from counting may answer, so a Lock after Ping may have to wait for it.
+func (r *Redsync) Ping(ctx context.Context) error {
+	if r == nil {
+		return fail("Ping", "", ErrNoPools) // see With
+	}
+	if err := r.core.beginCall(); err != nil {
+		return fail("Ping", "", err)
+	}
+	defer r.core.endCall()
+	return r.ping(ctx, "Ping")
+}
+
+// ping is Ping, or Open with its name as op.
+func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
+	if _, err := r.set.timing(); err != nil {
+		return fail(op, "", err)
+	}
 	if c.err != nil {
-		return c.err
+		return fail(op, "", c.err)
 	}
-	ctx, start := orBackground(ctx), time.Now()
-	set, limits := c.keeper.Set, quorum.Limits{Decide: openTimeout, Node: openTimeout}
-	res := set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
-	cut := res.Cut // no round was decided
-	if left := openTimeout - time.Since(start); !res.Won && ctx.Err() == nil && left > 0 {
-		// The first round ended once a quorum was out of reach. The second one waits for every node, so that the
-		// error says what is wrong with each.
-		limits, cut = quorum.Limits{Decide: left, Node: left}, false
-		res = set.Start(ctx, quorum.Ping{}, true).Wait(ctx, limits)
-	}
+	ctx = orBackground(ctx)
+	a := c.askAll(ctx)
 	if r.set.observers != nil {
-		set.TellServers(&events{to: r.set.observers, notices: c.notices})
+		c.keeper.Set.TellServers(&events{to: r.set.observers, notices: c.notices})
 	}
-	if d := set.Duplicate(); d != nil {
-		return duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)
-	}
-	if res.Won {
+	switch d := c.keeper.Set.Duplicate(); {
+	case d != nil:
+		return fail(op, "", duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address))
+	case a.quorum:
+		r.logMissing(ctx, op, a)
 		return nil
+	case c.keeper.IsClosed():
+		return fail(op, "", ErrClosed)
 	}
-	for i, v := range res.Votes { // also those that had not answered when ctx ended
-		if v.Choice == claim.Pending && res.Rule.All().Has(i) {
-			res.Votes[i] = claim.Failure(quorum.ErrNoAnswer)
-		}
-	}
-	text := res.Rule.(interface{ enough(claim.Nodes) string }).enough(res.Count.Granted)
+	text := a.rule.enough(a.nodes)
 	why := error(&said{ErrNoQuorum, text})
-	if cut {
+	inTime := op == "Ping" && errors.Is(ctx.Err(), context.DeadlineExceeded) // the caller has said how long a quorum may take
+	if a.cut && !inTime {
 		why = errors.New(text)
 	}
-	return fail("", "", why, contextErrors(ctx), &failure{nodes: errorsOf(res)})
+	return fail(op, "", why, contextErrors(ctx), a.missing)
+}
+
+// answers are the answers of the nodes to Open or Ping.
+type answers struct {
+	quorum  bool // a quorum has answered
+	cut     bool // the context has ended before it was certain whether a quorum answers
+	rule    countRule
+	nodes   claim.Nodes // those that have answered
+	missing *failure    // what is wrong with the others, and which nodes are one server
+}
+
+// A countRule is a rule that counts nodes for people.
+type countRule interface {
+	enough(answered claim.Nodes) string
+	answer(answered claim.Nodes) string
+	spare(answered claim.Nodes) int
+}
+
+// askAll asks all nodes whether they answer. A first round ends once a quorum has answered or is out of reach. A second
+// one waits for every node, to learn what is wrong with each.
+func (c *core) askAll(ctx context.Context) answers {
+	start, set := time.Now(), c.keeper.Set
+	limits := func(d time.Duration) quorum.Limits {
+		return quorum.Limits{Decide: d, Node: d, Over: c.keeper.Closing()}
+	}
+	round := set.Start(ctx, quorum.Ping{}, false)
+	first := round.Wait(ctx, limits(pingTimeout))
+	a := answers{quorum: first.Won, cut: first.Cut, rule: first.Rule.(countRule), missing: &failure{}}
+	rest, silent := restTimeout, quorum.ErrNoAnswer
+	if !a.quorum {
+		rest = pingTimeout - time.Since(start)
+	}
+	if ctx.Err() == nil && rest > 0 {
+		round = set.Start(ctx, quorum.Ping{}, true)
+		a.quorum = round.Wait(ctx, limits(rest)).Won || a.quorum
+		silent = quorum.NoAnswerWithin(rest.Round(time.Millisecond))
+	}
+	for i, v := range round.Votes(silent) {
+		switch {
+		case v.Choice == claim.Granted:
+			a.nodes = a.nodes.With(i)
+		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
+			a.missing.nodes = append(a.missing.nodes, explain(set.Nodes[i], v))
+		}
+	}
+	for _, pair := range set.Pairs() {
+		a.missing.nodes = append(a.missing.nodes, fmt.Errorf("nodes #%d (%s) and #%d (%s) are one server, which counts once",
+			pair[0].Index, pair[0].Address, pair[1].Index, pair[1].Address))
+	}
+	return a
+}
+
+// logMissing writes the line about the nodes that have not answered Open or Ping.
+func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
+	if a.missing.nodes == nil || op == "Ping" && !r.core.pinged.isNew(a.nodes) {
+		return
+	}
+	logs := r.set.observers.loggers()
+	if logs == nil {
+		logs = []*slog.Logger{slog.Default()}
+	}
+	text := fmt.Sprintf("redsync: %s, %d more may fail", a.rule.answer(a.nodes), a.rule.spare(a.nodes))
+	for _, log := range logs {
+		log.WarnContext(ctx, text, "error", a.missing)
+	}
 }
 
 // newClient returns a client for the node at address. The client stays unused and starts nothing: the

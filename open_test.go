@@ -3,8 +3,12 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -138,4 +142,209 @@ func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("pool #0: address %q: ", addr))
 		require.NoError(t, client.Close())
 	}
+}
+
+// pinging plays f with a log of what is written at level Info or above.
+func pinging(t *testing.T, f func(f field, log *safeLog)) {
+	t.Helper()
+	play(t, func(pl field) {
+		log := &safeLog{}
+		pl.Redsync = pl.With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		f(pl, log)
+	})
+}
+
+// A safeLog keeps what is written to it.
+type safeLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// take returns the lines since the last call.
+func (l *safeLog) take() []string {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return strings.Split(strings.TrimSuffix(l.text.String(), "\n"), "\n")
+}
+
+func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
+	pinging(t, func(f field, log *safeLog) {
+		require.NoError(f, f.Ping(nil)) //nolint:staticcheck // a nil context stands for context.Background
+		assert.Equal(f, []string{""}, log.take())
+
+		f.freeze(3)
+		start := time.Now()
+		require.NoError(f, f.Ping(f.Context()))
+		assert.Equal(f, 250*time.Millisecond, time.Since(start))
+		lines := log.take()
+		require.Len(f, lines, 1)
+		assert.Contains(f, lines[0], `level=WARN msg="redsync: 4 of 5 nodes answer, 1 more may fail" `+
+			`error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
+
+		f.kill(4)
+		require.NoError(f, f.Ping(f.Context()))
+		lines = log.take()
+		require.Len(f, lines, 1)
+		assert.Contains(f, lines[0], "3 of 5 nodes answer, 0 more may fail")
+		assert.Contains(f, lines[0], "node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): ")
+
+		// A readiness probe does not flood the log.
+		for range 10 {
+			require.NoError(f, f.Ping(f.Context()))
+			time.Sleep(time.Second - 250*time.Millisecond)
+		}
+		assert.Equal(f, []string{""}, log.take())
+		require.NoError(f, f.Ping(f.Context()))
+		assert.Len(f, log.take(), 1)
+		f.thaw(3)
+		f.restart(4)
+		require.NoError(f, f.Ping(f.Context()))
+		assert.Equal(f, []string{""}, log.take())
+	})
+}
+
+func TestPingWithoutAQuorum(t *testing.T) {
+	for name, fails := range map[string]func(f field, i int){
+		"frozen": func(f field, i int) { f.freeze(i) },
+		"down":   func(f field, i int) { f.kill(i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pinging(t, func(f field, log *safeLog) {
+				require.NoError(f, f.Ping(f.Context()))
+				for i := range 3 {
+					fails(f, i)
+				}
+				start := time.Now()
+				err := f.Ping(f.Context())
+				assert.LessOrEqual(f, time.Since(start), 5*time.Second)
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				assert.NotErrorIs(f, err, redsync.ErrFailed)
+				require.ErrorContains(f, err, "redsync: Ping: 2 of 5 nodes answered, 3 needed: node #0 (127.0.0.1:7001): ")
+				assert.NotContains(f, err.Error(), "#3")
+
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				defer cancel()
+				start = time.Now()
+				err = f.Ping(ctx)
+				assert.LessOrEqual(f, time.Since(start), time.Second)
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				assert.ErrorContains(f, err, "node #2 (127.0.0.1:7003): ")
+				assert.Equal(f, []string{""}, log.take())
+			})
+		})
+	}
+}
+
+func TestPingThatIsCanceledKnowsNothing(t *testing.T) {
+	play(t, func(f field) {
+		for i := range 3 {
+			f.freeze(i)
+		}
+		ctx, cancel := context.WithCancel(f.Context())
+		time.AfterFunc(time.Second, cancel)
+		err := f.Ping(ctx)
+		require.ErrorIs(f, err, context.Canceled)
+		assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
+	})
+}
+
+func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
+	play(t, func(f field) {
+		var none *redsync.Redsync
+		require.ErrorIs(f, none.Ping(f.Context()), redsync.ErrNoPools)
+		require.ErrorIs(f, redsync.New().Ping(f.Context()), redsync.ErrNoPools)
+		require.ErrorContains(f, f.With(redsync.WithExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
+		clients := clientsOf(f.nodes)
+		require.ErrorIs(f, on(append(clients, clients[0])).Ping(f.Context()), redsync.ErrDuplicateNode)
+		require.NoError(f, f.Close(f.Context()))
+		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
+	})
+}
+
+func TestCloseEndsPing(t *testing.T) {
+	play(t, func(f field) {
+		for i := range 5 {
+			f.freeze(i)
+		}
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { _ = f.Close(f.Context()) })
+		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
+		assert.Equal(f, time.Second, time.Since(start))
+	})
+}
+
+func TestPingOfJointSetsNeedsBoth(t *testing.T) {
+	play(t, func(f field) {
+		var pools []pool.Pool
+		for _, client := range clientsOf(f.nodes) {
+			pools = append(pools, pool.New(client))
+		}
+		log := &safeLog{}
+		joint := redsync.NewJoint(pools, pools[:3]).With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		f.closes(joint)
+		f.kill(0)
+		require.NoError(f, joint.Ping(f.Context()))
+		lines := log.take()
+		require.Len(f, lines, 1)
+		assert.Contains(f, lines[0], "before: 4 of 5 nodes answer; after: 2 of 3 nodes answer, 0 more may fail")
+		f.kill(1)
+		require.ErrorIs(f, joint.Ping(f.Context()), redsync.ErrNoQuorum)
+	})
+}
+
+// setDefault makes log the default of package slog until the test ends.
+func setDefault(t *testing.T, log *safeLog) {
+	t.Helper()
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+}
+
+func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
+	log := &safeLog{}
+	setDefault(t, log)
+	var addresses []string
+	for range 4 {
+		addresses = append(addresses, miniredis.RunT(t).Addr())
+	}
+	locked := miniredis.RunT(t)
+	locked.RequireAuth("secret")
+	addresses = append(addresses, locked.Addr())
+	rs, err := redsync.Open(t.Context(), addresses)
+	require.NoError(t, err)
+	log.mu.Lock()
+	text := log.text.String()
+	log.mu.Unlock()
+	assert.Contains(t, text, "level=WARN msg=\"redsync: 4 of 5 nodes answer, 1 more may fail\" error=\"redsync: node #4 ("+addresses[4])
+	assert.Contains(t, text, "NOAUTH")
+	assert.Equal(t, 1, strings.Count(text, "\n"), text)
+	require.NoError(t, rs.Close(t.Context()))
+}
+
+// One server with two names counts once. Ping says so also without WithLogger.
+func TestPingFindsOneServerWithTwoNames(t *testing.T) {
+	log := &safeLog{}
+	setDefault(t, log)
+	play(t, func(f field) {
+		rs := on(append(clientsOf(f.nodes[:4]), f.nodes[0].Client(func(o *redis.Options) { o.Addr = "also-redis-1:6379" })))
+		f.closes(rs)
+		require.NoError(f, rs.Ping(f.Context()))
+		lines := log.take()
+		require.Len(f, lines, 1)
+		assert.Contains(f, lines[0], "4 of 5 nodes answer, 1 more may fail")
+		assert.Contains(f, lines[0], "nodes #0 (127.0.0.1:7001) and #4 (also-redis-1:6379) are one server, which counts once")
+		f.kill(3)
+		require.NoError(f, rs.Ping(f.Context()))
+		assert.Contains(f, log.take()[0], "3 of 5 nodes answer, 0 more may fail")
+		f.kill(2)
+		require.ErrorIs(f, rs.Ping(f.Context()), redsync.ErrNoQuorum)
+	})
 }

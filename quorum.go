@@ -57,6 +57,16 @@ func (m majority) enough(answered claim.Nodes) string {
 	return fmt.Sprintf("%d of %d nodes answered, %d needed", (answered & m.nodes).Len(), n, quorumOf(n))
 }
 
+// answer says how many nodes of m answer. It is for the log.
+func (m majority) answer(answered claim.Nodes) string {
+	return fmt.Sprintf("%d of %d nodes answer", (answered & m.nodes).Len(), m.nodes.Len())
+}
+
+// spare returns how many of these nodes may fail until m has no quorum.
+func (m majority) spare(answered claim.Nodes) int {
+	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
+}
+
 // A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
 // more than half of each. A node that is in both sets counts in both. So every quorum of a joint rule
 // shares a node with every quorum of the set before, and with every quorum of the set after.
@@ -107,6 +117,14 @@ func (j joint) tooFew(c claim.Count) string {
 
 func (j joint) enough(answered claim.Nodes) string {
 	return "before: " + j.before.enough(answered) + "; after: " + j.after.enough(answered)
+}
+
+func (j joint) answer(answered claim.Nodes) string {
+	return "before: " + j.before.answer(answered) + "; after: " + j.after.answer(answered)
+}
+
+func (j joint) spare(answered claim.Nodes) int {
+	return min(j.before.spare(answered), j.after.spare(answered))
 }
 
 // asOne returns m with node a in the place of node b, if m has b.

@@ -127,6 +127,8 @@ type core struct {
 	err     error         // why the pools cannot be used; nil if they can
 	owned   bool          // Close closes the pools
 
+	pinged pinged
+
 	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
 }

@@ -2,6 +2,8 @@ package pool
 
 import (
 	"context"
+	"crypto/tls"
+	"io"
 	"net"
 	"time"
 
@@ -18,6 +20,10 @@ const (
 	// maxReadTimeout bounds how long a connection may be silent, even if the user's client allows
 	// more. Without a bound a stream on a frozen node could never be closed.
 	maxReadTimeout = 5 * time.Second
+
+	// slowHandshake is how long a TLS handshake may take until the port is asked whether it speaks plain Redis, and how
+	// long it has to answer.
+	slowHandshake = 200 * time.Millisecond
 
 	// defaultDialTimeout applies to clients without a DialTimeout.
 	defaultDialTimeout = 5 * time.Second
@@ -54,14 +60,69 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	step = ""
 	dialing, cancel := context.WithTimeout(bounded, how.dial)
 	defer cancel()
-	dialed, err := user.Dialer(dialing, user.Network, user.Addr)
+	dialed, err := dial(dialing, user)
 	if err != nil {
-		return nil, hintedDial(err, user) // dialed may be a nil *tls.Conn
+		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
 	step = "pool: handshake: "
 	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
+}
+
+// dial dials as the user's client would.
+func dial(ctx context.Context, user *redis.Options) (net.Conn, error) {
+	switch {
+	case user.TLSConfig == nil:
+		return user.Dialer(ctx, user.Network, user.Addr)
+	case dialsItself(user):
+		return dialTLS(ctx, user)
+	}
+	dialed, err := user.Dialer(ctx, user.Network, user.Addr)
+	return dialed, hintedDial(err)
+}
+
+// dialTLS dials with TLS as go-redis does, but ends with ctx. A server without TLS does not answer the handshake, and the
+// user would learn only that it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks plain
+// Redis.
+func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ask := time.AfterFunc(slowHandshake, func() {
+		if isPlain(ctx, user.Network, user.Addr) {
+			cancel(errPlain)
+		}
+	})
+	defer ask.Stop()
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: user.DialTimeout, KeepAliveConfig: keepAlive}, Config: user.TLSConfig}
+	dialed, err := dialer.DialContext(ctx, user.Network, user.Addr)
+	switch {
+	case err == nil:
+		return dialed, nil
+	case context.Cause(ctx) == errPlain: //nolint:errorlint // set above
+		return nil, errPlain
+	}
+	return nil, hintedDial(err)
+}
+
+// keepAlive is how go-redis keeps its connections alive.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// isPlain reports whether a port answers plain Redis.
+func isPlain(ctx context.Context, network, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, slowHandshake)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return false
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer func() { _ = conn.Close() }()
+	answer := make([]byte, 1)
+	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
+		_, err = io.ReadFull(conn, answer)
+	}
+	return err == nil && (answer[0] == '+' || answer[0] == '-')
 }
 
 // An ownConn is a connection owned by the pool, with the credentials used in its greeting.

@@ -544,6 +544,43 @@ func TestTLSToAPlainPortSaysSo(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
+// A Redis server without TLS waits for the end of a line, which a handshake does not have. It does answer PING.
+func TestTLSToASilentPlainPortSaysSoWithinASecond(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	var open sync.WaitGroup
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				first := make([]byte, 4)
+				_, _ = io.ReadFull(c, first)
+				if string(first) == "PING" {
+					_, _ = c.Write([]byte("-NOAUTH Authentication required.\r\n"))
+				}
+				_, _ = c.Read(make([]byte, 10000))
+				_, _ = c.Read(make([]byte, 1)) // until the client ends the connection
+				_ = c.Close()
+			})
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}})
+	defer func() { _ = client.Close() }()
+	p := New(client)
+	start := time.Now()
+	r := ask(t, p, "set", "key", "value")
+	require.ErrorContains(t, r.Err, "the client speaks TLS, and the node does not on this port: it answers plain Redis")
+	require.Equal(t, NotSent, r.Fate)
+	require.NotErrorIs(t, r.Err, context.Canceled)
+	t.Logf("after %v", time.Since(start))
+	require.NoError(t, p.Close())
+	open.Wait() // all connections have ended
+}
+
 // If the dial of a client with TLS fails, the error gets a hint about TLS only if TLS may be the
 // cause.
 func TestTLSDialThatFailsSaysWhatIsWrong(t *testing.T) {

@@ -8,8 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
+	"syscall"
 )
 
 // This file adds hints to errors of connections that cannot be opened. Each hint wraps the cause, so
@@ -36,14 +35,13 @@ func hinted(err error) error {
 	return err
 }
 
-// hintedDial adds a hint to the error of a dial if the client speaks TLS and the handshake
-// failed: the port may not speak TLS.
-func hintedDial(err error, user *redis.Options) error {
+// hintedDial adds a hint to the error of a dial with TLS if the handshake failed: the port may not speak TLS.
+func hintedDial(err error) error {
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError
 	var dial *net.OpError
 	switch {
-	case user.TLSConfig == nil, errors.As(err, &untrusted):
+	case err == nil, errors.As(err, &untrusted):
 		return err
 	case errors.As(err, &record):
 		return fmt.Errorf("the client speaks TLS, and the node does not on this port: %w", err)
@@ -52,6 +50,10 @@ func hintedDial(err error, user *redis.Options) error {
 	}
 	return fmt.Errorf("the TLS handshake failed (does the node speak TLS on this port?): %w", err)
 }
+
+// errPlain is the error of a dial with TLS to a port that speaks plain Redis.
+var errPlain = errors.New("the client speaks TLS, and the node does not on this port: it answers plain Redis " +
+	"(use redis://, or the node's TLS port)")
 
 // tlsAlert is how a TLS server begins its answer to anything that is not TLS.
 var tlsAlert = []byte{0x15, 0x03}
@@ -62,7 +64,7 @@ func plainHint(err error, arrived []byte, heard bool) error {
 	switch {
 	case bytes.HasPrefix(arrived, tlsAlert):
 		return fmt.Errorf("the node speaks TLS on this port, and the client does not (rediss://, or Options.TLSConfig): %w", err)
-	case !heard && errors.Is(err, io.EOF):
+	case !heard && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
 		return fmt.Errorf("the node has ended the connection without a word (does it speak TLS on this port?): %w", err)
 	}
 	return err

@@ -48,6 +48,19 @@ func (s *Set) Duplicate() *Duplicate {
 	return nil
 }
 
+// Pairs returns the pairs of nodes that are known to be one server, and must be two.
+func (s *Set) Pairs() (pairs [][2]*Node) {
+	known := &s.known.identity
+	for b := range s.Nodes {
+		for a := range b {
+			if sameServer(known.servers[a].Load(), known.servers[b].Load()) && !s.oneAddress(a, b) {
+				pairs = append(pairs, [2]*Node{s.Nodes[a], s.Nodes[b]})
+			}
+		}
+	}
+	return pairs
+}
+
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the first
 // acquire on the nodes must wait, and only if a client is new in this process, or a pool does not tell whether its
 // client is. So a dead node delays only one acquire, however that one ends. FirstToIdentify reports false for joint

@@ -705,19 +705,26 @@ func (r *Round) Result(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	return r.resultLocked(silent)
+	return r.resultLocked(silent, false)
 }
 
 // SoFar returns what Result would, but leaves the vote open.
 func (r *Round) SoFar(silent error) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.resultLocked(silent)
+	return r.resultLocked(silent, false)
 }
 
-func (r *Round) resultLocked(silent error) Result {
+// Votes returns the votes by node, as Result does, also if the round was won. It leaves the vote open.
+func (r *Round) Votes(silent error) []claim.Vote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resultLocked(silent, true).Votes
+}
+
+func (r *Round) resultLocked(silent error, votes bool) Result {
 	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
-	if res.Won {
+	if res.Won && !votes {
 		return res // nobody needs the other votes
 	}
 	undecided := !r.final
