@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -118,7 +119,7 @@ func (err ErrTaken) Error() string {
 	if err.Name == "" { // made by a program
 		return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 	}
-	return fmt.Sprintf("lock already taken: %q, locked nodes: %v", err.Name, err.Nodes)
+	return fmt.Sprintf("lock already taken: %s, locked nodes: %v", quoted(err.Name), err.Nodes)
 }
 
 // ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
@@ -337,7 +338,7 @@ func (f *failure) what() string {
 		}
 	}
 	if f.name != "" {
-		what = fmt.Sprintf("%s %q", what, f.name)
+		what = fmt.Sprintf("%s %s", what, quoted(f.name))
 	}
 	return what
 }
@@ -439,3 +440,45 @@ var errOutOfRange = errors.New("out of range")
 func outOfRange(option string, value any, valid string) error {
 	return fmt.Errorf("redsync: %s(%v) is %w: %s", option, value, errOutOfRange, valid)
 }
+
+// maxShownName is how many bytes of a name the texts show.
+const maxShownName = 200
+
+// cutName returns a name as the texts show it: a long one is cut, and its length follows.
+func cutName(name string) string {
+	begin, length := cut(name)
+	return begin + length
+}
+
+// quoted returns a name in quotes. A long one is cut, and its length follows.
+func quoted(name string) string {
+	begin, length := cut(name)
+	return fmt.Sprintf("%q%s", begin, length)
+}
+
+// cut returns the beginning of a long name and the text of its length, or a short name and "".
+func cut(name string) (begin, length string) {
+	end := maxShownName
+	if len(name) <= end {
+		return name, ""
+	}
+	for end > maxShownName-utf8.UTFMax && !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end], fmt.Sprintf("... (%d bytes)", len(name))
+}
+
+// quotedAll returns at most maxNamed names in quotes, and how many more there are.
+func quotedAll(names []string) string {
+	all := make([]string, 0, min(len(names), maxNamed)+1)
+	for _, name := range names[:min(len(names), maxNamed)] {
+		all = append(all, quoted(name))
+	}
+	if more := len(names) - maxNamed; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+// maxNamed is how many names a text shows.
+const maxNamed = 10

@@ -116,7 +116,7 @@ func (l *logObserver) write(ctx context.Context, level slog.Level, message, name
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	l.log.Log(ctx, level, message, append([]any{"lock", name}, args...)...)
+	l.log.Log(ctx, level, message, append([]any{"lock", cutName(name)}, args...)...)
 }
 
 // pingPause is how long Ping does not repeat a line.

@@ -84,7 +84,7 @@ func (c *core) checkSeveral(names []string) error {
 	}
 	if n, a, b := c.keeper.Set.Apart(names); n != nil {
 		return fail(fmt.Sprintf("pool #%d", n.Index), "", fmt.Errorf(
-			"the names %q and %q do not lie in one slot: give them a common hash tag, as in {tag}:name", a, b))
+			"the names %s and %s do not lie in one slot: give them a common hash tag, as in {tag}:name", quoted(a), quoted(b)))
 	}
 	return nil
 }

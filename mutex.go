@@ -904,7 +904,7 @@ func checkName(name string) error {
 		return errors.New("redsync: the name of a Mutex must not be empty")
 	}
 	if side := script.Reserved(name); side != "" {
-		return fmt.Errorf("redsync: the name %q is reserved: {x}%s belongs to the lock x", name, side)
+		return fmt.Errorf("redsync: the name %s is reserved: {x}%s belongs to the lock x", quoted(name), side)
 	}
 	return nil
 }

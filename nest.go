@@ -146,8 +146,8 @@ func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 	calls := 1 + n.joined
 	for _, limit := range []int{n.limit, limit} {
 		if limit != 0 && calls >= limit {
-			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %q has %d already",
-				ErrNested, limit, n.hold.Claim().Name(), calls)
+			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %s has %d already",
+				ErrNested, limit, quoted(n.hold.Claim().Name()), calls)
 		}
 	}
 	n.joined++
@@ -158,7 +158,7 @@ func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 }
 
 func (n *nest) upgradeError() error {
-	return fmt.Errorf("%w: %q", ErrUpgrade, n.hold.Claim().Name())
+	return fmt.Errorf("%w: %s", ErrUpgrade, quoted(n.hold.Claim().Name()))
 }
 
 // leave ends the calls that have joined with these scopes: their functions have returned.

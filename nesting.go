@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -146,14 +145,10 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 // waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
 // that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
-	has := fmt.Sprintf("a Do around the call has a permit of %q", m.name)
+	has := "a Do around the call has a permit of " + quoted(m.name)
 	if m.set.permits == 0 {
 		slices.Sort(lines)
-		quoted := make([]string, 0, len(lines))
-		for _, line := range lines {
-			quoted = append(quoted, fmt.Sprintf("%q", line))
-		}
-		has = "a Do around the call holds " + strings.Join(quoted, ", ")
+		has = "a Do around the call holds " + quotedAll(lines)
 	}
 	return fmt.Errorf("%w: %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
@@ -164,7 +159,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	has := h.Terms().Timing
 	delay, hasDelay := want.TTL-want.Expiry, has.TTL-has.Expiry
 	tell := func(option string, wants, has any) error {
-		return fmt.Errorf("%w: %s(%v): the hold of %q has %v", ErrNested, option, wants, h.Claim().Name(), has)
+		return fmt.Errorf("%w: %s(%v): the hold of %s has %v", ErrNested, option, wants, quoted(h.Claim().Name()), has)
 	}
 	switch {
 	case m.set.ownExpiry && want.Expiry > has.Expiry:
@@ -176,8 +171,8 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 	case want.MaxHold != 0 && want.MaxHold != has.MaxHold:
 		return tell("WithMaxHold", want.MaxHold, has.MaxHold)
 	case m.set.minHold != 0:
-		return fmt.Errorf("%w: WithMinHold(%v): the hold of %q has begun before this call, so its keys may go sooner",
-			ErrNested, m.set.minHold, h.Claim().Name())
+		return fmt.Errorf("%w: WithMinHold(%v): the hold of %s has begun before this call, so its keys may go sooner",
+			ErrNested, m.set.minHold, quoted(h.Claim().Name()))
 	case m.set.fencing && h.Token() == 0:
 		return tell("WithFencing", "", "no token")
 	}

@@ -203,28 +203,49 @@ func parseAddress(address string) (*redis.Options, error) {
 		switch {
 		case err == nil:
 			return opt, nil
-		case strings.Contains(address, "@"):
-			// The parser's error may quote a part of the password.
-			return nil, fmt.Errorf("%q cannot be parsed as a URL", redacted(address))
-		default:
+		case !strings.ContainsAny(address, "@?"): // there is no secret that the parser's error may quote
 			return nil, fmt.Errorf("%q: %w", address, err)
 		}
+		return nil, fmt.Errorf("%q cannot be parsed as a URL%s", redacted(address), urlHint(address))
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" || strings.Contains(address, "@") {
+	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "@?") {
 		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
 	}
 	return &redis.Options{Addr: address}, nil
 }
 
-// redacted cuts what may be a password out of an address.
+// urlHint says what may be wrong with a URL that has a user, a password or a query.
+func urlHint(address string) string {
+	query := ""
+	if i := strings.IndexByte(address, '?'); i >= 0 {
+		query = strings.ToLower(address[i:])
+	}
+	switch {
+	case strings.Contains(query, "password=") || strings.Contains(query, "username="):
+		return ": user and password stand before the host, as in redis://user:password@host:port"
+	case strings.Contains(address, "@"):
+		return ": characters such as @ / # % in a user or password must be percent-encoded (url.UserPassword does that)"
+	}
+	return ": an option after the ? is unknown, or its value is bad"
+}
+
+// redacted cuts what may be a password out of an address: everything before the last @, and everything after a ?.
 func redacted(address string) string {
-	at := strings.LastIndexByte(address, '@')
-	if at < 0 {
-		return address
+	start, rest := "", address
+	if scheme, after, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@?") {
+		start, rest = scheme+"://", after
 	}
-	if scheme, _, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@") {
-		return scheme + "://..." + address[at:]
+	query := strings.IndexByte(rest, '?')
+	at := strings.LastIndexByte(rest, '@')
+	switch {
+	case query >= 0 && at > query: // either of them may belong to a password
+		return start + "..."
+	case query >= 0:
+		rest = rest[:query] + "?..."
 	}
-	return "..." + address[at:]
+	if at >= 0 {
+		rest = "..." + rest[at:]
+	}
+	return start + rest
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -236,19 +235,8 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	return err
 }
 
-// maxNamed is how many locks the error of Close names.
-const maxNamed = 10
-
 // notReleased returns the error of Close for the locks that are left.
 func (c *core) notReleased(rest lease.Rest) error {
-	names := rest.Names[:min(len(rest.Names), maxNamed)]
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = fmt.Sprintf("%q", name)
-	}
-	if more := len(rest.Names) - len(names); more > 0 {
-		quoted = append(quoted, fmt.Sprintf("and %d more", more))
-	}
 	var nodes []error
 	for i, n := range c.keeper.Set.Nodes {
 		if rest.Nodes.Has(i) {
@@ -259,7 +247,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	if len(rest.Names) == 1 {
 		locks = "lock"
 	}
-	text := fmt.Sprintf("no quorum has confirmed the release of %d %s (%s)", len(rest.Names), locks, strings.Join(quoted, ", "))
+	text := fmt.Sprintf("no quorum has confirmed the release of %d %s (%s)", len(rest.Names), locks, quotedAll(rest.Names))
 	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes})
 }
 

@@ -23,8 +23,8 @@ import (
 // Unlock by the adopter would end the hold for all of them.
 //
 // Two Sequencers of one hold are equal by ==, unless the hold was downgraded in between, or another reader
-// has left the hold in between (see WithShared). Packages such as encoding/json and encoding/gob write a
-// Sequencer as the text of String.
+// has left the hold in between (see WithShared). String and packages such as encoding/json and encoding/gob write all of
+// a Sequencer, with the value: these texts are made for sending. Packages fmt and log/slog show the name and the token.
 type Sequencer struct {
 	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing
@@ -137,7 +137,7 @@ const (
 	sequencerModeForm = "redsync2" // of other locks: then the mode, the name, the token and the value
 )
 
-// String returns s as a text of letters, digits, -, _ and dots.
+// String returns s as a text of letters, digits, -, _ and dots. The text contains the value, so it is as secret as that.
 func (s Sequencer) String() string {
 	form := sequencerForm
 	if s.mode != modePlain {
@@ -184,7 +184,7 @@ func ParseSequencer(text string) (Sequencer, error) {
 	return s, nil
 }
 
-// MarshalText returns the text of String.
+// MarshalText returns the text of String, with the value.
 func (s Sequencer) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText sets s to what ParseSequencer returns. If the text is not that of a Sequencer,
@@ -219,7 +219,7 @@ func (m *Mutex) adoptValue() {
 	}
 	m.adopted, m.token = s.Value, s.Token
 	if s.Name != m.name {
-		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %q, not of %q", s.Name, m.name))
+		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %s, not of %s", quoted(s.Name), quoted(m.name)))
 	} else if err := m.adoptMode(s); err != nil {
 		m.change().fail(err)
 	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeReaders) {
@@ -256,13 +256,13 @@ func (m *Mutex) adoptMode(s Sequencer) error {
 	case s.mode == modePlain && m.multi == nil:
 		return nil
 	case s.mode == modePlain:
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of one name, %q, not of the names %q", s.Name, m.Names())
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of one name, %s, not of the names %s", quoted(s.Name), quotedAll(m.Names()))
 	case !ok || !slices.Equal(names, distinct(names)):
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of several names, but they do not make up the name %q", s.Name)
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of several names, but they do not make up the name %s", quoted(s.Name))
 	case m.multi == nil:
 		m.setNames(names)
 	case !slices.Equal(names, m.multi.Lines()):
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of the names %q, not of %q", names, m.Names())
+		return fmt.Errorf("redsync: WithSequencer: the sequencer is of the names %s, not of %s", quotedAll(names), quotedAll(m.Names()))
 	}
 	return nil
 }

@@ -1,8 +1,12 @@
 package redsync_test
 
 import (
+	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -230,5 +234,143 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 		assert.Empty(t, m.Value())
 		time.Sleep(time.Millisecond)
 		k.nothingLeft()
+	})
+}
+
+// printed returns v in every form in which a program may log it.
+func printed(t *testing.T, v any) string {
+	t.Helper()
+	var all strings.Builder
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		_, _ = fmt.Fprintf(&all, verb+"\n", v)
+		_, _ = fmt.Fprintf(&all, verb+"\n", struct{ V any }{v})
+	}
+	slog.New(slog.NewTextHandler(&all, nil)).Info("text", "v", v, slog.Group("group", "v", v))
+	slog.New(slog.NewJSONHandler(&all, nil)).Info("json", "v", v, "in", []any{v})
+	text, err := json.Marshal(struct{ V any }{v})
+	require.NoError(t, err)
+	all.Write(text)
+	return all.String()
+}
+
+func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
+	play(t, func(f field) {
+		fenced := f.held(redsync.WithFencing())
+		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
+		over := f.NewMutex("over", redsync.WithExpiry(time.Second))
+		require.NoError(f, over.Lock())
+		over.Value()
+		time.Sleep(2 * time.Second)
+		until := fenced.Until().Format("15:04:05.000")
+		for want, m := range map[string]*redsync.Mutex{
+			fmt.Sprintf(`redsync.Mutex("lock", held until %s, token %d)`, until, fenced.Fence()): fenced,
+			`redsync.Mutex("lock", adopted)`: adopted,
+			fmt.Sprintf(`redsync.Mutex("over", over until %s)`, over.Until().Format("15:04:05.000")): over,
+			`redsync.Mutex("idle", idle)`: f.NewMutex("idle"),
+			`redsync.Mutex("", nil)`:      nil,
+		} {
+			assert.Equal(f, want, fmt.Sprint(m))
+			text := printed(f.T, m)
+			assert.NotContains(f, text, "secret")
+			if m != nil && m.Value() != "" {
+				assert.NotContains(f, text, m.Value())
+				assert.Contains(f, text, `{"V":{"name":"`+m.Name()+`","state":"`)
+				assert.Contains(f, text, ` v.name=`+m.Name()+` v.state=`)
+			}
+		}
+		var all []error
+		values := []string{"secret", over.Value(), fenced.Value()}
+		for _, operation := range operations(over) {
+			_, err := operation()
+			all = append(all, err)
+		}
+		f.kill(0, 1, 2)
+		for _, operation := range operations(fenced) {
+			_, err := operation()
+			all = append(all, err)
+		}
+		for _, err := range append(all, adopted.TryLock()) {
+			require.Error(f, err)
+			text := fmt.Sprintf("%v %+v %#v %q", err, err, err, err)
+			for _, value := range values {
+				assert.NotContains(f, text, value)
+			}
+		}
+	})
+}
+
+func TestNoTextButStringShowsTheValueOfASequencer(t *testing.T) {
+	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "secret"}
+	assert.Equal(t, `redsync.Sequencer("lock", token 7)`, fmt.Sprint(s))
+	encoded := "c2VjcmV0" // in the text of String
+	assert.Contains(t, s.String(), encoded)
+	for _, v := range []any{s, &s} {
+		text := printed(t, v)
+		assert.NotContains(t, text, "secret")
+		for line := range strings.Lines(text) {
+			json := strings.HasPrefix(line, `{"`) // JSON is made for sending
+			assert.Equal(t, json, strings.Contains(line, encoded), line)
+		}
+	}
+}
+
+func TestARedsyncShowsItsNodes(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.With(redsync.WithValue("secret"))
+		assert.Equal(f, "redsync.Redsync(127.0.0.1:7001, 127.0.0.1:7002, 127.0.0.1:7003, 127.0.0.1:7004, 127.0.0.1:7005)", fmt.Sprint(rs))
+		assert.NotContains(f, printed(f.T, rs), "secret")
+		var none *redsync.Redsync
+		assert.Equal(f, "redsync.Redsync()", fmt.Sprint(none))
+		assert.Contains(f, printed(f.T, none), `{"V":null}`)
+	})
+}
+
+// A program may print a Mutex while others use it.
+func TestPrintingAMutexBesideItsCallsIsNoRace(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithFencing())
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				for range 20 {
+					require.NoError(f, m.Lock())
+					f.unlock(m)
+				}
+			})
+		}
+		for range 100 {
+			printed(f.T, m)
+			printed(f.T, f.Redsync)
+			time.Sleep(time.Microsecond)
+		}
+		calls.Wait()
+	})
+}
+
+// No text repeats a long name as a whole.
+func TestLongNamesAreCutInTexts(t *testing.T) {
+	play(t, func(f field) {
+		long := strings.Repeat("é", 300)
+		rs := f.another()
+		log := &safeLog{}
+		rs = rs.With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		var errs []error
+		locked, again := rs.NewMutex(long), rs.NewMutex(long)
+		require.NoError(f, locked.Lock())
+		errs = append(errs, again.TryLock(), rs.NewMutex("{"+long+"}:queue").Lock(), rs.NewMultiMutex([]string{"b", long}).TryLock(),
+			rs.NewMutex("other", redsync.WithSequencer(locked.Sequencer())).Lock(),
+			rs.NewMultiMutex([]string{"a", "b"}, redsync.WithSequencer(locked.Sequencer())).Lock(),
+			rs.Do(f.Context(), long+"2", func(ctx context.Context) error { return rs.NewMutex(long + "2").LockContext(ctx) }))
+		_, err := again.Extend()
+		errs = append(errs, err)
+		for _, err := range errs {
+			require.Error(f, err)
+			assert.Less(f, len(err.Error()), 1200)
+			assert.Contains(f, err.Error(), `é"... (6`)
+			assert.NotContains(f, err.Error(), strings.Repeat("é", 101))
+		}
+		assert.Contains(f, fmt.Sprint(locked), `é... (600 bytes)"`)
+		assert.NotContains(f, strings.Join(log.take(), "\n"), strings.Repeat("é", 101))
+		f.unlock(locked)
 	})
 }
