@@ -54,7 +54,7 @@ func (b bases) derive() (lease.Timing, error) {
 	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
 	if t.Validity <= clockDrift { // true for an expiry of 0 or less as well
 		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
-			"expiry - drift > 0, where drift is expiry * %v + %v", b.driftFactor, clockDrift))
+			"at least %v, so that it is longer than its drift", b.leastExpiry()))
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
@@ -79,6 +79,13 @@ func (b bases) derive() (lease.Timing, error) {
 		t.NodeTimeout = b.nodeTimeout
 	}
 	return t, nil
+}
+
+// leastExpiry returns the shortest expiry that is longer than its drift, at most a year.
+func (b bases) leastExpiry() time.Duration {
+	const year = 365 * 24 * time.Hour
+	drift := min(float64(clockDrift)/(1-b.driftFactor), float64(year)) // of that expiry
+	return time.Duration(drift).Truncate(time.Millisecond) + time.Millisecond
 }
 
 // A driftFactor says how far two clocks may drift apart during a time d: by this fraction of d, plus

@@ -52,7 +52,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 						err := m.Lock()
 						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
 						require.NotErrorIs(t, err, redsync.ErrFailed)
-						require.ErrorContains(t, err, "two pools lead to one server: #1 and #3")
+						require.ErrorContains(t, err, "nodes #1 and #3")
 						assert.Zero(t, time.Since(start), "Lock does not wait: retries would not help")
 						assert.Zero(t, m.Remaining())
 						time.Sleep(time.Millisecond)
@@ -102,7 +102,7 @@ func TestNewRefusesOneNodeTwice(t *testing.T) {
 		err := redsync.New(pools...).NewMutex("lock").Lock()
 		require.ErrorIs(t, err, redsync.ErrDuplicateNode, name)
 		require.NotErrorIs(t, err, redsync.ErrFailed, name)
-		assert.ErrorContains(t, err, fmt.Sprintf("#0 and #2 (%s)", pools[2]), name)
+		assert.ErrorContains(t, err, fmt.Sprintf("#0 and #2 are one server (%s)", pools[2]), name)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 
 	_, err = redsync.Open(t.Context(), addresses)
 	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
-	require.ErrorContains(t, err, fmt.Sprintf("two pools lead to one server: #0 (%s) and #1 (localhost:", one))
+	require.ErrorContains(t, err, fmt.Sprintf("nodes #0 (%s) and #1 (localhost:", one))
 }
 
 // A stage is three puppets. The test delivers their replies, in any order.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
@@ -67,7 +68,7 @@ var (
 	// addresses of one server in different sets of NewJoint neither counts. The text of the error
 	// names two pools. A Lock that returns it makes no further attempt; the next Lock first asks the
 	// nodes which servers they are.
-	ErrDuplicateNode = errors.New("redsync: two pools lead to one server")
+	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrUpgrade is the error of a Lock, TryLock, Do, TryDo or Lead that would lock a name exclusively inside a
 	// Do that holds the name shared, by WithShared or after Downgrade. The call would wait for the end of
@@ -89,7 +90,7 @@ var (
 	ErrNested = errors.New("redsync: nested calls on one name")
 
 	// ErrClosed is the error of every operation after Close.
-	ErrClosed = errors.New("redsync: closed")
+	ErrClosed = errors.New("redsync: this Redsync was closed")
 )
 
 // A notHeldError is the type of ErrNotHeld alone. It has a field, because pointers to values of size
@@ -117,9 +118,21 @@ type ErrTaken struct {
 // Error names the lock and the nodes.
 func (err ErrTaken) Error() string {
 	if err.Name == "" { // made by a program
-		return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
+		return fmt.Sprintf("the lock is taken on %s", nodeList(err.Nodes))
 	}
-	return fmt.Sprintf("lock already taken: %s, locked nodes: %v", quoted(err.Name), err.Nodes)
+	return fmt.Sprintf("%s is taken on %s", quoted(err.Name), nodeList(err.Nodes))
+}
+
+// nodeList names nodes in a message.
+func nodeList(nodes []int) string {
+	text := "nodes"
+	if len(nodes) == 1 {
+		text = "node"
+	}
+	for _, i := range nodes {
+		text += fmt.Sprintf(" #%d", i)
+	}
+	return text
 }
 
 // ErrNodeTaken is the refusal of one node that holds another value. Methods always return it as a
@@ -250,9 +263,9 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 // duplicateError returns ErrDuplicateNode with the two nodes that are one server.
 func duplicateError(a int, addressA string, b int, addressB string) error {
 	if addressA == addressB {
-		return fmt.Errorf("%w: #%d and #%d (%s)", ErrDuplicateNode, a, b, addressA)
+		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
 	}
-	return fmt.Errorf("%w: #%d (%s) and #%d (%s)", ErrDuplicateNode, a, addressA, b, addressB)
+	return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)}
 }
 
 // contextErrors returns the error of ctx and its cause, nil if ctx is not done.
@@ -273,8 +286,14 @@ func contextErrors(ctx context.Context) error {
 type failure struct {
 	op, name string  // the operation, such as "lock" or "Open", and the lock; "" for what is not said
 	causes   []error // what is true, in the order of the text; no *failure without an op, and nothing twice
+	notes    []note  // what else a person wants to know
 	nodes    []error // one for each node that refused or failed
 }
+
+// A note is a part of the text of a failure. Nothing matches it.
+type note string
+
+func (n note) Error() string { return string(n) }
 
 // fail returns a *failure. It leaves out nils. A *failure without an op in errs becomes a part of the new one. If nothing
 // failed, it returns nil.
@@ -283,7 +302,7 @@ func fail(op, name string, errs ...error) error {
 	for _, err := range errs {
 		f.add(err)
 	}
-	if op == "" && len(f.causes) == 0 && len(f.nodes) == 0 {
+	if op == "" && len(f.causes) == 0 && len(f.notes) == 0 && len(f.nodes) == 0 {
 		return nil
 	}
 	return f
@@ -292,14 +311,18 @@ func fail(op, name string, errs ...error) error {
 // add adds what err says to f.
 func (f *failure) add(err error) {
 	part, isPart := err.(*failure) //nolint:errorlint // a wrapper has a text of its own
+	aside, isNote := err.(note)    //nolint:errorlint // nobody wraps it
 	switch {
 	case err == nil:
-	case isPart && part.op == "" && len(f.causes) == 0 && len(f.nodes) == 0:
-		f.causes, f.nodes = slices.Clip(part.causes), slices.Clip(part.nodes)
+	case isNote:
+		f.notes = append(f.notes, aside)
+	case isPart && part.op == "" && len(f.causes) == 0 && len(f.notes) == 0 && len(f.nodes) == 0:
+		f.causes, f.notes, f.nodes = slices.Clip(part.causes), slices.Clip(part.notes), slices.Clip(part.nodes)
 	case isPart && part.op == "":
 		for _, cause := range part.causes {
 			f.add(cause)
 		}
+		f.notes = append(f.notes, part.notes...)
 		f.nodes = append(f.nodes, part.nodes...)
 	case !f.has(err):
 		f.causes = append(f.causes, err)
@@ -322,6 +345,9 @@ func (f *failure) Error() string {
 		if text := f.text(i); text != "" {
 			parts = append(parts, text)
 		}
+	}
+	for _, n := range f.notes {
+		parts[len(parts)-1] += "; " + string(n)
 	}
 	if nodes := f.told(); len(nodes) > 0 {
 		parts = append(parts, joined(nodes))
@@ -358,9 +384,9 @@ func (f *failure) text(i int) string {
 		}
 		return "it has expired"
 	case isTaken && slices.Contains(f.causes, ErrLockAlreadyExpired):
-		return fmt.Sprintf("another value on nodes %v", taken.Nodes)
+		return "another value on " + nodeList(taken.Nodes)
 	case isTaken && taken.Name == f.name:
-		return ErrTaken{Nodes: taken.Nodes}.Error()
+		return fmt.Sprintf("it is taken on %s", nodeList(taken.Nodes))
 	}
 	return bare(err)
 }
@@ -405,11 +431,29 @@ func (f *failure) As(target any) bool {
 	return true
 }
 
-// joined joins the texts of the errors of nodes.
+// joined joins the texts of the errors of nodes. What several nodes have said stands there once.
 func joined(nodes []error) string {
-	texts := make([]string, 0, len(nodes))
+	var texts, names []string
+	at := map[string]int{} // by text
 	for _, err := range nodes {
-		texts = append(texts, bare(err))
+		name, text := "", bare(err)
+		if node, ok := err.(*RedisError); ok && node.Err != nil { //nolint:errorlint // nobody wraps it
+			name, text = nodeName(node.Node, node.Address), bare(node.Err)
+		}
+		i, there := at[text]
+		switch {
+		case there && name != "":
+			names[i] += ", " + name
+			continue
+		case name != "":
+			at[text] = len(texts)
+		}
+		texts, names = append(texts, text), append(names, name)
+	}
+	for i, name := range names {
+		if name != "" {
+			texts[i] = name + ": " + texts[i]
+		}
 	}
 	return strings.Join(texts, "; ")
 }
@@ -438,7 +482,19 @@ func (e *said) Unwrap() error { return e.error }
 var errOutOfRange = errors.New("out of range")
 
 func outOfRange(option string, value any, valid string) error {
-	return fmt.Errorf("redsync: %s(%v) is %w: %s", option, value, errOutOfRange, valid)
+	hint := ""
+	if d, ok := value.(time.Duration); ok && d > 0 && d < time.Microsecond*10 {
+		hint = fmt.Sprintf("; did you mean %d*time.Second?", int64(d))
+	}
+	return fmt.Errorf("redsync: %s(%v) is %w: %s%s", option, value, errOutOfRange, valid, hint)
+}
+
+// rounded returns a duration as the texts show it.
+func rounded(d time.Duration) time.Duration {
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
 }
 
 // maxShownName is how many bytes of a name the texts show.

@@ -168,7 +168,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 	}
 	second := func(_ bool, err error) error { return err }
 	for want, fail := range map[string]func(f field, m *redsync.Mutex) error{
-		`redsync: failed to acquire lock "lock": lock already taken, locked nodes: [0 1 2 3 4]`: func(f field, _ *redsync.Mutex) error {
+		`redsync: failed to acquire lock "lock": it is taken on nodes #0 #1 #2 #3 #4`: func(f field, _ *redsync.Mutex) error {
 			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
 		},
 		`redsync: lock "lock": context canceled: enough`: func(f field, _ *redsync.Mutex) error {
@@ -176,15 +176,15 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			cancel(errors.New("enough"))
 			return f.NewMutex("lock").LockContext(ctx)
 		},
-		`redsync: unlock "lock": lock was already expired: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+		`redsync: unlock "lock": lock was already expired: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
 			take(f)
 			return second(m.Unlock())
 		},
-		`redsync: extend "lock": lock lost: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+		`redsync: extend "lock": lock lost: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
 			take(f)
 			return second(m.Extend())
 		},
-		`redsync: lock lost: another value on nodes [0 1 2]`: func(f field, m *redsync.Mutex) error {
+		`redsync: lock lost: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
 			take(f)
 			_, _ = m.Valid()
 			return m.Err()
@@ -197,7 +197,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			time.Sleep(8 * time.Second)
 			return second(m.Extend())
 		},
-		`redsync: lock lost: closed`: func(f field, m *redsync.Mutex) error {
+		`redsync: lock lost: this Redsync was closed`: func(f field, m *redsync.Mutex) error {
 			_ = f.Close(f.Context())
 			return m.Err()
 		},
@@ -230,7 +230,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
 			return second(f.lostKeys([]string{"a", "b"}, "b").Unlock())
 		},
-		`redsync: failed to acquire lock "new": lock already taken, locked nodes: [2 3 4]: ` +
+		`redsync: failed to acquire lock "new": it is taken on nodes #2 #3 #4: ` +
 			`node #0 (127.0.0.1:7001): dial 127.0.0.1:7001: connection refused; ` +
 			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
 			f.nodes[0].Kill()

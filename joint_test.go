@@ -529,8 +529,8 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 			"after: pool #0: ":                                {good, {pool.New(nil)}},
 			"before: 65 pools are too many":                   {more, good},
 			"have 65 nodes together: at most 64":              {many, more[32:]},
-			"before: two pools lead to one server: #0 and #2": {s.at(0, 1, 0), good},
-			"after: two pools lead to one server":             {good, s.at(3, 4, 4)},
+			"before: nodes #0 and #2": {s.at(0, 1, 0), good},
+			"after: nodes #1 and #2 are one server":             {good, s.at(3, 4, 4)},
 		} {
 			rs := redsync.NewJoint(sets[0], sets[1])
 			refuses(t, rs.NewMutex("lock"), want)

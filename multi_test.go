@@ -83,7 +83,7 @@ func TestMultiExcludesWhoeverSharesAName(t *testing.T) {
 				err := rs.NewMultiMutex(names).TryLock()
 				require.ErrorAs(f, err, &taken)
 				assert.Equal(f, want, taken.Name)
-				require.ErrorContains(f, err, fmt.Sprintf("already taken: %q, locked nodes: [", want))
+				require.ErrorContains(f, err, fmt.Sprintf("%q is taken on nodes #", want))
 			}
 			free := rs.NewMultiMutex([]string{"c", "d"})
 			require.NoError(f, free.TryLock())

@@ -318,7 +318,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		}
 		h, why := t.Lock(ctx, start, limit)
 		if why != nil {
-			return nil, m.notAcquired(ctx, why)
+			return nil, fail("", "", m.notAcquired(ctx, why), m.gaveUp(why, start))
 		}
 		err := m.begin(h)
 		switch {
@@ -345,6 +345,35 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 		return m.interrupted(ctx, verdict(m.name, m.claimed().Lines(), why.Last))
 	}
 	return verdict(m.name, m.claimed().Lines(), why.Last)
+}
+
+// gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
+// Mutex of this process has the lock, and when the keys run out. It returns nil if there is nothing to say.
+func (m *Mutex) gaveUp(why *queue.Failure, start clock.Instant) error {
+	if why.Tries == 0 || why.Last.Kind == lease.NotAsked {
+		return nil
+	}
+	now, tries := clock.Now(), "1 try"
+	if why.Tries > 1 {
+		tries = fmt.Sprintf("%d tries", why.Tries)
+	}
+	tried := note(fmt.Sprintf("gave up after %s in %v", tries, rounded(now.Since(start))))
+	if why.Last.Kind != lease.NotWon || !why.Last.Heard() {
+		return fail("", "", tried)
+	}
+	holder := error(nil)
+	if h := m.core.keeper.HeldOn(m.claimed().Lines()); h != nil {
+		holder = note(fmt.Sprintf("another Mutex of this process has had it for %v", rounded(now.Since(h.First))))
+		if h == m.current() {
+			holder = note(fmt.Sprintf("this Mutex has had it for %v: is an Unlock missing? Use one Mutex for each caller",
+				rounded(now.Since(h.First))))
+		}
+	}
+	ends := error(nil)
+	if left, ok := why.Last.Result.Ends(now); ok {
+		ends = note(fmt.Sprintf("its key expires in %v at the latest, unless it is extended", rounded(left)))
+	}
+	return fail("", "", tried, holder, ends)
 }
 
 // interrupted returns the error of a call that waits for the lock: ErrClosed after Close, the error of ctx and its

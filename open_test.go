@@ -67,7 +67,7 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"no pools":                  nil,
 		`address #1: "x" is not of`: {"127.0.0.1:1", "x"},
 		`"" is not of the form`:     {""},
-		"#0 and #2 (127.0.0.1:1)":   {"127.0.0.1:1", "127.0.0.1:2", "redis://127.0.0.1:1/3"},
+		"#0 and #2 are one server (127.0.0.1:1)":   {"127.0.0.1:1", "127.0.0.1:2", "redis://127.0.0.1:1/3"},
 		"contains a space":          {" 127.0.0.1:1"},
 		`port "1\n" is not`:         {"127.0.0.1:1", "127.0.0.1:1\n"},
 		`port "0" is not`:           {"127.0.0.1:0"},

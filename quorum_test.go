@@ -270,12 +270,12 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 		text  string
 		none  bool // no quorum
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, `lock already taken: "lock", locked nodes: [0 1]`, false},
-		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `lock already taken: "lock", locked nodes: [0 2]: node #1: it broke`, false},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
+		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `"lock" is taken on nodes #0 #2: node #1: it broke`, false},
 		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key", false},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke", true},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1, node #2: it broke", true},
 		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key", false},
-		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `lock already taken: "lock", locked nodes: [0 1]`, false},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
 		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
 		{[]claim.Vote{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
 		{[]claim.Vote{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
@@ -299,16 +299,16 @@ func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 		taken, failed []int
 		text          string
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken [0 1]"},
-		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken [0 1]"},
-		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken [0]: node #2: it broke"},
-		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken [0 1]: node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken [0 1]: node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken [0]: node #1: it is the same server as another node"},
+		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken on nodes #0 #1"},
+		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken on nodes #0 #1"},
+		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken on node #0: node #2: it broke"},
+		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0, node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1, node #2: it broke"},
+		{[]claim.Vote{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken on nodes #0 #1: node #0, node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken on nodes #0 #1: node #1: it broke"},
+		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken on node #0: node #1: it is the same server as another node"},
 	} {
-		text := strings.Replace(c.text, "taken", `failed to acquire lock: lock already taken: "lock", locked nodes:`, 1)
+		text := strings.Replace(c.text, "taken", `failed to acquire lock: "lock" is taken`, 1)
 		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c.votes...)})
 		nodes, failed := nodesOf(err)
 		assert.Equal(t, c.taken, nodes, c.text)

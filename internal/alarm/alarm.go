@@ -234,6 +234,17 @@ func (s *Schedule) Count() (set, now int) {
 	return s.set, len(s.alarms)
 }
 
+// First returns what at most n of the alarms that are set call, in no order.
+func (s *Schedule) First(n int) []Firer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := make([]Firer, 0, min(n, len(s.alarms)))
+	for _, a := range s.alarms[:cap(first)] {
+		first = append(first, a.What)
+	}
+	return first
+}
+
 // Pause keeps every alarm from firing until resume is called. It is for tests.
 func (s *Schedule) Pause() (resume func()) {
 	s.firing.Lock()

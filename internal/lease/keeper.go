@@ -73,6 +73,22 @@ func (k *Keeper) CountAlarms() (set, now int) {
 	return set, now
 }
 
+// maxSearched is how many leases HeldOn looks at.
+const maxSearched = 10_000
+
+// HeldOn returns a lease of k that is held on one of these lines, nil if it finds none. It is for texts: it looks at a
+// bounded number of leases.
+func (k *Keeper) HeldOn(lines []string) *Lease {
+	for _, f := range k.expiries.First(maxSearched) {
+		l, ok := f.(*Lease)
+		on := func(line string) bool { return slices.Contains(lines, line) }
+		if ok && l.NotHeld(clock.Now()) == nil && slices.ContainsFunc(l.Claim().Lines(), on) {
+			return l
+		}
+	}
+	return nil
+}
+
 // IsClosed reports whether Close has begun.
 func (k *Keeper) IsClosed() bool { return k.closed.Load() }
 

@@ -49,6 +49,7 @@ type Failure struct {
 	// call's line, without what observers of that attempt were told.
 	Last        lease.Outcome
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
+	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
 	Denied      []claim.Vote  // by node, with Terms.EndsIfDenied: the denials that have ended the call; nil if none have
 }

@@ -240,7 +240,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		case handed:
 			return w.handedOff, nil
 		case ended:
-			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
+			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true, Tries: w.pace.try}
 		case showTicket:
 			w.showTicket()
 			continue
@@ -267,7 +267,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			w.lines().prompt(w)
 		}
 		if last {
-			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true}
+			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true, Tries: w.pace.try}
 		}
 		if what == elapsed && !w.delay(least) {
 			return nil, &Failure{Delay: w.pace.last}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -758,6 +759,19 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 		res.Taken |= t.Astray()
 	}
 	return res
+}
+
+// Ends returns how long it takes at most until what is in the way has run out on so many nodes that a quorum is free. It
+// reports false if too few nodes have said.
+func (res Result) Ends(now clock.Instant) (left time.Duration, ok bool) {
+	free := res.Rule.All() &^ res.Taken
+	for i, v := range res.Votes {
+		if d := v.Answer.Details(); res.Taken.Has(i) && d.Wait != claim.Never && d.At != 0 {
+			free = free.With(i)
+			left = max(left, d.At+d.Wait-now.Mono)
+		}
+	}
+	return left, res.Taken != 0 && res.Rule.Quorum(free)
 }
 
 // NotFree reports whether something else is in the way on some nodes, and enough nodes for a quorum may be
