@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -483,5 +484,14 @@ func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
 		<-another.done
 		require.NoError(f, another.err)
 		f.unlock(another.Mutex)
+	})
+}
+
+// Three processes lock several names and single names, while a minority of nodes fails. No two holders share a name.
+func TestSeveralNamesAtRandom(t *testing.T) {
+	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
+		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
+			return r.alone(rs.NewMultiMutex(r.some(), options...), r.work())
+		})
 	})
 }
