@@ -197,8 +197,11 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 // or Close, when the lock is lost, and at Until at the latest. So a watchdog, or an Extend, makes it last longer. It
 // also ends when parent ends, and has the values and the deadline of parent.
 //
-// context.Cause says what has ended it: ErrLockLost with its cause, as Err returns it, or context.Canceled after Unlock
-// and Detach, or the cause of parent. If m is not held, the context is over at once, and its cause is what Err returns.
+// context.Cause says what has ended it. For a loss that is ErrLockLost with its cause, as Err returns it, and for the end
+// of parent the cause of parent. For Unlock and Detach it is context.Canceled, even if Unlock fails: the holder itself
+// has ended the hold, which is no loss. It is not what Err returns then: ErrNotHeld matches ErrLockAlreadyExpired, so
+// the work would take it for a loss. If m is not held, the context is over at once, and its cause is what Err returns.
+//
 // The context ends before Unlock, Detach or Close sends anything, so before another client can acquire the lock. It
 // belongs to one hold: a later Lock does not revive it. If time alone ends the hold, it ends as late as Lost is closed.
 //

@@ -270,6 +270,12 @@ func TestContextEndsWithTheHold(t *testing.T) {
 		is  []error // nil: the cause is context.Canceled
 	}{
 		"Unlock": {end: func(k kit, m *redsync.Mutex) { k.unlock(m) }},
+		"Unlock fails": {end: func(k kit, m *redsync.Mutex) {
+			k.freeze(0, 1, 2)
+			_, err := m.Unlock()
+			require.Error(k, err)
+			k.thaw(0, 1, 2)
+		}},
 		"Detach": {end: func(k kit, m *redsync.Mutex) {
 			_, err := m.Detach(k.Context())
 			require.NoError(k, err)
@@ -296,6 +302,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 					cause := k.ended(ctx)
 					if c.is == nil {
 						assert.Equal(t, context.Canceled, cause)
+						assert.Equal(t, redsync.ErrNotHeld, m.Err())
 						assert.Equal(t, redsync.ErrNotHeld, k.ended(m.Context(k.Context())))
 						return
 					}

@@ -396,16 +396,17 @@ func (n *Node) dial(ctx context.Context, delay Delay) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if n.isDown() {
+	// Kill needs n.mu too, so it either finds this connection or comes first. Otherwise Miniredis could begin to serve the
+	// connection while Close closes it.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
 		return nil, fmt.Errorf("dial %s: connection refused", n.name)
 	}
 	client, srv := pipe(delay)
 	client.onClose = func() { n.conns.Delete(client) }
 	n.conns.Store(client, n.dials.Add(1))
 	n.srv.ServeConn(&speaker{end: srv, node: n})
-	if n.isDown() { // Kill was called meanwhile
-		_ = client.Close()
-	}
 	return client, nil
 }
 
@@ -532,12 +533,6 @@ func (n *Node) isOff() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.off
-}
-
-func (n *Node) isDown() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.down
 }
 
 // process returns the runID of the running process, "" if none is running.

@@ -1,0 +1,457 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file provokes what the library says to a user, and compares it with the pages that list it.
+
+// A speech is a field whose Redsync writes a log.
+type speech struct {
+	field
+	log redsync.Option
+}
+
+// uses makes rs the Redsync of f.
+func (f *speech) uses(rs *redsync.Redsync) {
+	f.Redsync = rs.With(f.log)
+	f.closes(rs)
+}
+
+// provocations are what makes the library say something, by name. Each is played on five nodes of its own, in virtual
+// time. What returns no error is there for the log.
+var provocations = map[string]func(f speech) error{
+	// Others have the lock.
+
+	"taken": func(f speech) error {
+		f.occupy("lock")
+		return f.NewMutex("lock").TryLock()
+	},
+	"several names, one taken": func(f speech) error {
+		f.occupy("b")
+		return f.NewMultiMutex(both).TryLock()
+	},
+	"other callers ahead, TryLock": func(f speech) error {
+		f.freeze(0, 1, 2)
+		f.calls(f.Redsync, patient(redsync.WithFair())...)
+		return f.NewMutex("lock", redsync.WithFair()).TryLock()
+	},
+	"other callers ahead, Lock": func(f speech) error {
+		f.freeze(0, 1, 2)
+		f.calls(f.Redsync, patient(redsync.WithFair())...)
+		return f.NewMutex("lock", redsync.WithFair(), redsync.WithTries(2), redsync.WithRetryDelay(time.Millisecond)).Lock()
+	},
+	"taken, adopted, others on one node": func(f speech) error {
+		m := f.held()
+		f.lose(0, 1)
+		require.NoError(f, f.nodes[2].Set("lock", "another's"))
+		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false)).Unlock())
+	},
+
+	// Too few nodes answered.
+
+	"nodes silent": func(f speech) error {
+		f.freeze(0, 1, 2)
+		return f.NewMutex("lock").TryLock()
+	},
+	"nodes down": func(f speech) error {
+		f.kill(0, 1, 2)
+		return f.NewMutex("lock").TryLock()
+	},
+	"split, and one node silent": func(f speech) error {
+		m := f.held()
+		f.occupy("lock", 0, 1)
+		f.freeze(2)
+		return second(m.Valid())
+	},
+	"too few in both sets": func(f speech) error {
+		pools := f.pools()
+		f.uses(redsync.NewJoint(pools[:3], pools[1:4]))
+		f.freeze(1, 2)
+		return f.NewMutex("lock").TryLock()
+	},
+	"Open, nodes down": func(f speech) error {
+		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
+		return err
+	},
+	"no permission": func(f speech) error { return f.denied("NOPERM this user has no permissions to run the command") },
+	"no login":      func(f speech) error { return f.denied("NOAUTH Authentication required.") },
+	"a key of another type": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.Between(func(m *miniredis.Miniredis) { _, _ = m.Lpush(fenceKey, "") })
+		}
+		return f.NewMutex("lock", redsync.WithFencing()).TryLock()
+	},
+	"wrong login": func(f speech) error { return f.denied("WRONGPASS invalid username-password pair") },
+	"paused before the nodes answer": func(f speech) error {
+		hook := &atomic.Pointer[func()]{}
+		f.uses(f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} }))
+		f.meet()
+		pause := func() { time.Sleep(guard) }
+		hook.Store(&pause)
+		return f.NewMutex("lock").TryLock()
+	},
+	"paused before Lock returns": func(f speech) error {
+		return f.NewMutex("lock", redsync.WithObserver(pauses{})).TryLock()
+	},
+
+	// What one node says.
+
+	"connections lost": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.On("set", 1, embedded.Fault{LoseReply: true})
+		}
+		return f.NewMutex("lock").TryLock()
+	},
+	"too much outstanding": func(f speech) error {
+		f.uses(f.process(pool.WithOutstanding(1)))
+		f.meet()
+		f.freeze(0, 1, 2)
+		f.begins(f.NewMutex("another"))
+		return f.NewMutex("lock").TryLock()
+	},
+	"nodes have restarted": func(f speech) error {
+		time.Sleep(time.Minute)
+		f.reboot(true, 0, 1, 2)
+		f.uses(f.process(guards[true]...))
+		_ = f.NewMutex("lock").TryLock()
+		time.Sleep(3 * time.Second)
+		return f.NewMutex("lock").TryLock()
+	},
+	"no INFO": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
+		}
+		f.uses(f.process(guards[true]...))
+		return f.NewMutex("lock").TryLock()
+	},
+	"keys gone": func(f speech) error {
+		m := f.held()
+		f.lose(0, 1, 2)
+		return second(m.Extend())
+	},
+	"keys of one name gone": func(f speech) error { return second(f.lostKeys(both, "b").Valid()) },
+
+	// The lock is over, or was not extended.
+
+	"not extended, commands lost": func(f speech) error {
+		m := f.held()
+		for _, n := range f.nodes[:3] {
+			n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+		}
+		return second(m.Extend())
+	},
+	"expired, Err": func(f speech) error {
+		m := f.held()
+		time.Sleep(guard)
+		return m.Err()
+	},
+	"expired while nodes are silent": func(f speech) error {
+		m := f.held(redsync.WithExpiry(4 * time.Second))
+		f.freeze(0, 1, 2)
+		return second(m.Extend())
+	},
+	"expired, Unlock": func(f speech) error {
+		m := f.held()
+		time.Sleep(guard)
+		return second(m.Unlock())
+	},
+	"another holds the lock": func(f speech) error {
+		m := f.held()
+		f.occupy("lock")
+		return second(m.Extend())
+	},
+	"closed meanwhile": func(f speech) error {
+		m := f.held()
+		require.NoError(f, f.Close(f.Context()))
+		return m.Err()
+	},
+	"held for the longest time": func(f speech) error {
+		m := f.held(redsync.WithMaxHold(time.Second))
+		time.Sleep(time.Second)
+		return m.Err()
+	},
+	"extended for the longest time": func(f speech) error {
+		m := f.held(redsync.WithMaxHold(9 * time.Second))
+		time.Sleep(5 * time.Second)
+		_, err := m.Extend()
+		require.NoError(f, err)
+		return second(m.Extend())
+	},
+	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },
+
+	// The call itself.
+
+	"context canceled": func(f speech) error {
+		ctx, cancel := context.WithCancelCause(f.Context())
+		cancel(errors.New("enough"))
+		return f.NewMutex("lock").LockContext(ctx)
+	},
+	"deadline exceeded": func(f speech) error {
+		m := f.held()
+		f.freeze(0, 1, 2)
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		return second(m.ExtendContext(ctx))
+	},
+	"option out of range": func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
+	"options exclude each other": func(f speech) error {
+		return f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()).Lock()
+	},
+	"no name":       func(f speech) error { return f.NewMutex("").Lock() },
+	"reserved name": func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
+	"closed": func(f speech) error {
+		require.NoError(f, f.Close(f.Context()))
+		return f.NewMutex("lock").Lock()
+	},
+	"no pools": func(speech) error { return redsync.New().NewMutex("lock").Lock() },
+	"one server twice": func(f speech) error {
+		f.uses(process(f.pick(0, 0, 0)))
+		return f.NewMutex("lock").Lock()
+	},
+	"one address twice": func(f speech) error {
+		pools := f.pools()
+		return redsync.New(append(pools, pools[0])...).NewMutex("lock").Lock()
+	},
+	"a writer within a reader": func(f speech) error {
+		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
+			redsync.WithShared())
+	},
+	"a Lock within a Do": func(f speech) error {
+		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
+	},
+	"a second Lock of a reader": func(f speech) error { return f.held(redsync.WithShared()).TryLock() },
+
+	// What is only in the log.
+
+	"a node up again": func(f speech) error {
+		f.kill(0)
+		f.meet()
+		f.restart(0)
+		time.Sleep(time.Second)
+		f.meet()
+		return nil
+	},
+	"an address that moves": func(f speech) error {
+		var moving movable
+		moving.to.Store(f.nodes[0])
+		f.uses(on(append(clientsOf(f.nodes[:4]), moving.client())))
+		f.meet()
+		moving.to.Store(f.nodes[4])
+		f.nodes[0].Disconnect()
+		time.Sleep(time.Second)
+		f.meet()
+		return nil
+	},
+	"a register that nobody can have written": func(f speech) error {
+		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
+		return f.NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(false)).TryLock()
+	},
+	"Close, a node down": func(f speech) error {
+		f.held()
+		f.kill(0)
+		return f.Close(f.Context())
+	},
+	"waiters without SUBSCRIBE": func(f speech) error {
+		for _, n := range f.nodes {
+			n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
+		}
+		m := f.another().NewMutex("lock")
+		require.NoError(f, m.Lock())
+		time.AfterFunc(time.Second, func() { _, _ = m.Unlock() })
+		return f.NewMutex("lock").Lock()
+	},
+}
+
+// notProvoked are lines of the log, with the reason why they are not provoked.
+var notProvoked = map[string]string{
+	"Warn `release given up`":    "65,536 releases must wait for one node",
+	"Warn `events were dropped`": "an observer must be 65,536 events behind",
+}
+
+// pauses is an observer of attempts that is stuck for the whole expiry.
+type pauses struct{}
+
+func (pauses) ObserveAttempt(context.Context, observe.Attempt) { time.Sleep(guard) }
+
+func second(_ bool, err error) error { return err }
+
+// occupy gives a name to another client on the first nodes, by default on three.
+func (f field) occupy(name string, nodes ...int) {
+	if nodes == nil {
+		nodes = []int{0, 1, 2}
+	}
+	for _, i := range nodes {
+		require.NoError(f, f.nodes[i].Set(name, "another's"))
+	}
+}
+
+// denied returns the error of a Lock that three nodes answer with an error.
+func (f field) denied(answer string) error {
+	for _, n := range f.nodes[:3] {
+		n.On("set", 1<<20, embedded.Fault{Err: answer})
+	}
+	return f.NewMutex("lock").TryLock()
+}
+
+// pools returns new pools of the nodes.
+func (f field) pools() (pools []pool.Pool) {
+	for _, c := range clientsOf(f.nodes) {
+		pools = append(pools, pool.New(c))
+	}
+	return pools
+}
+
+// provoke returns the lines of the log from Info on, without their times, and the error of a provocation.
+func provoke(t *testing.T, do func(f speech) error) (log string, err error) {
+	t.Helper()
+	play(t, func(f field) {
+		var text safeBuffer
+		s := speech{f, redsync.WithLogger(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		})))}
+		s.Redsync = f.With(s.log)
+		s.meet()
+		time.Sleep(time.Millisecond)
+		err = do(s)
+		synctest.Wait()
+		log = text.String()
+	})
+	return log, err
+}
+
+// texts returns a pattern for each text of the page of errors. A text is in backquotes in the first cell of a row, or
+// stands in a block. Names, addresses and numbers of the page stand for any others.
+func texts(page string) map[string]*regexp.Regexp {
+	patterns := map[string]*regexp.Regexp{}
+	add := func(text string) {
+		p := regexp.QuoteMeta(text)
+		p = regexp.MustCompile(`[\d.]*\d`).ReplaceAllString(strings.ReplaceAll(p, `\.`, "."), `[\d.]+`)
+		p = regexp.MustCompile(`"[^"]*"`).ReplaceAllString(p, `"[^"]*"`)
+		p = strings.ReplaceAll(p, "...", ".+")
+		patterns[text] = regexp.MustCompile(`(^|: |; )` + p + `($|: |; )`)
+	}
+	for line := range strings.Lines(page) {
+		cell, isRow := strings.CutPrefix(line, "| `")
+		cell, _, _ = strings.Cut(cell, "` | ")
+		switch {
+		case isRow:
+			for text := range strings.SplitSeq(cell, "`, `") {
+				add(text)
+			}
+		case strings.HasPrefix(line, "redsync: "):
+			add(strings.TrimSpace(line))
+		}
+	}
+	return patterns
+}
+
+// docs/errors.md has each error that is provoked, and nothing else. docs/operating.md has each line of the log.
+func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
+	patterns, seen := texts(read(t, "docs/errors.md")), map[string]bool{}
+	row, rows := regexp.MustCompile("(?m)^\\| ((Error|Warn|Info) `[^`]+`)"), map[string]bool{} // whether it was seen
+	for _, match := range row.FindAllStringSubmatch(read(t, "docs/operating.md"), -1) {
+		rows[match[1]] = false
+	}
+	line := regexp.MustCompile(`level=(\w)(\w+) msg="redsync: ([^"]+)"`)
+	for name, do := range provocations {
+		t.Run(name, func(t *testing.T) {
+			log, err := provoke(t, do)
+			t.Logf("%v\n%s", err, log)
+			require.True(t, err != nil || log != "", "it has provoked nothing")
+			found := false
+			for text, p := range patterns {
+				if err != nil && p.MatchString(err.Error()) {
+					seen[text], found = true, true
+				}
+			}
+			assert.True(t, found || err == nil, "the page has no text of %q", err)
+			for _, match := range line.FindAllStringSubmatch(log, -1) {
+				row := match[1] + strings.ToLower(match[2]) + " `" + match[3] + "`"
+				assert.Contains(t, rows, row)
+				rows[row] = true
+			}
+		})
+	}
+	for text, p := range patterns {
+		assert.True(t, seen[text], "nothing says %q (%v)", text, p)
+	}
+	for row, seen := range rows {
+		assert.Equal(t, notProvoked[row] == "", seen, row)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
+	page, exported := read(t, "docs/errors.md"), exportedErrors(t)
+	require.Greater(t, len(exported), 10)
+	for _, name := range exported {
+		assert.True(t, strings.Contains(page, "`"+name+"`"), "the page does not name %s", name)
+	}
+}
+
+// exportedErrors returns the exported variables and types of errors. A type has a * before it.
+func exportedErrors(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			general, _ := decl.(*ast.GenDecl)
+			if general == nil {
+				continue
+			}
+			for _, spec := range general.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, "*"+spec.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	isError := regexp.MustCompile(`^\*?(Err[A-Z]\w*|[A-Z]\w*Error)$`)
+	return slices.DeleteFunc(names, func(name string) bool { return !isError.MatchString(name) })
+}
