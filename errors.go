@@ -286,11 +286,10 @@ func contextErrors(ctx context.Context) error {
 type failure struct {
 	op, name string  // the operation, such as "lock" or "Open", and the lock; "" for what is not said
 	causes   []error // what is true, in the order of the text; no *failure without an op, and nothing twice
-	notes    []note  // what else a person wants to know
 	nodes    []error // one for each node that refused or failed
 }
 
-// A note is a part of the text of a failure. Nothing matches it.
+// A note stands among the causes of a failure, but is none: it is what else a person wants to know, at the end of the text.
 type note string
 
 func (n note) Error() string { return string(n) }
@@ -302,7 +301,7 @@ func fail(op, name string, errs ...error) error {
 	for _, err := range errs {
 		f.add(err)
 	}
-	if op == "" && len(f.causes) == 0 && len(f.notes) == 0 && len(f.nodes) == 0 {
+	if op == "" && len(f.causes) == 0 && len(f.nodes) == 0 {
 		return nil
 	}
 	return f
@@ -311,18 +310,14 @@ func fail(op, name string, errs ...error) error {
 // add adds what err says to f.
 func (f *failure) add(err error) {
 	part, isPart := err.(*failure) //nolint:errorlint // a wrapper has a text of its own
-	aside, isNote := err.(note)    //nolint:errorlint // nobody wraps it
 	switch {
 	case err == nil:
-	case isNote:
-		f.notes = append(f.notes, aside)
-	case isPart && part.op == "" && len(f.causes) == 0 && len(f.notes) == 0 && len(f.nodes) == 0:
-		f.causes, f.notes, f.nodes = slices.Clip(part.causes), slices.Clip(part.notes), slices.Clip(part.nodes)
+	case isPart && part.op == "" && len(f.causes) == 0 && len(f.nodes) == 0:
+		f.causes, f.nodes = slices.Clip(part.causes), slices.Clip(part.nodes)
 	case isPart && part.op == "":
 		for _, cause := range part.causes {
 			f.add(cause)
 		}
-		f.notes = append(f.notes, part.notes...)
 		f.nodes = append(f.nodes, part.nodes...)
 	case !f.has(err):
 		f.causes = append(f.causes, err)
@@ -334,7 +329,7 @@ func (f *failure) has(err error) bool {
 	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)
 }
 
-// Error says what failed, then why, and then on which nodes.
+// Error says what failed, then why, then on which nodes, and then what else a person wants to know.
 func (f *failure) Error() string {
 	parts := make([]string, 0, len(f.causes)+3)
 	parts = append(parts, "redsync")
@@ -346,11 +341,13 @@ func (f *failure) Error() string {
 			parts = append(parts, text)
 		}
 	}
-	for _, n := range f.notes {
-		parts[len(parts)-1] += "; " + string(n)
-	}
 	if nodes := f.told(); len(nodes) > 0 {
 		parts = append(parts, joined(nodes))
+	}
+	for _, cause := range f.causes {
+		if n, ok := cause.(note); ok { //nolint:errorlint // nobody wraps it
+			parts[len(parts)-1] += "; " + string(n)
+		}
 	}
 	return strings.Join(parts, ": ")
 }
@@ -375,9 +372,10 @@ func (f *failure) what() string {
 func (f *failure) text(i int) string {
 	err := f.causes[i]
 	taken, isTaken := err.(*ErrTaken) //nolint:errorlint // one that is wrapped has a text of its own
+	_, isNote := err.(note)           //nolint:errorlint // nobody wraps it
 	switch {
-	case err == ErrFailed, err == ErrExtendFailed: //nolint:errorlint // sentinels: see what
-		return ""
+	case isNote, err == ErrFailed, err == ErrExtendFailed: //nolint:errorlint // sentinels: see what
+		return "" // Error and what say it
 	case err == ErrLockAlreadyExpired && slices.Contains(f.causes, ErrLockLost): //nolint:errorlint // a sentinel
 		if i+1 < len(f.causes) || len(f.nodes) > 0 {
 			return ""
@@ -419,7 +417,12 @@ func (f *failure) Is(target error) bool {
 }
 
 // Unwrap returns everything that errors.Is and errors.As may find.
-func (f *failure) Unwrap() []error { return slices.Concat(f.causes, f.nodes) }
+func (f *failure) Unwrap() []error {
+	return slices.DeleteFunc(slices.Concat(f.causes, f.nodes), func(err error) bool {
+		_, isNote := err.(note) //nolint:errorlint // nobody wraps it
+		return isNote
+	})
+}
 
 // As gives errors.As a *multierror.Error of the errors of nodes.
 func (f *failure) As(target any) bool {
@@ -431,29 +434,11 @@ func (f *failure) As(target any) bool {
 	return true
 }
 
-// joined joins the texts of the errors of nodes. What several nodes have said stands there once.
+// joined joins the texts of the errors of nodes.
 func joined(nodes []error) string {
-	var texts, names []string
-	at := map[string]int{} // by text
+	texts := make([]string, 0, len(nodes))
 	for _, err := range nodes {
-		name, text := "", bare(err)
-		if node, ok := err.(*RedisError); ok && node.Err != nil { //nolint:errorlint // nobody wraps it
-			name, text = nodeName(node.Node, node.Address), bare(node.Err)
-		}
-		i, there := at[text]
-		switch {
-		case there && name != "":
-			names[i] += ", " + name
-			continue
-		case name != "":
-			at[text] = len(texts)
-		}
-		texts, names = append(texts, text), append(names, name)
-	}
-	for i, name := range names {
-		if name != "" {
-			texts[i] = name + ": " + texts[i]
-		}
+		texts = append(texts, bare(err))
 	}
 	return strings.Join(texts, "; ")
 }

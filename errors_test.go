@@ -201,7 +201,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 			_ = f.Close(f.Context())
 			return m.Err()
 		},
-		`redsync: failed to extend lock "lock": context deadline exceeded`: func(f field, m *redsync.Mutex) error {
+		`redsync: failed to extend lock "lock": context deadline exceeded; the lock is still held for 6.9s`: func(f field, m *redsync.Mutex) error {
 			f.freeze(0, 1, 2)
 			defer f.thaw(0, 1, 2)
 			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
@@ -222,7 +222,7 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 		},
 		`redsync: failed to extend lock "a, b": node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
 			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
-			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
+			`node #2 (127.0.0.1:7003): not all keys of the lock were there; the lock is still held for 7.9s`: func(f field, _ *redsync.Mutex) error {
 			return second(f.lostKeys([]string{"a", "b"}, "b", redsync.WithSetNXOnExtend()).Extend())
 		},
 		`redsync: unlock "a, b": lock was already expired: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +

@@ -523,14 +523,14 @@ func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 			more = append(more[:len(more):len(more)], pool.New(s.nodes[0].Client()))
 		}
 		for want, sets := range map[string][2][]pool.Pool{
-			"before: no pools":                                {nil, good},
-			"after: no pools":                                 {good, nil},
-			"before: pool #1: it is nil":                      {{good[0], nil}, good},
-			"after: pool #0: ":                                {good, {pool.New(nil)}},
-			"before: 65 pools are too many":                   {more, good},
-			"have 65 nodes together: at most 64":              {many, more[32:]},
-			"before: nodes #0 and #2": {s.at(0, 1, 0), good},
-			"after: nodes #1 and #2 are one server":             {good, s.at(3, 4, 4)},
+			"before: no pools":                      {nil, good},
+			"after: no pools":                       {good, nil},
+			"before: pool #1: it is nil":            {{good[0], nil}, good},
+			"after: pool #0: ":                      {good, {pool.New(nil)}},
+			"before: 65 pools are too many":         {more, good},
+			"have 65 nodes together: at most 64":    {many, more[32:]},
+			"before: nodes #0 and #2":               {s.at(0, 1, 0), good},
+			"after: nodes #1 and #2 are one server": {good, s.at(3, 4, 4)},
 		} {
 			rs := redsync.NewJoint(sets[0], sets[1])
 			refuses(t, rs.NewMutex("lock"), want)

@@ -2,11 +2,13 @@ package redsync_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +72,21 @@ var provocations = map[string]func(f speech) error{
 		f.lose(0, 1)
 		require.NoError(f, f.nodes[2].Set("lock", "another's"))
 		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false)).Unlock())
+	},
+
+	"taken, waited for": func(f speech) error {
+		f.occupy("lock")
+		for _, n := range f.nodes[:3] {
+			n.SetTTL("lock", 12*time.Second)
+		}
+		return f.NewMutex("lock").Lock()
+	},
+	"taken, by itself": func(f speech) error {
+		return f.held().Lock()
+	},
+	"taken, by this process": func(f speech) error {
+		f.held()
+		return f.NewMutex("lock").Lock()
 	},
 
 	// Too few nodes answered.
@@ -148,6 +166,19 @@ var provocations = map[string]func(f speech) error{
 		f.uses(f.process(guards[true]...))
 		return f.NewMutex("lock").TryLock()
 	},
+	"TLS to a port without TLS": func(f speech) error {
+		clients := clientsOf(f.nodes[:2])
+		for _, n := range f.nodes[2:] {
+			clients = append(clients, n.Client(func(o *redis.Options) {
+				o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+				o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+					return nil, tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}
+				}
+			}))
+		}
+		f.uses(on(clients))
+		return f.NewMutex("lock").TryLock()
+	},
 	"keys gone": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1, 2)
@@ -177,6 +208,16 @@ var provocations = map[string]func(f speech) error{
 	"expired, Unlock": func(f speech) error {
 		m := f.held()
 		time.Sleep(guard)
+		return second(m.Unlock())
+	},
+	"late, Unlock": func(f speech) error {
+		m := f.held()
+		time.Sleep(8018 * time.Millisecond)
+		return second(m.Unlock())
+	},
+	"not confirmed, Unlock": func(f speech) error {
+		m := f.held()
+		f.kill(0, 1, 2)
 		return second(m.Unlock())
 	},
 	"another holds the lock": func(f speech) error {
@@ -217,7 +258,8 @@ var provocations = map[string]func(f speech) error{
 		defer cancel()
 		return second(m.ExtendContext(ctx))
 	},
-	"option out of range": func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
+	"option out of range":     func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
+	"a number without a unit": func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(8)).Lock() },
 	"options exclude each other": func(f speech) error {
 		return f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()).Lock()
 	},

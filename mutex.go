@@ -318,7 +318,11 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 		}
 		h, why := t.Lock(ctx, start, limit)
 		if why != nil {
-			return nil, fail("", "", m.notAcquired(ctx, why), m.gaveUp(why, start))
+			err := m.notAcquired(ctx, why)
+			if notes := m.gaveUp(why, start); notes != nil {
+				err = fail("", "", err, notes)
+			}
+			return nil, err
 		}
 		err := m.begin(h)
 		switch {
@@ -350,7 +354,7 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 // gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
 // Mutex of this process has the lock, and when the keys run out. It returns nil if there is nothing to say.
 func (m *Mutex) gaveUp(why *queue.Failure, start clock.Instant) error {
-	if why.Tries == 0 || why.Last.Kind == lease.NotAsked {
+	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
 	}
 	now, tries := clock.Now(), "1 try"
@@ -537,10 +541,11 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	over := h.EndHeld(start)
+	early := endedEarly(h, over, start)
 	h.End(nil)
 	if over != nil {
 		group.ReleaseAndAdmit(h)
-		return false, m.failure("unlock", over)
+		return false, m.failure("unlock", over, early)
 	}
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
@@ -557,7 +562,18 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	case res.Won, res.Rejected:
 		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	}
-	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.name, res))
+	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.name, res),
+		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", rounded(h.Terms().Timing.TTL))))
+}
+
+// endedEarly says how long h had been over at now, when Unlock was called, if it has expired. Otherwise it returns nil.
+func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
+	if errors.Is(over, ErrLockLost) || errors.Is(over, ErrMaxHold) || !errors.Is(over, ErrLockAlreadyExpired) || errors.Is(over, ErrNotHeld) {
+		return nil
+	}
+	expiry := h.Terms().Timing.Expiry
+	return note(fmt.Sprintf("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
+		"use Do or WithWatchdog, or a longer expiry", rounded(now.Wall.Sub(h.Until())), expiry, rounded(now.Since(h.First))))
 }
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
@@ -771,7 +787,16 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	case h.Disproved(res):
 		return false, m.failure(op, h.Lose(ends.Rejected(m.name, res)))
 	}
-	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res))
+	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
+}
+
+// stillHeld says for how long h is still held.
+func stillHeld(h *lease.Lease) error {
+	left := h.Remaining(clock.Now())
+	if left == 0 {
+		return nil
+	}
+	return note(fmt.Sprintf("the lock is still held for %v", rounded(left)))
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
@@ -847,7 +872,7 @@ func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) 
 	case h.Begun() && h.Disproved(res):
 		return false, m.failure("valid", h.Lose(ends.Rejected(m.name, res)))
 	}
-	return false, m.failure("valid", m.interruption(ctx), unconfirmed(m.name, res))
+	return false, m.failure("valid", m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
 }
 
 // Fence returns the fencing token of the current hold: a number for the resource that the lock

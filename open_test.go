@@ -64,16 +64,16 @@ func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
 
 func TestOpenBadAddressesAreErrors(t *testing.T) {
 	for want, addresses := range map[string][]string{
-		"no pools":                  nil,
-		`address #1: "x" is not of`: {"127.0.0.1:1", "x"},
-		`"" is not of the form`:     {""},
-		"#0 and #2 are one server (127.0.0.1:1)":   {"127.0.0.1:1", "127.0.0.1:2", "redis://127.0.0.1:1/3"},
-		"contains a space":          {" 127.0.0.1:1"},
-		`port "1\n" is not`:         {"127.0.0.1:1", "127.0.0.1:1\n"},
-		`port "0" is not`:           {"127.0.0.1:0"},
-		`port "65536" is not`:       {"127.0.0.1:65536"},
-		`port "99999" is not`:       {"redis://127.0.0.1:99999"},
-		"http://h:1":                {"http://h:1"},
+		"no pools":                               nil,
+		`address #1: "x" is not of`:              {"127.0.0.1:1", "x"},
+		`"" is not of the form`:                  {""},
+		"#0 and #2 are one server (127.0.0.1:1)": {"127.0.0.1:1", "127.0.0.1:2", "redis://127.0.0.1:1/3"},
+		"contains a space":                       {" 127.0.0.1:1"},
+		`port "1\n" is not`:                      {"127.0.0.1:1", "127.0.0.1:1\n"},
+		`port "0" is not`:                        {"127.0.0.1:0"},
+		`port "65536" is not`:                    {"127.0.0.1:65536"},
+		`port "99999" is not`:                    {"redis://127.0.0.1:99999"},
+		"http://h:1":                             {"http://h:1"},
 	} {
 		_, err := redsync.Open(t.Context(), addresses)
 		require.ErrorContains(t, err, want)
