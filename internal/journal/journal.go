@@ -7,7 +7,6 @@
 package journal
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -141,7 +140,7 @@ func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
 	if q := &j.quorum; q.on && !start.Before(q.since) {
 		lasted := now.Sub(q.since)
 		if q.end(now) {
-			j.writeLocked(j.loggers, slog.LevelInfo, "redsync: a quorum answers again", "after", rounded(lasted))
+			j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: a quorum answers again", "after", rounded(lasted))
 			for i := range j.nodes {
 				if n := &j.nodes[i]; n.said {
 					n.last = now // the lines of the quorum have named it, and it may be about to be up again
@@ -194,7 +193,7 @@ func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if i < len(j.nodes) && j.nodes[i].end(time.Now()) {
-		j.writeLocked(j.loggers, slog.LevelInfo, "redsync: node is up again",
+		j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: node is up again",
 			"node", i, "address", j.nodes[i].address, "down", rounded(after))
 	}
 	j.restLocked()
@@ -234,7 +233,7 @@ func (j *Journal) TwoServers(nodes [2]int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if t := j.twins[nodes]; t != nil && t.end(time.Now()) {
-		j.writeLocked(j.loggers, slog.LevelInfo, "redsync: the two nodes are different servers again", t.args[:4]...)
+		j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: the two nodes are different servers again", t.args[:4]...)
 	}
 	j.restLocked()
 }
@@ -263,21 +262,21 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
 	due := noQuorum && q.due(now)
 	if to := j.hearersLocked(q, joined, due); to != nil {
 		args := append(q.tell(now, due), j.waitLocked()...)
-		j.writeLocked(to, slog.LevelWarn, "redsync: no quorum", append(args, "error", q.err)...)
+		j.writeLocked(to, (*slog.Logger).Warn, "redsync: no quorum", append(args, "error", q.err)...)
 	}
 	for i := range j.nodes {
 		n := &j.nodes[i]
 		due := n.due(now) && !(n.said && q.said) // the lines of the quorum name the nodes
 		if to := j.hearersLocked(&n.state, joined, due); to != nil {
 			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
-			j.writeLocked(to, slog.LevelWarn, "redsync: node is down", append(args, "error", n.err)...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.err)...)
 		}
 	}
 	for _, t := range j.twins {
 		due := t.due(now) && !t.said
 		if to := j.hearersLocked(&t.state, joined, due); to != nil {
 			args := append(slices.Clone(t.args), t.tell(now, due)...)
-			j.writeLocked(to, slog.LevelWarn, "redsync: two nodes are one server, which counts once", args...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: two nodes are one server, which counts once", args...)
 		}
 	}
 }
@@ -333,12 +332,12 @@ func (j *Journal) restLocked() bool {
 	return true
 }
 
-// writeLocked writes a line to some loggers.
-func (j *Journal) writeLocked(to []*slog.Logger, level slog.Level, message string, args ...any) {
+// writeLocked makes the notices write a line to some loggers, at the level of the method at.
+func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, ...any), message string, args ...any) {
 	to = slices.Clone(to)
 	j.notices.Add(j, func() {
 		for _, log := range to {
-			log.Log(context.Background(), level, message, args...)
+			at(log, message, args...)
 		}
 	})
 }
