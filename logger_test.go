@@ -410,6 +410,51 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 	})
 }
 
+// What happens again and again has a line for each node at most once in 10 s. A denial lasts until somebody changes the
+// node, so it has one in an hour.
+func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book, ctx := newLogbook(), t.Context()
+		l := redsync.LogObserver(slog.New(book)).(interface {
+			observe.ReleaseUnconfirmedObserver
+			observe.WakeUpDeniedObserver
+			observe.RegisterIgnoredObserver
+			observe.EventsDroppedObserver
+			observe.ExtendedObserver
+			observe.OneServerObserver
+			observe.TwoServersObserver
+		})
+		one := observe.OneServer{Nodes: [2]int{0, 4}, Addresses: [2]string{"redis-0:6379", "redis-4:6379"}}
+		for i := range 1500 { // for 15 s
+			name, address := fmt.Sprint("lock", i), "redis-1:6379"
+			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 1, Address: address, GivenUp: true})
+			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 2, Address: address})
+			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Name: name, Node: 1, Address: address})
+			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Node: 2, Address: address})
+			l.ObserveRegisterIgnored(ctx, observe.RegisterIgnored{Name: name, Node: 1, Address: address})
+			l.ObserveExtended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
+			l.ObserveOneServer(ctx, one)
+			l.ObserveTwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
+			time.Sleep(10 * time.Millisecond)
+		}
+		for range 1500 {
+			l.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Equal(t, map[string]int{
+			"WARN redsync: release given up":                            2,
+			"WARN redsync: the node does not let waiters be woken":      2, // one for each of two nodes
+			"WARN redsync: a fencing register is ignored":               2,
+			"WARN redsync: extend failed":                               2,
+			"WARN redsync: events were dropped":                         2,
+			"WARN redsync: two nodes are one server, which counts once": 2,
+			"INFO redsync: the two nodes are different servers again":   2,
+		}, book.above())
+		assert.Contains(t, book.linesOf("release given up")[1], `lock=lock1000 node=1 address=redis-1:6379 pending=0 omitted=999`)
+		assert.Contains(t, book.linesOf("events were dropped")[1], "events=3000")
+	})
+}
+
 // While all is well, there is no line above Debug, whatever the program does. That includes contention, a context that
 // ends in an attempt on a lock that is taken, and Close while locks are held.
 func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
