@@ -406,7 +406,9 @@ func TestCloseTellsOfEachNodeBeyondTheQuorumOnce(t *testing.T) {
 				assert.Equal(k, 400*time.Millisecond, c.took, "one node deadline")
 				require.Len(k, c.lines, 2)
 				for i, line := range c.lines {
-					assert.Contains(k, line, fmt.Sprintf(`level=WARN msg="redsync: releases given up" node=%d releases=50 error=`, 3+i))
+					assert.Contains(k, line, fmt.Sprintf(
+						`level=WARN msg="redsync: releases unconfirmed" node=%d address=127.0.0.1:%d releases=50 keys_expire_within=7.7s error=`,
+						3+i, 7004+i))
 				}
 			})
 		})

@@ -19,16 +19,17 @@ const module = "github.com/seed14bd9ef4/redsync"
 // mayImport lists, for the packages of the library, what their code may import
 // besides the standard library. A trailing slash stands for all packages below.
 var mayImport = map[string][]string{
-	module + "/internal/jitter": {},
-	module + "/internal/clock":  {},
-	module + "/internal/notice": {},
-	module + "/internal/peek":   {},
-	module + "/observe":         {},
-	module + "/internal/alarm":  {module + "/internal/clock"},
-	module + "/pool":            {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
-	module + "/internal/script": {module + "/pool"},
-	module + "/internal/claim":  {module + "/internal/script", module + "/internal/jitter"},
-	module + "/internal/quorum": {module + "/internal/claim", module + "/internal/clock", module + "/pool"},
+	module + "/internal/jitter":  {},
+	module + "/internal/clock":   {},
+	module + "/internal/notice":  {},
+	module + "/internal/peek":    {},
+	module + "/observe":          {},
+	module + "/internal/alarm":   {module + "/internal/clock"},
+	module + "/internal/journal": {module + "/internal/notice"},
+	module + "/pool":             {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
+	module + "/internal/script":  {module + "/pool"},
+	module + "/internal/claim":   {module + "/internal/script", module + "/internal/jitter"},
+	module + "/internal/quorum":  {module + "/internal/claim", module + "/internal/clock", module + "/pool"},
 	module + "/internal/lease": {
 		module + "/internal/quorum", module + "/internal/claim", module + "/internal/script", module + "/pool",
 		module + "/internal/alarm", module + "/internal/clock",
@@ -42,7 +43,7 @@ var mayImport = map[string][]string{
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
 		module + "/internal/script", module + "/pool", module + "/observe",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
-		module + "/internal/peek",
+		module + "/internal/journal", module + "/internal/peek",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 	module + "/redsynctest": {

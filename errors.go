@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -482,31 +482,10 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// maxShownName is how many bytes of a name the texts show.
-const maxShownName = 200
-
-// cutName returns a name as the texts show it: a long one is cut, and its length follows.
-func cutName(name string) string {
-	begin, length := cut(name)
-	return begin + length
-}
-
 // quoted returns a name in quotes. A long one is cut, and its length follows.
 func quoted(name string) string {
-	begin, length := cut(name)
+	begin, length := journal.Cut(name)
 	return fmt.Sprintf("%q%s", begin, length)
-}
-
-// cut returns the beginning of a long name and the text of its length, or a short name and "".
-func cut(name string) (begin, length string) {
-	end := maxShownName
-	if len(name) <= end {
-		return name, ""
-	}
-	for end > maxShownName-utf8.UTFMax && !utf8.RuneStart(name[end]) {
-		end--
-	}
-	return name[:end], fmt.Sprintf("... (%d bytes)", len(name))
 }
 
 // quotedAll returns at most maxNamed names in quotes, and how many more there are.

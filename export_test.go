@@ -1,6 +1,10 @@
 package redsync
 
 import (
+	"log/slog"
+
+	"github.com/seed14bd9ef4/redsync/internal/journal"
+	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
@@ -30,3 +34,8 @@ func SameProcess(a, b *Redsync) bool { return a.core.member.Group == b.core.memb
 
 // Groups returns the number of groups. Redsyncs on the same list of clients are one group.
 func Groups() int { return queue.Groups() }
+
+// LogObserver returns the observer of WithLogger, for a Redsync without locks.
+func LogObserver(log *slog.Logger) any {
+	return (*observers)(nil).withLogger(log, journal.New(&notice.Queue{})).all[0]
+}

@@ -8,47 +8,106 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
-// This file is the observer that writes a log.
+// This file has the observer that writes a log. What it says of one lock it says at once, mostly at Debug. What lasts,
+// or happens to many locks at once, goes through the journal of the Redsync, which says it once.
+
+// denialsRepeat is how often the log says again that a node does not let waiters be woken: that lasts until somebody
+// changes the node.
+const denialsRepeat = time.Hour
 
 // logObserver is the observer of WithLogger.
-type logObserver struct{ log *slog.Logger }
+type logObserver struct {
+	log    *slog.Logger
+	states *journal.Journal // of the core
+}
+
+// withLogger returns a copy of o with an observer that writes to log, unless o has one: no line comes twice.
+func (o *observers) withLogger(log *slog.Logger, states *journal.Journal) *observers {
+	if o != nil {
+		for _, observer := range o.all {
+			if l, ok := observer.(*logObserver); ok && l.log == log {
+				return o
+			}
+		}
+	}
+	return o.with(&logObserver{log, states})
+}
 
 func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
-	level, message := outcome(a.Err, "redsync: attempt won", "redsync: attempt failed")
-	ended := errors.Is(a.Err, context.Canceled) || errors.Is(a.Err, context.DeadlineExceeded)
-	if errors.Is(a.Err, ErrFailed) || ended && !errors.Is(a.Err, ErrNoQuorum) {
-		level = slog.LevelDebug
+	switch {
+	case errors.Is(a.Err, ErrNoQuorum):
+		l.states.NoQuorum(l.log, journal.Trouble{Name: a.Name, Tries: a.Try, Err: a.Err})
+	case a.Err == nil || errors.Is(a.Err, ErrFailed):
+		l.states.Answered(l.log, a.Name, a.Start)
 	}
-	l.write(ctx, level, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
+	message := "redsync: attempt won"
+	if a.Err != nil {
+		message = "redsync: attempt failed"
+	}
+	l.debug(ctx, message, a.Name, a.Err, "try", a.Try, "took", a.Took,
 		"granted", a.Granted, "refused", a.Refused, "failed", a.Failed)
 }
 
 func (l *logObserver) ObserveAcquired(ctx context.Context, a observe.Acquired) {
-	l.write(ctx, slog.LevelDebug, "redsync: acquired", a.Name, nil, "took", a.Took, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
+	l.states.Ended(a.Name)
+	l.debug(ctx, "redsync: acquired", a.Name, nil, "took", a.Took, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
 }
 
 func (l *logObserver) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired) {
-	l.write(ctx, slog.LevelDebug, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
+	l.states.Ended(n.Name)
+	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
+// ObserveExtended writes a Warn only if the nodes answered and still did not extend the lock. An extension of a lock
+// that is over has the line of the loss.
 func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
-	level, message := outcome(e.Err, "redsync: extended", "redsync: extend failed")
-	l.write(ctx, level, message, e.Name, e.Err, "watchdog", e.Watchdog, "took", e.Took, "left", e.Left)
+	level, message := slog.LevelDebug, "redsync: extended"
+	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
+	switch {
+	case e.Err == nil:
+		l.states.Answered(l.log, e.Name, e.Start)
+	case errors.Is(e.Err, ErrNoQuorum):
+		message = "redsync: extend failed"
+		l.states.NoQuorum(l.log, journal.Trouble{Name: e.Name, Held: true, Err: e.Err})
+	default:
+		message = "redsync: extend failed"
+		if !isExpected(e.Err) && !errors.Is(e.Err, ErrLockLost) {
+			if total, say := l.states.Rarely(l.log, journal.Subject{Message: message}, 1, journal.Every); say {
+				level, args = slog.LevelWarn, andOmitted(args, total)
+			}
+		}
+	}
+	l.write(ctx, level, message, e.Name, e.Err, args...)
 }
 
+// ObserveReleased writes the Error of a loss if Unlock has found that the lock was over. A lock that was over before
+// has had that line.
 func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
-	level, message := outcome(r.Err, "redsync: unlocked", "redsync: unlock failed")
-	l.write(ctx, level, message, r.Name, r.Err, "held", r.Held, "left", r.Left, "took", r.Took)
+	l.states.Ended(r.Name)
+	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
+	switch {
+	case r.Err == nil:
+		l.debug(ctx, "redsync: unlocked", r.Name, nil, args...)
+		return
+	case errors.Is(r.Err, ErrNoQuorum):
+		l.states.NoQuorum(l.log, journal.Trouble{Name: r.Name, Err: r.Err})
+	case r.Left > 0 && errors.Is(r.Err, ErrLockAlreadyExpired) && !isExpected(r.Err):
+		l.write(ctx, slog.LevelError, "redsync: lost", r.Name, r.Err, "held", r.Held)
+	}
+	l.debug(ctx, "redsync: unlock failed", r.Name, r.Err, args...)
 }
 
 func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
-	l.write(ctx, slog.LevelDebug, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left, "took", d.Took)
+	l.states.Ended(d.Name)
+	l.debug(ctx, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left, "took", d.Took)
 }
 
 func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
+	l.states.Ended(lost.Name)
 	level := slog.LevelError
 	if errors.Is(lost.Err, ErrClosed) { // the program has called Close, so the loss is no error
 		level = slog.LevelDebug
@@ -57,56 +116,85 @@ func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
 }
 
 func (l *logObserver) ObserveReleaseUnconfirmed(ctx context.Context, u observe.ReleaseUnconfirmed) {
-	level, message := slog.LevelDebug, "redsync: release will be repeated"
-	if u.GivenUp {
-		level, message = slog.LevelWarn, "redsync: release given up"
-	}
 	if u.Name == "" { // at the end of Close
-		l.log.Log(ctx, level, "redsync: releases given up", "node", u.Node, "releases", u.Pending, "error", u.Err)
+		l.states.AddLeft(l.log, journal.Left{
+			Node: u.Node, Address: u.Address, Releases: u.Pending, Within: u.Within, Err: u.Err,
+		})
 		return
 	}
-	l.write(ctx, level, message, u.Name, u.Err, "node", u.Node, "pending", u.Pending)
+	args := []any{"node", u.Node, "address", u.Address, "pending", u.Pending}
+	if !u.GivenUp {
+		l.debug(ctx, "redsync: release will be repeated", u.Name, u.Err, args...)
+		return
+	}
+	l.rarely(ctx, journal.Every, "redsync: release given up", u.Name, u.Node, u.Err, args...)
 }
 
 func (l *logObserver) ObserveWakeUpDenied(ctx context.Context, u observe.WakeUpDenied) {
-	l.write(ctx, slog.LevelWarn, "redsync: the node does not let waiters be woken", u.Name, u.Err, "node", u.Node)
+	l.rarely(ctx, denialsRepeat, "redsync: the node does not let waiters be woken", u.Name, u.Node, u.Err,
+		"node", u.Node, "address", u.Address)
 }
 
-func (l *logObserver) ObserveNodeDown(ctx context.Context, d observe.NodeDown) {
-	args := []any{"node", d.Node, "address", d.Address, "error", d.Err}
-	if d.Omitted > 0 {
-		args = append(args, "omitted", d.Omitted)
-	}
-	l.log.WarnContext(ctx, "redsync: node is down", args...)
+func (l *logObserver) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
+	l.states.NodeDown(l.log, d.Node, d.Address, d.Omitted, d.Err)
 }
 
-func (l *logObserver) ObserveNodeUp(ctx context.Context, u observe.NodeUp) {
-	l.log.InfoContext(ctx, "redsync: node is up again", "node", u.Node, "address", u.Address, "down", u.Down)
+func (l *logObserver) ObserveNodeUp(_ context.Context, u observe.NodeUp) {
+	l.states.NodeUp(u.Node, u.Down)
 }
 
-func (l *logObserver) ObserveOneServer(ctx context.Context, o observe.OneServer) {
-	l.log.WarnContext(ctx, "redsync: two nodes are one server, which counts once", "nodes", o.Nodes[:],
-		"addresses", o.Addresses[:], "run_id", o.RunID)
+func (l *logObserver) ObserveOneServer(_ context.Context, o observe.OneServer) {
+	l.states.OneServer(l.log, o.Nodes, o.Addresses, o.RunID)
 }
 
-func (l *logObserver) ObserveTwoServers(ctx context.Context, t observe.TwoServers) {
-	l.log.InfoContext(ctx, "redsync: the two nodes are different servers again", "nodes", t.Nodes[:], "addresses", t.Addresses[:])
+func (l *logObserver) ObserveTwoServers(_ context.Context, t observe.TwoServers) {
+	l.states.TwoServers(t.Nodes)
 }
 
 func (l *logObserver) ObserveRegisterIgnored(ctx context.Context, r observe.RegisterIgnored) {
-	l.write(ctx, slog.LevelWarn, "redsync: a fencing register is ignored", r.Name, r.Err, "node", r.Node, "address", r.Address)
+	l.rarely(ctx, journal.Every, "redsync: a fencing register is ignored", r.Name, r.Node, r.Err,
+		"node", r.Node, "address", r.Address)
 }
 
 func (l *logObserver) ObserveEventsDropped(ctx context.Context, d observe.EventsDropped) {
-	l.log.WarnContext(ctx, "redsync: events were dropped", "events", d.Events)
+	const message = "redsync: events were dropped"
+	l.states.ForgetNodes()
+	if total, say := l.states.Rarely(l.log, journal.Subject{Message: message}, d.Events, journal.Every); say {
+		l.log.WarnContext(ctx, message, "events", total)
+	}
 }
 
-// outcome returns the level and the message for an event: success if err is nil, failure otherwise.
-func outcome(err error, success, failure string) (slog.Level, string) {
-	if err != nil {
-		return slog.LevelWarn, failure
+// isExpected reports whether an operation on a lock that is held failed because of what the program itself has done: it
+// has ended the context, unlocked or detached the lock, or called Close, or the lock has reached its WithMaxHold.
+func isExpected(err error) bool {
+	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, ErrNotHeld, ErrClosed, ErrMaxHold} {
+		if errors.Is(err, cause) {
+			return true
+		}
 	}
-	return slog.LevelDebug, success
+	return false
+}
+
+// rarely writes a Warn of a lock and a node, if per has passed since the last one of that node.
+func (l *logObserver) rarely(
+	ctx context.Context, per time.Duration, message, name string, node int, err error, args ...any,
+) {
+	total, say := l.states.Rarely(l.log, journal.Subject{Message: message, Node: node}, 1, per)
+	if say {
+		l.write(ctx, slog.LevelWarn, message, name, err, andOmitted(args, total)...)
+	}
+}
+
+// andOmitted adds how many lines a line stands for besides itself.
+func andOmitted(args []any, total int) []any {
+	if total > 1 {
+		args = append(args, "omitted", total-1)
+	}
+	return args
+}
+
+func (l *logObserver) debug(ctx context.Context, message, name string, err error, args ...any) {
+	l.write(ctx, slog.LevelDebug, message, name, err, args...)
 }
 
 func (l *logObserver) write(ctx context.Context, level slog.Level, message, name string, err error, args ...any) {
@@ -116,11 +204,14 @@ func (l *logObserver) write(ctx context.Context, level slog.Level, message, name
 	if err != nil {
 		args = append(args, "error", err)
 	}
-	l.log.Log(ctx, level, message, append([]any{"lock", cutName(name)}, args...)...)
+	if name != "" {
+		args = append([]any{"lock", journal.CutName(name)}, args...)
+	}
+	l.log.Log(ctx, level, message, args...)
 }
 
 // pingPause is how long Ping does not repeat a line.
-const pingPause = 10 * time.Second
+const pingPause = journal.Every
 
 // pinged is what the last line of Ping was about.
 type pinged struct {

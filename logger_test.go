@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -56,7 +58,7 @@ func TestLoggerLevels(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			_, err := m.Unlock()
 			require.NoError(f, err)
-		}, map[string]int{"WARN redsync: node is down": 1}},
+		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
 		"two contend": {func(f field) {
 			require.NoError(f, f.nodes[0].Set("lock", "one"))
 			require.NoError(f, f.nodes[1].Set("lock", "one"))
@@ -72,7 +74,7 @@ func TestLoggerLevels(t *testing.T) {
 		"no quorum is reachable": {func(f field) {
 			f.kill(0, 1, 2)
 			require.Error(f, f.NewMutex("lock", redsync.WithTries(2)).Lock())
-		}, map[string]int{"WARN redsync: attempt failed": 2, "WARN redsync: node is down": 3}},
+		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"the lock expires": {func(f field) {
 			m := f.held()
 			time.Sleep(10 * time.Second)
@@ -83,7 +85,54 @@ func TestLoggerLevels(t *testing.T) {
 			m := f.held()
 			f.lose(0, 1, 2)
 			_, _ = m.Unlock()
-		}, map[string]int{"WARN redsync: unlock failed": 1}},
+		}, map[string]int{"ERROR redsync: lost": 1}},
+		"Unlock of a lock that has expired": {func(f field) {
+			m := f.held()
+			time.Sleep(10 * time.Second)
+			_, err := m.Unlock()
+			require.Error(f, err)
+		}, map[string]int{"ERROR redsync: lost": 1}},
+		"Unlock of a lock whose loss was proved": {func(f field) {
+			m := f.held()
+			f.lose(0, 1, 2)
+			_, err := m.Valid()
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+			_, err = m.Unlock()
+			require.Error(f, err)
+		}, map[string]int{"ERROR redsync: lost": 1}},
+		"Unlock without a quorum": {func(f field) {
+			m := f.held()
+			f.kill(0, 1, 2)
+			_, err := m.Unlock()
+			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
+		"an extension sets missing keys again": {func(f field) {
+			m := f.held(redsync.WithSetNXOnExtend())
+			for range 5 {
+				f.lose(0, 1, 2)
+				_, err := m.Extend()
+				require.ErrorIs(f, err, redsync.ErrExtendFailed)
+			}
+		}, map[string]int{"WARN redsync: extend failed": 1}},
+		"Unlock and Detach end an Extend": {func(f field) {
+			f.freeze(0, 1, 2)
+			for _, end := range []func(m *redsync.Mutex){
+				func(m *redsync.Mutex) { _, _ = m.Unlock() },
+				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
+			} {
+				f.thaw(0, 1, 2)
+				m := f.NewMutex("lock")
+				require.NoError(f, m.Lock())
+				synctest.Wait()
+				f.freeze(0, 1, 2)
+				extended := make(chan error)
+				go func() { _, err := m.Extend(); extended <- err }()
+				synctest.Wait()
+				time.AfterFunc(100*time.Millisecond, func() { f.thaw(0, 1, 2) })
+				end(m)
+				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
+			}
+		}, map[string]int{}},
 		"an extension fails": {func(f field) {
 			m := f.held()
 			for _, n := range f.nodes[:3] {
@@ -91,17 +140,17 @@ func TestLoggerLevels(t *testing.T) {
 			}
 			_, err := m.Extend()
 			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		}, map[string]int{"WARN redsync: extend failed": 1, "WARN redsync: node is down": 3}},
+		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(redsync.WithWatchdog())
 			f.lose(0, 1, 2)
 			time.Sleep(20 * time.Second)
-		}, map[string]int{"WARN redsync: extend failed": 1, "ERROR redsync: lost": 1}},
+		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Close ends a hold and gives up on a node": {func(f field) {
 			f.held()
 			f.kill(0)
 			require.NoError(f, f.Close(f.Context()))
-		}, map[string]int{"WARN redsync: releases given up": 1, "WARN redsync: node is down": 1}},
+		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
@@ -125,6 +174,10 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		k.down(4)
 		_, err = m.Unlock()
 		require.NoError(k, err)
+		time.Sleep(11 * time.Second)
+		other := k.NewMutex("other")
+		require.NoError(k, other.Lock())
+		k.unlock(other)
 		k.down(0, 1)
 		time.Sleep(20 * time.Second)
 		m = k.NewMutex("lock")
@@ -154,9 +207,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 			"redsync: unlocked":                 "lock held left took",
 			"redsync: unlock failed":            "lock held left took error",
 			"redsync: lost":                     "lock held error",
-			"redsync: node is down":             "node address error",
+			"redsync: no quorum":                "lock tries error",
+			"redsync: a quorum answers again":   "after",
+			"redsync: node is down":             "node address for error",
 			"redsync: node is up again":         "node address down",
-			"redsync: release will be repeated": "lock node pending error",
+			"redsync: release will be repeated": "lock node address pending error",
 		}, got)
 	})
 }
@@ -193,6 +248,260 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		for _, value := range values {
 			assert.NotContains(t, all, value)
 		}
+	})
+}
+
+// A Lock that finds no quorum says so once, then every 10 s, and not for each of its attempts. An observer is told of
+// each.
+func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault    func(f field)
+		options  []redsync.Option
+		attempts int // at least
+		want     []string
+	}{
+		"three of five nodes frozen": {
+			fault: func(f field) { f.freeze(0, 1, 2) }, attempts: 30,
+			want: []string{
+				`00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: ` +
+					`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `,
+				`00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`,
+			},
+		},
+		"three of five nodes refuse connections": {
+			fault: func(f field) { f.kill(0, 1, 2) }, options: []redsync.Option{redsync.WithTries(0)}, attempts: 200,
+			want: []string{
+				`00:00:00.000Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed`,
+				`00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`,
+				`00:00:20.\d+Z level=WARN msg="redsync: no quorum" for=20\S*s lock=lock tries=\d+ error=`,
+				`00:00:30.\d+Z level=WARN msg="redsync: no quorum" for=30\S*s lock=lock tries=\d+ error=`,
+				`00:00:4\d.\d+Z level=WARN msg="redsync: no quorum" for=4\S*s lock=lock tries=\d+ error=`,
+				`00:00:5\d.\d+Z level=WARN msg="redsync: no quorum" for=5\S*s lock=lock tries=\d+ error=`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				book, r := newLogbook(), &redsynctest.Recorder{}
+				rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
+				c.fault(f)
+				ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(f, rs.NewMutex("lock", c.options...).LockContext(ctx), redsync.ErrNoQuorum)
+				attempts, _ := of[observe.Attempt](r)
+				assert.GreaterOrEqual(f, len(attempts), c.attempts, "an observer is told of each attempt")
+				got := book.linesOf("no quorum")
+				require.Len(f, got, len(c.want), strings.Join(got, "\n"))
+				for i, want := range c.want {
+					assert.Regexp(f, want, got[i])
+				}
+				f.thaw(0, 1, 2)
+			})
+		})
+	}
+}
+
+// However many goroutines, locks, copies of a Redsync and loggers run into an outage, each logger says it once, says
+// that it lasts, and says that it is over.
+func TestLogOfAnOutage(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		books := []*logbook{newLogbook(), newLogbook()}
+		for _, book := range books {
+			book.Handler = slog.NewTextHandler(&book.text, nil) // without Debug, which is most of it
+		}
+		loggers := []*slog.Logger{slog.New(books[0]), slog.New(books[1])}
+		var copies []*redsync.Redsync
+		for _, log := range loggers {
+			rs := f.With(redsync.WithLogger(log), redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
+			copies = append(copies, rs, rs.With(redsync.WithLogger(log)))
+		}
+		for i := range 100 {
+			held := copies[i%4].NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog(), redsync.WithExpiry(2*time.Minute))
+			require.NoError(f, held.Lock())
+		}
+		time.Sleep(30 * time.Second)
+		f.freeze(0, 1, 2)
+		var wg sync.WaitGroup
+		for i := range 100 {
+			m := copies[i%4].NewMutex(fmt.Sprint("wanted", i), redsync.WithLogger(loggers[i/2%2]))
+			wg.Go(func() {
+				assert.NoError(f, m.Lock())
+				_, err := m.Unlock()
+				assert.NoError(f, err)
+			})
+		}
+		time.Sleep(time.Minute)
+		f.thaw(0, 1, 2)
+		wg.Wait()
+		time.Sleep(20 * time.Second)
+		for _, book := range books {
+			all := book.linesOf()
+			assert.LessOrEqual(f, len(all), 13, "seven of the quorum, and two of each node")
+			lasts, over := book.linesOf("no quorum"), book.linesOf("a quorum answers again")
+			require.Len(f, lasts, 6, strings.Join(all, "\n"))
+			require.Len(f, over, 1)
+			assert.Len(f, book.linesOf("node is down"), 3)
+			assert.Len(f, book.linesOf("node is up again"), 3)
+			assert.Regexp(f, `msg="redsync: no quorum" for=5\S+s names_waiting=100 locks_unextended=100 error=".*node #0 \(127.0.0.1:7001\): `, lasts[5])
+			assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=(59|60)`, over[0])
+			for _, line := range all {
+				assert.Less(f, len(line), 600, line)
+			}
+		}
+		require.NoError(f, f.Close(f.Context()))
+		before := len(books[0].linesOf())
+		time.Sleep(time.Hour)
+		assert.Len(f, books[0].linesOf(), before, "nothing is said after Close")
+	})
+}
+
+// Each hold that is lost has one Error, and its watchdog no other line.
+func TestLogOfWatchdogsThatLoseTheirLocks(t *testing.T) {
+	const locks = 1000
+	play(t, func(f field) {
+		f.meet()
+		book := newLogbook()
+		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithWatchdog())
+		for i := range locks {
+			require.NoError(f, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		}
+		f.kill(0, 1, 2)
+		time.Sleep(30 * time.Second)
+		assert.Equal(f, map[string]int{
+			"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3, "ERROR redsync: lost": locks,
+		}, book.above())
+	})
+}
+
+// Close says for each node how many releases the node has not confirmed, however the locks got the logger.
+func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		book := newLogbook()
+		log := redsync.WithLogger(slog.New(book))
+		for i := range 30 {
+			require.NoError(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log).Lock())
+		}
+		f.freeze(3, 4)
+		require.NoError(f, f.Close(f.Context()))
+		want := make([]string, 2)
+		for i := range want {
+			want[i] = fmt.Sprintf(`time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d `+
+				`address=127.0.0.1:%d releases=30 keys_expire_within=7.7s error="no answer within 400ms"`, 3+i, 7004+i)
+		}
+		assert.Equal(f, want, book.linesOf())
+		f.thaw(3, 4)
+	})
+}
+
+// A program that makes a logger for each request gets no line for each request.
+func TestLogOfLoggersForEachRequest(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.kill(0, 1, 2)
+		book := newLogbook()
+		for range 1000 {
+			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)))
+			require.ErrorIs(f, m.TryLock(), redsync.ErrNoQuorum)
+		}
+		assert.Equal(f, map[string]int{"WARN redsync: no quorum": 16, "WARN redsync: node is down": 3 * 16}, book.above())
+	})
+}
+
+// What happens again and again has a line for each node at most once in 10 s. A denial lasts until somebody changes the
+// node, so it has one in an hour.
+func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book, ctx := newLogbook(), t.Context()
+		l := redsync.LogObserver(slog.New(book)).(interface {
+			observe.ReleaseUnconfirmedObserver
+			observe.WakeUpDeniedObserver
+			observe.RegisterIgnoredObserver
+			observe.EventsDroppedObserver
+			observe.ExtendedObserver
+			observe.OneServerObserver
+			observe.TwoServersObserver
+		})
+		one := observe.OneServer{Nodes: [2]int{0, 4}, Addresses: [2]string{"redis-0:6379", "redis-4:6379"}}
+		for i := range 1500 { // for 15 s
+			name, address := fmt.Sprint("lock", i), "redis-1:6379"
+			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 1, Address: address, GivenUp: true})
+			l.ObserveReleaseUnconfirmed(ctx, observe.ReleaseUnconfirmed{Name: name, Node: 2, Address: address})
+			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Name: name, Node: 1, Address: address})
+			l.ObserveWakeUpDenied(ctx, observe.WakeUpDenied{Node: 2, Address: address})
+			l.ObserveRegisterIgnored(ctx, observe.RegisterIgnored{Name: name, Node: 1, Address: address})
+			l.ObserveExtended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
+			l.ObserveOneServer(ctx, one)
+			l.ObserveTwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
+			time.Sleep(10 * time.Millisecond)
+		}
+		for range 1500 {
+			l.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Equal(t, map[string]int{
+			"WARN redsync: release given up":                            2,
+			"WARN redsync: the node does not let waiters be woken":      2, // one for each of two nodes
+			"WARN redsync: a fencing register is ignored":               2,
+			"WARN redsync: extend failed":                               2,
+			"WARN redsync: events were dropped":                         2,
+			"WARN redsync: two nodes are one server, which counts once": 2,
+			"INFO redsync: the two nodes are different servers again":   2,
+		}, book.above())
+		assert.Contains(t, book.linesOf("release given up")[1], `lock=lock1000 node=1 address=redis-1:6379 pending=0 omitted=999`)
+		assert.Contains(t, book.linesOf("events were dropped")[1], "events=3000")
+	})
+}
+
+// While all is well, there is no line above Debug, whatever the program does. That includes contention, a context that
+// ends in an attempt on a lock that is taken, and Close while locks are held.
+func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
+	lose := []string{"Lost", "Err", "Context"} // in these rows a lock runs out
+	onTrial(t, 3, threeNodes, func(tr trial) {
+		book := newLogbook()
+		tr.Redsync = tr.With(redsync.WithLogger(slog.New(book)))
+		kind := lockKinds[tr.kind]
+		for _, row := range modeRows {
+			switch {
+			case slices.Contains(lose, row.name), row.cells[tr.kind] != works:
+				continue
+			case row.use != nil:
+				m := kind.lock(tr.Redsync)
+				require.NoError(tr, m.Lock(), row.name)
+				row.use(tr.user, kind, m)
+				_, _ = m.Unlock()
+			case row.option != nil && sides(tr.kind, row) == nil:
+				tr.try(row)
+			}
+			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
+		}
+		m := kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute))
+		require.NoError(tr, m.Lock())
+		time.Sleep(time.Minute)
+		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
+		for d := range 100 {
+			for _, n := range tr.nodes {
+				n.On("set", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
+				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
+			}
+			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*time.Millisecond)
+			require.Error(tr, rival.LockContext(ctx))
+			_, _ = m.ExtendContext(ctx)
+			cancel()
+			for _, n := range tr.nodes {
+				n.Heal()
+			}
+		}
+		waits := make(chan error)
+		go func() { waits <- rival.Lock() }()
+		time.Sleep(time.Second)
+		require.NoError(tr, tr.Close(tr.Context()))
+		require.ErrorIs(tr, <-waits, redsync.ErrClosed)
+		_, err := m.Unlock()
+		require.ErrorIs(tr, err, redsync.ErrClosed)
+		assert.Empty(tr, book.above(), "%s", &book.text)
 	})
 }
 
@@ -242,4 +551,21 @@ func (l *logbook) above() map[string]int {
 		}
 	}
 	return count
+}
+
+// linesOf returns the lines above the level debug whose message is one of these; all of them if there is none.
+func (l *logbook) linesOf(messages ...string) (lines []string) {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		wanted := len(messages) == 0
+		for _, m := range messages {
+			wanted = wanted || strings.Contains(line, `msg="redsync: `+m+`"`)
+		}
+		if wanted && !strings.Contains(line, "level=DEBUG") {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return lines
 }

@@ -145,9 +145,12 @@ func (e *events) Lost(held time.Duration, err error) {
 }
 
 // Extended implements lease.Events.
-func (e *events) Extended(res quorum.Result, start time.Time, took, left time.Duration) {
+func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
-	if !res.Won {
+	switch {
+	case lost:
+		event.Err = ends.Rejected(e.name, res)
+	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
 	tellOfNoCall(e, observe.ExtendedObserver.ObserveExtended, event)
@@ -155,14 +158,16 @@ func (e *events) Extended(res quorum.Result, start time.Time, took, left time.Du
 
 // Unconfirmed implements lease.Events.
 func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error) {
-	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed,
-		observe.ReleaseUnconfirmed{Name: e.name, Node: n.Index, Pending: pending, GivenUp: givenUp, Err: err})
+	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
+		Name: e.name, Node: n.Index, Address: n.Address, Pending: pending, GivenUp: givenUp, Err: err,
+	})
 }
 
 // Left implements lease.Events.
-func (e *events) Left(n *quorum.Node, releases int, err error) {
-	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed,
-		observe.ReleaseUnconfirmed{Node: n.Index, Pending: releases, GivenUp: true, Err: err})
+func (e *events) Left(n *quorum.Node, releases int, within time.Duration, err error) {
+	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
+		Node: n.Index, Address: n.Address, Pending: releases, GivenUp: true, Within: within, Err: err,
+	})
 }
 
 // Audience implements lease.Events.
@@ -170,12 +175,14 @@ func (e *events) Audience() any { return e.to }
 
 // Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {
-	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied, observe.WakeUpDenied{Name: e.name, Node: n.Index, Err: err})
+	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
+		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address, Err: err})
 }
 
 // Refused implements queue.Events.
-func (e *events) Refused(node int, err error) {
-	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied, observe.WakeUpDenied{Node: node, Err: err})
+func (e *events) Refused(n *quorum.Node, err error) {
+	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
+		observe.WakeUpDenied{Node: n.Index, Address: n.Address, Err: err})
 }
 
 // Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.

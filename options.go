@@ -434,19 +434,26 @@ func WithObserver(observer any) Option {
 
 // WithLogger writes a log. The default is none. Its levels:
 //
-//   - Error: losses, except by Close.
-//   - Warn: attempts, extensions and Unlocks that failed; releases that were given up; nodes
-//     that are down, each once; nodes that do not wake waiters; events that were dropped.
-//   - Info: nodes that are up again.
-//   - Debug: everything else. That includes an attempt that failed because the lock is taken or the
-//     context was canceled, and the line for a Lock that failed. While all is well there is nothing
-//     above Debug.
+//   - Error: each lock that is lost, except by Close.
+//   - Warn: what lasts (no quorum answers, a node is down), once when it begins, and every 10 s while operations show
+//     that it lasts; what Close has left on a node; what needs a change of the nodes, at most once in 10 s.
+//   - Info: the end of what has lasted.
+//   - Debug: everything that happens to one lock: each attempt, extension and Unlock, whether or not it failed.
 //
-// The messages begin with "redsync: ". The attribute "lock" is the name, and "error" is the cause. The
+// While all is well there is nothing above Debug. How many locks, goroutines and copies (With) run into the same makes
+// no difference: each logger says it once for each New or Open, 16 loggers at most. So make one logger for a Redsync,
+// not one for each lock. A logger that is given twice writes each line once. The lines of what lasts come from the
+// goroutine of background events (see package observe), without the context of a call. docs/operating.md lists all
+// lines.
+//
+// The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the cause. The
 // others are named like the fields of the events. No attribute contains a lock's value.
 func WithLogger(logger *slog.Logger) Option {
 	if logger == nil {
 		return OptionFunc(func(m *Mutex) { m.change().fail(errors.New("redsync: WithLogger(nil)")) })
 	}
-	return WithObserver(&logObserver{logger})
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.observers = set.observers.withLogger(logger, m.core.journal())
+	})
 }

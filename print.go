@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 )
 
 // This file writes locks, nodes and names for people. A lock's value is a secret: who has it can extend and release the
@@ -46,7 +48,7 @@ func (m *Mutex) shown() shownMutex {
 	if m == nil {
 		return shownMutex{State: "nil"}
 	}
-	s := shownMutex{Name: cutName(m.Name()), State: "idle"}
+	s := shownMutex{Name: journal.CutName(m.Name()), State: "idle"}
 	h, adopted := m.holdOrAdopted()
 	switch {
 	case h != nil:
@@ -108,5 +110,5 @@ func (s Sequencer) Format(f fmt.State, _ rune) {
 
 // LogValue returns the name and the token, for package slog. It does not return the value: String does.
 func (s Sequencer) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("name", cutName(s.Name)), slog.Uint64("token", s.Token))
+	return slog.GroupValue(slog.String("name", journal.CutName(s.Name)), slog.Uint64("token", s.Token))
 }

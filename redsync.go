@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
@@ -44,7 +46,7 @@ func (r *Redsync) With(options ...Option) *Redsync {
 	if r == nil {
 		r = &Redsync{} // r comes from an Open that failed, and has no nodes
 	}
-	m := Mutex{set: r.set}
+	m := Mutex{core: r.core, set: r.set}
 	m.apply(options)
 	return &Redsync{core: r.core, set: m.set}
 }
@@ -101,8 +103,8 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 //
 // Close returns nil once a quorum of nodes has confirmed the release of every lock, so that others can
 // acquire them all. For the other nodes it waits no longer than the node deadline of r's options (at least
-// 50 ms) after the last confirmation. The log has one line for each node with what it has not confirmed; these
-// keys run out within the expiry.
+// 50 ms) after the last confirmation. The log has one line for each node: how many releases it has not
+// confirmed, and when their keys will have run out.
 //
 // As long as there is no such quorum, Close sends the releases again, until ctx is done or the keys have run
 // out. Then its error matches ErrNoQuorum, and names the locks (at most ten, and how many there are) and the nodes that
@@ -122,9 +124,10 @@ func (r *Redsync) Close(ctx context.Context) error {
 type core struct {
 	keeper  lease.Keeper
 	member  *queue.Member
-	notices *notice.Queue // not part of core, so that its goroutine does not keep core in memory
-	err     error         // why the pools cannot be used; nil if they can
-	owned   bool          // Close closes the pools
+	notices *notice.Queue                   // not part of core, so that its goroutine does not keep core in memory
+	states  atomic.Pointer[journal.Journal] // what the logs of WithLogger say; nil until a lock has one
+	err     error                           // why the pools cannot be used; nil if they can
+	owned   bool                            // Close closes the pools
 
 	pinged pinged
 
@@ -143,6 +146,17 @@ func newCore(pools []pool.Pool, rule claim.Rule, err error) *core {
 	c.keeper.Init()
 	runtime.AddCleanup(c, (*queue.Member).Collected, c.member)
 	return c
+}
+
+// journal returns the journal of c. A nil core, whose locks have no events, has none.
+func (c *core) journal() *journal.Journal {
+	switch {
+	case c == nil:
+		return nil
+	case c.states.Load() == nil:
+		c.states.CompareAndSwap(nil, journal.New(c.notices))
+	}
+	return c.states.Load()
 }
 
 // unusable returns why no lock can be acquired on these pools, nil if no reason is known.
@@ -224,6 +238,9 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 		err = c.notReleased(rest)
 	}
 	c.keeper.Set.Retire()
+	if j := c.states.Load(); j != nil {
+		j.Close()
+	}
 	c.notices.Close(timeout)
 	for _, n := range c.keeper.Set.Nodes {
 		if c.owned {

@@ -210,7 +210,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 					assert.Equal(t, neither, judged(t, errs[last]))
 					require.ErrorIs(t, errs[last], context.DeadlineExceeded)
 					assert.Zero(t, attempts[last].Failed)
-					assert.NotContains(t, book.above(), "WARN redsync: attempt failed")
+					assert.NotContains(t, book.above(), "WARN redsync: no quorum")
 				})
 			})
 		}

@@ -220,7 +220,8 @@ func TestWaitingWithoutPermission(t *testing.T) {
 				require.NoError(t, err)
 			}
 			awaitAnswers(t, servers, 0, "exists", "lock")
-			assert.Equal(t, len(c.told), strings.Count(text.String(), `level=WARN msg="redsync: the node does not let waiters be woken"`), text.String())
+			denying := len(slices.Compact(slices.Clone(c.told)))
+			assert.Equal(t, denying, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
 			log.mu.Lock()
 			assert.Len(t, log.told, len(c.told))
 			log.mu.Unlock()

@@ -151,10 +151,12 @@ type Lost struct {
 // has not confirmed some releases.
 type ReleaseUnconfirmed struct {
 	Name    string
-	Node    int   // index into the pools of New or the addresses of Open, from 0
-	Pending int   // releases of all locks of this New or Open that some node has not confirmed; without a Name, that Node
-	GivenUp bool  // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
-	Err     error // why; nil if the node's answer proved nothing
+	Node    int           // index into the pools of New or the addresses of Open, from 0
+	Address string        // of the node, as its Pool's String has it
+	Pending int           // unconfirmed releases: of all locks of this New or Open; without a Name, those on that Node
+	GivenUp bool          // it is not sent again: Close has ended, or 65,536 releases wait to be sent again
+	Within  time.Duration // without a Name: the keys on that node have run out by then; else 0
+	Err     error         // why; nil if the node's answer proved nothing
 }
 
 // WakeUpDenied says that a node does not wake the waiters of this process when a lock is released, because it
@@ -163,9 +165,10 @@ type ReleaseUnconfirmed struct {
 // denies PUBLISH. If a node refuses the key, the event comes once for each node. If it refuses SUBSCRIBE, the
 // event comes with each subscription.
 type WakeUpDenied struct {
-	Name string // of the lock whose key the node refuses; "" if it refuses SUBSCRIBE
-	Node int    // index into the pools of New or the addresses of Open, from 0
-	Err  error  // the node's answer
+	Name    string // of the lock whose key the node refuses; "" if it refuses SUBSCRIBE
+	Node    int    // index into the pools of New or the addresses of Open, from 0
+	Address string // of the node, as its Pool's String has it
+	Err     error  // the node's answer
 }
 
 // NodeDown says that a node has begun to fail, for one of these reasons: its connection failed or could not

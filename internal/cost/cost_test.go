@@ -39,6 +39,7 @@ var bounds = map[string]figure{
 	"NewMutex with an option, Lock + Unlock":  {15, 2945, 10, 5, 1},
 	"Lock + Unlock, watchdog":                 {11, 2329, 10, 6, 2},
 	"Lock + Unlock, one observer":             {12, 2233, 10, 8, 1},
+	"Lock + Unlock, a log without Debug":      {16, 2185, 10, 8, 1},
 	"Lock + Unlock, fenced":                   {26, 2969, 10, 6, 1},
 	"Lock + Unlock, fair":                     {33, 4057, 10, 11, 1},
 	"Lock + Unlock, shared":                   {21, 3609, 10, 8, 1},

@@ -2,6 +2,7 @@ package cost
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -17,5 +18,8 @@ func (watcher) ObserveNotAcquired(context.Context, observe.NotAcquired) {}
 func (watcher) ObserveReleased(context.Context, observe.Released)       {}
 
 func init() {
-	add(Row{Name: "Lock + Unlock, one observer", Call: pairs(redsync.WithObserver(watcher{}))})
+	add(
+		Row{Name: "Lock + Unlock, one observer", Call: pairs(redsync.WithObserver(watcher{}))},
+		Row{Name: "Lock + Unlock, a log without Debug", Call: pairs(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
+	)
 }

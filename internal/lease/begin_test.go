@@ -144,7 +144,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	l := New(nowhere(1), "v", clock.Now())
 	w := &watchdog{lease: l}
 	allocated := testing.AllocsPerRun(100, func() {
-		w.tell(quorum.Result{})
+		w.tell(quorum.Result{}, true)
 		l.deny(0, errBroken, true)
 		if l.terms.tracer() != nil {
 			t.Fatal("a tracer for nobody")

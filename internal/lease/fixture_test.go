@@ -189,17 +189,17 @@ type diary struct {
 	extended []quorum.Result
 }
 
-func (*diary) TracesVotes() bool                          { return false }
-func (*diary) Voted(context.Context, quorum.Voted, bool)  {}
-func (*diary) NodeDown(*quorum.Node, int, error)          {}
-func (*diary) NodeUp(*quorum.Node, time.Duration)         {}
-func (*diary) Left(*quorum.Node, int, error)              {}
-func (d *diary) Audience() any                            { return d }
-func (*diary) Unconfirmed(*quorum.Node, int, bool, error) {}
-func (*diary) Denied(*quorum.Node, error)                 {}
-func (*diary) Ignored(*quorum.Node, error)                {}
-func (*diary) OneServer(a, b *quorum.Node, runID string)  {}
-func (*diary) TwoServers(a, b *quorum.Node)               {}
+func (*diary) TracesVotes() bool                            { return false }
+func (*diary) Voted(context.Context, quorum.Voted, bool)    {}
+func (*diary) NodeDown(*quorum.Node, int, error)            {}
+func (*diary) NodeUp(*quorum.Node, time.Duration)           {}
+func (*diary) Left(*quorum.Node, int, time.Duration, error) {}
+func (d *diary) Audience() any                              { return d }
+func (*diary) Unconfirmed(*quorum.Node, int, bool, error)   {}
+func (*diary) Denied(*quorum.Node, error)                   {}
+func (*diary) Ignored(*quorum.Node, error)                  {}
+func (*diary) OneServer(a, b *quorum.Node, runID string)    {}
+func (*diary) TwoServers(a, b *quorum.Node)                 {}
 
 func (d *diary) Lost(_ time.Duration, err error) {
 	d.mu.Lock()
@@ -207,7 +207,7 @@ func (d *diary) Lost(_ time.Duration, err error) {
 	d.lost = append(d.lost, err)
 }
 
-func (d *diary) Extended(res quorum.Result, _ time.Time, _, _ time.Duration) {
+func (d *diary) Extended(res quorum.Result, _ bool, _ time.Time, _, _ time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.extended = append(d.extended, res)

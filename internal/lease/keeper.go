@@ -412,14 +412,20 @@ var errLeft = errors.New("the keys are left to their expiry")
 
 // tellLeft tells the observers what node n has not confirmed.
 func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
-	counts, events := map[any]int{}, map[any]Events{} // by audience
+	type sum struct {
+		tell   Events
+		count  int
+		within time.Duration
+	}
+	sums, now := map[any]sum{}, clock.Now() // by audience
 	for _, l := range all {
 		if e := l.release.lease.terms.Events; e != nil && l.nodes.Has(n.Index) {
-			counts[e.Audience()]++
-			events[e.Audience()] = e
+			s := sums[e.Audience()]
+			l.release.lease.writes.keepTime()
+			sums[e.Audience()] = sum{e, s.count + 1, max(s.within, l.release.lasts(now))}
 		}
 	}
-	for to, e := range events {
-		e.Left(n, counts[to], err)
+	for _, s := range sums {
+		s.tell.Left(n, s.count, s.within, err)
 	}
 }

@@ -59,15 +59,16 @@ type Events interface {
 	Lost(held time.Duration, err error)
 
 	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
-	// so far if it is undecided. left is how long the lease was still valid at start.
-	Extended(res quorum.Result, start time.Time, took, left time.Duration)
+	// so far if it is undecided. lost says that it proves that the lease is lost. left is how long the lease was still
+	// valid at start.
+	Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
 	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
 	// some node. givenUp says that the release is not sent to the node again.
 	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
 
-	// Left tells at the end of Close how many releases a node has not confirmed.
-	Left(n *quorum.Node, releases int, err error)
+	// Left tells at the end of Close how many releases a node has not confirmed, and when their keys will have run out.
+	Left(n *quorum.Node, releases int, within time.Duration, err error)
 
 	// Audience returns a comparable value that stands for those who are told.
 	Audience() any

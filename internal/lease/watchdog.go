@@ -135,7 +135,7 @@ func (w *watchdog) Fire(closing bool) {
 	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own
 		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
 			w.note(res)
-			w.tell(res) // so that observers know before the validity ends
+			w.tell(res, false) // so that observers know before the validity ends
 		}
 		now := clock.Now()
 		w.began, w.left = now, w.lease.Remaining(now)
@@ -190,7 +190,7 @@ func (w *watchdog) look() error {
 	res := w.round.Result(nil) // it is final, so nobody has waited for the other nodes
 	w.round = nil
 	w.note(res)
-	w.tell(res)
+	w.tell(res, true)
 	switch {
 	case res.Won:
 		w.backoff = 0
@@ -215,9 +215,9 @@ func (w *watchdog) note(res quorum.Result) {
 	}
 }
 
-// tell tells the observers the result of a round, or its result so far.
-func (w *watchdog) tell(res quorum.Result) {
+// tell tells the observers the result of a round, or its result so far if it is not final.
+func (w *watchdog) tell(res quorum.Result, final bool) {
 	if to := w.lease.terms.Events; to != nil {
-		to.Extended(res, w.began.Wall, clock.Now().Since(w.began), w.left)
+		to.Extended(res, final && w.lease.Disproved(res), w.began.Wall, clock.Now().Since(w.began), w.left)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -40,7 +41,7 @@ type Events interface {
 	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
 	// Refused tells that a node denies us a subscription.
-	Refused(node int, err error)
+	Refused(n *quorum.Node, err error)
 }
 
 // A Failure is why Lock has acquired nothing.

@@ -90,14 +90,14 @@ func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.idle.Reset(idleSubscriber)
 	if s.session == nil {
 		s.session = &session{subscriber: s, rule: set.FullRule(), begun: time.Now()}
-		for i, n := range set.Nodes {
-			s.session.subscribeLocked(n.Pool, listener{session: s.session, node: i, events: events})
+		for _, n := range set.Nodes {
+			s.session.subscribeLocked(listener{session: s.session, node: n, events: events})
 		}
 	}
 }
 
-func (s *session) subscribeLocked(through pool.Pool, l listener) {
-	p, own := listenThrough(through)
+func (s *session) subscribeLocked(l listener) {
+	p, own := listenThrough(l.node.Pool)
 	if own != nil {
 		s.pools = append(s.pools, own)
 	}
@@ -108,7 +108,7 @@ func (s *session) subscribeLocked(through pool.Pool, l listener) {
 			return
 		}
 	}
-	s.answerLocked(l.node) // nothing will call the listener of this node
+	s.answerLocked(l.node.Index) // nothing will call the listener of this node
 }
 
 // listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
@@ -199,7 +199,7 @@ func (s *subscriber) stop(still func() bool) {
 // A listener receives what a node sends.
 type listener struct {
 	session *session
-	node    int
+	node    *quorum.Node
 	events  Events // nil if nobody listens
 }
 
@@ -207,20 +207,20 @@ func (l listener) lines() *lines { return &l.session.subscriber.group.lines }
 
 // Subscribed implements pool.Listener.
 func (l listener) Subscribed() {
-	if l.session.learn(l.node) {
-		l.lines().wakeAll(l.node)
+	if l.session.learn(l.node.Index) {
+		l.lines().wakeAll(l.node.Index)
 	}
 }
 
 // Message implements pool.Listener.
-func (l listener) Message(key string) { l.lines().wake(script.LineOf(key), l.node, nil) }
+func (l listener) Message(key string) { l.lines().wake(script.LineOf(key), l.node.Index, nil) }
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
-func (l listener) Unsubscribed(error) { l.session.learn(l.node) }
+func (l listener) Unsubscribed(error) { l.session.learn(l.node.Index) }
 
 // Refused implements pool.Listener.
 func (l listener) Refused(err error) {
-	l.session.learn(l.node)
+	l.session.learn(l.node.Index)
 	if l.events != nil {
 		l.events.Refused(l.node, err)
 	}

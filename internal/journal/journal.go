@@ -1,0 +1,343 @@
+// Package journal decides how often a log says what lasts: that a node is down, and that no quorum answers. Such a
+// state is said when it begins, then every 10 s while operations show that it lasts, and when it ends. It makes no
+// difference how many locks and goroutines run into it.
+//
+// A Journal has no goroutine and no timer. The events that show a state also say it again. So a program that uses no
+// lock gets no line. The notices of the Redsync write the lines, in order, and delay no lock.
+package journal
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/notice"
+)
+
+// A Journal is what all locks of one New or Open, and all their loggers, share.
+type Journal struct {
+	rare
+	leftovers
+	notices *notice.Queue
+	lasts   atomic.Bool // a state lasts; if not, most events need no lock of mu
+
+	mu         sync.Mutex // guards what follows
+	closed     bool
+	loggers    []*slog.Logger // those whose locks had events while a state lasted; none if no state lasts
+	quorum     state          // no quorum answers
+	nodes      []down         // by index, as far as they have been down
+	twins      map[[2]int]*twins
+	waiting    map[string]int // the names for which a Lock has failed and goes on, and after how many tries
+	unextended map[string]bool
+}
+
+// New returns a Journal whose lines notices writes.
+func New(notices *notice.Queue) *Journal { return &Journal{notices: notices} }
+
+// Close makes the notices write what was added with AddLeft, one line for each node and logger. Nothing else is written
+// any more.
+func (j *Journal) Close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.closed = true
+	j.loggers, j.nodes, j.twins, j.waiting, j.unextended = nil, nil, nil, nil, nil
+	j.quorum = state{}
+	j.notices.Add(j, j.leftovers.say)
+}
+
+// Dropped implements notice.Receiver: observers are told what was dropped.
+func (*Journal) Dropped(int) {}
+
+// A state lasts from when it is first seen until its end is seen.
+type state struct {
+	on      bool
+	said    bool      // that it has begun
+	since   time.Time // when it began
+	last    time.Time // when a line was last written of it
+	omitted int       // how often it has begun and ended since, without a line
+	err     error     // the last reason
+}
+
+func (s *state) begin(now time.Time, err error) {
+	if !s.on {
+		s.on, s.since = true, now
+	}
+	s.err = err
+}
+
+// end reports whether a line must say that s has ended.
+func (s *state) end(now time.Time) (say bool) {
+	switch {
+	case !s.on:
+	case s.said:
+		s.last, say = now, true
+	default:
+		s.omitted++
+	}
+	s.on, s.said, s.err = false, false, nil
+	return say
+}
+
+// due reports whether s lasts and has not been said for long enough.
+func (s *state) due(now time.Time) bool { return s.on && now.Sub(s.last) >= Every }
+
+// tell returns what every line of s says. If due is set, the line is not for a logger that has joined alone.
+func (s *state) tell(now time.Time, due bool) (args []any) {
+	if now != s.since {
+		args = append(args, "for", rounded(now.Sub(s.since)))
+	}
+	if !due {
+		return args
+	}
+	if s.omitted > 0 {
+		args = append(args, "omitted", s.omitted)
+	}
+	s.said, s.last, s.omitted = true, now, 0
+	return args
+}
+
+// A Trouble is an operation to which no quorum has answered.
+type Trouble struct {
+	Name  string
+	Tries int  // of a Lock, which may go on; 0 for other operations
+	Held  bool // the operation was to extend the lock
+	Err   error
+}
+
+// NoQuorum notes an operation to which no quorum has answered. log is the logger of its lock.
+func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	switch {
+	case t.Tries > 0:
+		put(&j.waiting, t.Name, t.Tries)
+	case t.Held:
+		put(&j.unextended, t.Name, true)
+	}
+	now := time.Now()
+	j.quorum.begin(now, t.Err)
+	j.sayLocked(log, now, true)
+}
+
+// Answered notes an operation to which a quorum has answered. It began at start. An operation that began earlier than
+// the lack of a quorum does not prove the end of that.
+func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
+	if !j.lasts.Load() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	delete(j.unextended, name)
+	now := time.Now()
+	if q := &j.quorum; q.on && !start.Before(q.since) {
+		lasted := now.Sub(q.since)
+		if q.end(now) {
+			j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: a quorum answers again", "after", rounded(lasted))
+			for i := range j.nodes {
+				if n := &j.nodes[i]; n.said {
+					n.last = now // the lines of the quorum have named it, and it may be about to be up again
+				}
+			}
+		}
+		j.waiting, j.unextended = nil, nil
+	}
+	j.sayLocked(log, now, false)
+}
+
+// Ended notes that a call of Lock on this name has ended, or a hold.
+func (j *Journal) Ended(name string) {
+	if !j.lasts.Load() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.waiting, name)
+	delete(j.unextended, name)
+}
+
+// A down is the state of a node that is down.
+type down struct {
+	state
+	address string
+}
+
+// NodeDown notes that a node is down. omitted is how often that was so without an event.
+func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	for len(j.nodes) <= i {
+		j.nodes = append(j.nodes, down{})
+	}
+	n, now := &j.nodes[i], time.Now()
+	n.address = address
+	if !n.on {
+		n.omitted += omitted
+	}
+	n.begin(now, err)
+	j.sayLocked(log, now, false)
+}
+
+// NodeUp notes that a node is up again, after some time.
+func (j *Journal) NodeUp(i int, after time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i < len(j.nodes) && j.nodes[i].end(time.Now()) {
+		j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: node is up again",
+			"node", i, "address", j.nodes[i].address, "down", rounded(after))
+	}
+	j.restLocked()
+}
+
+// A twins is the state of two nodes that are one server. It is not said again while it lasts: locks go on, and it lasts
+// until somebody changes an address.
+type twins struct {
+	state
+	args []any // of every line
+}
+
+// OneServer notes that two nodes are one server.
+func (j *Journal) OneServer(log *slog.Logger, nodes [2]int, addresses [2]string, runID string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	t := j.twins[nodes]
+	if t == nil {
+		t = &twins{}
+		put(&j.twins, nodes, t)
+	}
+	t.args = []any{"nodes", nodes[:], "addresses", addresses[:], "run_id", runID}
+	now := time.Now()
+	if t.on && now.Sub(t.since) >= Every {
+		_ = t.end(now) // another Redsync with the same clients was told of the end
+		t.last = time.Time{}
+	}
+	t.begin(now, nil)
+	j.sayLocked(log, now, false)
+}
+
+// TwoServers notes that two such nodes are different servers again.
+func (j *Journal) TwoServers(nodes [2]int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t := j.twins[nodes]; t != nil && t.end(time.Now()) {
+		j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: the two nodes are different servers again", t.args[:4]...)
+	}
+	j.restLocked()
+}
+
+// ForgetNodes ends the states of all nodes without a line: events were dropped, so that their ends may never be told.
+func (j *Journal) ForgetNodes() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.nodes, j.twins = nil, nil
+	j.restLocked()
+}
+
+// sayLocked says what lasts and is due. To a logger that has had no event since the first of the states that last
+// began, it says all of them. noQuorum says that an operation has just shown that no quorum answers.
+func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
+	if j.restLocked() {
+		return
+	}
+	j.lasts.Store(true)
+	var joined []*slog.Logger // log, if it is new
+	if len(j.loggers) < maxLoggers && !slices.Contains(j.loggers, log) {
+		joined = []*slog.Logger{log}
+		j.loggers = append(j.loggers, log)
+	}
+	q := &j.quorum
+	due := noQuorum && q.due(now)
+	if to := j.hearersLocked(q, joined, due); to != nil {
+		args := append(q.tell(now, due), j.waitLocked()...)
+		j.writeLocked(to, (*slog.Logger).Warn, "redsync: no quorum", append(args, "error", q.err)...)
+	}
+	for i := range j.nodes {
+		n := &j.nodes[i]
+		due := n.due(now) && !(n.said && q.said) // the lines of the quorum name the nodes
+		if to := j.hearersLocked(&n.state, joined, due); to != nil {
+			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.err)...)
+		}
+	}
+	for _, t := range j.twins {
+		due := t.due(now) && !t.said
+		if to := j.hearersLocked(&t.state, joined, due); to != nil {
+			args := append(slices.Clone(t.args), t.tell(now, due)...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: two nodes are one server, which counts once", args...)
+		}
+	}
+}
+
+// waitLocked returns what a line says of the locks that wait for a quorum. If there is one, the line names it.
+func (j *Journal) waitLocked() (args []any) {
+	switch len(j.waiting) + len(j.unextended) {
+	case 1:
+		for name, tries := range j.waiting {
+			return []any{"lock", CutName(name), "tries", tries}
+		}
+		for name := range j.unextended {
+			return []any{"lock", CutName(name), "locks_unextended", 1}
+		}
+	default:
+		if len(j.waiting) > 0 {
+			args = append(args, "names_waiting", len(j.waiting))
+		}
+		if len(j.unextended) > 0 {
+			args = append(args, "locks_unextended", len(j.unextended))
+		}
+	}
+	return args
+}
+
+// hearersLocked returns to whom s must be said: to all loggers if it is due, and to one that has joined if it was said
+// before.
+func (j *Journal) hearersLocked(s *state, joined []*slog.Logger, due bool) []*slog.Logger {
+	switch {
+	case due:
+		return j.loggers
+	case s.said:
+		return joined
+	}
+	return nil
+}
+
+// restLocked reports whether no state lasts. Then it forgets the loggers.
+func (j *Journal) restLocked() bool {
+	if j.quorum.on {
+		return false
+	}
+	if slices.ContainsFunc(j.nodes, func(n down) bool { return n.on }) {
+		return false
+	}
+	for _, t := range j.twins {
+		if t.on {
+			return false
+		}
+	}
+	j.loggers = nil
+	j.lasts.Store(false)
+	return true
+}
+
+// writeLocked makes the notices write a line to some loggers, at the level of the method at.
+func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, ...any), message string, args ...any) {
+	to = slices.Clone(to)
+	j.notices.Add(j, func() {
+		for _, log := range to {
+			at(log, message, args...)
+		}
+	})
+}

@@ -1,0 +1,270 @@
+package journal
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed14bd9ef4/redsync/internal/notice"
+)
+
+var errDown = errors.New("3 of 5 nodes failed")
+
+// A log is a logger that keeps its lines, without their times and the prefix of their messages.
+type log struct {
+	*slog.Logger
+	text strings.Builder
+}
+
+func newLog() *log {
+	l := &log{}
+	l.Logger = slog.New(slog.NewTextHandler(&l.text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	return l
+}
+
+// lines returns the lines since the last call.
+func (l *log) lines() (all []string) {
+	synctest.Wait()
+	for line := range strings.Lines(l.text.String()) {
+		line = strings.Replace(strings.TrimSuffix(line, "\n"), `msg="redsync: `, `"`, 1)
+		all = append(all, strings.TrimPrefix(line, "level="))
+	}
+	l.text.Reset()
+	return all
+}
+
+func play(t *testing.T, f func(j *Journal, a, b *log)) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { f(New(&notice.Queue{}), newLog(), newLog()) })
+}
+
+func (j *Journal) fails(l *log, name string, tries int) {
+	j.NoQuorum(l.Logger, Trouble{Name: name, Tries: tries, Err: errDown})
+}
+
+func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		for i := range 250 {
+			j.fails(a, "x", i+1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		j.NoQuorum(a.Logger, Trouble{Name: "held", Held: true, Err: errDown})
+		time.Sleep(10 * time.Second)
+		j.fails(a, "y", 1)
+		j.Ended("x")
+		j.Ended("held")
+		time.Sleep(time.Hour) // nobody asks
+		j.fails(a, "y", 2)
+		j.Answered(a.Logger, "y", time.Now())
+		assert.Equal(t, []string{
+			`WARN "no quorum" lock=x tries=1 error="3 of 5 nodes failed"`,
+			`WARN "no quorum" for=10s lock=x tries=101 error="3 of 5 nodes failed"`,
+			`WARN "no quorum" for=20s lock=x tries=201 error="3 of 5 nodes failed"`,
+			`WARN "no quorum" for=35s names_waiting=2 locks_unextended=1 error="3 of 5 nodes failed"`,
+			`WARN "no quorum" for=1h0m35s lock=y tries=2 error="3 of 5 nodes failed"`,
+			`INFO "a quorum answers again" after=1h0m35s`,
+		}, a.lines())
+		j.Answered(a.Logger, "y", time.Now())
+		assert.Empty(t, a.lines())
+	})
+}
+
+// An operation that began while a quorum answered proves nothing of what came after.
+func TestAnEarlierOperationIsNoEnd(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		start := time.Now()
+		time.Sleep(time.Millisecond)
+		j.fails(a, "x", 1)
+		j.Answered(a.Logger, "y", start)
+		assert.Len(t, a.lines(), 1)
+	})
+}
+
+// A quorum and a node that come and go are said twice in 10 s at most.
+func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		for range 200 { // for 20 s
+			j.fails(a, "x", 1)
+			j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
+			time.Sleep(50 * time.Millisecond)
+			j.Answered(a.Logger, "x", time.Now())
+			j.NodeUp(1, time.Second)
+			time.Sleep(50 * time.Millisecond)
+		}
+		lines := a.lines()
+		assert.Len(t, lines, 8)
+		assert.ElementsMatch(t, []string{
+			`WARN "no quorum" omitted=100 lock=x tries=1 error="3 of 5 nodes failed"`,
+			`INFO "a quorum answers again" after=50ms`,
+			`WARN "node is down" node=1 address=redis-1:6379 for=50ms omitted=99 error="3 of 5 nodes failed"`,
+			`INFO "node is up again" node=1 address=redis-1:6379 down=1s`,
+		}, lines[4:])
+	})
+}
+
+func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		uses := func() { j.Answered(a.Logger, "x", time.Now()) }
+		j.NodeDown(a.Logger, 1, "redis-1:6379", 2, errDown)
+		j.NodeDown(a.Logger, 4, "redis-4:6379", 0, errDown)
+		for range 12 {
+			uses()
+			time.Sleep(time.Second)
+		}
+		j.NodeUp(4, 12*time.Second)
+		j.NodeUp(4, 12*time.Second)
+		time.Sleep(time.Hour)
+		uses()
+		j.ForgetNodes()
+		time.Sleep(time.Hour)
+		uses()
+		assert.Equal(t, []string{
+			`WARN "node is down" node=1 address=redis-1:6379 omitted=2 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=4 address=redis-4:6379 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 for=10s error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=4 address=redis-4:6379 for=10s error="3 of 5 nodes failed"`,
+			`INFO "node is up again" node=4 address=redis-4:6379 down=12s`,
+			`WARN "node is down" node=1 address=redis-1:6379 for=1h0m12s error="3 of 5 nodes failed"`,
+		}, a.lines())
+	})
+}
+
+// While no quorum answers, its lines name the nodes that are down.
+func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
+		for i := range 60 {
+			j.fails(a, "x", i+1)
+			time.Sleep(time.Second)
+		}
+		j.Answered(a.Logger, "x", time.Now())
+		j.NodeUp(1, time.Minute)
+		lines := a.lines()
+		assert.Len(t, lines, 1+6+1+1)
+		assert.Equal(t, 1, strings.Count(strings.Join(lines, "\n"), "node is down"))
+	})
+}
+
+// A logger whose locks are used later is told of what lasts, once, and of its end.
+func TestEachLoggerSaysAStateOnce(t *testing.T) {
+	play(t, func(j *Journal, a, b *log) {
+		j.fails(a, "x", 1)
+		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
+		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{"redis-0:6379", "redis-2:6379"}, "run")
+		time.Sleep(5 * time.Second)
+		for range 3 {
+			j.fails(b, "y", 1)
+		}
+		assert.Len(t, a.lines(), 3)
+		assert.ElementsMatch(t, []string{
+			`WARN "no quorum" for=5s names_waiting=2 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 for=5s error="3 of 5 nodes failed"`,
+			`WARN "two nodes are one server, which counts once" nodes="[0 2]" addresses="[redis-0:6379 redis-2:6379]" run_id=run for=5s`,
+		}, b.lines())
+		time.Sleep(5 * time.Second)
+		j.fails(a, "x", 2)
+		j.Answered(b.Logger, "y", time.Now())
+		j.NodeUp(1, time.Second)
+		j.TwoServers([2]int{0, 2})
+		want := []string{
+			`WARN "no quorum" for=10s names_waiting=2 error="3 of 5 nodes failed"`,
+			`INFO "a quorum answers again" after=10s`,
+			`INFO "node is up again" node=1 address=redis-1:6379 down=1s`,
+			`INFO "the two nodes are different servers again" nodes="[0 2]" addresses="[redis-0:6379 redis-2:6379]"`,
+		}
+		assert.Equal(t, want, a.lines())
+		assert.Equal(t, want, b.lines())
+		assert.Empty(t, j.loggers, "no logger is kept while all is well")
+	})
+}
+
+func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		pair, addresses := [2]int{0, 2}, [2]string{"redis-0:6379", "redis-2:6379"}
+		one := func() { j.OneServer(a.Logger, pair, addresses, "run") }
+		one()
+		for range 100 {
+			j.Answered(a.Logger, "x", time.Now())
+			time.Sleep(time.Second)
+		}
+		assert.Len(t, a.lines(), 1)
+		one() // another Redsync was told TwoServers
+		assert.Len(t, a.lines(), 1)
+		for range 100 {
+			j.TwoServers(pair)
+			one()
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Len(t, a.lines(), 1)
+		time.Sleep(10 * time.Second)
+		j.Answered(a.Logger, "x", time.Now())
+		assert.Len(t, a.lines(), 1, "how it is at last")
+	})
+}
+
+func TestRarely(t *testing.T) {
+	play(t, func(j *Journal, a, b *log) {
+		s := Subject{Message: "release given up", Node: 3}
+		total, say := j.Rarely(a.Logger, s, 1, Every)
+		assert.True(t, say)
+		assert.Equal(t, 1, total)
+		for range 50 {
+			_, say = j.Rarely(a.Logger, s, 2, Every)
+			assert.False(t, say)
+		}
+		_, say = j.Rarely(b.Logger, s, 1, Every)
+		assert.True(t, say, "another logger")
+		_, say = j.Rarely(a.Logger, Subject{Message: "release given up", Node: 4}, 1, Every)
+		assert.True(t, say, "another node")
+		time.Sleep(Every)
+		total, say = j.Rarely(a.Logger, s, 1, Every)
+		assert.True(t, say)
+		assert.Equal(t, 101, total)
+		lines := 0
+		for range 100 {
+			if _, say := j.Rarely(newLog().Logger, s, 1, Every); say {
+				lines++
+			}
+		}
+		assert.Equal(t, maxLoggers-1, lines)
+	})
+}
+
+func TestCloseSaysWhatIsLeftAndNothingElse(t *testing.T) {
+	play(t, func(j *Journal, a, b *log) {
+		j.fails(a, "x", 1)
+		assert.Len(t, a.lines(), 1)
+		left := Left{Node: 3, Address: "redis-3:6379", Releases: 10, Within: 8 * time.Second, Err: errDown}
+		j.AddLeft(a.Logger, left)
+		left.Within = time.Second
+		j.AddLeft(a.Logger, left)
+		j.AddLeft(b.Logger, left)
+		for range 100 {
+			j.AddLeft(newLog().Logger, left)
+		}
+		assert.Len(t, j.left, maxLoggers)
+		j.Close()
+		j.notices.Close(time.Second)
+		assert.Equal(t, []string{
+			`WARN "releases unconfirmed" node=3 address=redis-3:6379 releases=20 keys_expire_within=8s error="3 of 5 nodes failed"`,
+		}, a.lines())
+		assert.Len(t, b.lines(), 1)
+		time.Sleep(time.Minute)
+		j.fails(a, "x", 2)
+		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
+		j.NodeUp(1, 0)
+		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{}, "run")
+		j.Answered(a.Logger, "x", time.Now())
+		assert.Empty(t, a.lines())
+	})
+}
