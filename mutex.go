@@ -541,12 +541,13 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
 	over := h.EndHeld(start)
-	early := endedEarly(h, over, start)
-	h.End(nil)
 	if over != nil {
+		late := endedEarly(h, over, start)
+		h.End(nil)
 		group.ReleaseAndAdmit(h)
-		return false, m.failure("unlock", over, early)
+		return false, m.failure("unlock", over, late)
 	}
+	h.End(nil)
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
 	}

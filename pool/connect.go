@@ -60,7 +60,11 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	step = ""
 	dialing, cancel := context.WithTimeout(bounded, how.dial)
 	defer cancel()
-	dialed, err := dial(dialing, user)
+	dialer := user.Dialer
+	if user.TLSConfig != nil {
+		dialer = hintedDialer(user)
+	}
+	dialed, err := dialer(dialing, user.Network, user.Addr)
 	if err != nil {
 		return nil, err // dialed may be a nil *tls.Conn
 	}
@@ -70,16 +74,15 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
 }
 
-// dial dials as the user's client would.
-func dial(ctx context.Context, user *redis.Options) (net.Conn, error) {
-	switch {
-	case user.TLSConfig == nil:
-		return user.Dialer(ctx, user.Network, user.Addr)
-	case dialsItself(user):
-		return dialTLS(ctx, user)
+// hintedDialer returns a Dialer for a client that speaks TLS. Its errors have a hint.
+func hintedDialer(user *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dialsItself(user) {
+			return dialTLS(ctx, user)
+		}
+		dialed, err := user.Dialer(ctx, network, addr)
+		return dialed, hintedDial(err)
 	}
-	dialed, err := user.Dialer(ctx, user.Network, user.Addr)
-	return dialed, hintedDial(err)
 }
 
 // dialTLS dials with TLS as go-redis does, but ends with ctx. A server without TLS does not answer the handshake, and the
