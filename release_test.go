@@ -80,6 +80,22 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 	})
 }
 
+// While nodes are away, releases are repeated there with growing delays. Once they are back, nobody waits for the end of
+// these delays: the keys that are left there keep everybody from the nodes.
+func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithExpiry(time.Minute))
+		f.kill(1, 2)
+		f.unlock(m)
+		time.Sleep(2600 * time.Millisecond) // until 50 ms after a repetition, and 950 ms before the next
+		f.restart(1, 2)
+		wake(f.Redsync) // opens connections
+		require.Equal(f, 2, f.nodes.Keys("lock"))
+		wake(f.Redsync)
+		assert.Zero(f, f.nodes.Keys("lock"))
+	})
+}
+
 // On a pool that keeps no order of execution, a release settles nothing if it was sent before the acquire was answered.
 func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -295,6 +295,49 @@ func TestFarNodeCountsBesideKeysOfACrashedClient(t *testing.T) {
 	})
 }
 
+// As before, but the node is so far away that it is late. The first Lock is patient after a second. Later calls of the
+// process know the keys, and wait for the node at once.
+func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
+	const there = 300 * time.Millisecond // and back
+	for name, options := range map[string][]redsync.Option{
+		"plain":   nil,
+		"fair":    {redsync.WithFair()},
+		"permits": {redsync.WithPermits(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				at := func(_, node int) time.Duration {
+					if node == 4 {
+						return there / 2
+					}
+					return 0
+				}
+				rs := f.processes(1, at, append(options, redsync.WithExpiry(time.Minute))...)[0]
+				for _, n := range f.nodes[:2] {
+					for _, key := range []string{"lock", "{lock}:slot:0"} {
+						require.NoError(f, n.Set(key, "crashed"))
+						n.SetTTL(key, time.Minute)
+					}
+				}
+				lock := func(acquire func(m *redsync.Mutex) error) (took time.Duration) {
+					m, start := rs.NewMutex("lock"), time.Now()
+					require.NoError(f, acquire(m))
+					took = time.Since(start)
+					f.unlock(m)
+					time.Sleep(time.Second)
+					return took
+				}
+				require.Error(f, rs.NewMutex("lock").TryLock())
+				assert.Greater(f, lock((*redsync.Mutex).Lock), time.Second)
+				for range 5 {
+					assert.Less(f, lock((*redsync.Mutex).Lock), there+100*time.Millisecond)
+					assert.Less(f, lock((*redsync.Mutex).TryLock), there+200*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
 // Processes that try at the same moment, once, split the votes. One of them gets the lock all the same.
 func TestTryLockAtOneMomentBesideABadNode(t *testing.T) {
 	for bad, spoil := range badNodes {

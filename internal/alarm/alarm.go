@@ -84,14 +84,16 @@ func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	}
 }
 
-// Hurry makes all alarms due at once.
-func (s *Schedule) Hurry() {
+// Hurry makes those alarms due at once for which the function returns true.
+func (s *Schedule) Hurry(which func(Firer) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.alarms {
-		a.at = time.Time{}
+		if which(a.What) {
+			a.at = time.Time{}
+		}
 	}
-	s.armed = time.Time{}
+	heap.Init(&s.alarms)
 	s.armLocked()
 }
 

@@ -59,6 +59,35 @@ func TestScheduleMovesAndDropsEvents(t *testing.T) {
 	})
 }
 
+func TestScheduleHurriesTheAlarmsThatAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		start := time.Now()
+		fired := make([]time.Duration, 10)
+		even := map[Firer]bool{}
+		for i := range fired {
+			a := &firer{func() { fired[i] = time.Since(start) }}
+			even[a] = i%2 == 0
+			s.Set(&Alarm{What: a}, start.Add(time.Duration(10-i)*time.Minute))
+		}
+		time.Sleep(time.Second)
+		s.Hurry(func(f Firer) bool { return even[f] })
+		time.Sleep(time.Hour)
+		for i, at := range fired {
+			want := time.Second
+			if i%2 == 1 {
+				want = time.Duration(10-i) * time.Minute
+			}
+			assert.Equal(t, want, at, "alarm %d", i)
+		}
+	})
+}
+
+// A firer is a call that can be compared.
+type firer struct{ call func() }
+
+func (f *firer) Fire(bool) { f.call() }
+
 func TestScheduleEventMaySetItselfAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Schedule

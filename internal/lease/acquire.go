@@ -329,6 +329,9 @@ func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if k := a.lease.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
+		k.answered(i)
+	}
 	if a.surplus != nil {
 		defer a.surplus.heard(a.lease, i, reply, v.Answer) // at the end: its release needs what writes notes below
 	}

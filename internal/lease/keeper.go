@@ -29,6 +29,7 @@ type Keeper struct {
 	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
 	drains     []drain        // by node; for Close
+	unreached  atomic.Uint64  // the claim.Nodes on which a release has failed, and which have not answered since
 
 	operations inFlight // calls of the user under way
 	unsettled  unsettled
@@ -63,6 +64,14 @@ func (k *Keeper) BeginCall() bool {
 
 // EndCall ends an operation.
 func (k *Keeper) EndCall() { k.operations.add(-1) }
+
+// answered notes that node i has answered. If releases have failed there, they are repeated at once: the keys that they
+// have not deleted keep everybody from the node.
+func (k *Keeper) answered(i int) {
+	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
+		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
+	}
+}
 
 // CountAlarms returns how many alarms the leases of k have set, and how many they wait for now. It is for tests.
 func (k *Keeper) CountAlarms() (set, now int) {
@@ -124,7 +133,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	// Operations under way give up at their next step, or have a deadline.
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
-	k.repeats.Hurry()
+	k.repeats.Hurry(func(alarm.Firer) bool { return true })
 	reason := k.awaitQuorums(ctx)
 	if reason == nil {
 		k.awaitOthers(ctx, timeout)

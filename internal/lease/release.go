@@ -337,6 +337,12 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	k.Set.NoteReply(i, reply)
 	rel.round.NoteLate(i, reply)
+	switch {
+	case reply.Fate != pool.Answered:
+		k.unreached.Or(1 << i)
+	case k.unreached.Load() != 0:
+		k.answered(i)
+	}
 	if sent.paced {
 		defer k.drains[i].leave(i)
 		rel.progress[i].paced = false

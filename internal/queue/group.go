@@ -26,6 +26,7 @@ type Group struct {
 
 	tickets    atomic.Uint32 // made so far
 	lines      lines
+	leftovers  leftovers
 	subscriber subscriber
 
 	members atomic.Int64 // Redsyncs that are neither closed nor collected

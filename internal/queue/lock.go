@@ -118,7 +118,11 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 //
 // called is when the user called, and start is when the first attempt begins.
 func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
-	l, o = t.tryOnce(ctx, called, start, false)
+	l, o = t.tryOnce(ctx, called, start, false, nil)
+	var left *splits // keys that were in the way of earlier calls, too
+	if o.Result.Split {
+		left = t.Group.leftovers.of(t.Claim.Lines()[0])
+	}
 	var took time.Duration // the first attempt
 	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
 		elapsed := clock.Now().Since(start)
@@ -138,7 +142,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 			break
 		}
 		var again lease.Outcome
-		l, again = t.tryOnce(ctx, called, clock.Now(), o.MayMix())
+		l, again = t.tryOnce(ctx, called, clock.Now(), o.MayMix() || left != nil, left)
 		if again.Kind != lease.NotAsked && !again.IsCut() {
 			o = again // otherwise the attempt before says why the call fails
 		}
@@ -147,8 +151,11 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 }
 
 // tryOnce makes one attempt without joining the line. called is when the user called, and start is when the attempt
-// begins. ticket says that the attempt needs a ticket, to learn which permits are free.
-func (t *Terms) tryOnce(ctx context.Context, called, start clock.Instant, ticket bool) (l *lease.Lease, o lease.Outcome) {
+// begins. ticket says that the attempt needs a ticket, to learn which permits are free, or what is in the way. split, which
+// may be nil, is what earlier attempts have seen.
+func (t *Terms) tryOnce(
+	ctx context.Context, called, start clock.Instant, ticket bool, split *splits,
+) (l *lease.Lease, o lease.Outcome) {
 	ls := &t.Group.lines
 	l, done := ls.joinOrOpen(ctx, t)
 	if l != nil {
@@ -158,9 +165,9 @@ func (t *Terms) tryOnce(ctx context.Context, called, start clock.Instant, ticket
 	switch {
 	case ctx.Err() != nil: // while it waited
 	case t.Fair:
-		l, o = t.tryFairly(ctx, called)
+		l, o = t.tryFairly(ctx, called, split)
 	case ticket:
-		l, o = t.tryQueued(ctx, called)
+		l, o = t.tryQueued(ctx, called, split)
 	default:
 		l, o = t.attempt(ctx, start, 1, nil)
 	}
@@ -171,17 +178,18 @@ func (t *Terms) tryOnce(ctx context.Context, called, start clock.Instant, ticket
 }
 
 // tryFairly makes one attempt that overtakes nobody already waiting.
-func (t *Terms) tryFairly(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
+func (t *Terms) tryFairly(ctx context.Context, start clock.Instant, split *splits) (*lease.Lease, lease.Outcome) {
 	if why := t.Group.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked {
 		return nil, why
 	}
-	return t.tryQueued(ctx, start)
+	return t.tryQueued(ctx, start, split)
 }
 
 // tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
 // queues after the attempt.
-func (t *Terms) tryQueued(ctx context.Context, start clock.Instant) (*lease.Lease, lease.Outcome) {
+func (t *Terms) tryQueued(ctx context.Context, start clock.Instant, split *splits) (*lease.Lease, lease.Outcome) {
 	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
+	w.split = split
 	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: t.Fair}
 	// leaves is set, so that waiter.end does not look for w in a line.
 	l, o := w.try(ctx, 1, &turn{waiter: w, place: at, began: time.Now(), leaves: true})

@@ -42,6 +42,8 @@ type splits struct {
 	took time.Duration // how long the first of these took
 	keys []foreign     // by node
 
+	answered claim.Nodes // those that had answered the last of these attempts when it ended
+
 	// From ended on the waiter is quiet for that long: it tries only if the name is free on a quorum of nodes that are
 	// not late.
 	ended time.Time
@@ -65,6 +67,9 @@ func (s *splits) after(o lease.Outcome, began time.Time) *splits {
 		s = &splits{keys: make([]foreign, len(o.Result.Votes))}
 	}
 	now := time.Now()
+	if split {
+		s.answered = o.Result.Count.Answered()
+	}
 	switch {
 	case !split:
 		s.n = 0

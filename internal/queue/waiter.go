@@ -487,7 +487,14 @@ func (w *waiter) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease
 		from, _ := s.hears(w.maxWaitToHear())
 		u.conclusive = from.IsZero()
 	}
+	patient := w.split.arePatient()
 	l, o := w.terms.attempt(ctx, clock.Now(), try, u)
+	switch {
+	case patient:
+		w.terms.Group.leftovers.note(w.names[0], w.split, o.Result.Rule)
+	case w.split == nil && o.Result.Split:
+		w.split = w.terms.Group.leftovers.of(w.names[0])
+	}
 	w.split = w.split.after(o, u.began)
 	w.split.beQuiet(o, w.terms.Timing.NodeTimeout)
 	w.end(u, l, o)
