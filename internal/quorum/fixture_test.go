@@ -54,20 +54,25 @@ func setOf(pools ...pool.Pool) *Set {
 type scene struct {
 	*Set
 	puppets []*puppet.Puppet
-	refuse  []error         // by node: why its pool refuses to send
-	silent  []time.Duration // by node: for how long it has owed a reply
+	refuse  []error     // by node: why its pool refuses to send
+	silent  []time.Time // by node: since when it has owed a reply; zero if it does not
 }
 
 // A listener is a puppet that tells for how long its node has been silent.
 type listener struct {
 	*puppet.Puppet
-	silent *time.Duration
+	silent *time.Time
 }
 
-func (l listener) Silent() time.Duration { return *l.silent }
+func (l listener) Silent() time.Duration {
+	if l.silent.IsZero() {
+		return 0
+	}
+	return time.Since(*l.silent)
+}
 
 func newScene(n int) *scene {
-	s := &scene{refuse: make([]error, n), silent: make([]time.Duration, n)}
+	s := &scene{refuse: make([]error, n), silent: make([]time.Time, n)}
 	var pools []pool.Pool
 	for i := range n {
 		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, s.refuse[i] }}

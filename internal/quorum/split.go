@@ -54,6 +54,18 @@ func (r *Round) hastenLocked() {
 	}
 }
 
+// postponeLocked lets the patience go on if a missing node has answered an earlier request meanwhile. It reports whether it
+// does.
+func (r *Round) postponeLocked() bool {
+	t, waits := r.then.(*roundTimer)
+	if !waits {
+		return false
+	}
+	left := t.postpone(r.silentLocked(), &r.set.known.late)
+	r.inTime += left
+	return left > 0
+}
+
 // silentLocked returns for how long all missing nodes that are not known to be late have been silent. Earlier requests
 // count, too, also those whose callers have gone. So a caller learns which node is late while others refuse it.
 func (r *Round) silentLocked() time.Duration {

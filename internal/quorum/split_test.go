@@ -75,7 +75,9 @@ func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 			s := newScene(5)
 			r := s.Start(t.Context(), acquiring(), false)
 			time.AfterFunc(took, func() {
-				copy(s.silent[3:], c.silent)
+				for i, d := range c.silent {
+					s.silent[3+i] = time.Now().Add(-d)
+				}
 				for i, v := range []any{mine, mine, other} {
 					s.answer(i, v)
 				}
@@ -88,11 +90,31 @@ func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 	}
 }
 
+// A far node may owe the answer to an earlier request, too. When that answer comes, the node has not been silent all the
+// time, and the acquire is as patient as if there had been no earlier request.
+func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
+	for _, c := range []struct{ answers, want time.Duration }{
+		{0, 10 * time.Millisecond}, // it does not
+		{5 * time.Millisecond, 20 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			s.silent[4] = time.Now().Add(-10 * time.Millisecond)
+			if c.answers != 0 {
+				time.AfterFunc(c.answers, func() { s.silent[4] = time.Now() })
+			}
+			res, took := within(t, s.split(t, acquiring(), 0), second)
+			assert.Equal(t, c.want, took)
+			assert.True(t, res.Split)
+		})
+	}
+}
+
 // Where the third answer makes a split of two missing nodes, and the fourth comes at once, only the fifth counts.
 func TestFurtherAnswerEndsThePatienceEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(5)
-		s.silent[4] = time.Second
+		s.silent[4] = time.Now().Add(-time.Second)
 		res, took := within(t, s.split(t, acquiring(), 10*time.Millisecond), second)
 		assert.Equal(t, 10*time.Millisecond, took)
 		assert.True(t, res.Split)

@@ -17,6 +17,7 @@ type roundTimer struct {
 	round    expirer       // nil while it is not used
 	began    time.Time     // when the caller began to wait; zero until then
 	hastened time.Time     // the deadline is not later; zero if it need not hasten
+	patient  time.Time     // hastened cannot be later; it is earlier while nodes have been silent
 	took     time.Duration // until the round was hastened, since the caller began to wait
 	deadline time.Time     // of the round; zero until it is waited for
 	timer    *time.Timer
@@ -32,6 +33,9 @@ func (t *roundTimer) start(after time.Duration) {
 	defer t.mu.Unlock()
 	t.began = time.Now()
 	t.deadline = t.began.Add(after)
+	if t.deadline.Before(t.patient) {
+		t.patient = t.deadline
+	}
 	t.armInTimeLocked(after)
 }
 
@@ -47,7 +51,11 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 		if !t.began.IsZero() {
 			t.took = now.Sub(t.began)
 		}
-		t.hastened = now.Add(late.patience(t.took))
+		t.patient = now.Add(late.patience(t.took))
+		if !t.deadline.IsZero() && t.deadline.Before(t.patient) {
+			t.patient = t.deadline
+		}
+		t.hastened = t.patient
 	}
 	if known := now.Add(t.took + late.patience(t.took) - silent); known.Before(t.hastened) {
 		t.hastened = known // an earlier request was sent to these nodes
@@ -57,6 +65,22 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 		t.armInTimeLocked(soon)
 	}
 	return soon, sooner
+}
+
+// postpone makes the deadline come later again if a missing node has answered since hasten, so that all of them have been
+// silent only for that long. It returns for how much longer the round is patient, 0 if its patience is over.
+func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	left = min(t.took+late.patience(t.took)-silent, t.patient.Sub(now))
+	if left <= 0 {
+		return 0
+	}
+	t.hastened = now.Add(left)
+	t.deadline = t.hastened
+	t.armLocked(left)
+	return left
 }
 
 // armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
@@ -125,7 +149,8 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.round, t.began, t.hastened, t.took, t.deadline = r, time.Time{}, time.Time{}, 0, time.Time{}
+	t.round, t.began, t.hastened, t.patient, t.took, t.deadline =
+		r, time.Time{}, time.Time{}, time.Time{}, 0, time.Time{}
 	return t
 }
 
