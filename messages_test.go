@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -297,6 +298,20 @@ var provocations = map[string]func(f speech) error{
 		f.meet()
 		return nil
 	},
+	"a quorum again": func(f speech) error {
+		f.kill(0, 1, 2)
+		_ = f.NewMutex("lock").TryLock()
+		f.restart(0, 1, 2)
+		time.Sleep(time.Second)
+		return f.NewMutex("lock").Lock()
+	},
+	"some keys gone, set again": func(f speech) error {
+		m := f.locked(both, redsync.WithSetNXOnExtend(), redsync.WithFailFast(false))
+		for _, n := range f.nodes[:3] {
+			n.Del("b")
+		}
+		return second(m.Extend())
+	},
 	"an address that moves": func(f speech) error {
 		var moving movable
 		moving.to.Store(f.nodes[0])
@@ -496,4 +511,66 @@ func exportedErrors(t *testing.T) (names []string) {
 	}
 	isError := regexp.MustCompile(`^\*?(Err[A-Z]\w*|[A-Z]\w*Error)$`)
 	return slices.DeleteFunc(names, func(name string) bool { return !isError.MatchString(name) })
+}
+
+// goldenTexts has everything that provocations and serverProvocations make the library say, for people to read.
+const goldenTexts = "testdata/texts.txt"
+
+// said returns what a provocation has made the library say, a line each. Equal lines of the log stand there once.
+func said(log string, err error) []string {
+	var lines []string
+	if err != nil {
+		lines = append(lines, "error: "+err.Error())
+	}
+	seen := map[string]bool{}
+	var logged []string
+	for line := range strings.Lines(log) {
+		if alike := normal(line); !seen[alike] {
+			seen[alike] = true
+			logged = append(logged, strings.TrimSpace(line))
+		}
+	}
+	slices.SortFunc(logged, func(a, b string) int { return strings.Compare(normal(a), normal(b)) })
+	return append(lines, logged...)
+}
+
+// normal returns a line without what differs from run to run: numbers, ids, and how many nodes say the same.
+func normal(line string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`[0-9a-f]{16,40}`, "ID"},
+		{`[\d.]*\d((ms|µs|s|m|h)\b)?`, "N"},
+		{`(NN?[smh]?)+`, "N"},
+		{`nodes?( #N)+`, "nodes #N"},
+		{`level=`, "level="},
+		{` (for|omitted|after|tries|attempts)=N`, ""},
+	} {
+		line = regexp.MustCompile(r.pattern).ReplaceAllString(line, r.by)
+	}
+	var parts []string
+	for part := range strings.SplitSeq(strings.TrimSpace(line), "; ") {
+		if !slices.ContainsFunc(parts, func(before string) bool { return strings.HasSuffix(before, part) }) {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// A reviewer reads the golden file. REDSYNC_TEXTS=rewrite writes it.
+func TestTextsAreThoseOfTheGoldenFile(t *testing.T) {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(provocations)) {
+		log, err := provoke(t, provocations[name])
+		b.WriteString(name + "\n\t" + strings.Join(said(log, err), "\n\t") + "\n")
+	}
+	if os.Getenv("REDSYNC_TEXTS") == "rewrite" {
+		require.NoError(t, os.MkdirAll(filepath.Dir(goldenTexts), 0o755))
+		require.NoError(t, os.WriteFile(goldenTexts, []byte(b.String()), 0o644))
+	}
+	normalLines := func(text string) (all []string) {
+		for line := range strings.Lines(text) {
+			all = append(all, normal(line))
+		}
+		return all
+	}
+	assert.Equal(t, normalLines(read(t, goldenTexts)), normalLines(b.String()), "REDSYNC_TEXTS=rewrite writes %s", goldenTexts)
 }
