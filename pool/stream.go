@@ -38,7 +38,7 @@ var _ Subscriber = (*streamPool)(nil)
 func newStreamPool(cfg config, client *redis.Client) *streamPool {
 	return &streamPool{
 		config: cfg, client: client,
-		view: serverView{anonymous: cfg.anonymous, newNodes: cfg.newNodes},
+		view: serverView{anonymous: cfg.anonymous, noLocksBefore: cfg.noLocksBefore},
 	}
 }
 
