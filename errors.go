@@ -184,6 +184,7 @@ var ends = lease.Errors{
 	Failed:   errAbandoned,
 	Lost:     asLost,
 	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
+	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
 }
 
 // errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.

@@ -161,7 +161,13 @@ func WithoutIdentity() Option {
 // Reply.Server. If the node refuses, the stream does not ask again on that connection.
 //
 // All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
-// own, opened with a copy of the client's options, and continues when the client is closed.
+// own, opened with a copy of the client's options.
+//
+// Close a Redsync before the clients that it uses. If the user closes a client first, what runs on it ends within a
+// second: streams, subscriptions and their connections. What they owe, and every later Send, fails with
+// ErrClientClosed. A dial that ignores its context may take longer, up to its timeout. The pool looks at the client
+// every half second while it has a stream or a subscription, and sends nothing for that. A client that is no
+// *redis.Client, *redis.ClusterClient or *redis.Ring shows only to a request that it is closed.
 //
 // New starts nothing and never fails. With a nil client, an option that is out of range or does
 // not suit the client, or an address that cannot be dialed, every Send returns an error.
@@ -181,7 +187,7 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
-		return newStreamPool(cfg, c)
+		return newStreamPool(cfg, c, c)
 	}
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)

@@ -6,7 +6,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -43,6 +42,9 @@ import (
 //   - Silent() time.Duration returns for how long the pool has waited for a sign of life of the node: for a
 //     reply that is owed, or for a connection to open. It returns 0 if it waits for nothing. A Redsync uses it to
 //     give up early on a node that others have waited for in vain.
+//   - ClientClosed() bool reports whether the user has closed the client of the pool, which then never sends again. It
+//     must cost no traffic, and not block. If so many clients are closed that the others are no quorum, a Redsync loses
+//     the locks that it holds.
 //   - Client() any returns a comparable value that stands for the client of the pool, or nil for
 //     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
 //     clients, in the same order, appear to the nodes as one process. They share one queue of
@@ -161,9 +163,6 @@ func (f Fate) String() string {
 	}
 }
 
-// ErrClosed is the error of Send and of Subscribe after Close.
-var ErrClosed = errors.New("pool: closed")
-
 // An OutstandingError is the error of Send when a node already owes Limit replies: it is frozen,
 // unreachable, or slower than its callers.
 type OutstandingError struct {
@@ -229,7 +228,8 @@ type Listener interface {
 	Unsubscribed(err error)
 
 	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err is its answer, a redis.Error. It is called at most once. After it no method is
+	// ...); err is its answer, a redis.Error. Or the user has closed the client; err is ErrClientClosed. It is
+	// called at most once. After it no method is
 	// called, and the Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of
 	// the greeting (a wrong password, which may be changed) are reported to Unsubscribed.
 	Refused(err error)
