@@ -239,7 +239,7 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 	case lease.Late:
 		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
 	case lease.Duplicates:
-		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address, o.Duplicate.B.Index, o.Duplicate.B.Address)
+		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address(), o.Duplicate.B.Index, o.Duplicate.B.Address())
 	case lease.Unusable:
 		return o.Err
 	case lease.NotAsked, lease.Won:

@@ -99,30 +99,30 @@ func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 // NodeDown implements quorum.Tracer.
 func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 	tellOfNoCall(e, observe.NodeDownObserver.ObserveNodeDown,
-		observe.NodeDown{Node: n.Index, Address: n.Address, Omitted: omitted, Err: err})
+		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
 // NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
-	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address, Down: down})
+	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})
 }
 
 // OneServer implements quorum.Tracer.
 func (e *events) OneServer(a, b *quorum.Node, runID string) {
 	tellOfNoCall(e, observe.OneServerObserver.ObserveOneServer,
-		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}, RunID: runID})
+		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}, RunID: runID})
 }
 
 // TwoServers implements quorum.Tracer.
 func (e *events) TwoServers(a, b *quorum.Node) {
 	tellOfNoCall(e, observe.TwoServersObserver.ObserveTwoServers,
-		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}})
+		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}})
 }
 
 // Ignored implements lease.Events.
 func (e *events) Ignored(n *quorum.Node, err error) {
 	tellOfNoCall(e, observe.RegisterIgnoredObserver.ObserveRegisterIgnored,
-		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address, Err: err})
+		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Lost implements lease.Events.

@@ -83,7 +83,7 @@ func (r *Redsync) ping(ctx context.Context) error {
 		set.TellServers(&events{to: r.set.observers, notices: c.notices})
 	}
 	if d := set.Duplicate(); d != nil {
-		return duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address)
+		return duplicateError(d.A.Index, d.A.Address(), d.B.Index, d.B.Address())
 	}
 	if res.Won {
 		return nil

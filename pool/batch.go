@@ -48,7 +48,10 @@ type batchPool struct {
 
 var _ Subscriber = (*batchPool)(nil)
 
-func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
+func (p *batchPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *batchPool) Listed() string { return fmt.Sprintf("%T", p.client) }
 
 // CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
 func (p *batchPool) CloseIdle() {}

@@ -27,6 +27,12 @@ var closables = []struct {
 	{"clone", false, func(t *testing.T, node *embedded.Node) redis.UniversalClient {
 		return clientOf(t, node, nil).WithTimeout(time.Second)
 	}},
+	{"failover", false, func(t *testing.T, node *embedded.Node) redis.UniversalClient {
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+		client.Options().Dialer = node.Dial // in place of the one that asks the Sentinel
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}},
 	{"ring", false, func(t *testing.T, node *embedded.Node) redis.UniversalClient {
 		client := clientOf(t, node, nil)
 		return redis.NewRing(&redis.RingOptions{

@@ -24,6 +24,7 @@ type config struct {
 	outstanding int           // see WithOutstanding
 	guard       time.Duration // see WithRestartGuard
 	anonymous   bool          // see WithoutIdentity
+	name        string        // see WithName
 	err         error         // why no Send can ever succeed
 
 	noLocksBefore time.Time // see WithNoLocksBefore

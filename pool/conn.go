@@ -88,6 +88,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	noteReached(user, c.net)
 	return c, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -97,6 +99,21 @@ func WithNoLocksBefore(t time.Time) Option {
 
 // maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
 const maxAhead = 24 * time.Hour
+
+// WithName sets what errors, events and the log call the node: String returns name. By default that is the address of
+// the client, without what may be a password; for a client without an address, such as one of Sentinel, it is the
+// address that its last connection has reached; for a client of several nodes it is the type. name has 1 to 128 bytes,
+// and no control characters; with another one, Err and every Send return an error. The name decides nothing: two pools
+// may have the same one.
+func WithName(name string) Option {
+	return func(c *config) {
+		if name == "" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
+			c.err = fmt.Errorf("pool: WithName(%q) is out of range: 1 to %d bytes without control characters", cut(name), maxName)
+			return
+		}
+		c.name = name
+	}
+}
 
 // WithoutIdentity makes the pool leave Reply.Server nil, whatever INFO says. By default
 // Reply.Server identifies the server process that answers.

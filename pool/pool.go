@@ -33,6 +33,8 @@ import (
 //   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
 //     use the same keys there, or nil if that is not known. NewJoint needs it to count a server in both sets
 //     if both lists have its address, but with different clients.
+//   - Listed() string returns what stands for the node in a list of addresses, if String may return something else. The
+//     default is String. NewJoint compares it.
 //   - Together(a, b string) bool reports whether the keys a and b always lie on one server. A lock on several
 //     names needs all its names to lie on one server. A pool without this method keeps all keys on one server.
 //   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.

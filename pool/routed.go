@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -76,7 +77,10 @@ func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	return p
 }
 
-func (p *routedPool) String() string { return fmt.Sprintf("%T", p.client) }
+func (p *routedPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *routedPool) Listed() string { return fmt.Sprintf("%T", p.client) }
 
 func (p *routedPool) CloseIdle() {
 	p.mu.Lock()

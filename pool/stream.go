@@ -43,7 +43,15 @@ func newStreamPool(cfg config, client *redis.Client, owner redis.UniversalClient
 	}
 }
 
-func (p *streamPool) String() string { return p.client.Options().Addr }
+func (p *streamPool) String() string {
+	if p.name != "" {
+		return p.name
+	}
+	return addressOf(p.client)
+}
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *streamPool) Listed() string { return p.client.Options().Addr }
 
 func (p *streamPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {

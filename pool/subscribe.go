@@ -46,7 +46,7 @@ func (ss *subscriptions) start(cfg *config, client redis.UniversalClient, channe
 		s.end(nil)
 		return nil, ErrClosed
 	}
-	s.watch = time.AfterFunc(idleTimeout, s.look)
+	s.watch = time.AfterFunc(time.Hour, s.look)
 	s.watch.Reset(lookPause) // look, which also resets the timer, begins after watch is set
 	go func() {
 		defer ss.remove(s)
