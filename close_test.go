@@ -472,9 +472,16 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 	t.Helper()
 	rs := on(clients)
 	for i, options := range [][]redsync.Option{
-		nil, {redsync.WithWatchdog()}, {redsync.WithFencing()}, {redsync.WithExpiry(time.Hour)}, {redsync.WithPermits(2)},
-		{redsync.WithShared(), redsync.WithWatchdog()}, {redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
-		{redsync.WithLockDelay(time.Minute)}, {redsync.WithMinHold(time.Minute)}, {redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
+		nil,
+		{redsync.WithWatchdog()},
+		{redsync.WithFencing()},
+		{redsync.WithExpiry(time.Hour)},
+		{redsync.WithPermits(2)},
+		{redsync.WithShared(), redsync.WithWatchdog()},
+		{redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
+		{redsync.WithLockDelay(time.Minute)},
+		{redsync.WithMinHold(time.Minute)},
+		{redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
 	} {
 		m := rs.NewMutex(name+string(rune('a'+i)), options...)
 		require.NoError(t, m.Lock())

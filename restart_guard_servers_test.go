@@ -55,11 +55,11 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5)
-			newNodes := declaredNew(t, servers)
+			fresh := declaredNew(t, servers)
 			process := func() *redsync.Redsync {
 				var pools []pool.Pool
 				for _, s := range servers {
-					of := []pool.Option{newNodes}
+					of := []pool.Option{fresh}
 					if guarded {
 						of = append(of, pool.WithRestartGuard(expiry))
 					}
@@ -134,8 +134,8 @@ func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
 func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	newNodes := declaredNew(t, servers)
-	a, b := guardedOn(t, servers, 6*time.Second, newNodes), guardedOn(t, servers, 6*time.Second, newNodes)
+	fresh := declaredNew(t, servers)
+	a, b := guardedOn(t, servers, 6*time.Second, fresh), guardedOn(t, servers, 6*time.Second, fresh)
 	for _, rs := range []*redsync.Redsync{a, b} { // meet the nodes
 		m := rs.NewMutex("meet")
 		require.NoError(t, m.Lock())
@@ -193,10 +193,10 @@ func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5, c.server...)
-			newNodes := declaredNew(t, servers)
-			m := guardedOn(t, servers, expiry, newNodes).NewMutex("lock", redsync.WithWatchdog(), c.option)
+			fresh := declaredNew(t, servers)
+			m := guardedOn(t, servers, expiry, fresh).NewMutex("lock", redsync.WithWatchdog(), c.option)
 			require.NoError(t, m.Lock())
-			other := guardedOn(t, servers, expiry, newNodes).NewMutex("lock")
+			other := guardedOn(t, servers, expiry, fresh).NewMutex("lock")
 			for _, s := range servers {
 				reboot(s)
 				require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)
