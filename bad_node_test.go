@@ -83,7 +83,7 @@ var holdings = []holding{
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
-	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(time.Minute), pool.WithNewNodes()}},
+	{name: "restart guard", pool: []pool.Option{pool.WithRestartGuard(time.Minute), newNodes}},
 }
 
 // A scene is a field whose messages take 2 to 3 ms each way.

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-multierror"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
@@ -24,7 +26,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file tests what Close unlocks, ends and waits for.
+// This file tests what Close unlocks, ends and waits for, and what happens when the program closes its clients.
 
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -450,4 +452,267 @@ func TestCloseEndsWhenTheKeysHaveRunOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The program closes its go-redis clients, and perhaps does not know of Close.
+
+// closedWithin is how soon after that everything on the clients has ended.
+const closedWithin = 2 * time.Second
+
+const clientClosed = "the client was closed"
+
+func closeClients(t *testing.T, clients ...*redis.Client) {
+	t.Helper()
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
+}
+
+// busy makes a Redsync on clients do everything that lasts: locks are held, and others wait for them. It returns a
+// function that waits until all calls have returned, and returns their errors.
+func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.Mutex, calls func() []error) {
+	t.Helper()
+	rs := on(clients)
+	for i, options := range [][]redsync.Option{
+		nil,
+		{redsync.WithWatchdog()},
+		{redsync.WithFencing()},
+		{redsync.WithExpiry(time.Hour)},
+		{redsync.WithPermits(2)},
+		{redsync.WithShared(), redsync.WithWatchdog()},
+		{redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
+		{redsync.WithLockDelay(time.Minute)},
+		{redsync.WithMinHold(time.Minute)},
+		{redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
+	} {
+		m := rs.NewMutex(name+string(rune('a'+i)), options...)
+		require.NoError(t, m.Lock())
+		held = append(held, m)
+	}
+	released := rs.NewMutex(name + "released")
+	require.NoError(t, released.Lock())
+	_, err := released.Unlock()
+	require.NoError(t, err)
+
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	call := func(f func() error) {
+		wg.Go(func() {
+			err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	endless := context.Background()
+	work := func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	for _, options := range [][]redsync.Option{
+		nil, {redsync.WithFair()}, {redsync.WithRetryDelay(time.Hour)}, {redsync.WithPriority(1)},
+	} {
+		for range 3 {
+			m := rs.NewMutex(name+"d", append(options, redsync.WithTries(0))...)
+			call(func() error { return m.LockContext(endless) })
+		}
+	}
+	call(func() error {
+		return rs.NewMultiMutex([]string{name + "a", name + "d"}, redsync.WithTries(0)).LockContext(endless)
+	})
+	call(func() error { return rs.Do(endless, name+"do", work) })
+	call(func() error { return rs.Lead(endless, name+"lead", work) })
+	call(func() error { return rs.Lead(endless, name+"d", work) })
+	time.Sleep(time.Second)
+	return held, func() []error {
+		wg.Wait()
+		return errs
+	}
+}
+
+// The program closes 60 clients and does nothing else.
+func TestClosedClientsLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(5)
+		defer nodes.Close()
+		before := goleak.IgnoreCurrent()
+		for range 12 {
+			clients := clientsOf(nodes)
+			held, calls := busy(t, clients, t.Name())
+			start := time.Now()
+			closeClients(t, clients...)
+			for i, m := range held {
+				select {
+				case <-m.Lost():
+				case <-time.After(time.Minute): //nolint:forbidigo // a failing test only
+					t.Fatalf("lock %d is not lost", i)
+				}
+				err := m.Err()
+				require.ErrorIs(t, err, redsync.ErrLockLost)
+				if i < 9 { // the last one may have expired before
+					require.ErrorIs(t, err, redis.ErrClosed, "%d: %v", i, err)
+					for node := range 5 {
+						require.ErrorContains(t, err, named(node)+clientClosed)
+					}
+				}
+			}
+			for _, err := range calls() {
+				require.ErrorIs(t, err, redis.ErrClosed)
+				require.ErrorContains(t, err, clientClosed)
+				require.NotErrorIs(t, err, redsync.ErrFailed)
+				require.Equal(t, errors.Is(err, redsync.ErrNoQuorum), !errors.Is(err, redsync.ErrLockLost), "%v", err)
+			}
+			require.LessOrEqual(t, time.Since(start), closedWithin)
+			time.Sleep(time.Until(start.Add(closedWithin)))
+			synctest.Wait()
+			for i, n := range nodes {
+				require.Zero(t, n.CurrentConnectionCount(), "node %d", i)
+			}
+			require.NoError(t, goleak.Find(before))
+			for _, n := range nodes { // for the next process
+				n.FlushAll()
+			}
+		}
+	})
+}
+
+// Every new operation on closed clients fails at once, and says why.
+func TestClosedClientsServeNoNewCall(t *testing.T) {
+	for _, after := range []time.Duration{0, closedWithin, time.Hour} {
+		play(t, func(f field) {
+			clients := clientsOf(f.nodes)
+			rs := on(clients)
+			if after == closedWithin {
+				f.as(rs).meet() // there is a connection
+			}
+			closeClients(f.T, clients...)
+			time.Sleep(after)
+			start := time.Now()
+			m := rs.NewMutex("lock", redsync.WithTries(0))
+			adopted := func() *redsync.Mutex { return rs.NewMutex("lock", redsync.WithValue("v")) }
+			for name, call := range map[string]func() error{
+				"Lock":    m.Lock,
+				"TryLock": m.TryLock,
+				"Extend":  func() error { _, err := adopted().Extend(); return err },
+				"Valid":   func() error { _, err := adopted().Valid(); return err },
+				"Unlock":  func() error { _, err := adopted().Unlock(); return err },
+				"Lead":    func() error { return rs.Lead(f.Context(), "lock", func(context.Context) error { return nil }) },
+				"Do":      func() error { return rs.Do(f.Context(), "lock", func(context.Context) error { return nil }) },
+			} {
+				err := call()
+				require.ErrorIs(f, err, redsync.ErrNoQuorum, name)
+				require.ErrorIs(f, err, redis.ErrClosed, name)
+				require.ErrorContains(f, err, named(0)+clientClosed, name)
+			}
+			require.ErrorContains(f, m.Lock(), "this will not pass by itself")
+			assert.Zero(f, time.Since(start))
+			require.NoError(f, rs.Close(f.Context()))
+		})
+	}
+}
+
+// While a quorum of the clients is open, nothing is lost.
+func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
+	play(t, func(f field) {
+		clients, log := clientsOf(f.nodes), newLogbook()
+		rs := on(clients).With(redsync.WithLogger(slog.New(log)), redsync.WithRetryDelay(100*time.Millisecond))
+		kept, short := rs.NewMutex("lock", redsync.WithWatchdog()), rs.NewMutex("short", redsync.WithExpiry(4*time.Second))
+		require.NoError(f, kept.Lock())
+		require.NoError(f, short.Lock())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			w := rs.NewMutex("lock", redsync.WithTries(0))
+			assert.NoError(f, w.LockContext(f.Context()))
+			_, err := w.Unlock()
+			assert.NoError(f, err)
+		})
+		time.Sleep(time.Second)
+		until := short.Until()
+		closeClients(f.T, clients[:2]...)
+		time.Sleep(closedWithin)
+		require.NoError(f, short.Err())
+		assert.Equal(f, until, short.Until())
+		ok, err := short.Extend()
+		require.True(f, ok, "%v", err)
+		for _, n := range f.nodes[:2] {
+			assert.Zero(f, n.CurrentConnectionCount())
+		}
+		time.Sleep(time.Minute)
+		require.NoError(f, kept.Err())
+		ok, err = kept.Unlock()
+		require.True(f, ok, "%v", err)
+		wg.Wait()
+		other := rs.NewMutex("other", redsync.WithFencing())
+		require.NoError(f, other.TryLock())
+		_, err = other.Unlock()
+		require.NoError(f, err)
+		require.NoError(f, rs.Close(f.Context()))
+		assert.Contains(f, log.text.String(), clientClosed)
+
+		// The third client closes, and no quorum is left.
+		last := on(clients).NewMutex("last")
+		require.NoError(f, last.Lock())
+		closeClients(f.T, clients[2])
+		time.Sleep(closedWithin)
+		require.ErrorIs(f, last.Err(), redsync.ErrLockLost)
+		require.ErrorContains(f, last.Err(), named(2)+clientClosed)
+		assert.NotContains(f, last.Err().Error(), named(3))
+	})
+}
+
+// Until the library notices, its connections serve: a program that closes the clients first still unlocks.
+func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		rs := on(clients)
+		unlocked, left := rs.NewMutex("lock"), rs.NewMutex("left")
+		require.NoError(f, unlocked.Lock())
+		require.NoError(f, left.Lock())
+		closeClients(f.T, clients...)
+		ok, err := unlocked.Unlock()
+		require.NoError(f, err)
+		assert.True(f, ok)
+		require.NoError(f, rs.Close(f.Context()), "Close unlocks what is left")
+		synctest.Wait()
+		assert.Zero(f, f.nodes.Keys("lock")+f.nodes.Keys("left"))
+	})
+}
+
+// A lock that is lost with its clients is not released: its work may still run. It expires.
+func TestLockOfClosedClientsExpires(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		m := on(clients).NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		closeClients(f.T, clients[:3]...)
+		time.Sleep(closedWithin)
+		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		other := f.process().NewMutex("lock")
+		require.Error(f, other.TryLock())
+		ok, err := m.Unlock()
+		assert.False(f, ok)
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		time.Sleep(guard)
+		require.NoError(f, other.TryLock())
+	})
+}
+
+// A custom Pool may show that its client is closed, too.
+func TestClosedClientsOfOtherPools(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		var pools []pool.Pool
+		for _, c := range clients {
+			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
+		}
+		rs := redsync.New(pools...)
+		m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithExpiry(3*time.Second))
+		require.NoError(f, m.Lock())
+		closeClients(f.T, clients...)
+		<-m.Lost()
+		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
+		require.ErrorContains(f, rs.NewMutex("other", redsync.WithTries(0)).Lock(), clientClosed)
+		require.NoError(f, rs.Close(f.Context()))
+	})
 }

@@ -41,7 +41,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 	for name, of := range map[string][]pool.Option{
 		"plain":     nil,
 		"guarded":   {pool.WithRestartGuard(guard)},
-		"new nodes": {pool.WithRestartGuard(guard), pool.WithNewNodes()},
+		"new nodes": {pool.WithRestartGuard(guard), newNodes},
 	} {
 		for _, failFast := range []bool{true, false} {
 			for _, tries := range []int{1, 0} {
@@ -70,7 +70,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 func TestDuplicateNodeOfOneClient(t *testing.T) {
 	play(t, func(f field) {
 		client := f.nodes[0].Client()
-		rs := redsync.New(pool.New(client), pool.New(f.nodes[1].Client()), pool.New(client, pool.WithNewNodes()))
+		rs := redsync.New(pool.New(client), pool.New(f.nodes[1].Client()), pool.New(client, newNodes))
 		require.ErrorContains(t, rs.NewMutex("lock").Lock(), "#0 and #2")
 		time.Sleep(time.Millisecond)
 		assert.Zero(t, f.nodes.Keys("lock"))
@@ -178,7 +178,7 @@ func TestDuplicateNodeFoundLater(t *testing.T) {
 				moving.to.Store(f.nodes[1])
 				var of []pool.Option
 				if guarded {
-					of = []pool.Option{pool.WithRestartGuard(guard), pool.WithNewNodes()}
+					of = []pool.Option{pool.WithRestartGuard(guard), newNodes}
 				}
 				clients := clientsOf(f.nodes)
 				clients[1] = moving.client()

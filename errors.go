@@ -198,6 +198,7 @@ var ends = lease.Errors{
 	Failed:   errAbandoned,
 	Lost:     asLost,
 	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
+	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
 }
 
 // errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.
@@ -252,7 +253,7 @@ func verdict(name string, lines []string, o lease.Outcome) error {
 	case lease.Late:
 		return &said{errTooLate, fmt.Sprintf("too few nodes answered in time: the lock would have been valid for %v", o.Validity)}
 	case lease.Duplicates:
-		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address, o.Duplicate.B.Index, o.Duplicate.B.Address)
+		return duplicateError(o.Duplicate.A.Index, o.Duplicate.A.Address(), o.Duplicate.B.Index, o.Duplicate.B.Address())
 	case lease.Unusable:
 		return o.Err
 	case lease.NotAsked, lease.Won:

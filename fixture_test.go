@@ -165,13 +165,19 @@ func (f field) wrapped(wrap func(pool.Pool) pool.Pool) *redsync.Redsync {
 	return rs
 }
 
-// veteran returns a process that has met every node. With the restart guard, the nodes count from now on, because of
-// pool.WithNewNodes.
+// locksBegin is when the first lock may be held in a bubble. Bubbles, and nodes that start with them, begin 2 s before.
+var locksBegin = time.Date(2000, time.January, 1, 0, 0, 2, 0, time.UTC)
+
+// newNodes makes nodes that started with the bubble count at once under the restart guard. A node that restarts after
+// locksBegin does not.
+var newNodes = pool.WithNoLocksBefore(locksBegin)
+
+// veteran returns a process that has met every node. With the restart guard, the nodes count until they restart.
 func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
-	rs := f.process(append(options, pool.WithNewNodes())...)
+	rs := f.process(append(options, newNodes)...)
 	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
-	time.Sleep(time.Millisecond)
+	time.Sleep(max(time.Millisecond, time.Until(locksBegin)))
 	return rs
 }
 

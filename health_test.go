@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -270,6 +271,46 @@ func TestNodeInQuarantineIsToldOnce(t *testing.T) {
 		_ = rs.Close(k.Context())
 	})
 }
+
+// Errors, events and the log call a node as its pool does now. A client without an address may have reached another node
+// since.
+func TestNamesOfNodes(t *testing.T) {
+	play(t, func(f field) {
+		r, log := &redsynctest.Recorder{}, newLogbook()
+		var pools []pool.Pool
+		for i, c := range clientsOf(f.nodes) {
+			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprintf("zone %d", i))), ""})
+		}
+		rs := redsync.New(pools...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(log)))
+		f.as(rs).meet()
+		for _, n := range f.nodes[:3] {
+			n.Kill()
+		}
+		err := rs.NewMutex("lock").TryLock()
+		var node *redsync.RedisError
+		require.ErrorAs(f, err, &node)
+		assert.Equal(f, "zone 0", node.Address)
+		require.ErrorContains(f, err, "node #2 (zone 2): ")
+		synctest.Wait()
+		down, _ := toldOfNodes(r)
+		require.Len(f, down, 3)
+		for _, d := range down {
+			assert.Equal(f, fmt.Sprintf("zone %d", d.Node), d.Address)
+		}
+		assert.Contains(f, log.text.String(), `address="zone 1"`)
+		pools[1].(*renamed).name = "elsewhere"
+		require.ErrorContains(f, rs.NewMutex("lock").TryLock(), "node #1 (elsewhere): ")
+		require.NoError(f, rs.Close(f.Context()))
+	})
+}
+
+// A renamed pool has a name that changes.
+type renamed struct {
+	pool.Pool
+	name string
+}
+
+func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 
 func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
 	onKit(t, func(k kit) {

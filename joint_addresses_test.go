@@ -174,10 +174,12 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	})
 }
 
-// The runbook's warning about WithNewNodes: while processes with New(after...) run, a joint process that has it counts
-// a new node that has just restarted.
-func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
-	for name, more := range map[string][]pool.Option{"without": nil, "with": {pool.WithNewNodes()}} {
+// While processes with New(after...) run, a new node restarts. A joint process that has pool.WithNoLocksBefore from its
+// deployment does not count it. One that declares a later time does, wrongly.
+func TestJointNewNodesThatRestart(t *testing.T) {
+	for name, more := range map[string][]pool.Option{
+		"without": nil, "with": {newNodes}, "wrong": {pool.WithNoLocksBefore(locksBegin.Add(time.Hour))},
+	} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 6, func(s change) {
 				time.Sleep(time.Minute)
@@ -189,7 +191,7 @@ func TestJointNewNodesOnlyBeforeDeployment2(t *testing.T) {
 				}
 				s.heldByOne(s.alone(guarded(nil, 3, 4, 5)).NewMutex("lock"), 3, 5)
 				err := s.joint(guarded(nil, 0, 1, 2), guarded(more, 3, 4, 5)).NewMutex("lock").TryLock()
-				if more == nil {
+				if name != "wrong" {
 					require.Error(s, err)
 				} else {
 					require.NoError(s, err, "two processes hold the lock")

@@ -425,7 +425,7 @@ var environments = map[string]struct {
 	"pool.WithRestartGuard": {3, func(c change) *redsync.Redsync {
 		var pools []pool.Pool
 		for _, client := range c.clients {
-			pools = append(pools, pool.New(client, pool.WithRestartGuard(time.Minute), pool.WithNewNodes()))
+			pools = append(pools, pool.New(client, pool.WithRestartGuard(time.Minute), newNodes))
 		}
 		return c.alone(pools)
 	}},

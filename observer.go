@@ -113,30 +113,30 @@ func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 // NodeDown implements quorum.Tracer.
 func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 	tellOfNoCall(e, observe.NodeDownObserver.ObserveNodeDown,
-		observe.NodeDown{Node: n.Index, Address: n.Address, Omitted: omitted, Err: err})
+		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
 // NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
-	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address, Down: down})
+	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})
 }
 
 // OneServer implements quorum.Tracer.
 func (e *events) OneServer(a, b *quorum.Node, runID string) {
 	tellOfNoCall(e, observe.OneServerObserver.ObserveOneServer,
-		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}, RunID: runID})
+		observe.OneServer{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}, RunID: runID})
 }
 
 // TwoServers implements quorum.Tracer.
 func (e *events) TwoServers(a, b *quorum.Node) {
 	tellOfNoCall(e, observe.TwoServersObserver.ObserveTwoServers,
-		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address, b.Address}})
+		observe.TwoServers{Nodes: [2]int{a.Index, b.Index}, Addresses: [2]string{a.Address(), b.Address()}})
 }
 
 // Ignored implements lease.Events.
 func (e *events) Ignored(n *quorum.Node, err error) {
 	tellOfNoCall(e, observe.RegisterIgnoredObserver.ObserveRegisterIgnored,
-		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address, Err: err})
+		observe.RegisterIgnored{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Lost implements lease.Events.
@@ -159,14 +159,14 @@ func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, l
 // Unconfirmed implements lease.Events.
 func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error) {
 	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
-		Name: e.name, Node: n.Index, Address: n.Address, Pending: pending, GivenUp: givenUp, Err: err,
+		Name: e.name, Node: n.Index, Address: n.Address(), Pending: pending, GivenUp: givenUp, Err: err,
 	})
 }
 
 // Left implements lease.Events.
 func (e *events) Left(n *quorum.Node, releases int, within time.Duration, err error) {
 	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
-		Node: n.Index, Address: n.Address, Pending: releases, GivenUp: true, Within: within, Err: err,
+		Node: n.Index, Address: n.Address(), Pending: releases, GivenUp: true, Within: within, Err: err,
 	})
 }
 
@@ -176,13 +176,13 @@ func (e *events) Audience() any { return e.to }
 // Denied implements lease.Events.
 func (e *events) Denied(n *quorum.Node, err error) {
 	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
-		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address, Err: err})
+		observe.WakeUpDenied{Name: e.name, Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Refused implements queue.Events.
 func (e *events) Refused(n *quorum.Node, err error) {
 	tellOfNoCall(e, observe.WakeUpDeniedObserver.ObserveWakeUpDenied,
-		observe.WakeUpDenied{Node: n.Index, Address: n.Address, Err: err})
+		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
 }
 
 // Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.

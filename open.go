@@ -102,7 +102,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 	}
 	switch d := c.keeper.Set.Duplicate(); {
 	case d != nil:
-		return fail(op, "", duplicateError(d.A.Index, d.A.Address, d.B.Index, d.B.Address))
+		return fail(op, "", duplicateError(d.A.Index, d.A.Address(), d.B.Index, d.B.Address()))
 	case a.quorum:
 		r.logMissing(ctx, op, a)
 		return nil
@@ -163,7 +163,7 @@ func (c *core) askAll(ctx context.Context) answers {
 	}
 	for _, pair := range set.Pairs() {
 		a.missing.nodes = append(a.missing.nodes, fmt.Errorf("nodes #%d (%s) and #%d (%s) are one server, which counts once",
-			pair[0].Index, pair[0].Address, pair[1].Index, pair[1].Address))
+			pair[0].Index, pair[0].Address(), pair[1].Index, pair[1].Address()))
 	}
 	return a
 }

@@ -603,7 +603,7 @@ func TestPermitsOnNodesThatForget(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		var options []pool.Option
 		if guarded {
-			options = append(options, pool.WithRestartGuard(time.Minute), pool.WithNewNodes())
+			options = append(options, pool.WithRestartGuard(time.Minute), newNodes)
 		}
 		a, b := f.process(options...), f.process(options...)
 		f.closes(a, b)
@@ -612,7 +612,7 @@ func TestPermitsOnNodesThatForget(t *testing.T) {
 		require.NoError(f, m.Lock())
 		f.thaw(3, 4)
 		user{f.T, b}.meet()
-		synctest.Wait()
+		time.Sleep(time.Until(locksBegin))
 		f.nodes[0].Kill()
 		f.nodes[0].Restart(true)
 		for _, n := range f.nodes[3:] { // which granted late

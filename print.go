@@ -98,7 +98,7 @@ func (r *Redsync) addresses() []string {
 		return addresses
 	}
 	for _, n := range r.core.keeper.Set.Nodes {
-		addresses = append(addresses, n.Address)
+		addresses = append(addresses, n.Address())
 	}
 	return addresses
 }

@@ -163,12 +163,12 @@ func explain(n *quorum.Node, v claim.Vote) error {
 	case v.Choice == claim.Granted:
 		return nil
 	case v.Taken():
-		return &ErrNodeTaken{Node: n.Index, Address: n.Address}
+		return &ErrNodeTaken{Node: n.Index, Address: n.Address()}
 	case v.Err == nil:
 		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
-		return &nodeMissing{node: n.Index, address: n.Address, part: part}
+		return &nodeMissing{node: n.Index, address: n.Address(), part: part}
 	}
-	return &RedisError{Node: n.Index, Address: n.Address, Err: v.Err}
+	return &RedisError{Node: n.Index, Address: n.Address(), Err: v.Err}
 }
 
 // errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.

@@ -12,7 +12,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows the rules of a quorum: what votes prove, and what they are as errors.
@@ -194,8 +196,14 @@ var (
 	saysNothing = claim.Vote{}
 )
 
+// An atHost is a pool that has an address.
+type atHost struct{ *puppet.Puppet }
+
+func (*atHost) String() string { return "host:1" }
+
 func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
-	n := &quorum.Node{Index: 2, Address: "host:1"}
+	p := &atHost{&puppet.Puppet{}}
+	n := quorum.NewSet([]pool.Pool{p, p, p}, quorum.NewKnown(3), majorityOf(3)).Nodes[2]
 	for name, c := range map[string]struct {
 		vote claim.Vote
 		want error

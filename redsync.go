@@ -111,6 +111,10 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 // have not confirmed. errors.As finds a *RedisError for each of these. So bound Close by ctx if the process must end
 // soon. After Close has returned, the log gets no further line, and observers are told nothing more. If an
 // observer blocks, Close waits for it for the node deadline at most.
+//
+// Close the clients of New after the Redsync. If a quorum of nodes cannot be asked any more because their clients were
+// closed, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
+// pool.ErrClientClosed. Such locks stay on the nodes until they expire.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil
@@ -257,7 +261,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	var nodes []error
 	for i, n := range c.keeper.Set.Nodes {
 		if rest.Nodes.Has(i) {
-			nodes = append(nodes, &RedisError{Node: i, Err: rest.Errs[i], Address: n.Address})
+			nodes = append(nodes, &RedisError{Node: i, Err: rest.Errs[i], Address: n.Address()})
 		}
 	}
 	locks := "locks"

@@ -38,6 +38,16 @@ func reboot(servers ...*realredis.Server) {
 	}
 }
 
+// declaredNew returns pool.WithNoLocksBefore for servers that have just been started. It waits until they are so old
+// that they all count. A server that restarts from now on does not count.
+func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
+	t.Helper()
+	for _, s := range servers {
+		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*time.Millisecond)
+	}
+	return pool.WithNoLocksBefore(time.Now().Round(0))
+}
+
 func TestRestartGuardOnRealServers(t *testing.T) {
 	t.Parallel()
 	const expiry = 8 * time.Second
@@ -45,24 +55,29 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5)
-			veteran := func() *redsync.Redsync {
+			fresh := declaredNew(t, servers)
+			process := func() *redsync.Redsync {
 				var pools []pool.Pool
 				for _, s := range servers {
-					of := []pool.Option{pool.WithNewNodes()}
+					of := []pool.Option{fresh}
 					if guarded {
 						of = append(of, pool.WithRestartGuard(expiry))
 					}
 					pools = append(pools, pool.New(s.Client(), of...))
 				}
 				rs := redsync.New(pools...).With(redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.25))
+				closesSoon(t, rs)
+				return rs
+			}
+			veteran := func() *redsync.Redsync {
+				rs := process()
 				meet := rs.NewMutex("meet")
 				require.NoError(t, meet.Lock())
 				_, err := meet.Unlock()
 				require.NoError(t, err)
-				closesSoon(t, rs)
 				return rs
 			}
-			a, b := veteran(), veteran()
+			a, others := veteran(), []*redsync.Redsync{veteran()}
 			m := a.NewMutex("lock")
 			require.NoError(t, m.Lock())
 			until := m.Until()
@@ -75,14 +90,24 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			other := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(5*time.Millisecond))
-			require.NoError(t, other.LockContext(ctx))
-			entered := time.Now()
-			if !guarded {
-				assert.True(t, entered.Before(until), "without the guard, a second process gets the lock before the first hold ends")
-				return
+			others = append(others, process()) // it starts now, and has the same options
+			entered := make(chan time.Time)
+			for _, rs := range others {
+				go func() {
+					other := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(5*time.Millisecond))
+					assert.NoError(t, other.LockContext(ctx))
+					entered <- time.Now()
+					_, _ = other.Unlock()
+				}()
 			}
-			assert.True(t, entered.After(until), "a second process got the lock %v before the first hold ended", until.Sub(entered))
+			for range others {
+				at := <-entered
+				if guarded {
+					assert.True(t, at.After(until), "another process got the lock %v before the first hold ended", until.Sub(at))
+				} else {
+					assert.True(t, at.Before(until), "without the guard, another process gets the lock before the first hold ends")
+				}
+			}
 		})
 	}
 }
@@ -96,7 +121,7 @@ func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
 	waiting := guardedOn(t, servers, guard)
 	err := waiting.NewMutex("lock").TryLock()
 	require.ErrorContains(t, err, "it counts from")
-	told := guardedOn(t, servers, guard, pool.WithNewNodes()).NewMutex("lock")
+	told := guardedOn(t, servers, guard, pool.WithNoLocksBefore(time.Now().Round(0).Add(3*time.Second))).NewMutex("lock")
 	require.NoError(t, told.Lock())
 	_, err = told.Unlock()
 	require.NoError(t, err)
@@ -109,8 +134,8 @@ func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
 func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	a := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
-	b := guardedOn(t, servers, 6*time.Second, pool.WithNewNodes())
+	fresh := declaredNew(t, servers)
+	a, b := guardedOn(t, servers, 6*time.Second, fresh), guardedOn(t, servers, 6*time.Second, fresh)
 	for _, rs := range []*redsync.Redsync{a, b} { // meet the nodes
 		m := rs.NewMutex("meet")
 		require.NoError(t, m.Lock())
@@ -168,9 +193,10 @@ func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5, c.server...)
-			m := guardedOn(t, servers, expiry, pool.WithNewNodes()).NewMutex("lock", redsync.WithWatchdog(), c.option)
+			fresh := declaredNew(t, servers)
+			m := guardedOn(t, servers, expiry, fresh).NewMutex("lock", redsync.WithWatchdog(), c.option)
 			require.NoError(t, m.Lock())
-			other := guardedOn(t, servers, expiry, pool.WithNewNodes()).NewMutex("lock")
+			other := guardedOn(t, servers, expiry, fresh).NewMutex("lock")
 			for _, s := range servers {
 				reboot(s)
 				require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)

@@ -48,9 +48,9 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	}
 }
 
-func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
+func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 	onKit(t, func(k kit) {
-		rs := k.process(pool.WithRestartGuard(guard), pool.WithNewNodes())
+		rs := k.process(pool.WithRestartGuard(guard), newNodes)
 		m := rs.NewMutex("lock")
 		start := time.Now()
 		require.NoError(t, m.TryLock())
@@ -60,10 +60,51 @@ func TestRestartGuardIsWaivedByWithNewNodes(t *testing.T) {
 		_, err = m.Unlock()
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(start))
+		time.Sleep(time.Until(locksBegin))
 		k.reboot(true, 0, 1, 2)
 		wake(rs)
 		require.ErrorContains(t, m.TryLock(), "restarted", "the node that replaces a new node does not count as new")
 	})
+}
+
+// The option stays in the code for good. Three of five nodes restart empty while a lock is held, and a process starts.
+func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
+	for _, first := range []time.Duration{2 * time.Second, time.Minute, 3 * time.Hour} {
+		for name, declared := range map[string]time.Time{
+			"right": locksBegin, "zero": {}, "wrong": locksBegin.Add(24 * time.Hour),
+		} {
+			t.Run(fmt.Sprint(first, " ", name), func(t *testing.T) {
+				onKit(t, func(k kit) {
+					time.Sleep(first)
+					starts := func() *redsync.Mutex {
+						return k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared)).NewMutex("lock",
+							redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+					}
+					m := starts()
+					require.NoError(t, m.Lock())
+					k.reboot(true, 0, 1, 2)
+					require.NoError(t, starts().Lock())
+					assert.Equal(t, name == "wrong", m.Remaining() > 0, "the lock has another holder")
+				})
+			})
+		}
+	}
+}
+
+// The youngest servers count at once, for TryLock too, at whatever moment of a second they start.
+func TestWithNoLocksBeforeOnServersThatHaveJustStarted(t *testing.T) {
+	for _, at := range []time.Duration{0, 1, 500 * time.Millisecond, time.Second - 1} {
+		for _, age := range []time.Duration{0, 1, 300 * time.Millisecond, time.Second - 1, time.Second} {
+			onKit(t, func(k kit) {
+				time.Sleep(time.Minute + at)
+				k.reboot(true, 0, 1, 2, 3, 4)
+				started := time.Now()
+				time.Sleep(age)
+				rs := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(started.Add(2*time.Second)))
+				require.NoError(t, rs.NewMutex("lock").TryLock(), "started at %v, %v old", at, age)
+			})
+		}
+	}
 }
 
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
@@ -272,7 +313,7 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		for i, g := range []time.Duration{0, 10 * time.Second, guard, 0, 20 * time.Second} {
 			var options []pool.Option
 			if g != 0 {
-				options = []pool.Option{pool.WithRestartGuard(g), pool.WithNewNodes()}
+				options = []pool.Option{pool.WithRestartGuard(g), newNodes}
 			}
 			pools = append(pools, pool.New(f.nodes[i].Client(), options...))
 		}

@@ -149,7 +149,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
 	c.connect()
-	c.rs, c.rival = c.open(true), c.openV4()
+	c.rs, c.rival = c.open(), c.openV4()
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
@@ -202,12 +202,11 @@ func optionsFor(address string) *redis.Options {
 	}
 }
 
-// open makes a Redsync on the go-redis clients of the process. If first is set, it declares the nodes
-// new, except the node whose host is off.
-func (c *crowd) open(first bool) *redsync.Redsync {
-	rs := redsync.New(c.pools(c.Before, first)...)
+// open makes a Redsync on the go-redis clients of the process.
+func (c *crowd) open() *redsync.Redsync {
+	rs := redsync.New(c.pools(c.Before)...)
 	if c.After != nil {
-		rs = redsync.NewJoint(c.pools(c.Before, first), c.pools(c.After, first))
+		rs = redsync.NewJoint(c.pools(c.Before), c.pools(c.After))
 	}
 	if c.Factor != 0 {
 		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
@@ -222,17 +221,14 @@ func (c *crowd) open(first bool) *redsync.Redsync {
 }
 
 // pools returns the pools of a set of nodes, for open.
-func (c *crowd) pools(set []int, first bool) (pools []pool.Pool) {
+func (c *crowd) pools(set []int) (pools []pool.Pool) {
 	for _, i := range set {
-		var options []pool.Option
+		options := []pool.Option{pool.WithNoLocksBefore(c.Fresh)}
 		if c.Guard != 0 {
 			options = append(options, pool.WithRestartGuard(c.Guard))
 		}
 		if c.Anonymous {
 			options = append(options, pool.WithoutIdentity())
-		}
-		if first && i != c.Off {
-			options = append(options, pool.WithNewNodes())
 		}
 		pools = append(pools, pool.New(c.redis[i], options...))
 	}
@@ -250,8 +246,7 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes tries to lock until all servers that are up grant the same attempt. By then each pool has seen the first
-// server process of its node, which open has declared new.
+// meetNodes tries to lock until all servers that are up grant the same attempt.
 func (c *crowd) meetNodes() error {
 	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {

@@ -127,7 +127,7 @@ const (
 // closeHeld locks some names with a Redsync of its own, and closes that Redsync. If Close returns nil, no quorum of
 // nodes may have a key. An impatient client lets Close wait for almost no time, and takes that for success.
 func (c *client) closeHeld() {
-	c.rs = c.open(false)
+	c.rs = c.open()
 	defer func() { c.rs = c.crowd.rs }()
 	var held []*turn
 	for range closed {

@@ -160,7 +160,7 @@ func (c *client) soon() (context.Context, context.CancelFunc) {
 // request makes a Redsync on the process's go-redis clients for a single Lock. In one case out of two it
 // closes the Redsync afterwards.
 func (c *client) request() {
-	c.rs = c.open(false)
+	c.rs = c.open()
 	defer func() { c.rs = c.crowd.rs }()
 	c.lockAndUnlock(lockTime)
 	if c.chance(2) {

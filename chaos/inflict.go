@@ -19,6 +19,7 @@ type world struct {
 	nodes  []*node
 	log    history.Log
 	origin time.Time
+	fresh  time.Time // nobody holds a lock before, and no node restarts before
 
 	// left has the time since origin from which a node must hold no key, for each node that a deployment has swapped
 	// out. Only the deployment changes it.

@@ -34,8 +34,9 @@ type setting struct {
 	Expiry  time.Duration
 	Auto    bool // the lock extends itself
 	Fencing bool
-	Heal    bool // Extend sets missing keys again
-	Guard   bool // nodes that have restarted do not count for an expiry
+	Heal    bool      // Extend sets missing keys again
+	Guard   bool      // nodes that have restarted do not count for an expiry
+	Fresh   time.Time // nobody held a lock before; the stage sets it for a party with Guard
 
 	// AtLeast is the minimal hold of a lock that TryLock acquires; 0: none.
 	AtLeast time.Duration
@@ -181,7 +182,7 @@ type thisParty struct {
 func openThis(addrs []string, set setting) (party, error) {
 	var guard []pool.Option
 	if set.Guard {
-		guard = []pool.Option{pool.WithRestartGuard(set.Expiry), pool.WithNewNodes()}
+		guard = []pool.Option{pool.WithRestartGuard(set.Expiry), pool.WithNoLocksBefore(set.Fresh)}
 	}
 	options := []redsync.Option{redsync.WithExpiry(set.Expiry)}
 	if set.Auto {

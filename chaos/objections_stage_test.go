@@ -36,6 +36,7 @@ type stage struct {
 	accused accused
 	servers []*realredis.Server
 	clocks  []*nodeClock // the clocks of the servers; nil if the scene does not set clocks
+	fresh   time.Time    // nobody holds a lock before, and no server of a party with Guard restarts before
 }
 
 // newStage starts the servers, with clocks that can be set if clocks is true.
@@ -44,6 +45,7 @@ func newStage(t *testing.T, a accused, clocks bool) *stage {
 	s := &stage{t: t, accused: a}
 	if !clocks {
 		s.servers = realredis.Start(t, a.nodes)
+		s.fresh = time.Now().Add(3 * time.Second).Round(0) // uptimes are in whole seconds
 		return s
 	}
 	library := needFakeTime(t)
@@ -114,6 +116,10 @@ func (s *stage) detours() (detours []*detour, addrs []string) {
 // party opens the library and its connections, as one process.
 func (s *stage) party(addrs []string, set setting) party {
 	s.t.Helper()
+	if set.Guard {
+		set.Fresh = s.fresh
+		time.Sleep(time.Until(s.fresh))
+	}
 	p, err := s.accused.open(addrs, set)
 	if err != nil {
 		s.t.Fatal(err)

@@ -35,7 +35,7 @@ type job struct {
 	Guard   time.Duration // the longest TTL, for the restart guard; 0: no guard
 	Expiry  time.Duration // the clients choose their expiries near this one
 	Factor  float64       // of the node deadline; 0: the default
-	Off     int           // the node whose host is off at first; -1: none
+	Fresh   time.Time     // nobody held a lock before
 	Events  string        // the file for its events
 	Idle    int           // see settings
 	Fake    int           // number of clients that claim locks without asking; for tests

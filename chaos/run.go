@@ -93,6 +93,8 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 		}
 		w.nodes = append(w.nodes, n)
 	}
+	// A server that tells its uptime in whole seconds, through a slow link, has certainly started before.
+	w.fresh = time.Now().Add(3 * time.Second).Round(0)
 	for i := range s.processes {
 		p, err := w.startProcess(ctx, s, i+1, 0, off)
 		if err != nil {
@@ -100,14 +102,16 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 		}
 		w.places = append(w.places, p)
 	}
-	return w.each(func(p *process) error { return p.await(ctx, sayReady) })
+	err := w.each(func(p *process) error { return p.await(ctx, sayReady) })
+	pause(ctx, time.Until(w.fresh))
+	return err
 }
 
 // startProcess starts a process of clients with the nodes of a deployment. The process is not ready yet. off
 // is a node whose host is off, or -1.
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Off: off, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Fresh: w.fresh, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
 	j.Scene, j.WaitsOut, j.Anonymous, j.Impatient = s.Scene.name, s.waitsOut, s.anonymous, s.impatient
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)

@@ -55,6 +55,10 @@ func badAddress(opt *redis.Options) error {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(opt.Addr)
+	var malformed *net.AddrError
+	if errors.As(err, &malformed) {
+		err = errors.New(malformed.Err) // without the address, which may hold a password
+	}
 	if err == nil && strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		err = errors.New("the host contains a space or a control character")
 	}
@@ -62,9 +66,23 @@ func badAddress(opt *redis.Options) error {
 		err = badPort(port)
 	}
 	if err != nil {
-		return fmt.Errorf("pool: address %q: %w", opt.Addr, err)
+		return fmt.Errorf("pool: address %q: %w", withoutUser(opt.Addr), err)
 	}
 	return nil
+}
+
+// hasAddress reports whether the options name a node: the client of a Sentinel has a word in place of an address.
+func hasAddress(opt *redis.Options) bool {
+	_, _, err := net.SplitHostPort(opt.Addr)
+	return err == nil || opt.Network == "unix"
+}
+
+// withoutUser cuts what may be a user's name and password out of an address, such as a URL that was given in its place.
+func withoutUser(address string) string {
+	if at := strings.LastIndexByte(address, '@'); at >= 0 {
+		return "..." + address[at:]
+	}
+	return address
 }
 
 // badPort returns an error unless port is a port number or the name of a service.

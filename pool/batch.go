@@ -42,12 +42,16 @@ type batchPool struct {
 	queue   []*pipelined
 	owed    int
 	closed  bool
+	severed bool // the client has said that its user has closed it
 	running bool // a goroutine is in run
 }
 
 var _ Subscriber = (*batchPool)(nil)
 
-func (p *batchPool) String() string { return fmt.Sprintf("%T", p.client) }
+func (p *batchPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *batchPool) Listed() string { return fmt.Sprintf("%T", p.client) }
 
 // CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
 func (p *batchPool) CloseIdle() {}
@@ -62,7 +66,7 @@ func (p *batchPool) Close() error {
 
 // Subscribe implements Subscriber.
 func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error) {
-	return p.subs.start(&p.config, channel, to, p.dialChannel)
+	return p.subs.start(&p.config, p.client, channel, to, p.dialChannel)
 }
 
 // dialChannel subscribes to a channel through the client.
@@ -79,6 +83,13 @@ func (p *batchPool) Destination() any {
 	return p.client
 }
 
+// ClientClosed reports whether the client has said that its user has closed it. It sends nothing.
+func (p *batchPool) ClientClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.severed
+}
+
 // MetBefore reports true. The pool never knows which server answers, so waiting for that would be
 // useless.
 func (p *batchPool) MetBefore() bool { return true }
@@ -89,8 +100,11 @@ func (p *batchPool) Send(req Request) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	switch {
+	case p.closed:
 		return ErrClosed
+	case p.severed:
+		return ErrClientClosed
 	}
 	if err := admit(p.owed, p.outstanding, req.Reserved); err != nil {
 		return err
@@ -113,10 +127,16 @@ func (p *batchPool) run() {
 		}
 		err := p.execute(batch)
 		for _, cmd := range batch {
+			reply := replyOf(cmd.Cmd, err)
+			closed := errors.Is(reply.Err, redis.ErrClosed)
+			if closed {
+				reply.Err = ErrClientClosed
+			}
 			p.mu.Lock()
 			p.owed--
+			p.severed = p.severed || closed
 			p.mu.Unlock()
-			cmd.req.To.Receive(cmd.req.Tag, replyOf(cmd.Cmd, err))
+			cmd.req.To.Receive(cmd.req.Tag, reply)
 		}
 	}
 }

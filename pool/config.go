@@ -23,9 +23,11 @@ const (
 type config struct {
 	outstanding int           // see WithOutstanding
 	guard       time.Duration // see WithRestartGuard
-	newNodes    bool          // see WithNewNodes
 	anonymous   bool          // see WithoutIdentity
+	name        string        // see WithName
 	err         error         // why no Send can ever succeed
+
+	noLocksBefore time.Time // see WithNoLocksBefore
 }
 
 // Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an

@@ -42,7 +42,7 @@ type conn struct {
 	server   *Server       // the process at the other end, nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
 	opened   time.Time
-	cancel   func()        // ends the context that the connection was opened with; may be nil
+	cancel   func()        // ends the context that the connection was opened with
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 
@@ -88,6 +88,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	noteReached(user, c.net)
 	return c, nil
 }
 
@@ -260,7 +261,7 @@ func (c *conn) checkSilence() {
 	giveUp, d := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
 	if d != nil {
 		var ctx context.Context
-		ctx, d.cancel = context.WithCancel(context.Background())
+		ctx, d.cancel = context.WithCancel(q.life)
 		q.openingSecond = true
 		go c.replace(ctx, d)
 	}
@@ -325,13 +326,15 @@ func (c *conn) end(err error) {
 	if c.cause != nil {
 		err = c.cause
 	}
+	err = fmt.Errorf("pool: connection lost: %w", err)
+	if q.severed() {
+		err = ErrClientClosed
+	}
 	lost := append(c.batch[c.next:], c.written...)
 	c.silence.end()
 	q.mu.Unlock()
 	q.nudge()
-	if c.cancel != nil {
-		c.cancel()
-	}
-	q.fail(lost, Reply{Err: fmt.Errorf("pool: connection lost: %w", err), Fate: Unknown, Conn: c.number})
+	c.cancel()
+	q.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
 	close(c.ended)
 }

@@ -11,6 +11,9 @@ import (
 // This file separates errors that a node answered with from all others. It also turns failures
 // and panics of go-redis, and of functions that the user supplied, into errors.
 
+// ErrClosed is the error of Send and of Subscribe after Close.
+var ErrClosed = errors.New("pool: closed")
+
 // IsNoScript reports whether err is a node's answer that it does not have the
 // script of an EVALSHA. The script was not run.
 func IsNoScript(err error) bool {
@@ -41,11 +44,14 @@ func IsWrongType(err error) bool { return answers(err, "WRONGTYPE") }
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
 // changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
 // WRONGPASS, DENIED), a key has another type (WRONGTYPE), or the keys of the request are not in one slot of a
-// cluster (CROSSSLOT). Unlike IsDenied it also recognizes such an answer to the greeting, because no request is
+// cluster (CROSSSLOT). So it does for a pool or a client that the user has closed. Unlike IsDenied it also recognizes such an answer to the greeting, because no request is
 // sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
+	}
+	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
+		return true
 	}
 	for _, prefix := range permanent {
 		if redis.HasErrorPrefix(err, prefix) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -40,7 +42,7 @@ func WithOutstanding(limit int) Option {
 // The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
 // round trip that it makes anyway. The price is availability: a restarted node counts as down for
 // that time, and a quorum must be found without it. In a fresh deployment all nodes have just
-// started, so nobody acquires a lock until then. WithNewNodes waives that.
+// started, so nobody acquires a lock until then. WithNoLocksBefore waives that.
 //
 // The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
 //
@@ -61,16 +63,56 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 	}
 }
 
-// WithNewNodes declares that the node is new: nobody held a lock on it before its server started,
-// so the restart guard need not wait. Replies of the first server process that the Pool meets
-// have Server.New set. Replies of a process that starts later do not.
+// WithNoLocksBefore declares that nobody held a lock on the node before t. A server that started before t has then
+// forgotten no lock, so the restart guard does not wait for it: its replies have Server.New set. A server that
+// starts later is guarded as usual, so the option can stay in the code for good. By default nothing is declared, and
+// the zero time declares nothing either. Without WithRestartGuard the option changes only Server.New.
 //
-// It is for a fresh deployment, for tests, and for programs that start their own nodes. If a
-// program sets it although the nodes have in fact restarted, two processes can hold one lock. The
-// library cannot detect that mistake, because a power failure looks the same. Without
-// WithRestartGuard the option changes only that field.
-func WithNewNodes() Option {
-	return func(c *config) { c.newNodes = true }
+// It is for a fresh deployment, for tests, and for programs that start their own nodes. Take a fixed moment between
+// the start of the nodes and the first lock on them, as a constant or from where you have stored it:
+//
+//	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
+//
+// Choose t at least 3 s after the start of the nodes. A server tells its uptime in whole seconds, so the guard may
+// wait for one that started less than 2 s before t. A server that started at t or later never counts as new while
+// the client's clock is right. If that clock is behind, a server that started so much later than t still does.
+//
+// A t that moves with each start of the program would be dangerous: a process that starts after the nodes have
+// restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns
+// it, is an error. Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t
+// more than 24 hours ahead of the client's clock is an error, too, because the guard is off until t. With such a t,
+// Err and every Send return the error.
+func WithNoLocksBefore(t time.Time) Option {
+	return func(c *config) {
+		switch {
+		case t != t.Round(0): // Round(0) strips the monotonic reading
+			c.err = fmt.Errorf("pool: WithNoLocksBefore(%v) has a monotonic clock reading, as time.Now returns it: "+
+				"give a fixed moment, such as time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC), or a stored one", t)
+			return
+		case time.Until(t) > maxAhead:
+			c.err = fmt.Errorf("pool: WithNoLocksBefore(%v) is out of range: at most 24 h ahead of the clock", t)
+			return
+		}
+		c.noLocksBefore = t
+	}
+}
+
+// maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
+const maxAhead = 24 * time.Hour
+
+// WithName sets what errors, events and the log call the node: String returns name. By default that is the address of
+// the client, without what may be a password; for a client without an address, such as one of Sentinel, it is the
+// address that its last connection has reached; for a client of several nodes it is the type. name has 1 to 128 bytes,
+// and no control characters; with another one, Err and every Send return an error. The name decides nothing: two pools
+// may have the same one.
+func WithName(name string) Option {
+	return func(c *config) {
+		if name == "" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
+			c.err = fmt.Errorf("pool: WithName(%q) is out of range: 1 to %d bytes without control characters", cut(name), maxName)
+			return
+		}
+		c.name = name
+	}
 }
 
 // WithoutIdentity makes the pool leave Reply.Server nil, whatever INFO says. By default
@@ -136,7 +178,13 @@ func WithoutIdentity() Option {
 // Reply.Server. If the node refuses, the stream does not ask again on that connection.
 //
 // All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
-// own, opened with a copy of the client's options, and continues when the client is closed.
+// own, opened with a copy of the client's options.
+//
+// Close a Redsync before the clients that it uses. If the user closes a client first, what runs on it ends within a
+// second: streams, subscriptions and their connections. What they owe, and every later Send, fails with
+// ErrClientClosed. A dial that ignores its context may take longer, up to its timeout. The pool looks at the client
+// every half second while it has a stream or a subscription, and sends nothing for that. A client that is no
+// *redis.Client, *redis.ClusterClient or *redis.Ring shows only to a request that it is closed.
 //
 // New starts nothing and never fails. With a nil client, an option that is out of range or does
 // not suit the client, or an address that cannot be dialed, every Send returns an error.
@@ -156,7 +204,7 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
-		return newStreamPool(cfg, c)
+		return newStreamPool(cfg, c, c)
 	}
 	if cfg.guard > 0 && cfg.err == nil {
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)

@@ -6,7 +6,6 @@
 package pool
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -34,6 +33,8 @@ import (
 //   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
 //     use the same keys there, or nil if that is not known. NewJoint needs it to count a server in both sets
 //     if both lists have its address, but with different clients.
+//   - Listed() string returns what stands for the node in a list of addresses, if String may return something else. The
+//     default is String. NewJoint compares it.
 //   - Together(a, b string) bool reports whether the keys a and b always lie on one server. A lock on several
 //     names needs all its names to lie on one server. A pool without this method keeps all keys on one server.
 //   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.
@@ -43,6 +44,9 @@ import (
 //   - Silent() time.Duration returns for how long the pool has waited for a sign of life of the node: for a
 //     reply that is owed, or for a connection to open. It returns 0 if it waits for nothing. A Redsync uses it to
 //     give up early on a node that others have waited for in vain.
+//   - ClientClosed() bool reports whether the user has closed the client of the pool, which then never sends again. It
+//     must cost no traffic, and not block. If so many clients are closed that the others are no quorum, a Redsync loses
+//     the locks that it holds.
 //   - Client() any returns a comparable value that stands for the client of the pool, or nil for
 //     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
 //     clients, in the same order, appear to the nodes as one process. They share one queue of
@@ -161,9 +165,6 @@ func (f Fate) String() string {
 	}
 }
 
-// ErrClosed is the error of Send and of Subscribe after Close.
-var ErrClosed = errors.New("pool: closed")
-
 // An OutstandingError is the error of Send when a node already owes Limit replies: it is frozen,
 // unreachable, or slower than its callers.
 type OutstandingError struct {
@@ -229,7 +230,8 @@ type Listener interface {
 	Unsubscribed(err error)
 
 	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err is its answer, a redis.Error. It is called at most once. After it no method is
+	// ...); err is its answer, a redis.Error. Or the user has closed the client; err is ErrClientClosed. It is
+	// called at most once. After it no method is
 	// called, and the Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of
 	// the greeting (a wrong password, which may be changed) are reported to Unsubscribed.
 	Refused(err error)

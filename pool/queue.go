@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,9 @@ type queue struct {
 	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a connection is being opened beside the one in use
 	quiet         time.Time     // when replies were delivered last
+
+	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
+	life context.Context //nolint:containedctx // of the connections
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
@@ -82,6 +86,11 @@ func (q *queue) encode(req *Request) (err error) {
 	}
 	q.encoded, err = AppendCommand(q.encoded, req.Args)
 	return err
+}
+
+// severed reports whether the user has closed the client.
+func (q *queue) severed() bool {
+	return context.Cause(q.life) == ErrClientClosed //nolint:errorlint // a sentinel
 }
 
 // sooner returns the smaller of two durations. 0 means no duration.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -76,7 +77,10 @@ func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 	return p
 }
 
-func (p *routedPool) String() string { return fmt.Sprintf("%T", p.client) }
+func (p *routedPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *routedPool) Listed() string { return fmt.Sprintf("%T", p.client) }
 
 func (p *routedPool) CloseIdle() {
 	p.mu.Lock()
@@ -97,7 +101,7 @@ func (p *routedPool) Close() error {
 
 // Subscribe implements Subscriber.
 func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error) {
-	return p.subs.start(&p.config, channel, to, p.dialChannel)
+	return p.subs.start(&p.config, p.client, channel, to, p.dialChannel)
 }
 
 // dialChannel subscribes to a channel on the node that the client chooses for it.
@@ -148,6 +152,9 @@ func slot(key string) uint16 {
 // Destination returns the client.
 func (p *routedPool) Destination() any { return p.client }
 
+// ClientClosed reports whether the user has closed the client. It sends nothing.
+func (p *routedPool) ClientClosed() bool { return isClosed(p.client) }
+
 // Client returns a comparable value that stands for the client of p.
 func (p *routedPool) Client() any {
 	switch client := p.client.(type) {
@@ -180,6 +187,9 @@ func (p *routedPool) Send(req Request) error {
 		if node, err := p.nodeOfLocked(keyOf(req.Args)); err == nil {
 			return r.sendLocked(node, false)
 		}
+	}
+	if isClosed(p.client) {
+		return ErrClientClosed
 	}
 	if err := admit(len(p.queue), p.outstanding, req.Reserved); err != nil {
 		return err
@@ -281,7 +291,7 @@ func (p *routedPool) addLocked(addr string, client *redis.Client) *streamPool {
 	if old := p.nodes[addr]; old != nil {
 		old.CloseIdle()
 	}
-	node := newStreamPool(config{outstanding: p.outstanding}, client)
+	node := newStreamPool(config{outstanding: p.outstanding}, client, p.client)
 	p.nodes[addr] = node
 	return node
 }
@@ -325,7 +335,7 @@ func (r *routed) sendLocked(node *streamPool, asking bool) error {
 // Receive takes the reply of a node.
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
-	if reply.Fate != Answered || answers(reply.Err, "MOVED ") {
+	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
 		p.outdated() // the node may have been replaced, or may have lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)

@@ -28,7 +28,7 @@ type Server struct {
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New is set by a Pool with WithNewNodes on the first process that it meets. By setting that
+	// New is set by a Pool with WithNoLocksBefore if the process certainly started before that time. By setting that
 	// option the program has declared that nobody held a lock on the node before this process started.
 	New bool
 }
@@ -42,6 +42,9 @@ type Server struct {
 // connection, and the process that answers it may have started after the request was sent. The age
 // is then less than 1 s.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
+
+// startedBy returns the latest time at which the process may have started, by the client's clock.
+func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
 // askServer asks the node who it is and loads every script, in one round trip.
 //
@@ -107,30 +110,29 @@ func field(text, name string) string {
 // mutex: only the goroutine that delivers the replies of the current stream calls shown, and a
 // stream starts only after the previous one has delivered its replies.
 type serverView struct {
-	anonymous bool // see WithoutIdentity
-	newNodes  bool // see WithNewNodes
+	anonymous     bool      // see WithoutIdentity
+	noLocksBefore time.Time // see WithNoLocksBefore
 
-	first  string  // RunID of the first process met
-	met    *Server // the original of marked
-	marked *Server
+	met   *Server // the last one that was shown
+	shows *Server // what is shown of met: itself, or a copy that is marked as New
 }
 
-// shown returns what users see of s. WithoutIdentity hides it. WithNewNodes marks the first
-// process that the pool meets.
+// shown returns what users see of s. WithoutIdentity hides it. WithNoLocksBefore marks a process that started before
+// that time.
 func (v *serverView) shown(s *Server) *Server {
 	switch {
 	case v.anonymous:
 		return nil
-	case !v.newNodes || s == nil:
+	case s == nil || v.noLocksBefore.IsZero():
 		return s
 	}
 	if v.met != s {
-		if v.first == "" {
-			v.first = s.RunID
+		v.met, v.shows = s, s
+		if s.startedBy().Before(v.noLocksBefore) {
+			marked := *s
+			marked.New = true
+			v.shows = &marked
 		}
-		marked := *s
-		marked.New = s.RunID == v.first
-		v.met, v.marked = s, &marked
 	}
-	return v.marked
+	return v.shows
 }

@@ -117,7 +117,7 @@ const noInfo = "NOPERM this user has no permissions to run the 'info' command"
 func TestServerThatRefusesInfoIsNotAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
 		node.On("info", 1000, embedded.Fault{Err: noInfo})
-		p := New(clientOf(t, node, nil), WithNewNodes())
+		p := New(clientOf(t, node, nil), WithNoLocksBefore(time.Now().Add(time.Hour)))
 		for connections := 1; connections <= 3; connections++ {
 			for range 50 {
 				require.Nil(t, answer(t, p, "ping").Server)
@@ -214,33 +214,81 @@ func TestServerIsTheSameAfterTheStreamEnded(t *testing.T) {
 	})
 }
 
-func TestWithNewNodesMarksTheFirstServerOfEachPool(t *testing.T) {
+// In a bubble time.Now has no monotonic clock reading.
+func TestWithNoLocksBeforeMarksServersThatStartedBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, node *embedded.Node) {
+		start := time.Now()
 		client := clientOf(t, node, nil)
-		plain, fresh := New(client), New(client, WithNewNodes())
-		shared, marked := known(t, plain), known(t, fresh)
+		plain, marking := New(client), New(client, WithNoLocksBefore(start.Add(time.Minute)))
+		shared, marked := known(t, plain), known(t, marking)
 		require.False(t, shared.New)
 		require.True(t, marked.New)
 		want := *shared
 		want.New = true
 		require.Equal(t, want, *marked, "only New differs")
 		require.Same(t, shared, known(t, plain), "the shared Server is not changed")
-		require.Same(t, marked, known(t, fresh))
+		require.Same(t, marked, known(t, marking))
 
-		time.Sleep(time.Minute) // the stream ends
-		require.True(t, known(t, fresh).New, "the same process, identified again")
-		require.NotEqual(t, marked.At, known(t, fresh).At)
+		time.Sleep(time.Hour) // the stream ends
+		require.True(t, known(t, marking).New, "the same process, identified again")
+		require.NotEqual(t, marked.At, known(t, marking).At)
+		require.True(t, known(t, marking.(*streamPool).Sibling()).New)
 
-		late := New(client, WithNewNodes()) // has not met a server process yet
-		restart(t, node, fresh)
-		require.False(t, known(t, fresh).New)
-		require.False(t, known(t, plain).New)
-		require.True(t, known(t, late).New)
-		restart(t, node, late)
-		require.False(t, known(t, late).New)
-		require.False(t, known(t, fresh).New)
-		require.Zero(t, fresh.(interface{ RestartGuard() time.Duration }).RestartGuard())
+		restart(t, node, marking)
+		require.False(t, known(t, marking).New)
+		require.False(t, known(t, New(client, WithNoLocksBefore(start.Add(time.Minute)))).New, "a process that starts now")
+		require.False(t, known(t, New(client, WithNoLocksBefore(time.Time{}))).New)
+		require.True(t, known(t, New(client, WithNoLocksBefore(time.Now().Add(2*time.Second)))).New)
+		require.Zero(t, marking.(interface{ RestartGuard() time.Duration }).RestartGuard())
 	})
+}
+
+// A server tells its uptime in whole seconds. One that started at the given time or later is never New. One that started
+// 2 s earlier always is.
+func TestWithNoLocksBeforeNeverMarksAServerThatStartedLater(t *testing.T) {
+	const step = 250 * time.Millisecond
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		for begin := range 4 {
+			for age := range 12 {
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + time.Duration(begin)*step)))
+				node.Kill()
+				node.Restart(true)
+				started := time.Now()
+				time.Sleep(time.Duration(age) * step)
+				client := clientOf(t, node, nil)
+				require.False(t, known(t, New(client, WithNoLocksBefore(started))).New, "%d %d", begin, age)
+				require.True(t, known(t, New(client, WithNoLocksBefore(started.Add(2*time.Second)))).New, "%d %d", begin, age)
+			}
+		}
+	})
+}
+
+func TestWithNoLocksBeforeRefusesATimeThatMoves(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	for name, c := range map[string]struct {
+		t    time.Time
+		want string
+	}{
+		"zero":            {time.Time{}, ""},
+		"constant":        {time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC), ""},
+		"stored":          {time.Unix(time.Now().Unix(), 0), ""},
+		"almost a day":    {time.Now().Round(0).Add(24 * time.Hour), ""},
+		"now":             {time.Now(), "has a monotonic clock reading, as time.Now returns it: give a fixed moment, such as time.Date(2026, "},
+		"relative to now": {time.Now().Add(-time.Hour), "has a monotonic clock reading"},
+		"the future":      {time.Now().Round(0).Add(24*time.Hour + time.Minute), "is out of range: at most 24 h ahead of the clock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(client, WithNoLocksBefore(c.t))
+			err := p.(*streamPool).Err()
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "pool: WithNoLocksBefore("+c.t.String()+") "+c.want)
+			require.Equal(t, err, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}))
+		})
+	}
 }
 
 func TestWithRestartGuard(t *testing.T) {
@@ -262,7 +310,7 @@ func TestWithRestartGuard(t *testing.T) {
 		"none":          {client: plain},
 		"a client":      {client: plain, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute},
 		"Sentinel":      {client: failover, options: []Option{WithRestartGuard(1)}, guard: 1},
-		"new nodes too": {client: plain, options: []Option{WithNewNodes(), WithRestartGuard(time.Hour)}, guard: time.Hour},
+		"new nodes too": {client: plain, options: []Option{WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(time.Hour)}, guard: time.Hour},
 		"0":             {client: plain, options: []Option{WithRestartGuard(0)}, err: "pool: WithRestartGuard(0s) is out of range: more than 0"},
 		"negative":      {client: plain, options: []Option{WithRestartGuard(-time.Second)}, err: "pool: WithRestartGuard(-1s) is out of range: more than 0"},
 		"ring":          {client: ring, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
@@ -270,7 +318,7 @@ func TestWithRestartGuard(t *testing.T) {
 		"other":         {client: notAClient{plain}, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a pool.notAClient does"},
 		"cluster, 0":    {client: cluster, options: []Option{WithRestartGuard(0)}, err: "WithRestartGuard(0s) is out of range"},
 		"nil cluster":   {client: (*redis.ClusterClient)(nil), options: []Option{WithRestartGuard(1)}, guard: 1, err: "nil client"},
-		"cluster, new":  {client: cluster, options: []Option{WithNewNodes()}},
+		"cluster, new":  {client: cluster, options: []Option{WithNoLocksBefore(time.Unix(1, 0))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)

@@ -506,6 +506,7 @@ func TestSentinelFailover(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	p := poolOf(t, client)
 	lockOnce(t, p, "lock")
+	require.Equal(t, primary.Addr(), p.String())
 	before := pool.Answer(t, p, "ping").Conn
 	require.NotZero(t, before, "a failover client has an ordered stream")
 	stranger := redis.NewFailoverClient(&redis.FailoverOptions{
@@ -526,6 +527,7 @@ func TestSentinelFailover(t *testing.T) {
 	lockOnce(t, p, "lock")
 	require.Greater(t, pool.Answer(t, p, "ping").Conn, before)
 	require.Equal(t, runID(t, replica), pool.Answer(t, p, "ping").Server.RunID)
+	require.Equal(t, replica.Addr(), p.String())
 	v, err := replica.Do("get", "k")
 	require.NoError(t, err)
 	require.Equal(t, "v", v)

@@ -26,7 +26,8 @@ const (
 // streamPool sends through the stream of its client, and starts one if none is running.
 type streamPool struct {
 	config
-	client *redis.Client // the user's client; only its options are read
+	client *redis.Client         // the client of the node; only its options are read
+	owner  redis.UniversalClient // the user's client: client itself, or the one that client is a node of
 	view   serverView
 	closed atomic.Bool
 	last   atomic.Pointer[stream]
@@ -35,14 +36,22 @@ type streamPool struct {
 
 var _ Subscriber = (*streamPool)(nil)
 
-func newStreamPool(cfg config, client *redis.Client) *streamPool {
+func newStreamPool(cfg config, client *redis.Client, owner redis.UniversalClient) *streamPool {
 	return &streamPool{
-		config: cfg, client: client,
-		view: serverView{anonymous: cfg.anonymous, newNodes: cfg.newNodes},
+		config: cfg, client: client, owner: owner,
+		view: serverView{anonymous: cfg.anonymous, noLocksBefore: cfg.noLocksBefore},
 	}
 }
 
-func (p *streamPool) String() string { return p.client.Options().Addr }
+func (p *streamPool) String() string {
+	if p.name != "" {
+		return p.name
+	}
+	return addressOf(p.client)
+}
+
+// Listed returns what stands for the node in a list of addresses, whatever the pool is called.
+func (p *streamPool) Listed() string { return p.client.Options().Addr }
 
 func (p *streamPool) Send(req Request) error {
 	if err := p.usable(&req); err != nil {
@@ -51,8 +60,9 @@ func (p *streamPool) Send(req Request) error {
 	for !p.closed.Load() {
 		s := p.last.Load()
 		if s == nil {
-			if s = p.running(); s == nil {
-				break
+			var err error
+			if s, err = p.running(); err != nil {
+				return err
 			}
 		}
 		err := s.submit(&req, p.outstanding, &p.view)
@@ -71,25 +81,31 @@ var streams struct {
 	running    map[*redis.Client]*stream
 }
 
-// running returns the stream of p's client, and starts one if need be. Once p is closed it
-// returns nil: a Send that races with Close cannot start a stream that Close does not end.
-func (p *streamPool) running() *stream {
+// running returns the stream of p's client, and starts one if need be. Once p is closed it returns an
+// error: a Send that races with Close cannot start a stream that Close does not end.
+func (p *streamPool) running() (*stream, error) {
 	streams.Lock()
 	defer streams.Unlock()
 	if p.closed.Load() {
-		return nil
+		return nil, ErrClosed
 	}
 	s := streams.running[p.client]
 	if s == nil || s.stopped.Load() {
-		s = startStream(p.client)
+		if isClosed(p.owner) {
+			return nil, ErrClientClosed
+		}
+		s = startStream(p.client, p.owner)
 		if streams.running == nil {
 			streams.running = make(map[*redis.Client]*stream)
 		}
 		streams.running[p.client] = s
 	}
 	p.last.Store(s)
-	return s
+	return s, nil
 }
+
+// ClientClosed reports whether the user has closed the client. It sends nothing.
+func (p *streamPool) ClientClosed() bool { return isClosed(p.owner) }
 
 func (p *streamPool) CloseIdle() {
 	if s := p.last.Load(); s != nil {
@@ -123,7 +139,7 @@ func (p *streamPool) Close() error {
 
 // Subscribe implements Subscriber.
 func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error) {
-	return p.subs.start(&p.config, channel, to, p.dialChannel)
+	return p.subs.start(&p.config, p.owner, channel, to, p.dialChannel)
 }
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
@@ -151,7 +167,7 @@ func (p *streamPool) Client() any {
 
 // Sibling returns another pool of the same client, with the same options. Closing one does not
 // affect the other.
-func (p *streamPool) Sibling() Pool { return newStreamPool(p.config, p.client) }
+func (p *streamPool) Sibling() Pool { return newStreamPool(p.config, p.client, p.owner) }
 
 // MetBefore reports whether it has been called before in this process, on any pool of
 // the same client.
@@ -159,11 +175,13 @@ func (p *streamPool) MetBefore() bool { return p.err == nil && metBefore(p.clien
 
 // A stream is an ordered sequence of requests and the connections that carry them, one at a time.
 // A connection is opened when there is something to send. A stream lives from its first request
-// until it has been idle for idleTimeout, or until CloseIdle or Close ends it.
+// until it has been idle for idleTimeout, until CloseIdle or Close ends it, or until the user has closed the client.
 type stream struct {
 	queue
-	user *redis.Client
-	idle *time.Timer // calls checkIdle
+	user  *redis.Client
+	owner redis.UniversalClient   // see streamPool
+	end   context.CancelCauseFunc // of life
+	idle  *time.Timer             // calls look
 
 	conn    atomic.Pointer[conn]      // in use; nil if there is none
 	dialing atomic.Pointer[time.Time] // since when a connection is opened; nil if none is
@@ -180,23 +198,36 @@ func (s *stream) silent() time.Duration {
 }
 
 // startStream starts a stream. It opens no connection before the first request.
-func startStream(user *redis.Client) *stream {
-	s := &stream{queue: queue{wake: make(chan struct{}, 1)}, user: user}
-	s.idle = time.AfterFunc(idleTimeout, s.checkIdle)
+func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
+	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	s.idle = time.AfterFunc(idleTimeout, s.look)
+	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
 	return s
 }
 
-// checkIdle ends a stream that has been idle for idleTimeout.
-func (s *stream) checkIdle() {
+// look ends a stream that has been idle for idleTimeout, or whose client the user has closed.
+func (s *stream) look() {
+	if isClosed(s.owner) {
+		s.sever()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if wait := idleTimeout - time.Since(s.quiet); wait > 0 {
-		s.idle.Reset(wait)
+		s.idle.Reset(min(wait, lookPause))
 		return
 	}
 	s.ending = true
 	s.nudge()
+}
+
+// sever ends the stream at once, because the user has closed the client: its connection, a dial under way, and all
+// requests, with ErrClientClosed.
+func (s *stream) sever() {
+	s.end(ErrClientClosed)
+	s.finish()
 }
 
 // run connects while there is something to send, until the stream ends. Either run or the
@@ -211,7 +242,7 @@ func (s *stream) run() {
 			now := time.Now()
 			s.dialing.Store(&now)
 			var c *conn
-			c, failed = connect(context.Background(), &s.queue, s.user)
+			c, failed = s.connect()
 			s.dialing.Store(nil)
 			if failed == nil {
 				failures = 0
@@ -227,6 +258,25 @@ func (s *stream) run() {
 		}
 		s.refuse(failed)
 	}
+}
+
+// connect opens a connection, unless the user has closed the client.
+func (s *stream) connect() (*conn, error) {
+	if isClosed(s.owner) {
+		s.sever()
+		return nil, ErrClientClosed
+	}
+	ctx, cancel := context.WithCancel(s.life)
+	c, err := connect(ctx, &s.queue, s.user)
+	if err != nil {
+		cancel()
+		if s.severed() {
+			err = ErrClientClosed
+		}
+		return nil, err
+	}
+	c.cancel = cancel
+	return c, nil
 }
 
 // abandoned fails the queued requests if run did not return normally, because a user's Dialer
@@ -266,6 +316,7 @@ func (s *stream) awaitWork() bool {
 
 // stop removes the stream from streams.
 func (s *stream) stop() {
+	s.end(nil)
 	s.idle.Stop()
 	streams.Lock()
 	defer streams.Unlock()

@@ -53,7 +53,8 @@ func TestStreamPoolStartsNothingOnceClosed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		p := peer(func(int, *talk) {}).pool(nil).(*streamPool)
 		require.NoError(t, p.Close())
-		require.Nil(t, p.running(), "a Send that found the pool open before Close must start no stream")
+		_, err := p.running()
+		require.ErrorIs(t, err, ErrClosed, "a Send that found the pool open before Close must start no stream")
 		require.Zero(t, runningStreams())
 		require.ErrorIs(t, p.Send(Request{Args: []any{"echo", 1}, To: newLedger(t), Tag: 1}), ErrClosed)
 	})

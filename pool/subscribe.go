@@ -30,7 +30,8 @@ type subscriptions struct {
 	open   map[*subscription]struct{}
 }
 
-func (ss *subscriptions) start(cfg *config, channel string, to Listener, dial dialer) (Subscription, error) {
+// start starts a subscription through client.
+func (ss *subscriptions) start(cfg *config, client redis.UniversalClient, channel string, to Listener, dial dialer) (Subscription, error) {
 	switch {
 	case cfg.err != nil:
 		return nil, cfg.err
@@ -39,16 +40,18 @@ func (ss *subscriptions) start(cfg *config, channel string, to Listener, dial di
 	case to == nil:
 		return nil, errors.New("pool: Subscribe needs a Listener")
 	}
-	ctx, end := context.WithCancel(context.Background())
-	s := &subscription{channel: channel, to: to, dial: dial, end: end, telling: make(chan struct{}, 1)}
+	s := &subscription{client: client, channel: channel, to: to, dial: dial, telling: make(chan struct{}, 1)}
+	s.life, s.end = context.WithCancelCause(context.Background())
 	if !ss.add(s) {
-		end()
+		s.end(nil)
 		return nil, ErrClosed
 	}
+	s.watch = time.AfterFunc(time.Hour, s.look)
+	s.watch.Reset(lookPause) // look, which also resets the timer, begins after watch is set
 	go func() {
 		defer ss.remove(s)
-		defer end()
-		s.run(ctx)
+		defer s.end(nil)
+		s.run(s.life)
 	}()
 	return s, nil
 }
@@ -85,10 +88,14 @@ func (ss *subscriptions) close() {
 
 // subscription is a Subscription of a Pool of New.
 type subscription struct {
+	client  redis.UniversalClient // the user's
 	channel string
 	to      Listener
 	dial    dialer
-	end     context.CancelFunc // of the context of run
+
+	life  context.Context //nolint:containedctx // of the subscription
+	end   context.CancelCauseFunc
+	watch *time.Timer // calls look
 
 	closed atomic.Bool // no method of the Listener is called any more
 
@@ -100,7 +107,7 @@ type subscription struct {
 
 func (s *subscription) stop() {
 	s.closed.Store(true)
-	s.end()
+	s.end(nil)
 }
 
 func (s *subscription) Close() {
@@ -153,14 +160,14 @@ func inListener() bool {
 	}
 }
 
-// run keeps s subscribed until ctx ends or the node refuses.
+// run keeps s subscribed until ctx ends, the node refuses, or the user has closed the client.
 func (s *subscription) run(ctx context.Context) {
 	pause := firstPause
 	for {
 		lasted, err := s.listen(ctx)
 		var refused *refusedError
 		switch {
-		case ctx.Err() != nil:
+		case s.isOver(ctx, err):
 			return
 		case errors.As(err, &refused):
 			s.tell(func() { s.to.Refused(err) })
@@ -170,22 +177,41 @@ func (s *subscription) run(ctx context.Context) {
 		if lasted >= lastPause {
 			pause = firstPause
 		}
-		if !sleep(ctx, pause+jitter.N(pause/2)) {
+		sleep(ctx, pause+jitter.N(pause/2))
+		if s.isOver(ctx, nil) {
 			return
 		}
 		pause = min(2*pause, lastPause)
 	}
 }
 
-// sleep reports whether d has passed before the end of ctx.
-func sleep(ctx context.Context, d time.Duration) bool {
+// look ends s if the user has closed the client. It looks again as long as s lasts.
+func (s *subscription) look() {
+	if isClosed(s.client) {
+		s.end(ErrClientClosed)
+	}
+	if s.life.Err() == nil {
+		s.watch.Reset(lookPause)
+	}
+}
+
+// isOver reports whether ctx has ended. If the user has closed the client, as ctx or err says, it tells the Listener and
+// reports true.
+func (s *subscription) isOver(ctx context.Context, err error) bool {
+	if errors.Is(context.Cause(ctx), ErrClientClosed) || errors.Is(err, redis.ErrClosed) {
+		s.tell(func() { s.to.Refused(ErrClientClosed) })
+		return true
+	}
+	return ctx.Err() != nil
+}
+
+// sleep waits for d, or until the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -803,55 +803,6 @@ func TestSubscribeRacesWithClose(t *testing.T) {
 	})
 }
 
-// The user closes the client. The pool of a *redis.Client has a copy of the options, so its subscription
-// continues. With other clients the subscription reports that the client is closed.
-func TestSubscribeWithClosedClient(t *testing.T) {
-	t.Run("client", func(t *testing.T) {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			client, e := clientOf(t, node, nil), NewEar()
-			s := listenTo(t, New(client), e)
-			e.Hears(t, "subscribed")
-			require.NoError(t, client.Close())
-			node.Disconnect()
-			e.Hears(t, "unsubscribed", "subscribed")
-			node.Publish("channel", "x")
-			e.Hears(t, "message x")
-			e.silent(t)
-			s.Close()
-		})
-	})
-	ring := func(c *redis.Client) redis.UniversalClient {
-		return redis.NewRing(&redis.RingOptions{
-			Addrs:     map[string]string{"one": ""},
-			NewClient: func(*redis.Options) *redis.Client { return c }, HeartbeatFrequency: time.Hour,
-		})
-	}
-	for name, of := range map[string]func(*redis.Client) redis.UniversalClient{
-		"other client": func(c *redis.Client) redis.UniversalClient { return notAClient{c} },
-		"ring":         ring,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, node *embedded.Node) {
-				client, e := of(clientOf(t, node, nil)), NewEar()
-				s := listenTo(t, New(client), e)
-				e.Hears(t, "subscribed")
-				require.NoError(t, client.Close())
-				if name == "ring" { // the Close of a Ring does not end the connection, because the pool owns the connection
-					node.Disconnect()
-				}
-				e.Hears(t, "unsubscribed")
-				closed := e.Hears(t, "unsubscribed")
-				require.ErrorIs(t, closed.Err, redis.ErrClosed)
-				require.EqualError(t, closed.Err, "pool: not subscribed: redis: client is closed")
-				time.Sleep(10 * time.Minute)
-				require.Less(t, len(e.calls), 610)
-				require.Equal(t, 1, opened(node))
-				s.Close()
-			})
-		})
-	}
-}
-
 // Malformed answers end the connection, but neither the subscription nor the process.
 func TestSubscribeMalformedAnswers(t *testing.T) {
 	const confirmation = "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"

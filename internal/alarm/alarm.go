@@ -32,6 +32,9 @@ type Schedule struct {
 	// 1 ms greater means that the wall clock was set forward or the machine was suspended.
 	compare time.Duration
 	lead    time.Duration
+
+	// Look is called with each comparison. If it returns true, the schedule fires all alarms, due or not. It may be nil.
+	Look func() bool
 }
 
 // burstPause is how long the schedule pauses after InARow alarms.
@@ -134,6 +137,16 @@ func (s *Schedule) steppedLocked() bool {
 	return forward
 }
 
+// looksLocked calls Look, without holding mu.
+func (s *Schedule) looksLocked() bool {
+	if s.compare == 0 || s.Look == nil {
+		return false
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return s.Look()
+}
+
 // Drop takes alarm a off the schedule. It does not wait for a call of Fire that is under way.
 func (s *Schedule) Drop(a *Alarm) {
 	s.mu.Lock()
@@ -182,7 +195,7 @@ func (s *Schedule) run() {
 		s.mu.Unlock()
 		return
 	}
-	if s.steppedLocked() {
+	if s.steppedLocked() || s.looksLocked() {
 		for _, a := range s.alarms {
 			a.at = time.Time{}
 		}

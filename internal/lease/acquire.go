@@ -41,9 +41,10 @@ const (
 )
 
 // Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
-// of values, are set up wrongly.
+// of values, are set up wrongly, or if the clients are closed.
 func (o Outcome) Mends() bool {
-	return o.Kind != Duplicates && o.Kind != Unusable
+	failed := o.Result.Count.Failed
+	return o.Kind != Duplicates && o.Kind != Unusable && (failed == 0 || !o.Result.Severed())
 }
 
 // Taken reports whether the attempt failed because something else is in the way, and not because too many

@@ -34,6 +34,9 @@ type Keeper struct {
 	operations inFlight // calls of the user under way
 	unsettled  unsettled
 
+	looked  time.Time             // only look uses it
+	severed atomic.Pointer[error] // why every lease is lost, because the user has closed the clients; nil if not
+
 	closed      atomic.Bool
 	closing     chan struct{} // closed when Close begins
 	lastSettled atomic.Int64  // monotonic time when Close began, or when a node last settled a release since
@@ -47,8 +50,30 @@ const extensionsInARow = 128
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
 	k.extensions.InARow = extensionsInARow
+	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))
 	k.closing = make(chan struct{})
+}
+
+// lookPause is how long the Keeper waits at least before it looks again whether the user has closed the clients.
+const lookPause = 500 * time.Millisecond
+
+// look reports whether the user has closed so many clients that every lease is lost. It is called from time to time
+// while a lease is held.
+func (k *Keeper) look() bool {
+	if time.Since(k.looked) < lookPause {
+		return false
+	}
+	k.looked = time.Now()
+	if k.severed.Load() == nil {
+		res, severed := k.Set.Severed()
+		if !severed {
+			return false
+		}
+		err := k.Errors.Severed(res)
+		k.severed.Store(&err)
+	}
+	return true
 }
 
 // BeginCall begins an operation and reports true. If Close has begun, it reports false. EndCall ends the

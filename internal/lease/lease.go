@@ -356,8 +356,8 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	return 0, l.notHeldLocked(now)
 }
 
-// Lose ends l because the nodes have disproved it, lets the first waiter in each of its lines try, and
-// returns why.
+// Lose ends l because the nodes have disproved it, or cannot be asked any more. It lets the first waiter in each of its
+// lines try, and returns why.
 func (l *Lease) Lose(why error) error {
 	l.End(why)
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
@@ -383,8 +383,12 @@ func (l *Lease) Fire(closing bool) {
 		l.fillOutlived()
 		return
 	}
-	l.fillUp()
 	k := l.terms.Keeper
+	if why := k.severed.Load(); why != nil {
+		_ = l.Lose(*why)
+		return
+	}
+	l.fillUp()
 	switch {
 	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
 		l.close()

@@ -49,6 +49,9 @@ type Errors struct {
 
 	// Rejected returns the cause of an end that the nodes have proved. name is that of the claim.
 	Rejected func(name string, res quorum.Result) error
+
+	// Severed returns the cause of an end because the user has closed the clients. res is that of quorum.Set.Severed.
+	Severed func(res quorum.Result) error
 }
 
 // Events is told what becomes of leases. Its methods must not block.

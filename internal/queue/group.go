@@ -28,8 +28,19 @@ type Group struct {
 	lines      lines
 	leftovers  leftovers
 	subscriber subscriber
+	severed    atomic.Bool // the user has closed so many clients that no lock can be acquired any more
 
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
+}
+
+// look ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum is left. set is that
+// of one member.
+func (g *Group) look(set *quorum.Set) {
+	if _, severed := set.Severed(); severed {
+		g.severed.Store(true)
+		g.lines.lookAgain()
+		g.subscriber.stop(nil)
+	}
 }
 
 // groups finds the group of a list of clients and a rule. It keeps no group in memory: only Redsyncs and open

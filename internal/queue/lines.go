@@ -585,6 +585,17 @@ func (ls *lines) nudgeAll() {
 	})
 }
 
+// lookAgain makes all waiters look what they must do.
+func (ls *lines) lookAgain() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byName {
+		for _, w := range slices.Concat(l.waiters, l.several) {
+			w.lookAgain()
+		}
+	}
+}
+
 // wakeAll wakes the waiters that talk to the nodes as if node i had told them that the locks are free,
 // because this process may have missed messages of that node. It leaves out the locks that this process
 // holds.

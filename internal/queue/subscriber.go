@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type subscriber struct {
 // waiters. Without the wait of wakeGrace each later answer of a node would cause an attempt.
 type session struct {
 	subscriber    *subscriber
+	set           *quorum.Set
 	rule          claim.Rule
 	begun         time.Time
 	subscriptions []pool.Subscription
@@ -81,7 +83,7 @@ func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool)
 func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.group.abandoned() {
+	if s.group.abandoned() || s.group.severed.Load() {
 		return
 	}
 	if s.idle == nil {
@@ -89,7 +91,7 @@ func (s *subscriber) listen(set *quorum.Set, events Events) {
 	}
 	s.idle.Reset(idleSubscriber)
 	if s.session == nil {
-		s.session = &session{subscriber: s, rule: set.FullRule(), begun: time.Now()}
+		s.session = &session{subscriber: s, set: set, rule: set.FullRule(), begun: time.Now()}
 		for _, n := range set.Nodes {
 			s.session.subscribeLocked(listener{session: s.session, node: n, events: events})
 		}
@@ -221,7 +223,10 @@ func (l listener) Unsubscribed(error) { l.session.learn(l.node.Index) }
 // Refused implements pool.Listener.
 func (l listener) Refused(err error) {
 	l.session.learn(l.node.Index)
-	if l.events != nil {
+	switch {
+	case errors.Is(err, pool.ErrClientClosed):
+		l.session.subscriber.group.look(l.session.set)
+	case l.events != nil:
 		l.events.Refused(l.node, err)
 	}
 }

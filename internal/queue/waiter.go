@@ -10,6 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -240,6 +241,9 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		case handed:
 			return w.handedOff, nil
 		case ended:
+			if res, severed := w.severed(); severed {
+				return nil, &Failure{Last: lease.Outcome{Kind: lease.NotWon, Result: res}}
+			}
 			return nil, &Failure{Last: w.lastOutcome(), Interrupted: true, Tries: w.pace.try}
 		case showTicket:
 			w.showTicket()
@@ -255,6 +259,7 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			case l != nil:
 				return l, nil
 			case !o.Mends():
+				w.terms.Group.look(w.terms.Keeper.Set)
 				return nil, &Failure{Last: o}
 			case w.isDenied(u, o):
 				return nil, &Failure{Last: o, Denied: w.denied()}
@@ -273,6 +278,14 @@ func (w *waiter) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			return nil, &Failure{Delay: w.pace.last}
 		}
 	}
+}
+
+// severed reports whether the user has closed the clients, and not the Redsync, and returns what an attempt would find.
+func (w *waiter) severed() (res quorum.Result, severed bool) {
+	if !w.terms.Group.severed.Load() || w.terms.Keeper.IsClosed() {
+		return res, false
+	}
+	return w.terms.Keeper.Set.Severed()
 }
 
 // isDenied reports whether the nodes deny the lock, after a failed attempt.
@@ -314,7 +327,7 @@ func (w *waiter) sleepUntilDue(ctx context.Context) event {
 		switch {
 		case what == handed:
 			return handed
-		case ctx.Err() != nil || w.terms.Keeper.IsClosed():
+		case ctx.Err() != nil || w.terms.Keeper.IsClosed() || w.terms.Group.severed.Load():
 			return ended
 		case what == notFirst:
 			last := w.pace.sleep()

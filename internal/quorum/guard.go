@@ -50,13 +50,10 @@ func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time
 	if here, moved := n.tenant.meet(s, sent); moved && here < quarantine {
 		return &restarted{true, here.Round(time.Millisecond), quarantine}
 	}
-	if s.New && age >= 0 { // if the age is negative, the server started only after sent
+	if s.New || age >= quarantine {
 		return nil
 	}
-	if age < quarantine {
-		return &restarted{false, max(age, 0).Round(time.Millisecond), quarantine}
-	}
-	return nil
+	return &restarted{false, max(age, 0).Round(time.Millisecond), quarantine}
 }
 
 // A tenant is the server behind the address of a guarded node, as far as grants have shown.

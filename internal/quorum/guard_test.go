@@ -32,7 +32,7 @@ func TestNodeCounts(t *testing.T) {
 		"identified after the vote": {time.Second, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
 		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
 		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
-		"new, started after it":     {time.Second, &pool.Server{At: now.Add(1), New: true}, false},
+		"new, identified after it":  {time.Second, &pool.Server{At: now.Add(time.Hour), New: true}, true},
 	} {
 		err := (&Node{guard: c.guard, tenant: &tenant{}}).Distrust(c.server, now, percent{}, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)

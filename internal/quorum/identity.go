@@ -253,7 +253,7 @@ func (s *Set) notInBoth(a, b int) (out claim.Nodes) {
 // oneAddress reports whether nodes a and b, of different sets, have the same address. Then the address stands in both
 // lists, with other clients or other databases.
 func (s *Set) oneAddress(a, b int) bool {
-	return !s.apart(a, b) && s.Nodes[a].Address == s.Nodes[b].Address
+	return !s.apart(a, b) && s.Nodes[a].listed == s.Nodes[b].listed
 }
 
 // TellServers tells t which nodes have turned out to be one server, and which such nodes have come apart again. It tells

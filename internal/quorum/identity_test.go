@@ -386,6 +386,6 @@ func TestPoolsOfNoUseAreSeen(t *testing.T) {
 	s := setOf(nil, lame{}, &puppet.Puppet{})
 	for i, address := range []string{"", "", "puppet"} {
 		assert.Equal(t, i, s.Nodes[i].Index)
-		assert.Equal(t, address, s.Nodes[i].Address)
+		assert.Equal(t, address, s.Nodes[i].Address())
 	}
 }

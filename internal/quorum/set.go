@@ -80,9 +80,10 @@ func (s *Set) Rule() claim.Rule {
 // A Node is one independent Redis, as a Set knows it.
 type Node struct {
 	pool.Pool
-	Index   int
-	Address string // as the pool names it; "" if the pool is unusable
+	Index int
 
+	usable   bool
+	listed   string        // what stands for it in a list of addresses: see pool.Pool
 	guard    time.Duration // the longest TTL that it may have forgotten by a restart; 0: no guard
 	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
 	health   *Health
@@ -93,13 +94,24 @@ type Node struct {
 
 func newNode(i int, p pool.Pool) *Node {
 	n := &Node{Pool: p, Index: i}
-	if Unusable(p) == nil {
-		n.Address, n.keyspace = p.String(), Keyspace(p)
+	if n.usable = Unusable(p) == nil; n.usable {
+		n.listed, n.keyspace = p.String(), Keyspace(p)
+		if known, ok := p.(interface{ Listed() string }); ok {
+			n.listed = known.Listed()
+		}
 	}
 	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
 		n.guard = guarded.RestartGuard()
 	}
 	return n
+}
+
+// Address returns what the pool calls the node now, "" if the pool is unusable.
+func (n *Node) Address() string {
+	if !n.usable {
+		return ""
+	}
+	return n.String()
 }
 
 // Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,

@@ -114,7 +114,7 @@ func (s *simulation) pause(r *rand.Rand, most time.Duration) {
 // replace starts a process of the given kind in the place of process i, and ends the old one.
 func (s *simulation) replace(r *rand.Rand, i, kind int) {
 	s.mu.Lock()
-	p := s.process(i, kind, false)
+	p := s.process(i, kind)
 	s.setAhead(r, p)
 	old := s.processes[i]
 	s.former = append(s.former, old)

@@ -165,7 +165,7 @@ func (b *badMinority) process(slot int, reaches []int) *badProcess {
 			}
 		})
 		p.clients = append(p.clients, client)
-		pools[j] = pool.New(client, pool.WithNewNodes())
+		pools[j] = pool.New(client)
 	}
 	set := func(nodes []int) (some []pool.Pool) {
 		for _, j := range nodes {

@@ -60,8 +60,12 @@ func (s *simulation) inBubble(t *testing.T, run func()) {
 
 // run plays a simulation from beginning to end, in its bubble.
 func (s *simulation) run() {
-	defer s.stepClocks(s.clockSteps(s.random(2)))()
 	s.nodes = embedded.Start(1 + slices.Max(slices.Concat(s.sets...)))
+	if s.realm == guarded {
+		time.Sleep(3 * time.Second) // uptimes are in whole seconds: see pool.WithNoLocksBefore
+		s.start = time.Now()
+	}
+	defer s.stepClocks(s.clockSteps(s.random(2)))()
 	for i, n := range s.nodes {
 		s.welcome(i)
 		n.Rewrite(s.rewrite)
@@ -94,7 +98,7 @@ func (s *simulation) open() {
 		}
 	}
 	for i := range s.processes {
-		s.processes[i] = s.process(i, 0, true)
+		s.processes[i] = s.process(i, 0)
 		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
 		assert.NoError(s, m.Lock())
 		_, err := m.Unlock()

@@ -430,16 +430,15 @@ type nodeClient struct {
 	node int
 }
 
-// process starts process i. If isNew is set, its nodes have just been started, and it uses WithNewNodes for those that
-// are on.
-func (s *simulation) process(i, kind int, isNew bool) *process {
+// process starts process i.
+func (s *simulation) process(i, kind int) *process {
 	p := &process{simulation: s, slot: i, kind: kind}
-	p.Redsync = p.redsync(p.connect(), isNew)
+	p.Redsync = p.redsync(p.connect())
 	return p
 }
 
 // redsync makes a Redsync on clients.
-func (p *process) redsync(clients nodeClients, isNew bool) *redsync.Redsync {
+func (p *process) redsync(clients nodeClients) *redsync.Redsync {
 	s := p.simulation
 	var sets [][]pool.Pool
 	for _, set := range clients {
@@ -447,10 +446,7 @@ func (p *process) redsync(clients nodeClients, isNew bool) *redsync.Redsync {
 		for _, client := range set {
 			var options []pool.Option
 			if s.realm == guarded {
-				options = append(options, pool.WithRestartGuard(s.longest))
-			}
-			if isNew && client.node != s.off {
-				options = append(options, pool.WithNewNodes())
+				options = append(options, pool.WithRestartGuard(s.longest), pool.WithNoLocksBefore(s.start))
 			}
 			pools = append(pools, pool.New(client.Client, options...))
 		}
@@ -470,7 +466,7 @@ func (p *process) request() *redsync.Redsync {
 		clients := p.connect()
 		p.requests = &clients
 	}
-	return p.redsync(*p.requests, false)
+	return p.redsync(*p.requests)
 }
 
 // reader returns a Mutex that the clients of the process share. Several of them may call its Do at the same time, to
@@ -556,7 +552,7 @@ func (s *simulation) reopen(i int) {
 	}
 	s.mu.Lock()
 	old := s.processes[i]
-	p := s.process(i, old.kind, false)
+	p := s.process(i, old.kind)
 	s.processes[i] = p
 	if s.realm.changes() {
 		s.former = append(s.former, old)

@@ -1,0 +1,45 @@
+package quorum
+
+import (
+	"errors"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file tells that the user has closed so many of the clients that no quorum can answer any more.
+
+// Severed returns what an operation would find, and reports true, if the user has closed the clients of so many nodes
+// that the others are no quorum. It sends nothing.
+func (s *Set) Severed() (res Result, severed bool) {
+	rule := s.FullRule()
+	var closed claim.Nodes
+	for i, n := range s.Nodes {
+		if c, ok := n.Pool.(interface{ ClientClosed() bool }); ok && c.ClientClosed() {
+			closed = closed.With(i)
+		}
+	}
+	if closed == 0 || !rule.Blocks(closed) {
+		return Result{}, false
+	}
+	res = Result{Set: s, Rule: rule, Votes: make([]claim.Vote, len(s.Nodes))}
+	for i := range s.Nodes {
+		if closed.Has(i) {
+			res.Votes[i] = claim.Failure(pool.ErrClientClosed)
+			res.Count = res.Count.With(i, claim.Failed)
+		}
+	}
+	res.Standing = rule.Standing(res.Count)
+	return res, true
+}
+
+// Severed reports whether pools or clients of so many nodes are closed that no quorum can answer any more.
+func (res Result) Severed() bool {
+	var closed claim.Nodes
+	for i, v := range res.Votes {
+		if v.Choice == claim.Failed && errors.Is(v.Err, pool.ErrClosed) {
+			closed = closed.With(i)
+		}
+	}
+	return closed != 0 && res.Rule.Blocks(closed)
+}
