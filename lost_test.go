@@ -509,6 +509,7 @@ func TestContextOfReadersThatShareAHold(t *testing.T) {
 		require.Equal(t, redsync.PeekValue(ms[0]), redsync.PeekValue(ms[2]), "they share a hold")
 		k.unlock(ms[0])
 		assert.Equal(t, context.Canceled, k.ended(ctxs[0]))
+		time.Sleep(time.Millisecond) // each node has run the acquire
 		k.lose(0, 1, 2)
 		_, err := ms[1].Valid()
 		require.ErrorIs(t, err, redsync.ErrLockLost)

@@ -180,6 +180,26 @@ var provocations = map[string]func(f speech) error{
 		f.uses(on(clients))
 		return f.NewMutex("lock").TryLock()
 	},
+	"clients closed, Lock": func(f speech) error {
+		clients := clientsOf(f.nodes)
+		f.uses(on(clients))
+		f.meet()
+		for _, c := range clients[:3] {
+			require.NoError(f, c.Close())
+		}
+		time.Sleep(time.Second)
+		return f.NewMutex("lock").TryLock()
+	},
+	"clients closed, held": func(f speech) error {
+		clients := clientsOf(f.nodes)
+		f.uses(on(clients))
+		m := f.held()
+		for _, c := range clients[:3] {
+			require.NoError(f, c.Close())
+		}
+		time.Sleep(2 * time.Second)
+		return m.Err()
+	},
 	"keys gone": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1, 2)
