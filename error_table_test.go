@@ -238,7 +238,7 @@ var errorTable = map[string]errorRow{
 		},
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum", "Lead": "-: it campaigns again",
-			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "Expired", "Open Ping": noLock,
+			"Extend": "ErrLockLost Expired", "Valid Unlock": "Expired", "Open Ping": noLock,
 			"AdoptingDo": "Expired",
 		},
 	},
