@@ -157,7 +157,11 @@ type RedisError struct {
 
 // Error names the node and the cause.
 func (e RedisError) Error() string {
-	return nodeName(e.Node, e.Address) + ": " + bare(e.Err)
+	text := bare(e.Err)
+	if strings.HasPrefix(text, "NOAUTH ") {
+		text += " Give the password as redis://:PASSWORD@host:port, or in redis.Options"
+	}
+	return nodeName(e.Node, e.Address) + ": " + text
 }
 
 // Unwrap returns the cause.

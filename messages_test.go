@@ -27,6 +27,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -43,6 +44,12 @@ type speech struct {
 func (f *speech) uses(rs *redsync.Redsync) {
 	f.Redsync = rs.With(f.log)
 	f.closes(rs)
+}
+
+// ends kills nodes, and waits until the ends of the connections have been noticed.
+func (f speech) ends(nodes ...int) {
+	f.kill(nodes...)
+	synctest.Wait()
 }
 
 // provocations are what makes the library say something, by name. Each is played on five nodes of its own, in virtual
@@ -97,7 +104,7 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMutex("lock").TryLock()
 	},
 	"nodes down": func(f speech) error {
-		f.kill(0, 1, 2)
+		f.ends(0, 1, 2)
 		return f.NewMutex("lock").TryLock()
 	},
 	"split, and one node silent": func(f speech) error {
@@ -238,7 +245,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"not confirmed, Unlock": func(f speech) error {
 		m := f.held()
-		f.kill(0, 1, 2)
+		f.ends(0, 1, 2)
 		return second(m.Unlock())
 	},
 	"another holds the lock": func(f speech) error {
@@ -311,7 +318,7 @@ var provocations = map[string]func(f speech) error{
 	// What is only in the log.
 
 	"a node up again": func(f speech) error {
-		f.kill(0)
+		f.ends(0)
 		f.meet()
 		f.restart(0)
 		time.Sleep(time.Second)
@@ -319,7 +326,7 @@ var provocations = map[string]func(f speech) error{
 		return nil
 	},
 	"a quorum again": func(f speech) error {
-		f.kill(0, 1, 2)
+		f.ends(0, 1, 2)
 		_ = f.NewMutex("lock").TryLock()
 		f.restart(0, 1, 2)
 		time.Sleep(time.Second)
@@ -349,7 +356,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"Close, a node down": func(f speech) error {
 		f.held()
-		f.kill(0)
+		f.ends(0)
 		return f.Close(f.Context())
 	},
 	"waiters without SUBSCRIBE": func(f speech) error {
@@ -575,6 +582,91 @@ func normal(line string) string {
 	return strings.Join(parts, "; ")
 }
 
+func normalLines(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		all = append(all, normal(line))
+	}
+	return all
+}
+
+// serverProvocations make real servers say something, in their own words, by name. Each sets up a server, and returns what the
+// client of it needs.
+var serverProvocations = map[string]func(t *testing.T, s *realredis.Server) func(*redis.Options){
+	"a password is missing": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "config", "set", "requirepass", "secret")
+		return nil
+	},
+	"the password is wrong": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "acl", "setuser", "locker", "reset", "on", ">secret")
+		return func(o *redis.Options) { o.Username, o.Password = "locker", "wrong" }
+	},
+	"the user may not SET": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "acl", "setuser", "locker", "reset", "on", ">secret", "~*", "&*", "+@all", "-set")
+		return func(o *redis.Options) { o.Username, o.Password = "locker", "secret" }
+	},
+	"out of memory": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "config", "set", "maxmemory", "1")
+		return nil
+	},
+	"a replica": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "replicaof", "127.0.0.1", "1")
+		return nil
+	},
+	"too few replicas": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
+		does(t, s, "config", "set", "min-replicas-to-write", "1")
+		return nil
+	},
+}
+
+func does(t *testing.T, s *realredis.Server, args ...any) {
+	t.Helper()
+	_, err := s.Do(args...)
+	require.NoError(t, err)
+}
+
+// TestTextsOfServers compares what servers make the library say with the golden file. Servers of another version may use
+// other words.
+func TestTextsOfServers(t *testing.T) {
+	t.Parallel()
+	golden := read(t, goldenTexts)
+	for _, name := range slices.Sorted(maps.Keys(serverProvocations)) {
+		t.Run(name, func(t *testing.T) {
+			var pools []pool.Pool
+			for _, s := range realredis.Start(t, 3) {
+				change := serverProvocations[name](t, s)
+				opt := *s.Client().Options()
+				opt.Dialer = nil
+				if change != nil {
+					change(&opt)
+				}
+				client := redis.NewClient(&opt)
+				t.Cleanup(func() { _ = client.Close() })
+				pools = append(pools, pool.New(client))
+			}
+			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+			t.Cleanup(func() { _ = rs.Close(t.Context()) })
+			err := rs.NewMutex("lock").TryLock()
+			require.ErrorIs(t, err, redsync.ErrNoQuorum)
+			text := "server: " + name + "\n\terror: " + err.Error() + "\n"
+			if os.Getenv("REDSYNC_TEXTS") == "rewrite" {
+				t.Log(text)
+				appendTo(t, goldenTexts, text)
+				return
+			}
+			assert.Subset(t, normalLines(golden), normalLines(text))
+		})
+	}
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	_, err = file.WriteString(text)
+	require.NoError(t, err)
+}
+
 // A reviewer reads the golden file. REDSYNC_TEXTS=rewrite writes it.
 func TestTextsAreThoseOfTheGoldenFile(t *testing.T) {
 	var b strings.Builder
@@ -586,11 +678,6 @@ func TestTextsAreThoseOfTheGoldenFile(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(goldenTexts), 0o755))
 		require.NoError(t, os.WriteFile(goldenTexts, []byte(b.String()), 0o644))
 	}
-	normalLines := func(text string) (all []string) {
-		for line := range strings.Lines(text) {
-			all = append(all, normal(line))
-		}
-		return all
-	}
-	assert.Equal(t, normalLines(read(t, goldenTexts)), normalLines(b.String()), "REDSYNC_TEXTS=rewrite writes %s", goldenTexts)
+	golden, _, _ := strings.Cut(read(t, goldenTexts), "server: ") // see TestTextsOfServers
+	assert.Equal(t, normalLines(golden), normalLines(b.String()), "REDSYNC_TEXTS=rewrite writes %s", goldenTexts)
 }

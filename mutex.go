@@ -209,13 +209,16 @@ func (m *Mutex) Err() error {
 	return ErrNotHeld
 }
 
-// Lock is LockContext without a context.
+// Lock is LockContext without a context. By default it gives up after about 4.7 s: see WithTries.
 func (m *Mutex) Lock() error {
 	return m.LockContext(context.Background())
 }
 
 // LockContext acquires m, retrying until it succeeds, the attempts of WithTries
 // are used up, or ctx is done.
+//
+// BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a crashed
+// holder expires. With WithTries(0) it waits until ctx is done. The error says when the key expires, if the nodes have told.
 //
 // On success m is held until the time that Until reports. That time is counted from
 // before the first request of the attempt that won, minus drift. After that time

@@ -169,9 +169,12 @@ func WithExpiry(expiry time.Duration) Option {
 // WithTries sets how many tries Lock has before it gives up, with a retry delay between them. The first attempt
 // uses a try, and so does each attempt after a retry delay. An attempt that a release has caused uses none. While
 // other Lock calls of the same process are ahead in line, Lock makes no attempt, but each of its retry delays
-// still uses a try. The default is 32 tries, which take about 4.7 s with the default delay. With 0 there is no
-// limit: only the context or Close ends Lock. A negative number is out of range. With 1, Lock does what TryLock
-// does. The option has no effect on TryLock and on Lead, which has no limit.
+// still uses a try. With 0 there is no limit: only the context or Close ends Lock. A negative number is out of range. With
+// 1, Lock does what TryLock does. The option has no effect on TryLock and on Lead, which has no limit.
+//
+// The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE DEFAULT
+// EXPIRY (8 s): when a holder crashes, every Lock that waits by then gives up before the lock expires. To outwait a crashed
+// holder use WithTries(0) and a context with a deadline.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
