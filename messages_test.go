@@ -47,7 +47,7 @@ func (f *speech) uses(rs *redsync.Redsync) {
 }
 
 // ends kills nodes, and waits until the ends of the connections have been noticed.
-func (f speech) ends(nodes ...int) {
+func (f *speech) ends(nodes ...int) {
 	f.kill(nodes...)
 	synctest.Wait()
 }

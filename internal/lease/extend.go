@@ -44,7 +44,7 @@ func (e Extension) round(ctx context.Context) quorum.Result {
 	round := l.terms.Keeper.Set.Start(ctx, e.behindFill(), l.terms.WaitAll)
 	select {
 	case <-limits.Over: // the process has paused since before it sent the requests: no silent node is to blame
-		ctx, limits.Over = overdue, nil
+		ctx, limits.Over = overdue, nil //nolint:contextcheck // the caller's context does not matter any more
 	default:
 	}
 	return round.Wait(ctx, limits)
