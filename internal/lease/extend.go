@@ -38,13 +38,13 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 }
 
 // round makes one round of e. The votes count until the old Until, not only for one node deadline.
-func (e Extension) round(ctx context.Context) quorum.Result {
+func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextcheck // see overdue
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
 	round := l.terms.Keeper.Set.Start(ctx, e.behindFill(), l.terms.WaitAll)
 	select {
 	case <-limits.Over: // the process has paused since before it sent the requests: no silent node is to blame
-		ctx, limits.Over = overdue, nil //nolint:contextcheck // the caller's context does not matter any more
+		ctx, limits.Over = overdue, nil
 	default:
 	}
 	return round.Wait(ctx, limits)
