@@ -479,14 +479,6 @@ func outOfRange(option string, value any, valid string) error {
 	return fmt.Errorf("redsync: %s(%v) is %w: %s%s", option, value, errOutOfRange, valid, hint)
 }
 
-// rounded returns a duration as the texts show it.
-func rounded(d time.Duration) time.Duration {
-	if d >= time.Second {
-		return d.Round(100 * time.Millisecond)
-	}
-	return d.Round(time.Millisecond)
-}
-
 // quoted returns a name in quotes. A long one is cut, and its length follows.
 func quoted(name string) string {
 	begin, length := journal.Cut(name)

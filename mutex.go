@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -364,21 +365,21 @@ func (m *Mutex) gaveUp(why *queue.Failure, start clock.Instant) error {
 	if why.Tries > 1 {
 		tries = fmt.Sprintf("%d tries", why.Tries)
 	}
-	tried := note(fmt.Sprintf("gave up after %s in %v", tries, rounded(now.Since(start))))
+	tried := note(fmt.Sprintf("gave up after %s in %v", tries, journal.Rounded(now.Since(start))))
 	if why.Last.Kind != lease.NotWon || !why.Last.Heard() {
 		return fail("", "", tried)
 	}
 	holder := error(nil)
 	if h := m.core.keeper.HeldOn(m.claimed().Lines()); h != nil {
-		holder = note(fmt.Sprintf("another Mutex of this process has had it for %v", rounded(now.Since(h.First))))
+		holder = note(fmt.Sprintf("another Mutex of this process has had it for %v", journal.Rounded(now.Since(h.First))))
 		if h == m.current() {
 			holder = note(fmt.Sprintf("this Mutex has had it for %v: is an Unlock missing? Use one Mutex for each caller",
-				rounded(now.Since(h.First))))
+				journal.Rounded(now.Since(h.First))))
 		}
 	}
 	ends := error(nil)
 	if left, ok := why.Last.Result.Ends(now); ok {
-		ends = note(fmt.Sprintf("its key expires in %v at the latest, unless it is extended", rounded(left)))
+		ends = note(fmt.Sprintf("its key expires in %v at the latest, unless it is extended", journal.Rounded(left)))
 	}
 	return fail("", "", tried, holder, ends)
 }
@@ -567,7 +568,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	}
 	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.name, res),
-		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", rounded(h.Terms().Timing.TTL))))
+		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
 }
 
 // endedEarly says how long h had been over at now, when Unlock was called, if it has expired. Otherwise it returns nil.
@@ -577,7 +578,7 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 	}
 	expiry := h.Terms().Timing.Expiry
 	return note(fmt.Sprintf("it ended %v before Unlock (expiry %v, locked for %v), so another process may have worked meanwhile: "+
-		"use Do or WithWatchdog, or a longer expiry", rounded(now.Wall.Sub(h.Until())), expiry, rounded(now.Since(h.First))))
+		"use Do or WithWatchdog, or a longer expiry", journal.Rounded(now.Wall.Sub(h.Until())), expiry, journal.Rounded(now.Since(h.First))))
 }
 
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
@@ -800,7 +801,7 @@ func stillHeld(h *lease.Lease) error {
 	if left == 0 {
 		return nil
 	}
-	return note(fmt.Sprintf("the lock is still held for %v", rounded(left)))
+	return note(fmt.Sprintf("the lock is still held for %v", journal.Rounded(left)))
 }
 
 // adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call

@@ -86,7 +86,7 @@ func (s *state) due(now time.Time) bool { return s.on && now.Sub(s.last) >= Ever
 // tell returns what every line of s says. If due is set, the line is not for a logger that has joined alone.
 func (s *state) tell(now time.Time, due bool) (args []any) {
 	if now != s.since {
-		args = append(args, "for", rounded(now.Sub(s.since)))
+		args = append(args, "for", Rounded(now.Sub(s.since)))
 	}
 	if !due {
 		return args
@@ -140,7 +140,7 @@ func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
 	if q := &j.quorum; q.on && !start.Before(q.since) {
 		lasted := now.Sub(q.since)
 		if q.end(now) {
-			j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: a quorum answers again", "after", rounded(lasted))
+			j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: a quorum answers again", "after", Rounded(lasted))
 			for i := range j.nodes {
 				if n := &j.nodes[i]; n.said {
 					n.last = now // the lines of the quorum have named it, and it may be about to be up again
@@ -194,7 +194,7 @@ func (j *Journal) NodeUp(i int, after time.Duration) {
 	defer j.mu.Unlock()
 	if i < len(j.nodes) && j.nodes[i].end(time.Now()) {
 		j.writeLocked(j.loggers, (*slog.Logger).Info, "redsync: node is up again",
-			"node", i, "address", j.nodes[i].address, "down", rounded(after))
+			"node", i, "address", j.nodes[i].address, "down", Rounded(after))
 	}
 	j.restLocked()
 }

@@ -110,12 +110,12 @@ func (o *leftovers) say() {
 	for _, by := range slices.SortedFunc(maps.Keys(left), func(a, b leftBy) int { return a.node - b.node }) {
 		l := left[by]
 		by.log.Warn("redsync: releases unconfirmed", "node", l.Node, "address", l.Address, "releases", l.Releases,
-			"keys_expire_within", rounded(l.Within), "error", l.Err)
+			"keys_expire_within", Rounded(l.Within), "error", l.Err)
 	}
 }
 
-// rounded makes a duration easy to read.
-func rounded(d time.Duration) time.Duration {
+// Rounded makes a duration easy to read.
+func Rounded(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)
 	}
