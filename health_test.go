@@ -358,3 +358,21 @@ func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
 		assert.Empty(t, up)
 	})
 }
+
+// What the program's own limit refuses says nothing of a node.
+func TestARequestThatTheLimitRefusesIsNoFailureOfTheNode(t *testing.T) {
+	play(t, func(f field) {
+		r := &redsynctest.Recorder{}
+		rs := f.process(pool.WithOutstanding(1)).With(redsync.WithObserver(r))
+		f.closes(rs)
+		f.as(rs).meet()
+		f.freeze(0, 1, 2, 3, 4)
+		first := f.begins(rs.NewMutex("first", redsync.WithTries(1)))
+		err := rs.NewMutex("second").TryLock()
+		require.ErrorContains(f, err, "not sent: 1 replies are outstanding, the limit")
+		down, _ := of[observe.NodeDown](r)
+		assert.Empty(f, down)
+		f.thaw(0, 1, 2, 3, 4)
+		<-first.done
+	})
+}

@@ -368,6 +368,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
+		case errors.As(s.err, new(*pool.OutstandingError)):
+			return // nothing was sent to it, because the program owes it too much at once: earlier requests show its health
 		}
 		s.proof = r.brief.missing(s.err)
 	}
