@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file tests locks with a watchdog on whole sets of nodes.
@@ -267,4 +269,72 @@ func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
 	assert.True(t, ok)
 	servers[0].Thaw()
 	_ = rs.Close(t.Context()) // one server is gone
+}
+
+// extensions is an observer that counts the extensions of watchdogs, and what goes wrong.
+type extensions struct {
+	confirmed, failed, down, lost atomic.Int64
+}
+
+func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
+	if x.Err == nil {
+		e.confirmed.Add(1)
+	} else {
+		e.failed.Add(1)
+	}
+}
+
+func (e *extensions) ObserveNodeDown(context.Context, observe.NodeDown) { e.down.Add(1) }
+func (e *extensions) ObserveLost(context.Context, observe.Lost)         { e.lost.Add(1) }
+
+// manyHeld takes n locks at once, through clients whose messages take what delay says.
+func (f field) manyHeld(n int, delay *atomic.Int64, told *extensions, options ...redsync.Option) []*redsync.Mutex {
+	rs := f.processes(1, func(int, int) time.Duration { return time.Duration(delay.Load()) })[0]
+	rs = rs.With(append(options, redsync.WithWatchdog(), redsync.WithObserver(told))...)
+	f.as(rs).meet()
+	time.Sleep(time.Millisecond)
+	ms := make([]*redsync.Mutex, n)
+	var calls sync.WaitGroup
+	for i := range ms {
+		ms[i] = rs.NewMutex(fmt.Sprintf("%d of %d", i, n))
+		calls.Go(func() { assert.NoError(f, ms[i].TryLock()) })
+		if i%1000 == 999 {
+			calls.Wait() // no more than the limit of outstanding replies
+		}
+	}
+	calls.Wait()
+	return ms
+}
+
+// Very many locks are due at once, and the nodes are far: the limit of outstanding replies refuses no extension.
+func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
+	play(t, func(f field) {
+		var delay atomic.Int64
+		var told extensions
+		ms := f.manyHeld(5000, &delay, &told, redsync.WithExpiry(30*time.Second))
+		delay.Store(int64(50 * time.Millisecond)) // all extensions would begin before the first reply comes
+		time.Sleep(15 * time.Second)
+		assert.EqualValues(f, len(ms), told.confirmed.Load())
+		assert.Zero(f, told.failed.Load())
+		assert.Zero(f, told.down.Load())
+		assert.Zero(f, told.lost.Load())
+	})
+}
+
+// A node that does not answer makes no watchdog wait. Locks of a short expiry do not wait behind others.
+func TestWatchdogsOfVeryManyLocksDoNotWaitForASilentNode(t *testing.T) {
+	play(t, func(f field) {
+		var delay atomic.Int64
+		var told extensions
+		ms := f.manyHeld(2000, &delay, &told, redsync.WithExpiry(30*time.Second))
+		short := f.manyHeld(500, &delay, &told, redsync.WithExpiry(3*time.Second))
+		f.freeze(0)
+		delay.Store(int64(50 * time.Millisecond))
+		time.Sleep(15 * time.Second)
+		for _, m := range append(ms, short...) {
+			require.NoError(f, m.Err())
+		}
+		assert.Zero(f, told.lost.Load())
+		f.thaw(0)
+	})
 }

@@ -44,6 +44,8 @@ import (
 //   - Silent() time.Duration returns for how long the pool has waited for a sign of life of the node: for a
 //     reply that is owed, or for a connection to open. It returns 0 if it waits for nothing. A Redsync uses it to
 //     give up early on a node that others have waited for in vain.
+//   - IsBehind() bool reports whether the node owes so many replies that more requests should wait, and answers. While
+//     it returns true, watchdogs whose locks have time left do not extend them yet.
 //   - ClientClosed() bool reports whether the user has closed the client of the pool, which then never sends again. It
 //     must cost no traffic, and not block. If so many clients are closed that the others are no quorum, a Redsync loses
 //     the locks that it holds.
@@ -54,7 +56,7 @@ import (
 //     closes a pool must not end a subscription that others share.
 //
 // A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling. A pool for a *redis.Client
-// has Silent, too.
+// has Silent and IsBehind, too.
 //
 // A Pool that does not know which server process answers leaves Reply.Server nil.
 type Pool interface {

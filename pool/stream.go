@@ -122,6 +122,15 @@ func (p *streamPool) Silent() time.Duration {
 	return 0
 }
 
+// behindSilence is how long a node may be silent until it counts as one that does not answer, and so is not behind.
+const behindSilence = 500 * time.Millisecond
+
+// IsBehind reports whether the node owes a quarter of the replies that it may owe, and answers.
+func (p *streamPool) IsBehind() bool {
+	s := p.last.Load()
+	return s != nil && s.owed.Load() >= int64(p.outstanding/4) && s.silent() < behindSilence
+}
+
 // isIdle reports whether no stream of p is running.
 func (p *streamPool) isIdle() bool {
 	s := p.last.Load()

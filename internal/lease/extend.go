@@ -44,18 +44,18 @@ func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextch
 	round := l.terms.Keeper.Set.Start(ctx, e.behindFill(), l.terms.WaitAll)
 	select {
 	case <-limits.Over: // the process has paused since before it sent the requests: no silent node is to blame
-		ctx, limits.Over = overdue, nil
+		ctx, limits.Over = overdue(), nil
 	default:
 	}
 	return round.Wait(ctx, limits)
 }
 
-// overdue is a context that has ended.
-var overdue = func() context.Context {
+// overdue returns a context that has ended.
+func overdue() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
-}()
+}
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
 // because the lock may be another's by now. If another lease with the same value has begun meanwhile, the

@@ -28,6 +28,7 @@ type Keeper struct {
 	expiries   alarm.Schedule // the ends of the leases
 	extensions alarm.Schedule // the rounds of the watchdogs, and their verdicts
 	repeats    alarm.Schedule // releases to be sent again
+	pacer      pacer          // of the extensions
 	drains     []drain        // by node; for Close
 	unreached  atomic.Uint64  // the claim.Nodes on which a release has failed, and which have not answered since
 
@@ -43,13 +44,13 @@ type Keeper struct {
 }
 
 // extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
-// after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second.
-// More would pile up at the nodes, and the limit of outstanding requests would refuse some.
+// after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second. See also pacer.
 const extensionsInARow = 128
 
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
 	k.extensions.InARow = extensionsInARow
+	k.pacer.init(k)
 	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))
 	k.closing = make(chan struct{})

@@ -106,14 +106,21 @@ func (w *watchdog) patience() time.Duration {
 	return max(w.lease.terms.Timing.NodeTimeout, w.lease.terms.Timing.Expiry/10)
 }
 
-// Fire implements alarm.Firer: it starts a round, or sends an undecided round again. It starts none while
-// another lease that shares the hold extends it. It runs on the schedule's goroutine. If the lease is over, it
-// gives up the open round. If the lease already lasts as long as MaxHold allows, it starts no round.
+// Fire implements alarm.Firer.
 func (w *watchdog) Fire(closing bool) {
+	if !closing {
+		w.fire(false)
+	}
+}
+
+// fire starts a round, or sends an undecided round again. It starts none while another lease that shares the hold extends
+// it. It runs on the schedule's goroutine. If the lease is over, it gives up the open round. If the lease already lasts as
+// long as MaxHold allows, it starts no round. paced is set if the pacer has let w go on.
+func (w *watchdog) fire(paced bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case closing || w.stopped:
+	case w.stopped:
 		return
 	case w.lease.NotHeld(clock.Now()) != nil:
 		w.closeRoundLocked()
@@ -122,7 +129,7 @@ func (w *watchdog) Fire(closing bool) {
 		now := clock.Now()
 		switch w.lease.duty(now) {
 		case extendNow:
-			if !w.startLocked() {
+			if !paced && !w.lease.terms.Keeper.pacer.admits(w, now) || !w.startLocked() {
 				return
 			}
 		case lookAgain:

@@ -138,6 +138,16 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
+// IsBehind reports whether a node that answers is behind with its replies: see pool.Pool.
+func (s *Set) IsBehind() bool {
+	for _, n := range s.Nodes {
+		if p, ok := n.Pool.(interface{ IsBehind() bool }); ok && p.IsBehind() {
+			return true
+		}
+	}
+	return false
+}
+
 // Unusable returns why p can never serve, nil if it may.
 func Unusable(p pool.Pool) error {
 	if p == nil {
