@@ -177,12 +177,13 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 // While processes with New(after...) run, a new node restarts. A joint process that has pool.WithNoLocksBefore from its
 // deployment does not count it. One that declares a later time does, wrongly.
 func TestJointNewNodesThatRestart(t *testing.T) {
-	for name, more := range map[string][]pool.Option{
-		"without": nil, "with": {newNodes}, "wrong": {pool.WithNoLocksBefore(locksBegin.Add(time.Hour))},
-	} {
+	for _, name := range []string{"without", "with", "wrong"} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 6, func(s change) {
 				time.Sleep(time.Minute)
+				more := map[string][]pool.Option{
+					"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * time.Second))},
+				}[name]
 				guarded := func(more []pool.Option, nodes ...int) (pools []pool.Pool) {
 					for _, i := range nodes {
 						pools = append(pools, pool.New(s.nodes[i].Client(), append(more, guards[true]...)...))

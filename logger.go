@@ -213,20 +213,28 @@ func (l *logObserver) write(ctx context.Context, level slog.Level, message, name
 // pingPause is how long Ping does not repeat a line.
 const pingPause = journal.Every
 
-// pinged is what the last line of Ping was about.
+// pinged is what the lines of Ping were about.
 type pinged struct {
-	mu       sync.Mutex
-	answered claim.Nodes
-	at       time.Time
+	mu   sync.Mutex
+	last map[int]time.Time // by node: when a line last named it
 }
 
-// isNew reports whether Ping must write a line: these nodes answered, and others did not.
-func (p *pinged) isNew(answered claim.Nodes) bool {
+// isNew reports whether op must write a line about the nodes that do not answer. Open always must.
+func (p *pinged) isNew(op string, missing claim.Nodes) (isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if answered == p.answered && time.Since(p.at) < pingPause {
+	now := time.Now()
+	for _, i := range indices(missing) {
+		isNew = isNew || now.Sub(p.last[i]) >= pingPause
+	}
+	if isNew = isNew || op != "Ping"; !isNew {
 		return false
 	}
-	p.answered, p.at = answered, time.Now()
+	if p.last == nil {
+		p.last = make(map[int]time.Time)
+	}
+	for _, i := range indices(missing) {
+		p.last[i] = now
+	}
 	return true
 }

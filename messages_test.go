@@ -119,6 +119,22 @@ var provocations = map[string]func(f speech) error{
 		f.freeze(1, 2)
 		return f.NewMutex("lock").TryLock()
 	},
+	"Ping, a node down": func(f speech) error {
+		f.ends(3)
+		return f.Ping(f.Context())
+	},
+	"Ping, nodes down": func(f speech) error {
+		f.ends(0, 1, 2)
+		return f.Ping(f.Context())
+	},
+	"Current, nodes down": func(f speech) error {
+		m := f.held()
+		s := m.Sequencer()
+		f.unlock(m)
+		time.Sleep(time.Millisecond)
+		f.ends(0, 1, 2)
+		return f.Current(f.Context(), s)
+	},
 	"Open, nodes down": func(f speech) error {
 		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 		return err

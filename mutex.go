@@ -795,10 +795,10 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
 }
 
-// stillHeld says for how long h is still held.
+// stillHeld says for how long h is still held, if it has begun: an adopted value may be nobody's.
 func stillHeld(h *lease.Lease) error {
 	left := h.Remaining(clock.Now())
-	if left == 0 {
+	if left == 0 || !h.Begun() {
 		return nil
 	}
 	return note(fmt.Sprintf("the lock is still held for %v", journal.Rounded(left)))
@@ -855,29 +855,33 @@ func (m *Mutex) Valid() (bool, error) {
 // After ErrLockLost or ErrLockAlreadyExpired the lock is over. After any other error, such as ErrNoQuorum, nothing
 // has changed: a lock that was held is held until Until.
 func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
-	ctx = orBackground(ctx)
-	h, err := m.open("valid")
+	return m.valid(orBackground(ctx), "valid")
+}
+
+// valid does what Valid does. op is the operation, for errors.
+func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
+	h, err := m.open(op)
 	if err != nil {
 		return false, err
 	}
 	defer m.core.endCall()
-	return m.checked(ctx, h, h.Check(ctx))
+	return m.checked(ctx, op, h, h.Check(ctx))
 }
 
 // checked returns what Valid returns after a check with the result res.
-func (m *Mutex) checked(ctx context.Context, h *lease.Lease, res quorum.Result) (bool, error) {
+func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quorum.Result) (bool, error) {
 	over := h.NotHeld(clock.Now())
 	switch {
 	case over != nil:
-		return false, m.failure("valid", over)
+		return false, m.failure(op, over)
 	case res.Won:
 		return true, nil
 	case !h.Begun() && res.Rejected: // adopted: there is no hold to lose
-		return false, m.failure("valid", ErrLockAlreadyExpired, unconfirmed(m.name, res))
+		return false, m.failure(op, ErrLockAlreadyExpired, unconfirmed(m.name, res))
 	case h.Begun() && h.Disproved(res):
-		return false, m.failure("valid", h.Lose(ends.Rejected(m.name, res)))
+		return false, m.failure(op, h.Lose(ends.Rejected(m.name, res)))
 	}
-	return false, m.failure("valid", m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
+	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
 }
 
 // Fence returns the fencing token of the current hold: a number for the resource that the lock

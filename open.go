@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,9 +73,11 @@ const (
 //
 // With a quorum Ping waits up to 250 ms for the other nodes. If some have not answered by then, it writes one line at
 // level Warn, which names them, the reasons, and how many more nodes may fail. The line goes to the loggers of
-// WithLogger, or to slog.Default() if there are none. A Ping less than 10 s after a line about the same nodes writes none.
+// WithLogger, or to slog.Default() if there are none. A Ping writes none if each of the nodes was in a line of the last 10 s, or
+// if ctx ends before the 250 ms.
 //
-// A node that its restart guard keeps from counting may answer, so a Lock after Ping may have to wait for it.
+// Ping proves that nodes answer, and nothing else. A node that a restart guard keeps from counting answers, too, and so does
+// one that refuses to write, or that denies the commands of a lock to the client's user.
 func (r *Redsync) Ping(ctx context.Context) error {
 	if r == nil {
 		return fail("Ping", "", ErrNoPools) // see With
@@ -89,13 +92,20 @@ func (r *Redsync) Ping(ctx context.Context) error {
 // ping is Ping, or Open with its name as op.
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
-	if _, err := r.set.timing(); err != nil {
+	t, err := r.set.timing()
+	if err != nil {
 		return fail(op, "", err)
 	}
 	if c.err != nil {
 		return fail(op, "", c.err)
 	}
+	if err := c.allows(&t); err != nil {
+		return fail(op, "", err)
+	}
 	ctx = orBackground(ctx)
+	if ctx.Err() != nil {
+		return fail(op, "", contextErrors(ctx))
+	}
 	a := c.askAll(ctx)
 	if r.set.observers != nil {
 		c.keeper.Set.TellServers(&events{to: r.set.observers, notices: c.notices})
@@ -123,12 +133,13 @@ type answers struct {
 	quorum  bool // a quorum has answered
 	cut     bool // the context has ended before it was certain whether a quorum answers
 	rule    countRule
-	nodes   claim.Nodes // those that have answered
+	nodes   claim.Nodes // those that have answered, one for each server
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
 
 // A countRule is a rule that counts nodes for people.
 type countRule interface {
+	All() claim.Nodes
 	enough(answered claim.Nodes) string
 	answer(answered claim.Nodes) string
 	spare(answered claim.Nodes) int
@@ -155,13 +166,16 @@ func (c *core) askAll(ctx context.Context) answers {
 	}
 	for i, v := range round.Votes(silent) {
 		switch {
-		case v.Choice == claim.Granted:
+		case v.Choice == claim.Granted || first.Count.Granted.Has(i):
 			a.nodes = a.nodes.With(i)
 		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
 			a.missing.nodes = append(a.missing.nodes, explain(set.Nodes[i], v))
 		}
 	}
 	for _, pair := range set.Pairs() {
+		if a.nodes.Has(pair[0].Index) {
+			a.nodes = a.nodes.Without(pair[1].Index)
+		}
 		a.missing.nodes = append(a.missing.nodes, fmt.Errorf("nodes #%d (%s) and #%d (%s) are one server, which counts once",
 			pair[0].Index, pair[0].Address(), pair[1].Index, pair[1].Address()))
 	}
@@ -170,16 +184,16 @@ func (c *core) askAll(ctx context.Context) answers {
 
 // logMissing writes the line about the nodes that have not answered Open or Ping.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
-	if a.missing.nodes == nil || op == "Ping" && !r.core.pinged.isNew(a.nodes) {
-		return
+	if a.missing.nodes == nil || ctx.Err() != nil || !r.core.pinged.isNew(op, a.rule.All()&^a.nodes) {
+		return // or the context has cut the wait for the other nodes, so that nothing is known of them
 	}
 	logs := r.set.observers.loggers()
 	if logs == nil {
 		logs = []*slog.Logger{slog.Default()}
 	}
-	text := fmt.Sprintf("redsync: %s, %d more may fail", a.rule.answer(a.nodes), a.rule.spare(a.nodes))
 	for _, log := range logs {
-		log.WarnContext(ctx, text, "error", a.missing)
+		log.WarnContext(ctx, "redsync: some nodes do not answer",
+			"answered", a.rule.answer(a.nodes), "may_fail", a.rule.spare(a.nodes), "error", a.missing)
 	}
 }
 
@@ -201,6 +215,8 @@ func parseAddress(address string) (*redis.Options, error) {
 	if strings.Contains(address, "://") {
 		opt, err := redis.ParseURL(address)
 		switch {
+		case !strings.ContainsAny(address, "@?") && hasOddPort(address):
+			return nil, fmt.Errorf("%q cannot be parsed as a URL: the port is not a number (a password stands before an @)", redacted(address+"@"))
 		case err == nil:
 			return opt, nil
 		case !strings.ContainsAny(address, "@?"): // there is no secret that the parser's error may quote
@@ -213,6 +229,15 @@ func parseAddress(address string) (*redis.Options, error) {
 		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
 	}
 	return &redis.Options{Addr: address}, nil
+}
+
+// hasOddPort reports whether something else than a number stands where a URL has its port: perhaps a password.
+func hasOddPort(address string) bool {
+	_, authority, _ := strings.Cut(address, "://")
+	authority, _, _ = strings.Cut(authority, "/")
+	_, port, ok := strings.Cut(authority[strings.LastIndexByte(authority, ']')+1:], ":")
+	_, err := strconv.Atoi(port)
+	return ok && err != nil
 }
 
 // urlHint says what may be wrong with a URL that has a user, a password or a query.

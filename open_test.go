@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -89,6 +90,8 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"redis://host:1?db=secret":                "an option after the ? is unknown, or its value is bad",
 		"rediss://user:p?secret@host:1?no=secret": `"rediss://..." cannot be parsed as a URL`,
 		"host:1?password=secret":                  "",
+		"redis://:secret":                         `"redis://...@" cannot be parsed as a URL: the port is not a number`,
+		"redis://user:secret:6379":                "cannot be parsed as a URL",
 	} {
 		_, err := redsync.Open(t.Context(), []string{address})
 		require.Error(t, err)
@@ -197,17 +200,21 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		assert.Equal(f, 250*time.Millisecond, time.Since(start))
 		lines := log.take()
 		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], `level=WARN msg="redsync: 4 of 5 nodes answer, 1 more may fail" `+
+		assert.Contains(f, lines[0], `level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 `+
 			`error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
 
 		f.kill(4)
 		require.NoError(f, f.Ping(f.Context()))
 		lines = log.take()
 		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], "3 of 5 nodes answer, 0 more may fail")
+		assert.Contains(f, lines[0], "answered=\"3 of 5\" may_fail=0")
 		assert.Contains(f, lines[0], "node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): ")
 
-		// A readiness probe does not flood the log.
+		// A readiness probe does not flood the log, not even if nodes come and go.
+		f.thaw(3)
+		require.NoError(f, f.Ping(f.Context()))
+		assert.Equal(f, []string{""}, log.take())
+		f.freeze(3)
 		for range 10 {
 			require.NoError(f, f.Ping(f.Context()))
 			time.Sleep(time.Second - 250*time.Millisecond)
@@ -252,6 +259,36 @@ func TestPingWithoutAQuorum(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A context that ends while Ping waits for the nodes that a quorum does not need accuses none of them.
+func TestPingThatIsCutAfterAQuorumAccusesNobody(t *testing.T) {
+	pinging(t, func(f field, log *safeLog) {
+		for _, n := range f.nodes[3:] {
+			n.On("ping", 2, embedded.Fault{Delay: 20 * time.Millisecond})
+		}
+		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
+		defer cancel()
+		require.NoError(f, f.Ping(ctx))
+		assert.Equal(f, []string{""}, log.take())
+	})
+}
+
+func TestPingWithAContextThatHasEndedAsksNobody(t *testing.T) {
+	play(t, func(f field) {
+		ctx, cancel := context.WithCancel(f.Context())
+		cancel()
+		require.EqualError(f, f.Ping(ctx), "redsync: Ping: context canceled")
+	})
+}
+
+// A guard that is shorter than the expiry makes every Lock fail, so Ping says so.
+func TestPingFindsAGuardThatIsTooShort(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.process(pool.WithRestartGuard(time.Second))
+		f.closes(rs)
+		require.ErrorContains(f, rs.Ping(f.Context()), "together at most 1s, which pool #0 guards")
+	})
 }
 
 func TestPingThatIsCanceledKnowsNothing(t *testing.T) {
@@ -305,7 +342,7 @@ func TestPingOfJointSetsNeedsBoth(t *testing.T) {
 		require.NoError(f, joint.Ping(f.Context()))
 		lines := log.take()
 		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], "before: 4 of 5 nodes answer; after: 2 of 3 nodes answer, 0 more may fail")
+		assert.Contains(f, lines[0], "answered=\"before: 4 of 5; after: 2 of 3\" may_fail=0")
 		f.kill(1)
 		require.ErrorIs(f, joint.Ping(f.Context()), redsync.ErrNoQuorum)
 	})
@@ -334,7 +371,7 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	log.mu.Lock()
 	text := log.text.String()
 	log.mu.Unlock()
-	assert.Contains(t, text, "level=WARN msg=\"redsync: 4 of 5 nodes answer, 1 more may fail\" error=\"redsync: node #4 ("+addresses[4])
+	assert.Contains(t, text, "level=WARN msg=\"redsync: some nodes do not answer\" answered=\"4 of 5\" may_fail=1 error=\"redsync: node #4 ("+addresses[4])
 	assert.Contains(t, text, "NOAUTH")
 	assert.Equal(t, 1, strings.Count(text, "\n"), text)
 	require.NoError(t, rs.Close(t.Context()))
@@ -350,11 +387,11 @@ func TestPingFindsOneServerWithTwoNames(t *testing.T) {
 		require.NoError(f, rs.Ping(f.Context()))
 		lines := log.take()
 		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], "4 of 5 nodes answer, 1 more may fail")
+		assert.Contains(f, lines[0], "answered=\"4 of 5\" may_fail=1")
 		assert.Contains(f, lines[0], "nodes #0 (127.0.0.1:7001) and #4 (also-redis-1:6379) are one server, which counts once")
 		f.kill(3)
 		require.NoError(f, rs.Ping(f.Context()))
-		assert.Contains(f, log.take()[0], "3 of 5 nodes answer, 0 more may fail")
+		assert.Contains(f, log.take()[0], "answered=\"3 of 5\" may_fail=0")
 		f.kill(2)
 		require.ErrorIs(f, rs.Ping(f.Context()), redsync.ErrNoQuorum)
 	})

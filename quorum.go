@@ -59,7 +59,7 @@ func (m majority) enough(answered claim.Nodes) string {
 
 // answer says how many nodes of m answer. It is for the log.
 func (m majority) answer(answered claim.Nodes) string {
-	return fmt.Sprintf("%d of %d nodes answer", (answered & m.nodes).Len(), m.nodes.Len())
+	return fmt.Sprintf("%d of %d", (answered & m.nodes).Len(), m.nodes.Len())
 }
 
 // spare returns how many of these nodes may fail until m has no quorum.

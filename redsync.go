@@ -93,7 +93,7 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 		set.value, set.sequencer = "", s // these replace what r has set for its own locks
 		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
 	}
-	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).ValidContext(ctx)
+	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
 	return err
 }
 
@@ -101,8 +101,9 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 // the connections of Open, and lets those of New end when they are idle. Every later
 // operation fails with ErrClosed. A second Close returns what the first one returned.
 //
-// Close returns nil once a quorum of nodes has confirmed the release of every lock, so that others can
-// acquire them all. For the other nodes it waits no longer than the node deadline of r's options (at least
+// Close returns nil once a quorum of nodes has confirmed the release of every lock that was still held or not yet released,
+// so that others can acquire them all. A lock that was lost before, such as by closing the clients, is not released: its work
+// may go on, so its keys stay until they run out. For the other nodes it waits no longer than the node deadline of r's options (at least
 // 50 ms) after the last confirmation. The log has one line for each node: how many releases it has not
 // confirmed, and when their keys will have run out.
 //

@@ -70,14 +70,16 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 // The option stays in the code for good. Three of five nodes restart empty while a lock is held, and a process starts.
 func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 	for _, first := range []time.Duration{2 * time.Second, time.Minute, 3 * time.Hour} {
-		for name, declared := range map[string]time.Time{
-			"right": locksBegin, "zero": {}, "wrong": locksBegin.Add(24 * time.Hour),
+		for name, declared := range map[string]func() time.Time{
+			"right": func() time.Time { return locksBegin },
+			"zero":  func() time.Time { return time.Time{} },
+			"wrong": func() time.Time { return time.Now().Add(30 * time.Second) }, // it moves with each start
 		} {
 			t.Run(fmt.Sprint(first, " ", name), func(t *testing.T) {
 				onKit(t, func(k kit) {
 					time.Sleep(first)
 					starts := func() *redsync.Mutex {
-						return k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared)).NewMutex("lock",
+						return k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
 							redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
 					}
 					m := starts()

@@ -322,7 +322,7 @@ func explain(err error) string {
 		return "no error"
 	case errors.Is(err, redsync.ErrNotHeld): // before ErrLockAlreadyExpired, which it matches too
 		return "not locked, or already unlocked"
-	case errors.Is(err, redsync.ErrLockAlreadyExpired): // before RedisError, which may come with it
+	case errors.Is(err, redsync.ErrLockAlreadyExpired), errors.Is(err, redsync.ErrLockLost): // before RedisError, which may come with it
 		return "the lock is over"
 	case errors.Is(err, redsync.ErrExtendFailed):
 		return "not extended; held until the old Until"

@@ -80,7 +80,7 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 // A t that moves with each start of the program would be dangerous: a process that starts after the nodes have
 // restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns
 // it, is an error. Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t
-// more than 24 hours ahead of the client's clock is an error, too, because the guard is off until t. With such a t,
+// more than a minute ahead of the client's clock is an error, too, because the guard is off until t. With such a t,
 // Err and every Send return the error.
 func WithNoLocksBefore(t time.Time) Option {
 	return func(c *config) {
@@ -90,7 +90,7 @@ func WithNoLocksBefore(t time.Time) Option {
 				"give a fixed moment, such as time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC), or a stored one", t)
 			return
 		case time.Until(t) > maxAhead:
-			c.err = fmt.Errorf("pool: WithNoLocksBefore(%v) is out of range: at most 24 h ahead of the clock", t)
+			c.err = fmt.Errorf("pool: WithNoLocksBefore(%v) is out of range: at most a minute ahead of the clock", t)
 			return
 		}
 		c.noLocksBefore = t
@@ -98,7 +98,7 @@ func WithNoLocksBefore(t time.Time) Option {
 }
 
 // maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
-const maxAhead = 24 * time.Hour
+const maxAhead = time.Minute
 
 // WithName sets what errors, events and the log call the node: String returns name. By default that is the address of
 // the client, without what may be a password; for a client without an address, such as one of Sentinel, it is the

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A Keeper is what all leases of one Redsync share: the nodes, and the alarms that end leases, extend them
@@ -43,14 +44,10 @@ type Keeper struct {
 	lastSettled atomic.Int64  // monotonic time when Close began, or when a node last settled a release since
 }
 
-// extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
-// after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second. See also pacer.
-const extensionsInARow = 128
-
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
 	k.extensions.InARow = extensionsInARow
-	k.pacer.init(k)
+	k.pacer.init(&k.extensions, k.Set.IsBehind)
 	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))
 	k.closing = make(chan struct{})
@@ -423,7 +420,10 @@ type Rest struct {
 func (k *Keeper) rest(timeout time.Duration, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
-		if errs[i] == nil {
+		switch {
+		case n.IsClosed():
+			errs[i] = pool.ErrClientClosed
+		case errs[i] == nil:
 			errs[i] = quorum.NoAnswerWithin(timeout)
 		}
 		k.tellLeft(n, all, errs[i])

@@ -13,28 +13,36 @@ import (
 // are due at once would pile up there, and the limit of outstanding replies would refuse some. The watchdogs whose
 // validity ends first go on first. A watchdog does not wait once half of its validity has passed.
 type pacer struct {
-	keeper *Keeper
-	again  alarm.Alarm // when to let watchdogs go on, in Keeper.extensions
+	alarms   *alarm.Schedule
+	isBehind func() bool
+	again    alarm.Alarm // when to let watchdogs go on
 
 	mu      sync.Mutex // guards what follows
 	waiting earliest
 }
 
+// extensionsInARow spreads the extensions of many locks that are due at once. The schedule pauses for 1 ms
+// after that many alarms. Each extension takes two alarms, so that at most 64,000 begin in a second.
+const extensionsInARow = 128
+
 // pacePause is how long the pacer pauses before it looks at the nodes again.
 const pacePause = time.Millisecond
 
-func (p *pacer) init(k *Keeper) { p.keeper, p.again.What = k, p }
+func (p *pacer) init(alarms *alarm.Schedule, isBehind func() bool) {
+	p.alarms, p.isBehind = alarms, isBehind
+	p.again.What = p
+}
 
-// admits reports whether w may begin a round at now. If not, the pacer fires it later.
-func (p *pacer) admits(w *watchdog, now clock.Instant) bool {
+// admits reports whether a watchdog may begin a round at now. If not, the pacer calls its goOn later. The lease is valid
+// for left, and was valid for validity after its last extension.
+func (p *pacer) admits(goOn func(), now clock.Instant, left, validity time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := w.lease.Remaining(now)
-	if len(p.waiting) == 0 && !p.keeper.Set.IsBehind() || left < w.lease.terms.Timing.Validity/2 {
+	if len(p.waiting) == 0 && !p.isBehind() || left < validity/2 {
 		return true
 	}
-	heap.Push(&p.waiting, paced{w, now.Mono + left})
-	p.keeper.extensions.Set(&p.again, time.Now().Add(pacePause))
+	heap.Push(&p.waiting, paced{goOn, now.Mono + left, now.Mono + left - validity/2})
+	p.alarms.Set(&p.again, time.Now().Add(pacePause))
 	return false
 }
 
@@ -46,26 +54,22 @@ func (p *pacer) Fire(closing bool) {
 			p.mu.Unlock()
 			return
 		}
-		if p.keeper.Set.IsBehind() && !p.waiting[0].isLate(clock.Now()) {
+		if p.isBehind() && p.waiting[0].until > clock.Now().Mono {
 			p.mu.Unlock()
 			break
 		}
 		next := heap.Pop(&p.waiting).(paced)
 		p.mu.Unlock()
-		next.watchdog.fire(true)
+		next.goOn()
 	}
-	p.keeper.extensions.Set(&p.again, time.Now().Add(pacePause))
+	p.alarms.Set(&p.again, time.Now().Add(pacePause))
 }
 
-// A paced is a watchdog that waits. It may have been stopped since.
+// A paced is a watchdog that waits. It may have been stopped since. The times are by the monotonic clock.
 type paced struct {
-	watchdog *watchdog
-	ends     time.Duration // its validity, by the monotonic clock
-}
-
-// isLate reports whether half of the validity has passed.
-func (p paced) isLate(now clock.Instant) bool {
-	return p.ends-now.Mono < p.watchdog.lease.terms.Timing.Validity/2
+	goOn  func()
+	ends  time.Duration // when its validity ends
+	until time.Duration // when it waits no longer: half of the validity has passed
 }
 
 // earliest implements heap.Interface, the watchdog whose validity ends first at the front.

@@ -17,7 +17,7 @@ func TestPacerLetsTheEarliestEndGoOnFirst(t *testing.T) {
 	for range 1000 {
 		ends := rand.N(time.Minute)
 		pushed = append(pushed, ends)
-		heap.Push(&waiting, paced{nil, ends})
+		heap.Push(&waiting, paced{nil, ends, 0})
 		if rand.N(3) == 0 {
 			popped = append(popped, heap.Pop(&waiting).(paced).ends)
 			for _, p := range waiting {

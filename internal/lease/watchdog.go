@@ -129,7 +129,7 @@ func (w *watchdog) fire(paced bool) {
 		now := clock.Now()
 		switch w.lease.duty(now) {
 		case extendNow:
-			if !paced && !w.lease.terms.Keeper.pacer.admits(w, now) || !w.startLocked() {
+			if !paced && !w.mayBegin(now) || !w.startLocked() {
 				return
 			}
 		case lookAgain:
@@ -149,6 +149,12 @@ func (w *watchdog) fire(paced bool) {
 		w.round.Again()
 	}
 	w.schedule(w.patience())
+}
+
+// mayBegin reports whether w may begin a round at now. If not, the pacer lets it go on later.
+func (w *watchdog) mayBegin(now clock.Instant) bool {
+	t := w.lease.terms
+	return t.Keeper.pacer.admits(func() { w.fire(true) }, now, w.lease.Remaining(now), t.Timing.Validity)
 }
 
 // startLocked starts a round and reports true. If the lease is over, or can last no longer, it reports false.

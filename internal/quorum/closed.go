@@ -9,13 +9,19 @@ import (
 
 // This file tells that the user has closed so many of the clients that no quorum can answer any more.
 
+// IsClosed reports whether the user has closed the client of n.
+func (n *Node) IsClosed() bool {
+	c, ok := n.Pool.(interface{ ClientClosed() bool })
+	return ok && c.ClientClosed()
+}
+
 // Severed returns what an operation would find, and reports true, if the user has closed the clients of so many nodes
 // that the others are no quorum. It sends nothing.
 func (s *Set) Severed() (res Result, severed bool) {
 	rule := s.FullRule()
 	var closed claim.Nodes
 	for i, n := range s.Nodes {
-		if c, ok := n.Pool.(interface{ ClientClosed() bool }); ok && c.ClientClosed() {
+		if n.IsClosed() {
 			closed = closed.With(i)
 		}
 	}
