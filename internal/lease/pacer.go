@@ -35,13 +35,13 @@ func (p *pacer) init(alarms *alarm.Schedule, isBehind func() bool) {
 
 // admits reports whether a watchdog may begin a round at now. If not, the pacer calls its goOn later. The lease is valid
 // for left, and was valid for validity after its last extension.
-func (p *pacer) admits(goOn func(), now clock.Instant, left, validity time.Duration) bool {
+func (p *pacer) admits(w resumer, now clock.Instant, left, validity time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.waiting) == 0 && !p.isBehind() || left < validity/2 {
 		return true
 	}
-	heap.Push(&p.waiting, paced{goOn, now.Mono + left, now.Mono + left - validity/2})
+	heap.Push(&p.waiting, paced{w, now.Mono + left, now.Mono + left - validity/2})
 	p.alarms.Set(&p.again, time.Now().Add(pacePause))
 	return false
 }
@@ -65,9 +65,12 @@ func (p *pacer) Fire(closing bool) {
 	p.alarms.Set(&p.again, time.Now().Add(pacePause))
 }
 
+// A resumer is a watchdog.
+type resumer interface{ goOn() }
+
 // A paced is a watchdog that waits. It may have been stopped since. The times are by the monotonic clock.
 type paced struct {
-	goOn  func()
+	resumer
 	ends  time.Duration // when its validity ends
 	until time.Duration // when it waits no longer: half of the validity has passed
 }

@@ -154,8 +154,11 @@ func (w *watchdog) fire(paced bool) {
 // mayBegin reports whether w may begin a round at now. If not, the pacer lets it go on later.
 func (w *watchdog) mayBegin(now clock.Instant) bool {
 	t := w.lease.terms
-	return t.Keeper.pacer.admits(func() { w.fire(true) }, now, w.lease.Remaining(now), t.Timing.Validity)
+	return t.Keeper.pacer.admits(w, now, w.lease.Remaining(now), t.Timing.Validity)
 }
+
+// goOn implements resumer.
+func (w *watchdog) goOn() { w.fire(true) }
 
 // startLocked starts a round and reports true. If the lease is over, or can last no longer, it reports false.
 func (w *watchdog) startLocked() bool {
