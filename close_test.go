@@ -716,3 +716,20 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 		require.NoError(f, rs.Close(f.Context()))
 	})
 }
+
+// Close names the clients that were closed, and does not say that their nodes gave no answer.
+func TestCloseNamesClosedClients(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		rs := on(clients)
+		require.NoError(f, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).Lock())
+		for _, c := range clients[:3] {
+			require.NoError(f, c.Close())
+		}
+		time.Sleep(600 * time.Millisecond) // the streams have noticed it, and the lock is not lost yet
+		err := rs.Close(f.Context())
+		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		require.ErrorIs(f, err, pool.ErrClientClosed)
+		assert.NotContains(f, err.Error(), "no answer")
+	})
+}

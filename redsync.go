@@ -101,10 +101,9 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 // the connections of Open, and lets those of New end when they are idle. Every later
 // operation fails with ErrClosed. A second Close returns what the first one returned.
 //
-// Close returns nil once a quorum of nodes has confirmed the release of every lock that was still held or not yet released,
-// so that others can acquire them all. A lock that was lost before, such as by closing the clients, is not released: its work
-// may go on, so its keys stay until they run out. For the other nodes it waits no longer than the node deadline of r's options (at least
-// 50 ms) after the last confirmation. The log has one line for each node: how many releases it has not
+// Close returns nil once a quorum of nodes has confirmed the release of every lock that was still held, and every earlier
+// release, so that others can acquire these locks. For the other nodes it waits no longer than the node deadline of r's
+// options (at least 50 ms) after the last confirmation. The log has one line for each node: how many releases it has not
 // confirmed, and when their keys will have run out.
 //
 // As long as there is no such quorum, Close sends the releases again, until ctx is done or the keys have run
@@ -115,7 +114,8 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 //
 // Close the clients of New after the Redsync. If a quorum of nodes cannot be asked any more because their clients were
 // closed, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
-// pool.ErrClientClosed. Such locks stay on the nodes until they expire.
+// pool.ErrClientClosed. Such locks stay on the nodes until they expire, because their work may go on, and Close does not
+// wait for them.
 func (r *Redsync) Close(ctx context.Context) error {
 	if r == nil || r.core == nil {
 		return nil

@@ -23,8 +23,11 @@ import (
 // Unlock by the adopter would end the hold for all of them.
 //
 // Two Sequencers of one hold are equal by ==, unless the hold was downgraded in between, or another reader
-// has left the hold in between (see WithShared). String and packages such as encoding/json and encoding/gob write all of
-// a Sequencer, with the value: these texts are made for sending. Packages fmt and log/slog show the name and the token.
+// has left the hold in between (see WithShared).
+//
+// String and packages such as encoding/json and encoding/gob write all of a Sequencer, with the value: these texts are made
+// for sending. Packages fmt and log/slog show the name and the token alone. That is true for a Sequencer itself, not for a
+// value that contains one: slog.JSONHandler writes that as JSON, and fmt does not call the methods of unexported fields.
 type Sequencer struct {
 	Name  string // of the Mutex
 	Token uint64 // 0 without WithFencing
