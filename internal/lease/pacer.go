@@ -78,9 +78,9 @@ type paced struct {
 // earliest implements heap.Interface, the watchdog whose validity ends first at the front.
 type earliest []paced
 
-func (e earliest) Len() int           { return len(e) }
-func (e earliest) Less(i, j int) bool { return e[i].ends < e[j].ends }
-func (e earliest) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *earliest) Len() int           { return len(*e) }
+func (e *earliest) Less(i, j int) bool { return (*e)[i].ends < (*e)[j].ends }
+func (e *earliest) Swap(i, j int)      { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
 
 // Push implements heap.Interface.
 func (e *earliest) Push(x any) { *e = append(*e, x.(paced)) }
