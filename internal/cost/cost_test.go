@@ -58,7 +58,7 @@ var bounds = map[string]figure{
 	"a held lock, fenced":                     {7, 1491, 5, 0, 1},
 	"a held lock, shared":                     {15, 2580, 5, 0, 1},
 	"a held lock, permits":                    {39, 3249, 5, 0, 1},
-	"import of the package":                   {190, 445000, 0, 0, 0},
+	"import of the package":                   {54, 2696, 0, 0, 0},
 }
 
 // goVersion is the version of Go that the bounds are for: allocations of the runtime and the standard library count.

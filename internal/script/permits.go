@@ -6,8 +6,6 @@ import (
 	"iter"
 	"math/bits"
 	"strconv"
-
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file makes the commands of a semaphore, which has a slot for each of its permits. A slot is a key that
@@ -21,8 +19,8 @@ var enterPermits string
 var releasePermits string
 
 var (
-	enterPermitsScript   = pool.NewScript(complete(enterPermits))
-	releasePermitsScript = pool.NewScript(complete(releasePermits))
+	enterPermitsScript   = newScript(enterPermits)
+	releasePermitsScript = newScript(releasePermits)
 )
 
 // MaxPermits is the greatest number of permits that a semaphore can have.

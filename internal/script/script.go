@@ -72,12 +72,18 @@ var heal string
 var valid string
 
 var (
-	releaseScript = pool.NewScript(complete(release))
-	enterScript   = pool.NewScript(complete(enter))
-	extendScript  = pool.NewScript(complete(extend))
-	healScript    = pool.NewScript(complete(heal))
-	validScript   = pool.NewScript(complete(valid))
+	releaseScript = newScript(release)
+	enterScript   = newScript(enter)
+	extendScript  = newScript(extend)
+	healScript    = newScript(heal)
+	validScript   = newScript(valid)
 )
+
+// newScript returns a script that is completed when the program first connects to a node, or first uses the script: what
+// is done here is paid by every program that imports the library.
+func newScript(script string) *pool.Script {
+	return pool.NewScriptOf(func() string { return complete(script) })
+}
 
 // complete returns a script with what it includes, and without comments on lines of their own and
 // indentation: each new connection sends all scripts.
@@ -275,8 +281,8 @@ type request struct {
 }
 
 // newRequest begins a command that will have about n elements.
-func newRequest(s *pool.Script, n int) *request {
-	return &request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
+func newRequest(s *pool.Script, n int) request {
+	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
 
 func (r *request) keys(keys ...any) {

@@ -4,8 +4,6 @@ import (
 	_ "embed" // the sources
 	"fmt"
 	"strings"
-
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says what
@@ -29,10 +27,10 @@ var validShared string
 var releaseShared string
 
 var (
-	enterSharedScript   = pool.NewScript(complete(enterShared))
-	extendSharedScript  = pool.NewScript(complete(extendShared))
-	validSharedScript   = pool.NewScript(complete(validShared))
-	releaseSharedScript = pool.NewScript(complete(releaseShared))
+	enterSharedScript   = newScript(enterShared)
+	extendSharedScript  = newScript(extendShared)
+	validSharedScript   = newScript(validShared)
+	releaseSharedScript = newScript(releaseShared)
 )
 
 // readersPrefix is what a key begins with while readers hold it.
