@@ -3,6 +3,7 @@ package script_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -219,4 +220,20 @@ func TestSideKeysAreInTheSlotOfTheLock(t *testing.T) {
 
 func TestChannelIsOfTheProcess(t *testing.T) {
 	assert.Equal(t, "redsync:p", script.ProcessOf("p").Channel())
+}
+
+func TestTheKeyOfTheQueueIsTheSameFromTheFirstCommandOn(t *testing.T) {
+	want := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, script.Fence{})
+	key := script.NewKey("lock")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 3 {
+				got := script.Release(key.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
+				assert.Equal(t, want, got)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Contains(t, want.Args, any(script.QueueKey("lock")))
 }

@@ -62,6 +62,14 @@ func (s Slots) Len() (n int) {
 	return n
 }
 
+// First returns the first slot of s, which is not empty.
+func (s Slots) First() int {
+	for slot := range s.All() {
+		return slot
+	}
+	return 0
+}
+
 // All returns the slots in ascending order.
 func (s Slots) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
@@ -115,7 +123,7 @@ func (s *Semaphore) key(slot int) any {
 }
 
 // Lock returns a slot with a value, which must be a string, as a Lock.
-func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{s.key(slot), value} }
+func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{key: s.key(slot), value: value} }
 
 // keysOf returns the keys of slots.
 func (s *Semaphore) keysOf(slots Slots) (keys []any) {

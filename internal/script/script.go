@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -111,15 +112,50 @@ func complete(script string) string {
 	return short.String()
 }
 
+// A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made for
+// each command would cost an allocation.
+type Key struct {
+	lines [1]string   // the name
+	arg   any         // the name, in the type of a command's arguments
+	asked atomic.Bool // a command has named the queue
+	once  sync.Once   // guards queue
+	queue any         // see QueueKey; kept from the second command on, because many keys are used once
+}
+
+// NewKey returns the Key of a lock.
+func NewKey(name string) Key { return Key{lines: [1]string{name}, arg: name} }
+
+// Name returns the name.
+func (k *Key) Name() string { return k.lines[0] }
+
+// Lines returns the name alone.
+func (k *Key) Lines() []string { return k.lines[:] }
+
+// Lock returns the Lock of k and a value, which must be a string.
+func (k *Key) Lock(value any) Lock { return Lock{k.arg, value, k} }
+
 // A Lock is what all commands of a lease are about: a key and the holder's value. Both are strings, kept in
 // the type of a command's arguments, which saves an allocation for each command.
-type Lock struct{ key, value any }
+type Lock struct {
+	key, value any
+	of         *Key // nil for a slot, which has no queue of its own
+}
 
 // NewLock returns the Lock of key and value.
-func NewLock(key, value string) Lock { return Lock{key, value} }
+func NewLock(key, value string) Lock {
+	k := NewKey(key)
+	return k.Lock(value)
+}
 
-// With returns the Lock of the same key and another value.
-func (l Lock) With(value string) Lock { return Lock{l.key, value} }
+// queue returns the key of the queue of the lock's waiters.
+func (l Lock) queue() any {
+	if !l.of.asked.Load() {
+		l.of.asked.Store(true)
+		return QueueKey(l.of.lines[0])
+	}
+	l.of.once.Do(func() { l.of.queue = QueueKey(l.of.lines[0]) })
+	return l.of.queue
+}
 
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
@@ -179,7 +215,7 @@ func (t Turnover) changesNames() bool {
 // The node sends no message to process, which is the caller's: the reply tells it instead. The zero process
 // says that nobody of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseScript, l, QueueKey(l.Name()), process, turnover, fence)
+	return releaseOf(releaseScript, l, l.queue(), process, turnover, fence)
 }
 
 func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
@@ -235,7 +271,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r.keys(l.key)
 	strict := 0
 	if !place.Ticket.IsZero() {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	if place.Strict {
 		strict = 1

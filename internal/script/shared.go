@@ -54,7 +54,7 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
 	if !place.Blind {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	r.register(l, fence)
 	r.args(l.value, ttl, place.Ticket.Shared().argument(), place.Alive)
@@ -121,7 +121,7 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
 	if !d.Blind {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	heals := 0
 	if heal {
@@ -143,7 +143,7 @@ func ValidShared(l Lock) Command {
 // register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing can
 // also mean that only other readers hold key.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseSharedScript, l, QueueKey(l.Name()), process, turnover, fence)
+	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }
 
 // ReleaseSharedQuietly does what ReleaseShared does, but touches no queue.

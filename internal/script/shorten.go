@@ -17,7 +17,7 @@ var shortenScript = newScript(shorten)
 
 // Shorten shortens a lock. The reply is that to Release.
 func Shorten(l Lock, rest int64, process Process, turnover Turnover, fence Fence) Command {
-	return shortenOne(l, rest, []any{QueueKey(l.Name())}, process, turnover, fence)
+	return shortenOne(l, rest, []any{l.queue()}, process, turnover, fence)
 }
 
 // ShortenQuietly does what Shorten does, but touches no queue.
