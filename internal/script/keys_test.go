@@ -237,3 +237,17 @@ func TestTheKeyOfTheQueueIsTheSameFromTheFirstCommandOn(t *testing.T) {
 	wg.Wait()
 	assert.Contains(t, want.Args, any(script.QueueKey("lock")))
 }
+
+func TestEachAcquireHasItsOwnTTL(t *testing.T) {
+	lock := script.NewLock("lock", "v")
+	var wg sync.WaitGroup
+	for ttl := range int64(4) {
+		wg.Go(func() {
+			for range 100 {
+				args := script.Acquire(lock, ttl).Args
+				assert.Equal(t, []any{"set", "lock", "v", "nx", "px", ttl}, args)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -80,8 +80,8 @@ var (
 	validScript   = newScript(valid)
 )
 
-// newScript returns a script that is completed when the program first connects to a node, or first uses the script: what
-// is done here is paid by every program that imports the library.
+// newScript returns a script that is completed when the program first connects to a node, or first uses it: every
+// program that imports the library would pay for what is done here.
 func newScript(script string) *pool.Script {
 	return pool.NewScriptOf(func() string { return complete(script) })
 }
@@ -112,8 +112,8 @@ func complete(script string) string {
 	return short.String()
 }
 
-// A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made for
-// each command would cost an allocation.
+// A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made
+// for each command would cost an allocation.
 type Key struct {
 	lines [1]string   // the name
 	arg   any         // the name, in the type of a command's arguments
@@ -157,6 +157,20 @@ func (l Lock) queue() any {
 	return l.of.queue
 }
 
+// lastTTL is the last result of argument, nil at first.
+var lastTTL atomic.Pointer[any]
+
+// argument returns a TTL in the type of a command's arguments. Most locks of a program have the same TTL, so the last
+// one is kept, which saves an allocation.
+func argument(ttl int64) any {
+	if last := lastTTL.Load(); last != nil && (*last).(int64) == ttl {
+		return *last
+	}
+	arg := any(ttl)
+	lastTTL.Store(&arg)
+	return arg
+}
+
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
 
@@ -166,7 +180,7 @@ func (l Lock) Value() string { return l.value.(string) }
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(l Lock, ttl int64) Command {
-	return Command{Args: []any{"set", l.key, l.value, "nx", "px", ttl}}
+	return Command{Args: []any{"set", l.key, l.value, "nx", "px", argument(ttl)}}
 }
 
 // Ping asks whether the node answers.
@@ -277,7 +291,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 		strict = 1
 	}
 	r.register(l, fence)
-	r.args(l.value, ttl, place.Ticket.argument(), place.Alive, strict)
+	r.args(l.value, argument(ttl), place.Ticket.argument(), place.Alive, strict)
 	r.token(fence)
 	return r.command()
 }
@@ -360,12 +374,12 @@ const keyCount = 2
 
 // Extend raises the TTL of key to ttl milliseconds if key holds value. It never shortens the TTL.
 func Extend(l Lock, ttl int64) Command {
-	return of(extendScript, l.key, l.value, ttl)
+	return of(extendScript, l.key, l.value, argument(ttl))
 }
 
 // Heal does what Extend does, and sets key again if it is missing.
 func Heal(l Lock, ttl int64) Command {
-	return of(healScript, l.key, l.value, ttl)
+	return of(healScript, l.key, l.value, argument(ttl))
 }
 
 // A Command is what all nodes of a round are sent.
