@@ -30,14 +30,14 @@ type Mutex struct {
 	name string    // for errors and events: what Name returns, but "" if there are no names or too many
 	set  *settings // those of the Redsync, unless changed; nil in the zero Mutex
 
-	changed bool            // set is m's own: see change
-	terms   *queue.Terms    // derived from set; nil if an option is out of its range or was applied after NewMutex
-	own     queue.Terms     // terms points to it, unless terms is nil
-	claim   claim.Exclusive // what m's holds write on the nodes, if m has one name
-	multi   *claim.Multi    // what m's holds write on the nodes, if m has several names
-	permits *claim.Permits  // what m's holds write on the nodes, if m has permits; nil until prepare
-	token   uint64          // of the adopted hold: see WithSequencer
-	slots   script.Slots    // of the adopted hold, if m has permits: see WithSequencer
+	changed bool           // set is m's own: see change
+	terms   *queue.Terms   // derived from set; nil if an option is out of its range or was applied after NewMutex
+	own     queue.Terms    // terms points to it, unless terms is nil
+	claim   claim.Keyed    // what m's holds write on the nodes, if m has one name
+	multi   *claim.Multi   // what m's holds write on the nodes, if m has several names
+	permits *claim.Permits // what m's holds write on the nodes, if m has permits; nil until prepare
+	token   uint64         // of the adopted hold: see WithSequencer
+	slots   *script.Slots  // of the adopted hold, if m has permits: see WithSequencer; otherwise nil
 
 	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
 
@@ -118,7 +118,7 @@ func (m *Mutex) claimed() claim.Claim {
 	case m.set.shared:
 		return m.claim.Shared()
 	}
-	return &m.claim
+	return &m.claim.Exclusive
 }
 
 // Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,

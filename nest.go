@@ -16,25 +16,29 @@ import (
 type nest struct {
 	mutex *Mutex // of the outermost call
 	hold  *lease.Lease
-	limit int // WithNesting of the outermost call; 0: no limit
+	limit int   // WithNesting of the outermost call; 0: no limit
+	first scope // of the outermost call
 
-	mu      sync.Mutex                         // guards what follows, and scope.returned
-	cancels map[*scope]context.CancelCauseFunc // of the contexts of the functions; nil after stop
-	cause   error                              // why stop was called; nil if the outermost function has returned
-	joined  int                                // calls that have joined and whose functions have not returned
-	writers int                                // how many of the joined calls are exclusive
-	shared  bool                               // no exclusive call may join: the hold is a reader's, or Downgrade has begun
-	over    bool                               // Unlock has ended the hold
-	alone   chan struct{}                      // for finish, which waits for joined calls: closed when none is left
+	mu      sync.Mutex          // guards what follows, and what scopes say is guarded
+	joined  map[*scope]struct{} // of the calls that have joined and whose functions have not returned
+	writers int                 // how many of the joined calls are exclusive
+	stopped bool                // stop was called
+	cause   error               // why stop was called; nil if the outermost function has returned
+	shared  bool                // no exclusive call may join: the hold is a reader's, or Downgrade has begun
+	over    bool                // Unlock has ended the hold
+	alone   chan struct{}       // for finish, which waits for joined calls: closed when none is left
 }
 
 // A scope is what the context of a Do's function carries: the function works under the hold of nest. If a call has
 // joined several holds, its context carries a scope for each.
 type scope struct {
-	nest     *nest
-	writes   bool   // the call has joined, and is exclusive
-	outer    *scope // the scope around this one; nil if there is none
-	returned bool   // the function has returned; guarded by nest.mu
+	nest   *nest
+	writes bool   // the call has joined, and is exclusive
+	outer  *scope // the scope around this one; nil if there is none
+
+	// Guarded by nest.mu.
+	cancel   context.CancelCauseFunc // ends the context of the function; nil before begins
+	returned bool                    // the function has returned
 }
 
 type scopeKey struct{}
@@ -49,10 +53,8 @@ func scopeOf(ctx context.Context) *scope {
 
 // newNest returns the scope of the function of a Do of m that has h. outer is the scope around the Do.
 func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
-	n := &nest{
-		mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares(),
-		cancels: make(map[*scope]context.CancelCauseFunc, 1),
-	}
+	n := &nest{mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares()}
+	n.first = scope{nest: n, outer: outer}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold == h {
@@ -60,7 +62,7 @@ func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
 	} else {
 		n.over = true // another call has unlocked m since
 	}
-	return &scope{nest: n, outer: outer}
+	return &n.first
 }
 
 // Ended implements lease.Listener. It ends the contexts of all functions on the hold if the hold is lost. They do not end
@@ -74,25 +76,28 @@ func (n *nest) Ended(loss error) {
 // stop ends the contexts of all functions on the hold, and of those that begin later. Only its first call does
 // anything.
 func (n *nest) stop(cause error) {
+	cancels := make([]context.CancelCauseFunc, 0, 4) // on the stack: mostly there are no more calls on a hold
 	n.mu.Lock()
-	cancels := n.cancels
-	if cancels != nil {
-		n.cancels, n.cause = nil, cause
+	if !n.stopped {
+		n.stopped, n.cause = true, cause
+		cancels = append(cancels, n.first.cancel)
+		for s := range n.joined {
+			cancels = append(cancels, s.cancel)
+		}
 	}
 	n.mu.Unlock()
 	for _, cancel := range cancels {
-		cancel(cause)
+		if cancel != nil { // the function has begun
+			cancel(cause)
+		}
 	}
 }
 
 // begins says that the function of s is about to be called. stop will call cancel, which ends the function's context.
 func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 	n.mu.Lock()
-	stopped := n.cancels == nil
-	if !stopped {
-		n.cancels[s] = cancel
-	}
-	cause := n.cause
+	s.cancel = cancel
+	stopped, cause := n.stopped, n.cause
 	n.mu.Unlock()
 	if stopped {
 		cancel(cause)
@@ -104,7 +109,7 @@ func (n *nest) begins(s *scope, cancel context.CancelCauseFunc) {
 func (n *nest) finish(s *scope) {
 	n.mu.Lock()
 	s.returned = true
-	if n.joined > 0 {
+	if len(n.joined) > 0 {
 		n.alone = make(chan struct{})
 	}
 	alone := n.alone
@@ -143,14 +148,17 @@ func (n *nest) admit(s, caller *scope, limit int) (isIn bool, err error) {
 	if s.writes && n.shared {
 		return false, n.upgradeError()
 	}
-	calls := 1 + n.joined
+	calls := 1 + len(n.joined)
 	for _, limit := range []int{n.limit, limit} {
 		if limit != 0 && calls >= limit {
 			return false, fmt.Errorf("%w: WithNesting(%d): the hold of %s has %d already",
 				ErrNested, limit, quoted(n.hold.Claim().Name()), calls)
 		}
 	}
-	n.joined++
+	if n.joined == nil {
+		n.joined = map[*scope]struct{}{}
+	}
+	n.joined[s] = struct{}{}
 	if s.writes {
 		n.writers++
 	}
@@ -173,12 +181,11 @@ func (s *scope) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s.returned = true
-	delete(n.cancels, s)
-	n.joined--
+	delete(n.joined, s)
 	if s.writes {
 		n.writers--
 	}
-	if n.joined == 0 && n.alone != nil {
+	if len(n.joined) == 0 && n.alone != nil {
 		close(n.alone) // once: all functions on the hold have returned, so no call can join any more
 	}
 }
@@ -190,8 +197,8 @@ func (s *scope) leave() {
 func (n *nest) endByHand() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.joined > 0 && n.hold.NotHeld(clock.Now()) == nil {
-		return fmt.Errorf("%w: joined calls on the hold: %d", ErrNested, n.joined)
+	if len(n.joined) > 0 && n.hold.NotHeld(clock.Now()) == nil {
+		return fmt.Errorf("%w: joined calls on the hold: %d", ErrNested, len(n.joined))
 	}
 	n.over = true
 	return nil

@@ -149,7 +149,7 @@ func (m *Mutex) adoptPermits(n int, slots script.Slots) error {
 	case weight > 1:
 		set.weight, set.fair = weight, true
 	}
-	set.permits, m.slots = n, slots
+	set.permits, m.slots = n, &slots
 	return nil
 }
 
@@ -163,7 +163,11 @@ func newPermits(m *Mutex) *claim.Permits {
 func (m *Mutex) adoptLease(t *queue.Terms, value string, start clock.Instant) *lease.Lease {
 	h := lease.Adopt(&t.Terms, value, start)
 	if p, ok := h.Claim().(*claim.Permits); ok {
-		h.Replace(p.Of(m.slots))
+		var slots script.Slots
+		if m.slots != nil {
+			slots = *m.slots
+		}
+		h.Replace(p.Of(slots))
 	}
 	return h
 }

@@ -145,8 +145,9 @@ func choice(a claim.Answer) claim.Choice {
 	return claim.Refused
 }
 
-// standing returns what votes prove under any rule r.
-func standing(r claim.Rule, c claim.Count) claim.Standing {
+// standing returns what votes prove under any rule r. It has a type parameter because a rule that becomes a claim.Rule for
+// each vote would cost an allocation each time.
+func standing[R claim.Rule](r R, c claim.Count) claim.Standing {
 	return claim.Standing{
 		Won:      r.Quorum(c.Granted),
 		Blocked:  r.Blocks(c.Refused | c.Failed),

@@ -60,7 +60,8 @@ func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
 	if r == nil {
 		r = &Redsync{} // see With
 	}
-	m := &Mutex{core: r.core, name: name, set: r.set, claim: claim.NewExclusive(name)}
+	m := &Mutex{core: r.core, name: name, set: r.set}
+	m.claim.Init(name)
 	m.configure(options)
 	return m
 }

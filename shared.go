@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -164,7 +163,8 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 
 // twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
 func (m *Mutex) twin() *Mutex {
-	twin := &Mutex{core: m.core, name: m.name, set: m.set, claim: claim.NewExclusive(m.name), permits: m.permits}
+	twin := &Mutex{core: m.core, name: m.name, set: m.set, permits: m.permits}
+	twin.claim.Init(m.name)
 	twin.prepare()
 	return twin
 }

@@ -6,12 +6,15 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -439,6 +442,23 @@ func TestScriptArgs(t *testing.T) {
 	require.Equal(t, "evalsha", cmd[0], "InFull must not change the command that it is given")
 	require.False(t, IsNoScript(nil))
 	require.False(t, IsNoScript(errors.New("NOSCRIPT but not from a node")))
+}
+
+func TestNewScriptOfMakesTheSourceOnceAndLate(t *testing.T) {
+	const source = "return 'late'"
+	var made atomic.Int32
+	late := NewScriptOf(func() string { made.Add(1); return source })
+	require.Zero(t, made.Load())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			assert.Equal(t, NewScript(source).Args(1, "a"), late.Args(1, "a"))
+			assert.Contains(t, knownScripts(), late)
+			assert.Equal(t, []any{"eval", source, 1, "a"}, late.InFull(late.Args(1, "a")))
+		})
+	}
+	wg.Wait()
+	require.Equal(t, int32(1), made.Load())
 }
 
 func TestOutstandingErrorNamesTheLimit(t *testing.T) {

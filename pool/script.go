@@ -3,11 +3,15 @@ package pool
 import (
 	"crypto/sha1" //nolint:gosec // EVALSHA names scripts by their SHA1
 	"encoding/hex"
+	"slices"
 	"sync"
 )
 
 // A Script is a Lua script. Nodes keep it under its SHA1.
 type Script struct {
+	write func() string // returns the source; nil once it is called
+
+	once   sync.Once // guards what follows
 	source string
 	sha    string
 	arg    any // sha, boxed once
@@ -19,18 +23,47 @@ const shaLength = 2 * sha1.Size
 // scripts holds every script of NewScript, by SHA1.
 var scripts sync.Map
 
+// late holds every script of NewScriptOf.
+var late struct {
+	mu      sync.Mutex // guards what follows
+	scripts []*Script
+}
+
 // NewScript returns the script with the given source. It is meant for package-level variables.
 // Every new connection of a stream loads all scripts of the program, so the first use of a script
 // costs no extra round trip.
 func NewScript(source string) *Script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	s := &Script{source: source, sha: hex.EncodeToString(sum[:])}
-	s.arg = s.sha
+	s := &Script{write: func() string { return source }}
+	s.once.Do(s.begin)
 	scripts.Store(s.sha, s)
 	return s
 }
 
+// NewScriptOf does what NewScript does, for a source that takes time to make. It calls write, once, when the program
+// first connects or first uses the script. So a program that does neither pays nothing.
+func NewScriptOf(write func() string) *Script {
+	s := &Script{write: write}
+	late.mu.Lock()
+	defer late.mu.Unlock()
+	late.scripts = append(late.scripts, s)
+	return s
+}
+
+// begin makes the source and what follows from it.
+func (s *Script) begin() {
+	s.source, s.write = s.write(), nil
+	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // see the import
+	s.sha = hex.EncodeToString(sum[:])
+	s.arg = s.sha
+}
+
 func knownScripts() (known []*Script) {
+	late.mu.Lock()
+	known = slices.Clone(late.scripts)
+	late.mu.Unlock()
+	for _, s := range known {
+		s.once.Do(s.begin)
+	}
 	scripts.Range(func(_, s any) bool {
 		known = append(known, s.(*Script))
 		return true
@@ -46,11 +79,13 @@ func (s *Script) Args(keys int, args ...any) []any {
 
 // Append appends the beginning of the command to cmd, up to the number of keys.
 func (s *Script) Append(cmd []any, keys int) []any {
+	s.once.Do(s.begin)
 	return append(cmd, "evalsha", s.arg, keys)
 }
 
 // InFull returns cmd, which Args made, with the source in place of the SHA1, for a node that answered
 // NOSCRIPT.
 func (s *Script) InFull(cmd []any) []any {
+	s.once.Do(s.begin)
 	return append([]any{"eval", s.source}, cmd[2:]...)
 }

@@ -108,18 +108,25 @@ type Answer struct {
 
 // FirstIn returns the lines in which a waiter of the caller's process may go on. In the node's queue for such
 // a line, that waiter is the first, or one of the readers at the front.
-func (a Answer) FirstIn() Lines { return a.in(a.First, a.Details().First) }
-
-// OthersIn returns the lines in which the node knows of a waiter of another process.
-func (a Answer) OthersIn() Lines { return a.in(a.Others, a.Details().Others) }
-
-// in returns the lines for which the node says something. said tells that there is such a line, and some names
-// these lines. If said is true and some is empty, the claim has only one line.
-func (a Answer) in(said bool, some Lines) Lines {
-	if said && some == 0 {
+func (a Answer) FirstIn() Lines {
+	switch {
+	case a.Detail != nil && a.Detail.First != 0:
+		return a.Detail.First
+	case a.First: // the claim has only one line
 		return onlyLine
 	}
-	return some
+	return 0
+}
+
+// OthersIn returns the lines in which the node knows of a waiter of another process.
+func (a Answer) OthersIn() Lines {
+	switch {
+	case a.Detail != nil && a.Detail.Others != 0:
+		return a.Detail.Others
+	case a.Others: // the claim has only one line
+		return onlyLine
+	}
+	return 0
 }
 
 // Lines is a set of the lines of one claim: bit i stands for the line i of Claim.Lines.

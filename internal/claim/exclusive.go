@@ -9,27 +9,36 @@ import (
 
 // An Exclusive is the claim of a Mutex: a key with a value. One lease has it at a time.
 type Exclusive struct {
-	lock  script.Lock
-	lines [1]string // its name; kept, because a slice made for each call would cost an allocation
+	*script.Key
+	value any // a string
 }
 
 // NewExclusive returns the claim of a name. It has no value yet.
-func NewExclusive(name string) Exclusive { return Exclusive{script.NewLock(name, ""), [1]string{name}} }
+func NewExclusive(name string) Exclusive {
+	k := script.NewKey(name)
+	return Exclusive{&k, ""}
+}
 
-// Name implements Claim.
-func (e *Exclusive) Name() string { return e.lock.Name() }
+// A Keyed is the claim of a name with room for its Key, which saves an allocation.
+type Keyed struct {
+	Exclusive
+	room script.Key
+}
+
+// Init gives k, which is zero, its name.
+func (k *Keyed) Init(name string) {
+	k.room = script.NewKey(name)
+	k.Exclusive = Exclusive{&k.room, ""}
+}
 
 // Value implements Claim.
-func (e *Exclusive) Value() string { return e.lock.Value() }
+func (e *Exclusive) Value() string { return e.value.(string) }
 
 // With implements Claim.
 func (e *Exclusive) With(value string, room *Room) Claim {
-	room.exclusive = Exclusive{e.lock.With(value), e.lines}
+	room.exclusive = Exclusive{e.Key, value}
 	return &room.exclusive
 }
-
-// Lines implements Claim.
-func (e *Exclusive) Lines() []string { return e.lines[:] }
 
 // Shares implements Claim.
 func (e *Exclusive) Shares() bool { return false }
@@ -47,17 +56,17 @@ func (e *Exclusive) PassesTo(other Claim) bool {
 // use, too.
 func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	if at.Ticket.IsZero() && f.Token == 0 {
-		return Call{script.Acquire(e.lock, ttl.Milliseconds()), readSet}
+		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
 	}
-	return Call{script.Enter(e.lock, ttl.Milliseconds(), at, f), readEntered}
+	return Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered}
 }
 
 // Extend implements Claim.
 func (e *Exclusive) Extend(ttl time.Duration, heal bool) Call {
 	if heal {
-		return Call{script.Heal(e.lock, ttl.Milliseconds()), readFound}
+		return Call{script.Heal(e.Lock(e.value), ttl.Milliseconds()), readFound}
 	}
-	return Call{script.Extend(e.lock, ttl.Milliseconds()), readFound}
+	return Call{script.Extend(e.Lock(e.value), ttl.Milliseconds()), readFound}
 }
 
 // Fill implements Claim.
@@ -79,26 +88,26 @@ func filled(read func(any) (Answer, error)) func(any) (Answer, error) {
 }
 
 // Check implements Claim.
-func (e *Exclusive) Check() Call { return Call{script.Valid(e.lock), readFound} }
+func (e *Exclusive) Check() Call { return Call{script.Valid(e.Lock(e.value)), readFound} }
 
 // Release implements Claim.
 func (e *Exclusive) Release(p script.Process, t script.Turnover, f script.Fence) Call {
-	return Call{script.Release(e.lock, p, t, f), readFound}
+	return Call{script.Release(e.Lock(e.value), p, t, f), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
-	return Call{script.ReleaseQuietly(e.lock, f), readFound}
+	return Call{script.ReleaseQuietly(e.Lock(e.value), f), readFound}
 }
 
 // Shorten implements Shortener.
 func (e *Exclusive) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
-	return Call{script.Shorten(e.lock, rest.Milliseconds(), p, t, f), readFound}
+	return Call{script.Shorten(e.Lock(e.value), rest.Milliseconds(), p, t, f), readFound}
 }
 
 // ShortenQuietly implements Shortener.
 func (e *Exclusive) ShortenQuietly(rest time.Duration, f script.Fence) Call {
-	return Call{script.ShortenQuietly(e.lock, rest.Milliseconds(), f), readFound}
+	return Call{script.ShortenQuietly(e.Lock(e.value), rest.Milliseconds(), f), readFound}
 }
 
 // Ping asks whether a node answers. Every reply is a grant.

@@ -120,13 +120,9 @@ func (p *Permits) ReleaseQuietly(script.Fence) Call {
 // Of returns the claim of a lease that has won these slots with the value of p.
 func (p *Permits) Of(slots script.Slots) *Permit {
 	w := &Permit{Permits: p, slots: slots}
-	if slots.Len() == 1 {
-		for slot := range slots.All() {
-			w.lock = p.Lock(slot, p.value)
-		}
-		return w
+	if !w.isOne() {
+		w.locks = p.Multi(slots, p.Value())
 	}
-	w.locks = p.Multi(slots, p.Value())
 	return w
 }
 
@@ -135,14 +131,16 @@ func (p *Permits) Of(slots script.Slots) *Permit {
 type Permit struct {
 	*Permits // the claim that has acquired it
 	slots    script.Slots
-	lock     script.Lock  // of the only slot; zero if there are several
 	locks    script.Multi // of the slots, if there are several
 }
 
 // Slots returns the slots that the lease has won.
 func (w *Permit) Slots() script.Slots { return w.slots }
 
-func (w *Permit) isOne() bool { return w.lock != script.Lock{} }
+func (w *Permit) isOne() bool { return w.slots.Len() == 1 }
+
+// lock returns the Lock of the only slot.
+func (w *Permit) lock() script.Lock { return w.Lock(w.slots.First(), w.value) }
 
 // With implements Claim.
 func (w *Permit) With(value string, room *Room) Claim {
@@ -161,9 +159,9 @@ func (w *Permit) Extend(ttl time.Duration, heal bool) Call {
 	ms := ttl.Milliseconds()
 	switch {
 	case w.isOne() && heal:
-		return Call{script.Heal(w.lock, ms), readFound}
+		return Call{script.Heal(w.lock(), ms), readFound}
 	case w.isOne():
-		return Call{script.Extend(w.lock, ms), readFound}
+		return Call{script.Extend(w.lock(), ms), readFound}
 	case heal:
 		return Call{script.HealMulti(w.locks, ms), readFoundAll}
 	}
@@ -176,7 +174,7 @@ func (w *Permit) Fill(ttl time.Duration) Call { return w.Extend(ttl, true) }
 // Check implements Claim.
 func (w *Permit) Check() Call {
 	if w.isOne() {
-		return Call{script.Valid(w.lock), readFound}
+		return Call{script.Valid(w.lock()), readFound}
 	}
 	return Call{script.ValidMulti(w.locks), readFoundAll}
 }
@@ -184,7 +182,7 @@ func (w *Permit) Check() Call {
 // Release implements Claim.
 func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
 	if w.isOne() {
-		return Call{script.ReleaseSlot(w.Semaphore, w.lock, process, t), readFound}
+		return Call{script.ReleaseSlot(w.Semaphore, w.lock(), process, t), readFound}
 	}
 	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t), readFoundAll}
 }
@@ -192,7 +190,7 @@ func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fen
 // ReleaseQuietly implements Claim.
 func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 	if w.isOne() {
-		return Call{script.ReleaseQuietly(w.lock, f), readFound}
+		return Call{script.ReleaseQuietly(w.lock(), f), readFound}
 	}
 	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
 }
@@ -200,7 +198,7 @@ func (w *Permit) ReleaseQuietly(f script.Fence) Call {
 // Shorten implements Shortener.
 func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
 	if w.isOne() {
-		return Call{script.ShortenSlot(w.Semaphore, w.lock, rest.Milliseconds(), process, t), readFound}
+		return Call{script.ShortenSlot(w.Semaphore, w.lock(), rest.Milliseconds(), process, t), readFound}
 	}
 	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
 }
@@ -208,7 +206,7 @@ func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Tu
 // ShortenQuietly implements Shortener.
 func (w *Permit) ShortenQuietly(rest time.Duration, f script.Fence) Call {
 	if w.isOne() {
-		return Call{script.ShortenQuietly(w.lock, rest.Milliseconds(), f), readFound}
+		return Call{script.ShortenQuietly(w.lock(), rest.Milliseconds(), f), readFound}
 	}
 	return Call{script.ShortenSlotsQuietly(w.Semaphore, w.slots, w.value, rest.Milliseconds()), readFoundAll}
 }

@@ -9,7 +9,8 @@ import (
 // A Shared is the claim of a reader: a record in the key that the readers of a name share. Many such claims
 // can be held at a time, each with its value. They exclude the claims Exclusive and Multi for that name.
 //
-// It has the fields of an Exclusive, so that a Room has memory for either.
+// It has the fields of an Exclusive, so that a Room has memory for either. Readers and writers of a name wait in the same
+// line.
 type Shared Exclusive
 
 // NewShared returns the claim of a reader of a name. It has no value yet.
@@ -18,20 +19,14 @@ func NewShared(name string) Shared { return Shared(NewExclusive(name)) }
 // Shared returns the claim of a reader of e's name. It uses the memory of e, which saves an allocation.
 func (e *Exclusive) Shared() *Shared { return (*Shared)(e) }
 
-// Name implements Claim.
-func (s *Shared) Name() string { return s.lock.Name() }
-
 // Value implements Claim.
-func (s *Shared) Value() string { return s.lock.Value() }
+func (s *Shared) Value() string { return s.value.(string) }
 
 // With implements Claim.
 func (s *Shared) With(value string, room *Room) Claim {
-	room.exclusive = Exclusive{s.lock.With(value), s.lines}
+	room.exclusive = Exclusive{s.Key, value}
 	return (*Shared)(&room.exclusive)
 }
-
-// Lines implements Claim. Readers and writers of a name wait in the same line.
-func (s *Shared) Lines() []string { return s.lines[:] }
 
 // Shares implements Claim.
 func (s *Shared) Shares() bool { return true }
@@ -48,7 +43,7 @@ func (s *Shared) PassesTo(Claim) bool { return false }
 // granted with Detail.Blind, or fails if the node does not even let a script name the queue. If the place is
 // Blind, the command does not name it.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
-	call := Call{script.EnterShared(s.lock, ttl.Milliseconds(), at, f), readEnteredShared}
+	call := Call{script.EnterShared(s.Lock(s.value), ttl.Milliseconds(), at, f), readEnteredShared}
 	if at.Ticket.IsZero() {
 		call.Read = readEnteredSharedPlainly
 	}
@@ -58,27 +53,27 @@ func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Cal
 // Extend implements Claim.
 func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
 	if heal {
-		return Call{script.HealShared(s.lock, ttl.Milliseconds()), readFound}
+		return Call{script.HealShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
 	}
-	return Call{script.ExtendShared(s.lock, ttl.Milliseconds()), readFound}
+	return Call{script.ExtendShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
 }
 
 // Fill implements Claim. Writers that wait do not keep a reader back that has the lock already.
 func (s *Shared) Fill(ttl time.Duration) Call {
-	return Call{script.HealShared(s.lock, ttl.Milliseconds()), readFound}
+	return Call{script.HealShared(s.Lock(s.value), ttl.Milliseconds()), readFound}
 }
 
 // Check implements Claim.
-func (s *Shared) Check() Call { return Call{script.ValidShared(s.lock), readFound} }
+func (s *Shared) Check() Call { return Call{script.ValidShared(s.Lock(s.value)), readFound} }
 
 // Release implements Claim.
 func (s *Shared) Release(p script.Process, t script.Turnover, f script.Fence) Call {
-	return Call{script.ReleaseShared(s.lock, p, t, f), readFound}
+	return Call{script.ReleaseShared(s.Lock(s.value), p, t, f), readFound}
 }
 
 // ReleaseQuietly implements Claim.
 func (s *Shared) ReleaseQuietly(f script.Fence) Call {
-	return Call{script.ReleaseSharedQuietly(s.lock, f), readFound}
+	return Call{script.ReleaseSharedQuietly(s.Lock(s.value), f), readFound}
 }
 
 // A Downgraded is the claim of a reader that was a writer. A node that the downgrade has not reached still
@@ -91,7 +86,7 @@ type Downgraded struct {
 
 // Downgraded returns the claim that replaces e, with the same value, when its lease is downgraded.
 func (e *Exclusive) Downgraded(how script.Downgrade) *Downgraded {
-	return &Downgraded{Shared{e.lock, e.lines}, how}
+	return &Downgraded{Shared(*e), how}
 }
 
 // Blindly returns d with an Extend that does not name the queue, for a user who may not touch it.
@@ -107,7 +102,7 @@ func (d *Downgraded) Blindly() *Downgraded {
 // Extend implements Claim. The first Extend is the downgrade, and each later one repeats it for the nodes
 // that the first has not reached.
 func (d *Downgraded) Extend(ttl time.Duration, heal bool) Call {
-	return Call{d.how.Extend(d.lock, ttl.Milliseconds(), heal), readFound}
+	return Call{d.how.Extend(d.Lock(d.value), ttl.Milliseconds(), heal), readFound}
 }
 
 // readEnteredShared reads the reply of enter_shared.lua.

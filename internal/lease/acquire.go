@@ -359,7 +359,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		return v
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.Details().WasThere && a.lease.writes.onNode(i).sent() < 2:
+	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.lease.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
 		// been sent it at another address.
 		a.lease.refusedBy(i)

@@ -19,7 +19,7 @@
 package lease
 
 import (
-	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +69,7 @@ type Lease struct {
 	lost      signal      // closed when Past, or Over or Dropped for a cause
 	expiry    alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog  *watchdog   // nil without Terms.Watchdog; set by Begin
-	listeners listeners   // see Listen; nil if there is none
+	listeners listeners   // see Listen
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
@@ -153,8 +153,8 @@ func (l *Lease) moveLocked(to State, cause error) {
 	if to == Past || cause != nil {
 		l.tellLostLocked()
 	}
-	if to == Past && l.listeners != nil {
-		go maps.Clone(l.listeners).tell(l.loss) // the caller has locked l.mu, and perhaps more
+	if to == Past && len(l.listeners) > 0 {
+		go slices.Clone(l.listeners).tell(l.loss) // the caller has locked l.mu, and perhaps more
 	}
 }
 
@@ -301,7 +301,7 @@ func (l *Lease) End(cause error) (first bool) {
 	all, loss := l.listeners, l.loss
 	l.listeners = nil
 	l.mu.Unlock()
-	if all != nil {
+	if len(all) > 0 {
 		all.tell(loss)
 	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
@@ -418,10 +418,10 @@ type Listener interface {
 }
 
 // listeners are those of one lease.
-type listeners map[Listener]struct{}
+type listeners []Listener
 
 func (all listeners) tell(loss error) {
-	for to := range all {
+	for _, to := range all {
 		to.Ended(loss)
 	}
 }
@@ -433,10 +433,7 @@ func (l *Lease) Listen(to Listener) {
 	l.mu.Lock()
 	over := l.notHeldLocked(clock.Now()) != nil
 	if !over {
-		if l.listeners == nil {
-			l.listeners = listeners{}
-		}
-		l.listeners[to] = struct{}{}
+		l.listeners = append(l.listeners, to)
 	}
 	loss := l.loss
 	l.mu.Unlock()
@@ -449,7 +446,7 @@ func (l *Lease) Listen(to Listener) {
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.listeners, to)
+	l.listeners = slices.DeleteFunc(l.listeners, func(other Listener) bool { return other == to })
 }
 
 // Remaining returns for how much longer l may be relied upon; 0 if it is not held.

@@ -3,6 +3,7 @@ package script_test
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -219,4 +220,34 @@ func TestSideKeysAreInTheSlotOfTheLock(t *testing.T) {
 
 func TestChannelIsOfTheProcess(t *testing.T) {
 	assert.Equal(t, "redsync:p", script.ProcessOf("p").Channel())
+}
+
+func TestTheKeyOfTheQueueIsTheSameFromTheFirstCommandOn(t *testing.T) {
+	want := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, script.Fence{})
+	key := script.NewKey("lock")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 3 {
+				got := script.Release(key.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
+				assert.Equal(t, want, got)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Contains(t, want.Args, any(script.QueueKey("lock")))
+}
+
+func TestEachAcquireHasItsOwnTTL(t *testing.T) {
+	lock := script.NewLock("lock", "v")
+	var wg sync.WaitGroup
+	for ttl := range int64(4) {
+		wg.Go(func() {
+			for range 100 {
+				args := script.Acquire(lock, ttl).Args
+				assert.Equal(t, []any{"set", "lock", "v", "nx", "px", ttl}, args)
+			}
+		})
+	}
+	wg.Wait()
 }

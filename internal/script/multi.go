@@ -26,11 +26,11 @@ var validMulti string
 var releaseMulti string
 
 var (
-	enterMultiScript   = pool.NewScript(complete(enterMulti))
-	extendMultiScript  = pool.NewScript(complete(extendMulti))
-	healMultiScript    = pool.NewScript(complete(healMulti))
-	validMultiScript   = pool.NewScript(complete(validMulti))
-	releaseMultiScript = pool.NewScript(complete(releaseMulti))
+	enterMultiScript   = newScript(enterMulti)
+	extendMultiScript  = newScript(extendMulti)
+	healMultiScript    = newScript(healMulti)
+	validMultiScript   = newScript(validMulti)
+	releaseMultiScript = newScript(releaseMulti)
 )
 
 // Names is a set of the names of one claim: bit i stands for name i, in order.
@@ -211,7 +211,7 @@ func namesOf(element any) (names Names, ok bool) {
 }
 
 // newMultiRequest begins a command with the locks of m, and with room for the other keys and that many arguments.
-func newMultiRequest(s *pool.Script, m Multi, args int) *request {
+func newMultiRequest(s *pool.Script, m Multi, args int) request {
 	r := newRequest(s, keyCount+1+3*len(m.names.names)+args)
 	r.keys(m.names.locks...)
 	return r

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"math/bits"
 	"strconv"
-
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file makes the commands of a semaphore, which has a slot for each of its permits. A slot is a key that
@@ -21,8 +19,8 @@ var enterPermits string
 var releasePermits string
 
 var (
-	enterPermitsScript   = pool.NewScript(complete(enterPermits))
-	releasePermitsScript = pool.NewScript(complete(releasePermits))
+	enterPermitsScript   = newScript(enterPermits)
+	releasePermitsScript = newScript(releasePermits)
 )
 
 // MaxPermits is the greatest number of permits that a semaphore can have.
@@ -62,6 +60,14 @@ func (s Slots) Len() (n int) {
 		n += bits.OnesCount64(word)
 	}
 	return n
+}
+
+// First returns the first slot of s, which is not empty.
+func (s Slots) First() int {
+	for slot := range s.All() {
+		return slot
+	}
+	return 0
 }
 
 // All returns the slots in ascending order.
@@ -117,7 +123,7 @@ func (s *Semaphore) key(slot int) any {
 }
 
 // Lock returns a slot with a value, which must be a string, as a Lock.
-func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{s.key(slot), value} }
+func (s *Semaphore) Lock(slot int, value any) Lock { return Lock{key: s.key(slot), value: value} }
 
 // keysOf returns the keys of slots.
 func (s *Semaphore) keysOf(slots Slots) (keys []any) {
@@ -184,7 +190,7 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 	if !place.Ticket.IsZero() {
 		r.keys(s.queue)
 	}
-	r.args(value, ttl, e.Wants)
+	r.args(value, argument(ttl), e.Wants)
 	if !place.Ticket.IsZero() {
 		strict := 0
 		if place.Strict {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -72,12 +73,18 @@ var heal string
 var valid string
 
 var (
-	releaseScript = pool.NewScript(complete(release))
-	enterScript   = pool.NewScript(complete(enter))
-	extendScript  = pool.NewScript(complete(extend))
-	healScript    = pool.NewScript(complete(heal))
-	validScript   = pool.NewScript(complete(valid))
+	releaseScript = newScript(release)
+	enterScript   = newScript(enter)
+	extendScript  = newScript(extend)
+	healScript    = newScript(heal)
+	validScript   = newScript(valid)
 )
+
+// newScript returns a script that is completed when the program first connects to a node, or first uses it: every
+// program that imports the library would pay for what is done here.
+func newScript(script string) *pool.Script {
+	return pool.NewScriptOf(func() string { return complete(script) })
+}
 
 // complete returns a script with what it includes, and without comments on lines of their own and
 // indentation: each new connection sends all scripts.
@@ -105,15 +112,64 @@ func complete(script string) string {
 	return short.String()
 }
 
+// A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made
+// for each command would cost an allocation.
+type Key struct {
+	lines [1]string   // the name
+	arg   any         // the name, in the type of a command's arguments
+	asked atomic.Bool // a command has named the queue
+	once  sync.Once   // guards queue
+	queue any         // see QueueKey; kept from the second command on, because many keys are used once
+}
+
+// NewKey returns the Key of a lock.
+func NewKey(name string) Key { return Key{lines: [1]string{name}, arg: name} }
+
+// Name returns the name.
+func (k *Key) Name() string { return k.lines[0] }
+
+// Lines returns the name alone.
+func (k *Key) Lines() []string { return k.lines[:] }
+
+// Lock returns the Lock of k and a value, which must be a string.
+func (k *Key) Lock(value any) Lock { return Lock{k.arg, value, k} }
+
 // A Lock is what all commands of a lease are about: a key and the holder's value. Both are strings, kept in
 // the type of a command's arguments, which saves an allocation for each command.
-type Lock struct{ key, value any }
+type Lock struct {
+	key, value any
+	of         *Key // nil for a slot, which has no queue of its own
+}
 
 // NewLock returns the Lock of key and value.
-func NewLock(key, value string) Lock { return Lock{key, value} }
+func NewLock(key, value string) Lock {
+	k := NewKey(key)
+	return k.Lock(value)
+}
 
-// With returns the Lock of the same key and another value.
-func (l Lock) With(value string) Lock { return Lock{l.key, value} }
+// queue returns the key of the queue of the lock's waiters.
+func (l Lock) queue() any {
+	if !l.of.asked.Load() {
+		l.of.asked.Store(true)
+		return QueueKey(l.of.lines[0])
+	}
+	l.of.once.Do(func() { l.of.queue = QueueKey(l.of.lines[0]) })
+	return l.of.queue
+}
+
+// lastTTL is the last result of argument, nil at first.
+var lastTTL atomic.Pointer[any]
+
+// argument returns a TTL in the type of a command's arguments. Most locks of a program have the same TTL, so the last
+// one is kept, which saves an allocation.
+func argument(ttl int64) any {
+	if last := lastTTL.Load(); last != nil && (*last).(int64) == ttl {
+		return *last
+	}
+	arg := any(ttl)
+	lastTTL.Store(&arg)
+	return arg
+}
 
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
@@ -124,7 +180,7 @@ func (l Lock) Value() string { return l.value.(string) }
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(l Lock, ttl int64) Command {
-	return Command{Args: []any{"set", l.key, l.value, "nx", "px", ttl}}
+	return Command{Args: []any{"set", l.key, l.value, "nx", "px", argument(ttl)}}
 }
 
 // Ping asks whether the node answers.
@@ -173,7 +229,7 @@ func (t Turnover) changesNames() bool {
 // The node sends no message to process, which is the caller's: the reply tells it instead. The zero process
 // says that nobody of the caller's process waits.
 func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseScript, l, QueueKey(l.Name()), process, turnover, fence)
+	return releaseOf(releaseScript, l, l.queue(), process, turnover, fence)
 }
 
 func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
@@ -229,13 +285,13 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 	r.keys(l.key)
 	strict := 0
 	if !place.Ticket.IsZero() {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	if place.Strict {
 		strict = 1
 	}
 	r.register(l, fence)
-	r.args(l.value, ttl, place.Ticket.argument(), place.Alive, strict)
+	r.args(l.value, argument(ttl), place.Ticket.argument(), place.Alive, strict)
 	r.token(fence)
 	return r.command()
 }
@@ -275,8 +331,8 @@ type request struct {
 }
 
 // newRequest begins a command that will have about n elements.
-func newRequest(s *pool.Script, n int) *request {
-	return &request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
+func newRequest(s *pool.Script, n int) request {
+	return request{script: s, cmd: s.Append(make([]any, 0, n), 0)}
 }
 
 func (r *request) keys(keys ...any) {
@@ -318,12 +374,12 @@ const keyCount = 2
 
 // Extend raises the TTL of key to ttl milliseconds if key holds value. It never shortens the TTL.
 func Extend(l Lock, ttl int64) Command {
-	return of(extendScript, l.key, l.value, ttl)
+	return of(extendScript, l.key, l.value, argument(ttl))
 }
 
 // Heal does what Extend does, and sets key again if it is missing.
 func Heal(l Lock, ttl int64) Command {
-	return of(healScript, l.key, l.value, ttl)
+	return of(healScript, l.key, l.value, argument(ttl))
 }
 
 // A Command is what all nodes of a round are sent.

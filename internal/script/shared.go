@@ -4,8 +4,6 @@ import (
 	_ "embed" // the sources
 	"fmt"
 	"strings"
-
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file makes the commands of a reader's lease. The readers of a lock share its key: readers.lua says what
@@ -29,10 +27,10 @@ var validShared string
 var releaseShared string
 
 var (
-	enterSharedScript   = pool.NewScript(complete(enterShared))
-	extendSharedScript  = pool.NewScript(complete(extendShared))
-	validSharedScript   = pool.NewScript(complete(validShared))
-	releaseSharedScript = pool.NewScript(complete(releaseShared))
+	enterSharedScript   = newScript(enterShared)
+	extendSharedScript  = newScript(extendShared)
+	validSharedScript   = newScript(validShared)
+	releaseSharedScript = newScript(releaseShared)
 )
 
 // readersPrefix is what a key begins with while readers hold it.
@@ -56,10 +54,10 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 	r := newRequest(enterSharedScript, 12)
 	r.keys(l.key)
 	if !place.Blind {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	r.register(l, fence)
-	r.args(l.value, ttl, place.Ticket.Shared().argument(), place.Alive)
+	r.args(l.value, argument(ttl), place.Ticket.Shared().argument(), place.Alive)
 	r.token(fence)
 	return r.command()
 }
@@ -99,13 +97,13 @@ func ParseEnteredShared(reply any) (Entered, error) {
 // The node replies Mine; Missing if there is no such reader; or Other if a writer with another value holds
 // key.
 func ExtendShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, ttl, 0)
+	return of(extendSharedScript, l.key, l.value, argument(ttl), 0)
 }
 
 // HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies
 // Created. If a writer with another value holds key, it changes nothing.
 func HealShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, ttl, 1)
+	return of(extendSharedScript, l.key, l.value, argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
@@ -123,7 +121,7 @@ func (d Downgrade) Extend(l Lock, ttl int64, heal bool) Command {
 	r := newRequest(extendSharedScript, 10)
 	r.keys(l.key)
 	if !d.Blind {
-		r.keys(QueueKey(l.Name()))
+		r.keys(l.queue())
 	}
 	heals := 0
 	if heal {
@@ -145,7 +143,7 @@ func ValidShared(l Lock) Command {
 // register, changes the queue and tells waiters as Release does. The node replies as to Release; Missing can
 // also mean that only other readers hold key.
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
-	return releaseOf(releaseSharedScript, l, QueueKey(l.Name()), process, turnover, fence)
+	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }
 
 // ReleaseSharedQuietly does what ReleaseShared does, but touches no queue.

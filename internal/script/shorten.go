@@ -1,10 +1,6 @@
 package script
 
-import (
-	_ "embed" // the source
-
-	"github.com/seed14bd9ef4/redsync/pool"
-)
+import _ "embed" // the source
 
 // This file makes the commands that end a lease whose keys stay for a rest of time. If a key has the value, it
 // lasts for the rest and no longer. These commands never make a key last longer, so they may be repeated, and may
@@ -17,11 +13,11 @@ import (
 //go:embed shorten.lua
 var shorten string
 
-var shortenScript = pool.NewScript(complete(shorten))
+var shortenScript = newScript(shorten)
 
 // Shorten shortens a lock. The reply is that to Release.
 func Shorten(l Lock, rest int64, process Process, turnover Turnover, fence Fence) Command {
-	return shortenOne(l, rest, []any{QueueKey(l.Name())}, process, turnover, fence)
+	return shortenOne(l, rest, []any{l.queue()}, process, turnover, fence)
 }
 
 // ShortenQuietly does what Shorten does, but touches no queue.
