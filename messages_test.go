@@ -127,14 +127,6 @@ var provocations = map[string]func(f speech) error{
 		f.ends(0, 1, 2)
 		return f.Ping(f.Context())
 	},
-	"Current, nodes down": func(f speech) error {
-		m := f.held()
-		s := m.Sequencer()
-		f.unlock(m)
-		time.Sleep(time.Millisecond)
-		f.ends(0, 1, 2)
-		return f.Current(f.Context(), s)
-	},
 	"Open, nodes down": func(f speech) error {
 		_, err := redsync.Open(f.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 		return err
@@ -148,6 +140,10 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMutex("lock", redsync.WithFencing()).TryLock()
 	},
 	"wrong login": func(f speech) error { return f.denied("WRONGPASS invalid username-password pair") },
+	"wrong password in the greeting": func(f speech) error {
+		return f.greeted("WRONGPASS invalid username-password pair or user is disabled.")
+	},
+	"too many clients": func(f speech) error { return f.greeted("ERR max number of clients reached") },
 	"paused before the nodes answer": func(f speech) error {
 		hook := &atomic.Pointer[func()]{}
 		f.uses(f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, hook} }))
@@ -417,6 +413,21 @@ func (f field) denied(answer string) error {
 	return f.NewMutex("lock").TryLock()
 }
 
+// greeted returns the error of a Lock of a new process whose greeting three nodes answer with an error.
+func (f *speech) greeted(answer string) error {
+	var clients []*redis.Client
+	for i, n := range f.nodes {
+		if i < 3 {
+			for _, command := range []string{"hello", "auth"} {
+				n.On(command, 1<<20, embedded.Fault{Err: answer})
+			}
+		}
+		clients = append(clients, n.Client(func(o *redis.Options) { o.Password = "secret" }))
+	}
+	f.uses(on(clients))
+	return f.NewMutex("lock").TryLock()
+}
+
 // pools returns new pools of the nodes.
 func (f field) pools() (pools []pool.Pool) {
 	for _, c := range clientsOf(f.nodes) {
@@ -623,6 +634,9 @@ var serverProvocations = map[string]func(t *testing.T, s *realredis.Server) func
 	"out of memory": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
 		does(t, s, "config", "set", "maxmemory", "1")
 		return nil
+	},
+	"a database that is not there": func(*testing.T, *realredis.Server) func(*redis.Options) {
+		return func(o *redis.Options) { o.DB = 99 }
 	},
 	"a replica": func(t *testing.T, s *realredis.Server) func(*redis.Options) {
 		does(t, s, "replicaof", "127.0.0.1", "1")

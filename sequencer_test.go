@@ -378,3 +378,18 @@ func TestCurrentOfNoHold(t *testing.T) {
 		require.ErrorIs(t, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
 	})
 }
+
+// Without a quorum, Current does not say that a hold goes on: it does not know of one.
+func TestCurrentWithoutAQuorumSaysNothingOfTheHold(t *testing.T) {
+	play(t, func(f field) {
+		s := f.held().Sequencer()
+		f.freeze(0, 1, 2)
+		for _, s := range []redsync.Sequencer{s, {Name: "never", Value: "held"}} {
+			err := f.Current(f.Context(), s)
+			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			require.ErrorContains(f, err, fmt.Sprintf("redsync: current %q: 3 of 5 nodes failed, 3 needed", s.Name))
+			assert.NotContains(f, err.Error(), "still held")
+		}
+		f.thaw(0, 1, 2)
+	})
+}
