@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,16 +168,7 @@ func pinging(t *testing.T, f func(f field, log *safeLog)) {
 }
 
 // A safeLog keeps what is written to it.
-type safeLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type safeLog struct{ safeBuffer }
 
 // take returns the lines since the last call.
 func (l *safeLog) take() []string {
@@ -368,9 +358,7 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	addresses = append(addresses, locked.Addr())
 	rs, err := redsync.Open(t.Context(), addresses)
 	require.NoError(t, err)
-	log.mu.Lock()
-	text := log.text.String()
-	log.mu.Unlock()
+	text := log.String()
 	assert.Contains(t, text, "level=WARN msg=\"redsync: some nodes do not answer\" answered=\"4 of 5\" may_fail=1 error=\"redsync: node #4 ("+addresses[4])
 	assert.Contains(t, text, "NOAUTH")
 	assert.Equal(t, 1, strings.Count(text, "\n"), text)
