@@ -49,7 +49,7 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 174, "Unlock": 184, "Lock that waits": 408},
+	"functions executed":           {"Lock": 174, "Unlock": 183, "Lock that waits": 407},
 	"files executed":               {"Lock": 44, "Unlock": 42, "Lock that waits": 66},
 	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 10},
 }

@@ -46,8 +46,7 @@ type Release struct {
 	claim    claim.Claim
 	round    quorum.Round
 	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	turnover script.Turnover
-	fence    script.Fence  // of the lease, which has ended: its token does not change
+	turnover *script.Turnover
 	undoes   Turn          // see Releasing
 	others   atomic.Uint64 // the claim.Lines of Others
 	done     atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
@@ -123,7 +122,7 @@ type Entering struct {
 // Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), fence: l.fence(), awaited: how.Caller != nil, undoes: how.Undoes}
+	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Caller != nil, undoes: how.Undoes}
 	switch {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now().Mono
@@ -137,10 +136,12 @@ func (l *Lease) Release(how Releasing) *Release {
 	if rel.shortens {
 		rel.filled = l.fillRest(how.nodes) // the release follows on each of them
 	}
-	var someLeave bool
-	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
+	turnover, someLeave := l.writes.turnover(len(rel.claim.Lines()))
 	rel.queued = someLeave || k.Waiters.Any()
-	rel.enter(how.Enters)
+	rel.turnover = &noTurnover
+	if someLeave || len(how.Enters) > 0 {
+		rel.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
+	}
 	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
 	var then quorum.Decider // nil: the caller, who waits
 	if !rel.awaited {
@@ -180,22 +181,26 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// enter makes tickets enter the queues with the release, but not those of waiters that have given up meanwhile.
-func (rel *Release) enter(tickets []Entering) {
-	lines := len(rel.claim.Lines())
-	rel.turnover.Alive = AliveFor.Milliseconds()
+// noTurnover is the turnover of a release with which nobody enters or leaves the queues. It is never changed.
+var noTurnover script.Turnover
+
+// entering returns t, for a claim with that many lines, with tickets that enter the queues. It leaves out those of
+// waiters that have given up meanwhile.
+func entering(t script.Turnover, tickets []Entering, lines int) *script.Turnover {
+	t.Alive = AliveFor.Milliseconds()
 	for _, e := range tickets {
 		switch {
-		case slices.Contains(rel.turnover.Leave, e.Ticket):
+		case slices.Contains(t.Leave, e.Ticket):
 		case lines == 1:
-			rel.turnover.Enters = e.Ticket
+			t.Enters = e.Ticket
 		default:
-			if rel.turnover.Parts == nil {
-				rel.turnover.Parts = make([]script.Part, lines)
+			if t.Parts == nil {
+				t.Parts = make([]script.Part, lines)
 			}
-			rel.turnover.Parts[e.Line].Enters = e.Ticket
+			t.Parts[e.Line].Enters = e.Ticket
 		}
 	}
+	return &t
 }
 
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
@@ -219,24 +224,24 @@ func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load())
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.call(rel.turnover))
+	return rel.lease.brief(quorum.Unlock, rel.call(*rel.turnover))
 }
 
 // call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
 // replies in all its forms.
 func (rel *Release) call(t script.Turnover) claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.fence)
+		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.lease.fence())
 	}
-	return rel.claim.Release(rel.process(), t, rel.fence)
+	return rel.claim.Release(rel.process(), t, rel.lease.fence())
 }
 
 // quietCall returns the command to send now to a node that denies access to the queue.
 func (rel *Release) quietCall() claim.Call {
 	if rest := rel.rest(); rest > 0 {
-		return rel.claim.(claim.Shortener).ShortenQuietly(rest, rel.fence)
+		return rel.claim.(claim.Shortener).ShortenQuietly(rest, rel.lease.fence())
 	}
-	return rel.claim.ReleaseQuietly(rel.fence)
+	return rel.claim.ReleaseQuietly(rel.lease.fence())
 }
 
 // rest returns for how much longer the keys must stay.
@@ -324,7 +329,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
-		call = rel.call(rel.turnover)
+		call = rel.call(*rel.turnover)
 	}
 	if as.inFull {
 		return call.Command.InFull()

@@ -18,9 +18,9 @@ import (
 type writes struct {
 	nodes []atomic.Int64                 // by node
 	spare [claim.UsualNodes]atomic.Int64 // room for nodes
-	timed atomic.Bool                    // renewed is kept up to date
 
 	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
+	timed      atomic.Bool  // renewed is kept up to date
 	awaited    atomic.Bool  // somebody waits for quiet
 
 	mu      sync.Mutex    // guards what follows
