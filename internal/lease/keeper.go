@@ -92,7 +92,8 @@ func (k *Keeper) EndCall() { k.operations.add(-1) }
 // have not deleted keep everybody from the node.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
-		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
+		k.unsettled.keepTimes()
+	k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
 
@@ -363,6 +364,15 @@ func (u *unsettled) missing() (open, partial int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.open, u.partial
+}
+
+// keepTimes begins to keep the times that say when the keys of all releases have run out.
+func (u *unsettled) keepTimes() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for rel := u.first; rel != nil; rel = rel.next {
+		rel.lease.writes.keepTime()
+	}
 }
 
 // lasts returns for how much longer a key may last of a release that no quorum has confirmed. It is negative if all of
