@@ -92,8 +92,7 @@ func (k *Keeper) EndCall() { k.operations.add(-1) }
 // have not deleted keep everybody from the node.
 func (k *Keeper) answered(i int) {
 	if bit := uint64(1) << i; k.unreached.And(^bit)&bit != 0 {
-		k.unsettled.keepTimes()
-	k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
+		k.repeats.Hurry(func(f alarm.Firer) bool { r, is := f.(repetition); return is && r.node == i })
 	}
 }
 
@@ -157,6 +156,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	// Operations under way give up at their next step, or have a deadline.
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
+	k.unsettled.keepTimes()
 	k.repeats.Hurry(func(alarm.Firer) bool { return true })
 	reason := k.awaitQuorums(ctx)
 	if reason == nil {
