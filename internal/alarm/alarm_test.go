@@ -73,6 +73,7 @@ func TestScheduleHurriesTheAlarmsThatAreAskedFor(t *testing.T) {
 		time.Sleep(time.Second)
 		s.Hurry(func(f Firer) bool { return even[f] })
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		for i, at := range fired {
 			want := time.Second
 			if i%2 == 1 {

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,24 +56,30 @@ type scene struct {
 	*Set
 	puppets []*puppet.Puppet
 	refuse  []error     // by node: why its pool refuses to send
-	silent  []time.Time // by node: since when it has owed a reply; zero if it does not
+	silent  []moment // by node: since when it has owed a reply; zero if it does not
 }
+
+// A moment may be set and read at once.
+type moment struct{ atomic.Int64 }
+
+func (m *moment) set(t time.Time) { m.Store(t.UnixNano()) }
 
 // A listener is a puppet that tells for how long its node has been silent.
 type listener struct {
 	*puppet.Puppet
-	silent *time.Time
+	silent *moment
 }
 
 func (l listener) Silent() time.Duration {
-	if l.silent.IsZero() {
+	since := l.silent.Load()
+	if since == 0 {
 		return 0
 	}
-	return time.Since(*l.silent)
+	return time.Since(time.Unix(0, since))
 }
 
 func newScene(n int) *scene {
-	s := &scene{refuse: make([]error, n), silent: make([]time.Time, n)}
+	s := &scene{refuse: make([]error, n), silent: make([]moment, n)}
 	var pools []pool.Pool
 	for i := range n {
 		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, s.refuse[i] }}

@@ -76,7 +76,7 @@ func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 			r := s.Start(t.Context(), acquiring(), false)
 			time.AfterFunc(took, func() {
 				for i, d := range c.silent {
-					s.silent[3+i] = time.Now().Add(-d)
+					s.silent[3+i].set(time.Now().Add(-d))
 				}
 				for i, v := range []any{mine, mine, other} {
 					s.answer(i, v)
@@ -99,9 +99,9 @@ func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(5)
-			s.silent[4] = time.Now().Add(-10 * time.Millisecond)
+			s.silent[4].set(time.Now().Add(-10 * time.Millisecond))
 			if c.answers != 0 {
-				time.AfterFunc(c.answers, func() { s.silent[4] = time.Now() })
+				time.AfterFunc(c.answers, func() { s.silent[4].set(time.Now()) })
 			}
 			res, took := within(t, s.split(t, acquiring(), 0), second)
 			assert.Equal(t, c.want, took)
@@ -114,7 +114,7 @@ func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
 func TestFurtherAnswerEndsThePatienceEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(5)
-		s.silent[4] = time.Now().Add(-time.Second)
+		s.silent[4].set(time.Now().Add(-time.Second))
 		res, took := within(t, s.split(t, acquiring(), 10*time.Millisecond), second)
 		assert.Equal(t, 10*time.Millisecond, took)
 		assert.True(t, res.Split)
