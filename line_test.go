@@ -168,6 +168,7 @@ func TestWaiterSaysWhichNodesFailed(t *testing.T) {
 func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithHandOver(false))
+		time.Sleep(time.Millisecond) // each node has it
 		c := f.calls(f.Redsync, patient()...)
 		time.Sleep(time.Millisecond)
 		before := f.commands("set")

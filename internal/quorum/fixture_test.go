@@ -55,7 +55,7 @@ func setOf(pools ...pool.Pool) *Set {
 type scene struct {
 	*Set
 	puppets []*puppet.Puppet
-	refuse  []error     // by node: why its pool refuses to send
+	refuse  []error  // by node: why its pool refuses to send
 	silent  []moment // by node: since when it has owed a reply; zero if it does not
 }
 
