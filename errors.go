@@ -270,7 +270,12 @@ func duplicateError(a int, addressA string, b int, addressB string) error {
 	if addressA == addressB {
 		return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d and #%d are one server (%s)", a, b, addressA)}
 	}
-	return &said{ErrDuplicateNode, fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)}
+	return &said{ErrDuplicateNode, oneServer(a, addressA, b, addressB)}
+}
+
+// oneServer says that two nodes are one server.
+func oneServer(a int, addressA string, b int, addressB string) string {
+	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
 }
 
 // contextErrors returns the error of ctx and its cause, nil if ctx is not done.

@@ -223,8 +223,8 @@ type pinged struct {
 func (p *pinged) isNew(op string, missing claim.Nodes) (isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	for _, i := range indices(missing) {
+	now, nodes := time.Now(), indices(missing)
+	for _, i := range nodes {
 		isNew = isNew || now.Sub(p.last[i]) >= pingPause
 	}
 	if isNew = isNew || op != "Ping"; !isNew {
@@ -233,7 +233,7 @@ func (p *pinged) isNew(op string, missing claim.Nodes) (isNew bool) {
 	if p.last == nil {
 		p.last = make(map[int]time.Time)
 	}
-	for _, i := range indices(missing) {
+	for _, i := range nodes {
 		p.last[i] = now
 	}
 	return true

@@ -251,8 +251,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 	})
 }
 
-// A Lock that finds no quorum says so once, then every 10 s, and not for each of its attempts. An observer is told of
-// each.
+// While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    func(f field)

@@ -137,14 +137,6 @@ type answers struct {
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
 
-// A countRule is a rule that counts nodes for people.
-type countRule interface {
-	All() claim.Nodes
-	enough(answered claim.Nodes) string
-	answer(answered claim.Nodes) string
-	spare(answered claim.Nodes) int
-}
-
 // askAll asks all nodes whether they answer. A first round ends once a quorum has answered or is out of reach. A second
 // one waits for every node, to learn what is wrong with each.
 func (c *core) askAll(ctx context.Context) answers {
@@ -176,8 +168,8 @@ func (c *core) askAll(ctx context.Context) answers {
 		if a.nodes.Has(pair[0].Index) {
 			a.nodes = a.nodes.Without(pair[1].Index)
 		}
-		a.missing.nodes = append(a.missing.nodes, fmt.Errorf("nodes #%d (%s) and #%d (%s) are one server, which counts once",
-			pair[0].Index, pair[0].Address(), pair[1].Index, pair[1].Address()))
+		text := oneServer(pair[0].Index, pair[0].Address(), pair[1].Index, pair[1].Address())
+		a.missing.nodes = append(a.missing.nodes, errors.New(text+", which counts once"))
 	}
 	return a
 }

@@ -53,11 +53,10 @@ func (m majority) tooFew(c claim.Count) string {
 
 // enough says how many nodes of m have answered, and how many answers m needs. It is for errors.
 func (m majority) enough(answered claim.Nodes) string {
-	n := m.nodes.Len()
-	return fmt.Sprintf("%d of %d nodes answered, %d needed", (answered & m.nodes).Len(), n, quorumOf(n))
+	return fmt.Sprintf("%s nodes answered, %d needed", m.answer(answered), quorumOf(m.nodes.Len()))
 }
 
-// answer says how many nodes of m answer. It is for the log.
+// answer says how many of m's nodes have answered. It is for errors and the log.
 func (m majority) answer(answered claim.Nodes) string {
 	return fmt.Sprintf("%d of %d", (answered & m.nodes).Len(), m.nodes.Len())
 }
@@ -125,6 +124,15 @@ func (j joint) answer(answered claim.Nodes) string {
 
 func (j joint) spare(answered claim.Nodes) int {
 	return min(j.before.spare(answered), j.after.spare(answered))
+}
+
+// A countRule is a rule that counts nodes for people. Every rule of this package is one.
+type countRule interface {
+	claim.Rule
+	tooFew(c claim.Count) string
+	enough(answered claim.Nodes) string
+	answer(answered claim.Nodes) string
+	spare(answered claim.Nodes) int
 }
 
 // asOne returns m with node a in the place of node b, if m has b.
@@ -228,7 +236,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
-	text := res.Rule.(interface{ tooFew(claim.Count) string }).tooFew(res.Count)
+	text := res.Rule.(countRule).tooFew(res.Count)
 	var denying claim.Nodes
 	for i, v := range res.Votes {
 		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {

@@ -60,11 +60,12 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	step = ""
 	dialing, cancel := context.WithTimeout(bounded, how.dial)
 	defer cancel()
-	dialer := user.Dialer
-	if user.TLSConfig != nil {
-		dialer = hintedDialer(user)
+	var dialed net.Conn
+	if user.TLSConfig == nil {
+		dialed, err = user.Dialer(dialing, user.Network, user.Addr)
+	} else {
+		dialed, err = dialTLS(dialing, user)
 	}
-	dialed, err := dialer(dialing, user.Network, user.Addr)
 	if err != nil {
 		return nil, err // dialed may be a nil *tls.Conn
 	}
@@ -74,21 +75,14 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
 }
 
-// hintedDialer returns a Dialer for a client that speaks TLS. Its errors have a hint.
-func hintedDialer(user *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if dialsItself(user) {
-			return dialTLS(ctx, user)
-		}
-		dialed, err := user.Dialer(ctx, network, addr)
+// dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
+// with ctx. A server without TLS does not answer the handshake, and the user would learn only that it is silent. So if the
+// handshake takes long, dialTLS asks the port whether it speaks plain Redis.
+func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
+	if !dialsItself(user) {
+		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
 		return dialed, hintedDial(err)
 	}
-}
-
-// dialTLS dials with TLS as go-redis does, but ends with ctx. A server without TLS does not answer the handshake, and the
-// user would learn only that it is silent. So if the handshake takes long, dialTLS asks the port whether it speaks plain
-// Redis.
-func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ask := time.AfterFunc(slowHandshake, func() {

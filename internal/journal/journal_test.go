@@ -155,7 +155,7 @@ func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
 	})
 }
 
-// A logger whose locks are used later is told of what lasts, once, and of its end.
+// The locks of one logger are used later than those of another. That logger says once what still lasts, and then its end.
 func TestEachLoggerSaysAStateOnce(t *testing.T) {
 	play(t, func(j *Journal, a, b *log) {
 		j.fails(a, "x", 1)

@@ -38,8 +38,9 @@ type saying struct {
 	more  int            // what has happened since then without a line
 }
 
-// Rarely reports whether log shall write a line of a subject, of which n more have happened. It shall if no line was
-// written for the time per. total is n, and what has happened before without a line.
+// Rarely notes that a subject has happened n more times. It reports whether log must write a line: if the last line is longer
+// ago than per, or if only other loggers have written that line. total is what the line stands for: n, and what has happened
+// without any line.
 func (r *rare) Rarely(log *slog.Logger, s Subject, n int, per time.Duration) (total int, say bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
