@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
 // Do calls Mutex.Do of a new Mutex with this name. The options configure this Mutex alone.
@@ -156,7 +155,7 @@ func (s *settings) doing() string {
 
 // lockInDo returns the hold of a Do: the one that m adopts, or a new one.
 func (m *Mutex) lockInDo(ctx context.Context, once bool) (*lease.Lease, error) {
-	if _, value := m.holdOrAdopted(); value != "" {
+	if _, from := m.holdOrAdopted(); from != nil {
 		if h, err := m.adoptInDo(ctx); h != nil || err != nil {
 			return h, err
 		}
@@ -172,25 +171,18 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
-	_, value := m.holdOrAdopted()
-	if value == "" {
+	_, from := m.holdOrAdopted()
+	if from == nil {
 		return nil, nil
 	}
 	start := clock.Now()
-	h := m.adoptLease(termsInDo(t), value, start)
-	adopted, _, err := m.adopt(ctx, h)
+	h := m.adoptLease(termsInDo(t), from, start)
+	adopted, _, err := m.adopt(ctx, h, from)
 	if adopted {
 		return h, nil
 	}
 	m.tellExtended(ctx, start, 0, err)
 	return nil, err
-}
-
-// termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.
-func termsInDo(t *queue.Terms) *queue.Terms {
-	own := *t
-	own.Watchdog, own.InDo = true, true
-	return &own
 }
 
 // Context returns a context for work that needs the current hold of m. It ends when the hold ends: with Unlock, Detach

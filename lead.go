@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-
-	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // This file is about leaders. Of several processes that campaign for a name, one leads until it resigns or
@@ -94,38 +91,4 @@ func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (a
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
 	return m.whileHeld(ctx, h, fn)
-}
-
-// Options that Lead excludes.
-var (
-	errLeadShared    = errors.New("redsync: Lead excludes WithShared: readers hold a name together, and only one can lead")
-	errLeadPermits   = errors.New("redsync: Lead excludes WithPermits: several hold permits of a name, and only one can lead")
-	errLeadValue     = errors.New("redsync: Lead excludes WithValue: each term is a new hold")
-	errLeadSequencer = errors.New("redsync: Lead excludes WithSequencer: each term is a new hold")
-)
-
-// checkLead returns an error if Lead does not go together with the other settings.
-func (s *settings) checkLead() error {
-	switch {
-	case !s.leads:
-		return nil
-	case s.sequencer.Value != "":
-		return errLeadSequencer
-	case s.value != "":
-		return errLeadValue
-	case s.shared:
-		return errLeadShared
-	case s.permits != 0:
-		return errLeadPermits
-	}
-	return nil
-}
-
-// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
-func deniedBy(set *quorum.Set, votes []claim.Vote) error {
-	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
-	for i, v := range votes {
-		res.Count = res.Count.With(i, v.Choice)
-	}
-	return unconfirmed("", res)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -549,6 +550,34 @@ func TestPageSaysWhatGoesTogether(t *testing.T) {
 		want[r.name] = r.cells
 	}
 	assert.Equal(t, want, said)
+}
+
+// TestPageNamesWhatExcludesEachOther compares the list of the page with the table that makes the errors. What goes with
+// no lock on several names is in the page's column for these.
+func TestPageNamesWhatExcludesEachOther(t *testing.T) {
+	text, err := os.ReadFile(modesPage)
+	require.NoError(t, err)
+	said, want := map[[2]string]bool{}, map[[2]string]bool{}
+	unordered := func(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
+	for _, item := range regexp.MustCompile("(?m)^- `(\\w+)` excludes (.*)$").FindAllStringSubmatch(string(text), -1) {
+		for _, other := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(item[2], -1) {
+			said[unordered(item[1], other[1])] = true
+		}
+	}
+	several := map[string]bool{}
+	for _, pair := range peek.Exclusions() {
+		if pair[1] == "NewMultiMutex" {
+			several[pair[0]] = true
+			continue
+		}
+		want[unordered(pair[0], pair[1])] = true
+	}
+	assert.Equal(t, want, said)
+	for _, r := range optionRows() {
+		if fails := r.cells[1] == fails && r.name != "WithWeight"; fails { // it needs WithPermits
+			assert.True(t, several[r.name], r.name)
+		}
+	}
 }
 
 // readModesPage returns the cells of each option and method that the table of the page names. The first cell of a row

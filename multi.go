@@ -1,16 +1,5 @@
 package redsync
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-
-	"github.com/seed14bd9ef4/redsync/internal/claim"
-)
-
-// maxNames is how many names a Mutex can have.
-const maxNames = claim.MaxLines
-
 // NewMultiMutex returns a lock on several names: it has all of them or none. It sends nothing. The order of the
 // names does not matter, and a duplicate counts once. With one name it returns a plain lock. There must be 1 to
 // 64 names; NewMutex says which names are allowed.
@@ -39,62 +28,8 @@ func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	if len(all) == 1 {
 		return r.NewMutex(all[0], options...)
 	}
-	if r == nil {
-		r = &Redsync{} // see With
-	}
-	m := &Mutex{core: r.core, set: r.set}
+	m := r.newMutex("")
 	m.setNames(all)
 	m.configure(options)
 	return m
 }
-
-// distinct returns names sorted, each once.
-func distinct(names []string) []string {
-	all := slices.Clone(names)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// setNames makes m a lock on names, which are distinct. If there are no names or too many, m can never be held, and
-// m.name stays empty, so that no error lists thousands of names.
-func (m *Mutex) setNames(names []string) {
-	m.multi = claim.NewMulti(names)
-	if m.badNames = checkNumber(len(names)); m.badNames == nil {
-		m.name = m.multi.Name()
-		m.badNames = m.core.checkSeveral(names)
-	}
-}
-
-func checkNumber(names int) error {
-	if names == 0 || names > maxNames {
-		return fmt.Errorf("redsync: NewMultiMutex: %d names are %w: 1 to %d", names, errOutOfRange, maxNames)
-	}
-	return nil
-}
-
-// checkSeveral returns why no lock can have all of these names, nil if one can. c may be nil.
-func (c *core) checkSeveral(names []string) error {
-	for _, name := range names {
-		if err := checkName(name); err != nil {
-			return err
-		}
-	}
-	if c == nil || c.err != nil { // every operation fails for another reason
-		return nil //nolint:nilerr // see above
-	}
-	if n, a, b := c.keeper.Set.Apart(names); n != nil {
-		return fail(fmt.Sprintf("pool #%d", n.Index), "", fmt.Errorf(
-			"the names %s and %s do not lie in one slot: give them a common hash tag, as in {tag}:name", quoted(a), quoted(b)))
-	}
-	return nil
-}
-
-// The errors of what does not go together with WithShared.
-var (
-	errSharedNames = errors.New("redsync: WithShared excludes NewMultiMutex: a lock on several names is exclusive")
-	errSharedValue = errors.New("redsync: WithValue excludes WithShared: WithSequencer adopts a shared lock")
-)
-
-// errValueOfSeveral is the error of WithValue for several names.
-var errValueOfSeveral = errors.New(
-	"redsync: WithValue excludes NewMultiMutex: WithSequencer adopts a lock on several names")

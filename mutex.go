@@ -14,7 +14,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
@@ -26,40 +25,110 @@ import (
 // Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
 // lock it and another may unlock it. A nil context stands for context.Background().
 type Mutex struct {
-	core *core
-	name string    // for errors and events: what Name returns, but "" if there are no names or too many
-	set  *settings // those of the Redsync, unless changed; nil in the zero Mutex
+	core  *core
+	name  string      // for errors and events: what Name returns, but "" if there are no names or too many
+	names []string    // sorted and distinct; mostly one
+	room  claim.Keyed // for the claim of a lock on one name
+	set   *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
+	terms queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
 
-	changed bool           // set is m's own: see change
-	terms   *queue.Terms   // derived from set; nil if an option is out of its range or was applied after NewMutex
-	own     queue.Terms    // terms points to it, unless terms is nil
-	claim   claim.Keyed    // what m's holds write on the nodes, if m has one name
-	multi   *claim.Multi   // what m's holds write on the nodes, if m has several names
-	permits *claim.Permits // what m's holds write on the nodes, if m has permits; nil until prepare
-	token   uint64         // of the adopted hold: see WithSequencer
-	slots   *script.Slots  // of the adopted hold, if m has permits: see WithSequencer; otherwise nil
-
-	badNames error // why m cannot have the names that NewMultiMutex was given; nil if it can
-
-	mu       sync.Mutex   // guards what follows
+	mu       sync.Mutex   // guards hold, nest, adopts and usedByDo
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
 	nest     *nest        // of the last Do: its hold (perhaps not the current term) and the calls on it; see nestOf
-	adopted  string       // the value of WithValue or WithSequencer, until there is a hold
+	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
 	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
+	changed  bool         // set is m's own: see change
+}
+
+// NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
+// exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
+// empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
+// because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
+// every operation fails and says so.
+func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
+	m := r.newMutex(name)
+	if err := checkName(name); err != nil {
+		m.change().fail(err)
+	}
+	m.configure(options)
+	return m
+}
+
+// newMutex returns a Mutex with a name, which configure must make ready.
+func (r *Redsync) newMutex(name string) *Mutex {
+	if r == nil {
+		r = &Redsync{} // r comes from an Open that failed, and has no nodes
+	}
+	m := &Mutex{core: r.core, name: name, set: r.set}
+	m.room.Init(name)
+	m.names = m.room.Lines()
+	return m
+}
+
+// With returns a Redsync on the same nodes. The options change the defaults of its locks.
+// Close of r or of any Redsync that With returned closes all of them.
+func (r *Redsync) With(options ...Option) *Redsync {
+	m := r.newMutex("")
+	m.apply(options)
+	m.share()
+	return &Redsync{core: m.core, set: m.set}
+}
+
+// Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
+// a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
+// that the hold is over. Any other error leaves open whether the hold is over.
+//
+// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
+// of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
+//
+// The hold may end right after the answer. A server that cannot accept that must compare
+// tokens instead.
+func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
+	if s.Name == "" || s.Value == "" {
+		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
+	}
+	if s.mode == modePlain || s.mode == modeReaders {
+		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
+	}
+	adopts := func(m *Mutex) {
+		set := m.change()
+		set.adopts = &adoption{sequencer: s} // this replaces what r has set for its own locks
+		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
+	}
+	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
+	return err
+}
+
+// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
+// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
+// take options. An option that is applied to a held Mutex takes effect with its next Lock.
+type Option interface {
+	Apply(*Mutex)
+}
+
+// OptionFunc is a function that configures a Mutex.
+type OptionFunc func(*Mutex)
+
+// Apply calls f(m).
+func (f OptionFunc) Apply(m *Mutex) {
+	if f == nil {
+		m.change().fail(errors.New("redsync: nil OptionFunc"))
+		return
+	}
+	f(m)
 }
 
 // change returns the settings of m for an option to change. Until the first change m shares its settings
-// with its Redsync; change makes a copy that belongs to m alone.
+// with others; change makes a copy that belongs to m alone.
 func (m *Mutex) change() *settings {
 	if !m.changed {
-		set := defaultSettings()
+		base := &defaultOptions
 		if m.set != nil {
-			set = *m.set
+			base = &m.set.options
 		}
-		m.set, m.changed = &set, true
+		m.set, m.changed = newSettings(base), true
 	}
-	m.set.ready = false
-	m.terms, m.permits = nil, nil
+	m.set.plan = nil
 	return m.set
 }
 
@@ -77,55 +146,76 @@ func (m *Mutex) apply(options []Option) {
 	}
 }
 
+// share makes m share its settings with other Mutexes, if that is possible.
+func (m *Mutex) share() {
+	if m.changed && m.core != nil {
+		set, shared := m.core.recents.share(m.set)
+		m.set, m.changed = set, !shared
+	}
+}
+
+// configure gives m, which is new, its options.
+func (m *Mutex) configure(options []Option) {
+	m.apply(options)
+	if m.set != nil && m.set.adopts != nil {
+		m.adoptNamed()
+	}
+	m.share()
+	m.prepare()
+}
+
+// adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit that hold, its operations will fail.
+func (m *Mutex) adoptNamed() {
+	set := m.change()
+	own := *set.adopts // the Redsync may have the same for other Mutexes
+	m.adopts, set.adopts = &own, &own
+	names, err := set.adopt(m.name, m.names)
+	if err != nil {
+		set.fail(err)
+	} else if len(names) != len(m.names) {
+		m.setNames(names)
+	}
+	set.prepare()
+}
+
+// setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
+// and m.name stays empty, so that no error lists thousands of names.
+func (m *Mutex) setNames(names []string) {
+	set := m.change()
+	set.several, m.names, m.name = true, names, ""
+	if len(names) > 0 && len(names) <= claim.MaxLines {
+		m.name = joinNames(names)
+	}
+	if err := m.core.checkNames(names); err != nil {
+		set.fail(err)
+	}
+}
+
 // prepare makes the terms of m, if its settings are in order.
 func (m *Mutex) prepare() {
-	if m.core == nil || m.set == nil || !m.set.ready {
-		return
+	if m.core != nil && m.set != nil && m.set.plan != nil {
+		m.terms = m.termsBy(m.set.plan)
 	}
-	if m.set.permits != 0 && m.permits == nil {
-		m.permits = newPermits(m)
-	}
-	m.terms = &m.own
-	m.fill(m.terms, m.set.derived)
 }
 
-// fill sets t to the terms that follow from the settings of m.
-func (m *Mutex) fill(t *queue.Terms, timing lease.Timing) {
-	set := m.set
-	t.Terms = lease.Terms{
-		Keeper: &m.core.keeper, Claim: m.claimed(), Timing: timing, Value: set.genValue, UserValues: set.customValues,
-		WaitAll: set.waitAll, Heals: set.heals, Watchdog: set.watchdog, Fencing: set.fencing, Passes: set.passes(),
-		Joins: set.joins(),
+// termsBy returns the terms of m's holds by a plan.
+func (m *Mutex) termsBy(p *plan) queue.Terms {
+	t := queue.Terms{
+		Terms:  lease.Terms{Policy: &p.holds, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names)},
+		Policy: &p.waits, Group: m.core.member.Group,
 	}
-	t.Group, t.Fair, t.Priority = m.core.member.Group, set.fair, set.priority
-	t.Delay, t.Mean, t.EndsIfDenied = set.delay, set.meanDelay, set.leads
-	if set.observers != nil {
-		e := &events{to: set.observers, notices: m.core.notices, name: m.name}
+	if m.set.observers != nil {
+		e := &events{to: m.set.observers, notices: m.core.notices, name: m.name}
 		t.Events, t.Attempts = e, e
 	}
-}
-
-// claimed returns what m's holds write on the nodes.
-func (m *Mutex) claimed() claim.Claim {
-	switch {
-	case m.multi != nil:
-		return m.multi
-	case m.set.permits != 0:
-		if m.permits == nil { // change has dropped it: an option was applied after NewMutex
-			return newPermits(m)
-		}
-		return m.permits
-	case m.set.shared:
-		return m.claim.Shared()
-	}
-	return &m.claim.Exclusive
+	return t
 }
 
 // Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,
 // joined with ", ".
 func (m *Mutex) Name() string {
-	if m.multi != nil {
-		return m.multi.Name()
+	if m.name == "" {
+		return joinNames(m.names)
 	}
 	return m.name
 }
@@ -133,12 +223,7 @@ func (m *Mutex) Name() string {
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one
 // name. If NewMultiMutex was given too many names, or names that no lock can have, Names still returns them.
 // If it was given no names, Names returns an empty list.
-func (m *Mutex) Names() []string {
-	if m.multi != nil {
-		return slices.Clone(m.multi.Lines())
-	}
-	return []string{m.name}
-}
+func (m *Mutex) Names() []string { return slices.Clone(m.names) }
 
 // Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
 // value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
@@ -155,11 +240,11 @@ func (m *Mutex) Names() []string {
 // releases each node only once may leave the key to its expiry. To give a lock to such a library,
 // acquire it with WithFailFast(false).
 func (m *Mutex) Value() string {
-	h, adopted := m.holdOrAdopted()
+	h, adopts := m.holdOrAdopted()
 	if h != nil {
 		return h.Show()
 	}
-	return adopted
+	return adopts.valueOf()
 }
 
 // Until returns the time at which the lock ends unless it is extended. It still returns that time after the lock has
@@ -283,7 +368,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
-	if err := m.checkNested(ctx); err != nil {
+	if err := m.checkNested(ctx, t); err != nil {
 		return nil, m.failure("lock", err)
 	}
 	if inDo {
@@ -300,30 +385,37 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		}
 		return nil, err
 	}
-	m.acquired(ctx, h, start, "")
+	m.acquired(ctx, h, start, nil)
 	return h, nil
+}
+
+// termsInDo returns the terms of a hold that a Do has. They are a changed copy of t, so that t stays as it is.
+func termsInDo(t *queue.Terms) *queue.Terms {
+	own := *t
+	own.Terms.Policy = t.OfDo
+	return &own
 }
 
 // acquire acquires a lease for m, and makes the lease the current term.
 func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
-	case m.set.leads:
+	case t.EndsIfDenied: // Lead's
 		limit = 0
 	case once:
 		limit = 1
 	}
 	for {
-		if m.set.sharesName() {
+		if m.set.kind().sharesName {
 			var err error
-			if limit, err = m.awaitOwn(ctx, limit); err != nil {
+			if limit, err = m.awaitOwn(ctx, t, limit); err != nil {
 				return nil, err
 			}
 		}
 		h, why := t.Lock(ctx, start, limit)
 		if why != nil {
-			err := m.notAcquired(ctx, why)
-			if notes := m.gaveUp(why, start); notes != nil {
+			err := m.notAcquired(ctx, t, why)
+			if notes := m.gaveUp(t, why, start); notes != nil {
 				err = fail("", "", err, notes)
 			}
 			return nil, err
@@ -339,9 +431,39 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	}
 }
 
+// errHeldByItself is the error of Lock if the Mutex is held already, for kinds with sharesName.
+var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
+
+// awaitOwn waits until m itself is not held. Locks with kind.sharesName need this, because the nodes would
+// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
+// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
+// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
+// and awaitOwn then returns 0.
+func (m *Mutex) awaitOwn(ctx context.Context, t *queue.Terms, limit int) (left int, err error) {
+	for try := 1; ; try++ {
+		h := m.current()
+		free := h == nil || h.Remaining(clock.Now()) == 0
+		switch {
+		case free && limit == 0:
+			return 0, nil
+		case free:
+			return limit - (try - 1), nil
+		case try == limit:
+			return 0, fail("", "", ErrFailed, errHeldByItself)
+		}
+		delay := t.Delay(try)
+		if delay < 0 {
+			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
+		}
+		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
+			return 0, m.interrupted(ctx, fail("", "", ErrFailed, errHeldByItself))
+		}
+	}
+}
+
 // notAcquired returns why Lock has acquired nothing: why the last attempt failed, and what kept Lock
 // from making another one. Once ctx has ended, other callers who were ahead prove nothing.
-func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
+func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Failure) error {
 	switch {
 	case why.Delay < 0:
 		return outOfRange("WithRetryDelayFunc", why.Delay, "0 or more")
@@ -350,14 +472,14 @@ func (m *Mutex) notAcquired(ctx context.Context, why *queue.Failure) error {
 	case why.Last.Kind == lease.Waiting && ctx.Err() != nil:
 		return m.interrupted(ctx, nil)
 	case why.Interrupted:
-		return m.interrupted(ctx, verdict(m.name, m.claimed().Lines(), why.Last))
+		return m.interrupted(ctx, verdict(m.name, t.Claim.Lines(), why.Last))
 	}
-	return verdict(m.name, m.claimed().Lines(), why.Last)
+	return verdict(m.name, t.Claim.Lines(), why.Last)
 }
 
 // gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
 // Mutex of this process has the lock, and when the keys run out. It returns nil if there is nothing to say.
-func (m *Mutex) gaveUp(why *queue.Failure, start clock.Instant) error {
+func (m *Mutex) gaveUp(t *queue.Terms, why *queue.Failure, start clock.Instant) error {
 	if o := why.Last; why.Tries == 0 || o.Kind == lease.NotAsked || o.Kind == lease.Waiting || o.IsCut() {
 		return nil
 	}
@@ -370,7 +492,7 @@ func (m *Mutex) gaveUp(why *queue.Failure, start clock.Instant) error {
 		return fail("", "", tried)
 	}
 	holder := error(nil)
-	if h := m.core.keeper.HeldOn(m.claimed().Lines()); h != nil {
+	if h := m.core.keeper.HeldOn(t.Claim.Lines()); h != nil {
 		holder = note(fmt.Sprintf("another Mutex of this process has had it for %v", journal.Rounded(now.Since(h.First))))
 		if h == m.current() {
 			holder = note(fmt.Sprintf("this Mutex has had it for %v: is an Unlock missing? Use one Mutex for each caller",
@@ -396,7 +518,7 @@ func (m *Mutex) interrupted(ctx context.Context, why error) error {
 // acquired tells the observers that m holds h, after a call that began at start. If an observer
 // panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
 // released, as by Unlock; a lock that it adopted stays on the nodes, and m has its value as before.
-func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted string) {
+func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted *adoption) {
 	if m.set.observers == nil {
 		return
 	}
@@ -417,16 +539,16 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 
 // giveUp ends h, unless another call has ended it meanwhile, and makes m what it was
 // before: not held, or the holder of an adopted value, which stays on the nodes.
-func (m *Mutex) giveUp(h *lease.Lease, adopted string) {
+func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	m.mu.Lock()
 	mine := m.hold == h
 	if mine {
-		m.hold, m.adopted = nil, adopted
+		m.hold, m.adopts = nil, adopted
 	}
 	m.mu.Unlock()
 	switch {
 	case !mine:
-	case adopted == "":
+	case adopted == nil:
 		h.Abandon(nil)
 	default:
 		h.End(nil)
@@ -460,14 +582,14 @@ func (m *Mutex) begin(h *lease.Lease) error {
 func (m *Mutex) replaceBy(h *lease.Lease) (former *lease.Lease, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.set.sharesName() && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
+	if m.set.kind().sharesName && m.hold != nil && m.hold.NotHeld(clock.Now()) == nil {
 		return nil, errHeldByItself // the grant of h does not prove that the former term is over
 	}
 	if err := h.Begin(); err != nil {
 		return nil, err
 	}
 	former = m.hold
-	m.hold, m.adopted = h, ""
+	m.hold, m.adopts = h, nil
 	return former, nil
 }
 
@@ -525,7 +647,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	event := observe.Released{Name: m.name, Start: start.Wall}
 	switch {
-	case h == nil && adopted == "":
+	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
 		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
@@ -584,22 +706,22 @@ func endedEarly(h *lease.Lease, over error, now clock.Instant) error {
 // take removes the current term, or the adopted value, from m and returns it. If only is not nil and is not
 // the current term, take changes nothing and returns nothing. If only is nil, take fails and changes nothing
 // if Lead has the current term, or if other calls have joined it.
-func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted string, err error) {
+func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
-		return nil, "", nil
+		return nil, nil, nil
 	}
 	if only == nil && m.set.leads {
-		return nil, "", errInLead
+		return nil, nil, errInLead
 	}
 	if n := m.nest; only == nil && n != nil && n.hold == m.hold {
 		if err := n.endByHand(); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
-	h, adopted = m.hold, m.adopted
-	m.hold, m.adopted, m.nest = nil, "", nil
+	h, adopted = m.hold, m.adopts
+	m.hold, m.adopts, m.nest = nil, nil, nil
 	return h, adopted, nil
 }
 
@@ -697,8 +819,10 @@ func (m *Mutex) cutOff(ctx context.Context) (*lease.Lease, error) {
 var errSharedByOthers = errors.New("redsync: other readers of this process share the hold")
 
 var (
-	errInDo   = errors.New("redsync: Do unlocks it when its function returns")
-	errInLead = errors.New("redsync: Lead releases it when its function returns")
+	errInDo          = errors.New("redsync: Do unlocks it when its function returns")
+	errInLead        = errors.New("redsync: Lead releases it when its function returns")
+	errMinHoldDetach = errors.New(
+		"redsync: a lock with WithMinHold cannot be detached: its receiver does not know when it was acquired")
 )
 
 // Extend is ExtendContext without a context.
@@ -716,7 +840,7 @@ func (m *Mutex) Extend() (bool, error) {
 // WithMaxHold does not allow a longer hold. After ErrLockAlreadyExpired the lock is over; see ErrLockLost.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 	ctx = orBackground(ctx)
-	h, err := m.open("extend")
+	h, from, err := m.open("extend")
 	if err != nil {
 		return false, err
 	}
@@ -727,7 +851,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 		left = h.Remaining(start)
 		ok, err = m.extend(ctx, h)
 	} else {
-		adopted, ok, err = m.adopt(ctx, h)
+		adopted, ok, err = m.adopt(ctx, h, from)
 	}
 	if !adopted { // adopt has already told the observers: observe.Acquired
 		m.tellExtended(ctx, start, left, err)
@@ -746,27 +870,27 @@ func (m *Mutex) tellExtended(ctx context.Context, start clock.Instant, left time
 }
 
 // open begins an operation that needs a hold. It returns the current term, or a new one for an
-// adopted value. It fails if m is not held. After success the caller must end the operation with
+// adopted hold; from is that adoption. It fails if m is not held. After success the caller must end the operation with
 // m.core.endCall.
-func (m *Mutex) open(op string) (*lease.Lease, error) {
+func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 	t, err := m.beginCall()
 	if err != nil {
-		return nil, m.failure(op, err)
+		return nil, nil, m.failure(op, err)
 	}
-	h, adopted := m.holdOrAdopted()
+	h, from = m.holdOrAdopted()
 	switch {
 	case h != nil:
 		err = h.NotHeld(clock.Now())
-	case adopted != "":
-		h = m.adoptLease(t, adopted, clock.Now())
+	case from != nil:
+		h = m.adoptLease(t, from, clock.Now())
 	default:
 		err = ErrNotHeld
 	}
 	if err != nil {
 		m.core.endCall()
-		return nil, m.failure(op, err)
+		return nil, nil, m.failure(op, err)
 	}
-	return h, nil
+	return h, from, nil
 }
 
 // extend makes one round that prolongs h, and acts on what the nodes say.
@@ -804,15 +928,24 @@ func stillHeld(h *lease.Lease) error {
 	return note(fmt.Sprintf("the lock is still held for %v", journal.Rounded(left)))
 }
 
-// adopt extends a lock that was acquired elsewhere, and makes it m's own. adopted reports whether this call
-// made it m's own: another call may have done so before.
-func (m *Mutex) adopt(ctx context.Context, h *lease.Lease) (adopted, ok bool, err error) {
-	res, e := h.Confirm(ctx, m.token)
+// adoptLease returns a lease for the hold that m adopts.
+func (m *Mutex) adoptLease(t *queue.Terms, from *adoption, start clock.Instant) *lease.Lease {
+	h := lease.Adopt(&t.Terms, from.valueOf(), start)
+	if adopted := m.set.kind().adopted; adopted != nil {
+		h.Replace(adopted(h.Claim(), from.slots))
+	}
+	return h
+}
+
+// adopt extends a lock that was acquired elsewhere, and makes it m's own. from is what h was made from. adopted reports
+// whether this call made it m's own: another call may have done so before.
+func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adopted, ok bool, err error) {
+	res, e := h.Confirm(ctx, from.sequencer.Token)
 	switch {
 	case res.Won && h.NotHeld(clock.Now()) == nil:
 		ok, err = m.takeOver(h, e)
 		if adopted = ok && h.Begun(); adopted {
-			m.acquired(ctx, h, h.First, h.Value())
+			m.acquired(ctx, h, h.First, from)
 		}
 		return adopted, ok, err
 	case res.Rejected:
@@ -827,11 +960,11 @@ func (m *Mutex) takeOver(h *lease.Lease, e lease.Extension) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.hold == nil && m.adopted == h.Value():
+	case m.hold == nil && m.adopts != nil && m.adopts.valueOf() == h.Value():
 		if err := h.Begin(); err != nil {
 			return false, m.failure("extend", err)
 		}
-		m.hold, m.adopted = h, ""
+		m.hold, m.adopts = h, nil
 	case m.hold == nil || m.hold.Value() != h.Value():
 		return false, m.failure("extend", ErrNotHeld)
 	default:
@@ -860,7 +993,7 @@ func (m *Mutex) ValidContext(ctx context.Context) (bool, error) {
 
 // valid does what Valid does. op is the operation, for errors.
 func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
-	h, err := m.open(op)
+	h, _, err := m.open(op)
 	if err != nil {
 		return false, err
 	}
@@ -923,53 +1056,29 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 	if err := m.core.beginCall(); err != nil {
 		return nil, err
 	}
-	timing, err := m.set.timing()
+	t, err := m.ready()
 	if err == nil {
-		err = m.checkNames()
-	}
-	if err == nil {
-		err = m.core.allows(&timing)
+		err = m.core.allows(&t.Timing)
 	}
 	if err != nil {
 		m.core.endCall()
 		return nil, err
 	}
-	if m.terms != nil {
-		return m.terms, nil
-	}
-	// An option has been applied since NewMutex.
-	t := &queue.Terms{}
-	m.fill(t, timing)
 	return t, nil
 }
 
-// checkNames returns why m cannot have its names.
-func (m *Mutex) checkNames() error {
-	switch {
-	case m.badNames != nil:
-		return m.badNames
-	case m.set.permits != 0 && m.multi != nil:
-		return errPermitsNames
-	case m.set.shared && m.multi != nil:
-		return errSharedNames
-	case m.set.shared && m.set.value != "":
-		return errSharedValue
-	case m.multi == nil:
-		return checkName(m.name)
-	case m.set.value != "":
-		return errValueOfSeveral
+// ready returns the terms of m's holds, or why m cannot be used.
+func (m *Mutex) ready() (*queue.Terms, error) {
+	if m.set.plan != nil {
+		return &m.terms, nil
 	}
-	return nil
-}
-
-func checkName(name string) error {
-	if name == "" {
-		return errors.New("redsync: the name of a Mutex must not be empty")
+	// An option is out of its range, or has been applied since NewMutex.
+	p, err := m.set.check()
+	if err != nil {
+		return nil, err
 	}
-	if side := script.Reserved(name); side != "" {
-		return fmt.Errorf("redsync: the name %s is reserved: {x}%s belongs to the lock x", quoted(name), side)
-	}
-	return nil
+	t := m.termsBy(p)
+	return &t, nil
 }
 
 func (m *Mutex) current() *lease.Lease {
@@ -977,14 +1086,14 @@ func (m *Mutex) current() *lease.Lease {
 	return h
 }
 
-// holdOrAdopted returns the current term, or the adopted value before there is one.
-func (m *Mutex) holdOrAdopted() (*lease.Lease, string) {
+// holdOrAdopted returns the current term, or the hold to adopt before there is one.
+func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold != nil {
-		return m.hold, ""
+		return m.hold, nil
 	}
-	return nil, m.adopted
+	return nil, m.adopts
 }
 
 // failure returns the error of an operation on m.
@@ -998,11 +1107,4 @@ func (m *Mutex) interruption(ctx context.Context) error {
 		closed = ErrClosed
 	}
 	return fail("", "", contextErrors(ctx), closed)
-}
-
-func orBackground(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	return ctx
 }

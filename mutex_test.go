@@ -3,8 +3,10 @@ package redsync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
@@ -112,4 +116,97 @@ func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
 		require.False(t, m.newNest(h, nil).isLive(), "Unlock has come before Do began to call its function")
 		return nil
 	}), ErrNotHeld)
+}
+
+// Mutexes with the same options share their settings. An option that is applied later changes one Mutex alone.
+func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
+	rs := New(&puppet.Puppet{Answer: puppet.Yes})
+	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	expiryOf := func(m *Mutex) time.Duration {
+		terms, err := m.ready()
+		require.NoError(t, err)
+		return terms.Timing.Expiry
+	}
+	a, b := rs.NewMutex("a", WithExpiry(time.Minute)), rs.NewMutex("b", WithExpiry(time.Minute))
+	assert.Same(t, a.set, b.set)
+	other := rs.NewMutex("c", WithExpiry(time.Hour))
+	assert.NotSame(t, a.set, other.set)
+	require.NoError(t, a.Lock())
+	WithExpiry(time.Second).Apply(a)
+	assert.Equal(t, time.Second, expiryOf(a))
+	assert.Equal(t, time.Minute, a.hold.Terms().Timing.Expiry, "the hold has the terms that it began with")
+	assert.Equal(t, time.Minute, expiryOf(b))
+	assert.Equal(t, time.Minute, expiryOf(rs.NewMutex("d", WithExpiry(time.Minute))))
+	assert.Equal(t, time.Second, expiryOf(rs.NewMutex("e", WithExpiry(time.Second))))
+	require.ErrorContains(t, rs.NewMutex("f", WithExpiry(0)).TryLock(), "WithExpiry(0s) is out of range")
+	assert.Equal(t, time.Hour, expiryOf(other))
+
+	// What only one Mutex has is not kept for others: they would not find it, and it may be a secret, or large.
+	for _, own := range []Option{
+		WithValue("secret"), WithSequencer(Sequencer{Name: "g", Value: "secret"}), WithObserver(&lossCounter{}),
+		WithRetryDelayFunc(func(int) time.Duration { return 0 }), WithGenValueFunc(randomValue),
+	} {
+		set := rs.NewMutex("g", own).set
+		for i := range rs.core.recents.list {
+			assert.NotSame(t, set, rs.core.recents.list[i].Load())
+		}
+		assert.Same(t, a.hold.Terms().Policy, rs.NewMutex("h", WithExpiry(time.Minute)).terms.Terms.Policy, "the others stay")
+	}
+	logged := rs.With(WithObserver(&lossCounter{}))
+	assert.Same(t, logged.NewMutex("i", WithTries(1)).set, logged.NewMutex("j", WithTries(1)).set)
+}
+
+// A lossCounter is an observer.
+type lossCounter struct{ losses atomic.Int64 }
+
+func (c *lossCounter) ObserveLost(context.Context, observe.Lost) { c.losses.Add(1) }
+
+// Settings that no Mutex needs any more are used again for others, and their room is, while many goroutines make
+// Mutexes, and while replies to earlier rounds are still to come. Each lock keeps its own terms.
+func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
+	var mu sync.Mutex
+	var late []pool.Request // the requests to one node
+	answers := false        // the node answers at once
+	slow := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if answers {
+			return puppet.Yes(req)
+		}
+		late = append(late, req)
+		return nil, nil
+	}}
+	rs := New(&puppet.Puppet{Answer: puppet.Yes}, &puppet.Puppet{Answer: puppet.Yes}, slow)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 200 {
+				expiry := time.Duration(1+(g+i)%6) * time.Hour // two more than are kept
+				m := rs.NewMutex(fmt.Sprint(g, i), WithExpiry(expiry), WithFailFast(true))
+				if !assert.NoError(t, m.Lock()) {
+					return
+				}
+				assert.Equal(t, expiry, m.hold.Terms().Timing.Expiry)
+				mu.Lock()
+				answer := late
+				late = nil
+				mu.Unlock()
+				for _, req := range answer {
+					reply, _ := puppet.Yes(req)
+					req.To.Receive(req.Tag, *reply)
+				}
+				_, err := m.Unlock()
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	mu.Lock()
+	answers = true
+	mu.Unlock()
+	for _, req := range late {
+		reply, _ := puppet.Yes(req)
+		req.To.Receive(req.Tag, *reply)
+	}
+	require.NoError(t, rs.Close(t.Context()))
 }

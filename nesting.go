@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
 // This file is about calls inside the function of a Do. The context says who the owner is: a Do whose context comes
@@ -38,8 +39,8 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	if scopeOf(ctx) == nil {
 		return nil, nil
 	}
-	if _, value := m.holdOrAdopted(); value != "" {
-		return nil, nil // Do adopts the hold that has this value
+	if _, from := m.holdOrAdopted(); from != nil {
+		return nil, nil // Do adopts that hold
 	}
 	t, err := m.beginCall()
 	if err != nil {
@@ -47,8 +48,8 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 	}
 	defer m.core.endCall()
 	for {
-		live, lines := m.around(ctx)
-		if err = m.checkJoin(ctx, live, lines, t.Timing); err == nil {
+		live, lines := m.around(ctx, t)
+		if err = m.checkJoin(ctx, t, live, lines); err == nil {
 			joined, err = m.joinAll(ctx, live)
 		}
 		switch {
@@ -64,12 +65,12 @@ func (m *Mutex) join(ctx context.Context) (joined []*scope, err error) {
 // around finds the holds that the Dos around ctx have of m's names. live has the innermost live scope of each such
 // hold, from the inside to the outside. lines are the lines of m (see claim.Claim.Lines) that these holds have.
 // around looks only at Dos of the same core.
-func (m *Mutex) around(ctx context.Context) (live []*scope, lines []string) {
+func (m *Mutex) around(ctx context.Context, t *queue.Terms) (live []*scope, lines []string) {
 	s := scopeOf(ctx)
 	if s == nil {
 		return nil, nil
 	}
-	missing := slices.Clone(m.claimed().Lines())
+	missing := slices.Clone(t.Claim.Lines())
 	for ; s != nil && len(missing) > 0; s = s.outer {
 		if s.nest.mutex.core != m.core || !s.isLive() {
 			continue
@@ -92,21 +93,21 @@ func (m *Mutex) around(ctx context.Context) (live []*scope, lines []string) {
 
 // checkJoin returns why a Do of m with ctx cannot join the holds in live, nil if it can. lines are the
 // lines of m that these holds have.
-func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, want lease.Timing) error {
+func (m *Mutex) checkJoin(ctx context.Context, t *queue.Terms, live []*scope, lines []string) error {
 	if len(live) == 0 {
 		return nil
 	}
 	if err := m.checkUpgrade(live); err != nil {
 		return err
 	}
-	if m.set.permits != 0 {
+	if m.set.kind().isAlone {
 		return m.waitsForItself(lines, "")
 	}
-	if len(lines) < len(m.claimed().Lines()) {
+	if len(lines) < len(t.Claim.Lines()) {
 		return m.waitsForItself(lines, " and not the other names")
 	}
 	for _, s := range live {
-		if err := m.checkTerms(s.nest.hold, want); err != nil {
+		if err := m.checkTerms(s.nest.hold, t.Timing); err != nil {
 			return err
 		}
 	}
@@ -118,8 +119,8 @@ func (m *Mutex) checkJoin(ctx context.Context, live []*scope, lines []string, wa
 
 // checkNested returns an error if a Do around ctx holds one of m's names, because m must not lock then: the call
 // could wait for the end of that Do, and the Do waits for the call.
-func (m *Mutex) checkNested(ctx context.Context) error {
-	live, lines := m.around(ctx)
+func (m *Mutex) checkNested(ctx context.Context, t *queue.Terms) error {
+	live, lines := m.around(ctx, t)
 	if len(live) == 0 {
 		return nil
 	}
@@ -131,7 +132,7 @@ func (m *Mutex) checkNested(ctx context.Context) error {
 
 // checkUpgrade returns ErrUpgrade if m is exclusive and one of the holds is shared.
 func (m *Mutex) checkUpgrade(live []*scope) error {
-	if m.set.sharesName() {
+	if m.set.kind().sharesName {
 		return nil
 	}
 	for _, s := range live {
@@ -146,7 +147,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 // that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
 	has := "a Do around the call has a permit of " + quoted(m.name)
-	if m.set.permits == 0 {
+	if !m.set.kind().isAlone {
 		slices.Sort(lines)
 		has = "a Do around the call holds " + quotedAll(lines)
 	}
@@ -184,7 +185,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, err error) {
 	outer := scopeOf(ctx)
 	for _, caller := range slices.Backward(live) {
-		s := &scope{nest: caller.nest, writes: !m.set.shared, outer: outer}
+		s := &scope{nest: caller.nest, writes: !m.set.kind().isReader, outer: outer}
 		isIn, err := s.nest.admit(s, caller, m.set.nesting)
 		if !isIn {
 			leave(joined)

@@ -92,14 +92,14 @@ func (r *Redsync) Ping(ctx context.Context) error {
 // ping is Ping, or Open with its name as op.
 func (r *Redsync) ping(ctx context.Context, op string) error {
 	c := r.core
-	t, err := r.set.timing()
+	p, err := r.set.planned()
 	if err != nil {
 		return fail(op, "", err)
 	}
 	if c.err != nil {
 		return fail(op, "", c.err)
 	}
-	if err := c.allows(&t); err != nil {
+	if err := c.allows(&p.holds.Timing); err != nil {
 		return fail(op, "", err)
 	}
 	ctx = orBackground(ctx)

@@ -1,158 +1,13 @@
 package redsync
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/jitter"
-	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
-
-// The defaults are those of redsync v4.
-const (
-	defaultExpiry        = 8 * time.Second
-	defaultTries         = 32
-	defaultDriftFactor   = 0.01
-	defaultTimeoutFactor = 0.05
-
-	minRetryDelay = 50 * time.Millisecond
-	maxRetryDelay = 250 * time.Millisecond
-)
-
-// settings are what options set. Every primitive has them.
-type settings struct {
-	bases                               // each field names its option
-	tries        int                    // WithTries
-	delay        DelayFunc              // WithRetryDelay, WithRetryDelayFunc
-	meanDelay    time.Duration          // what delay returns on average; queue.OfUser if delay is the user's function
-	genValue     func() (string, error) // WithGenValueFunc
-	customValues bool                   // genValue is the user's
-	value        string                 // WithValue
-	sequencer    Sequencer              // WithSequencer; without a Value if not set
-	waitAll      bool                   // WithFailFast(false)
-	heals        bool                   // WithSetNXOnExtend
-	nesting      int                    // WithNesting; 0: no limit
-	ownExpiry    bool                   // WithExpiry has been applied
-	watchdog     bool                   // WithWatchdog
-	fair         bool                   // WithFair
-	shared       bool                   // WithShared
-	permits      int                    // WithPermits; 0 for a lock
-	weight       int                    // WithWeight; 0 if not set
-	fencing      bool                   // WithFencing
-	priority     int                    // WithPriority
-	noHandOver   bool                   // WithHandOver(false)
-	leads        bool                   // Redsync.Lead
-	observers    *observers             // WithObserver, WithLogger
-	err          error                  // of the first option that cannot be used
-
-	ready   bool // the settings are valid, and derived follows from them
-	derived lease.Timing
-}
-
-func defaultSettings() settings {
-	return settings{
-		bases: bases{
-			expiry:        defaultExpiry,
-			driftFactor:   defaultDriftFactor,
-			timeoutFactor: defaultTimeoutFactor,
-		},
-		tries: defaultTries,
-		delay: defaultDelay, meanDelay: (minRetryDelay + maxRetryDelay) / 2,
-		genValue: randomValue,
-	}
-}
-
-// defaultDelay spreads retries, so that clients that collided do not meet again.
-func defaultDelay(int) time.Duration {
-	return minRetryDelay + jitter.N(maxRetryDelay-minRetryDelay)
-}
-
-// randomValue returns a value that nobody has used: 130 bits at random.
-func randomValue() (string, error) { return rand.Text(), nil }
-
-// timing checks the settings and derives what a hold needs.
-func (s *settings) timing() (lease.Timing, error) {
-	if s.ready {
-		return s.derived, nil
-	}
-	return s.check()
-}
-
-// prepare checks the settings once, so that operations need not. An option that is applied later resets
-// ready.
-func (s *settings) prepare() {
-	var err error
-	s.derived, err = s.check()
-	s.ready = err == nil
-}
-
-func (s *settings) check() (lease.Timing, error) {
-	if err := s.checkLead(); err != nil {
-		return lease.Timing{}, err
-	}
-	switch {
-	case s.err != nil:
-		return lease.Timing{}, s.err
-	case s.tries < 0:
-		return lease.Timing{}, outOfRange("WithTries", s.tries, "0 (no limit) or more")
-	case s.value != "" && s.sequencer.Value != "":
-		return lease.Timing{}, errors.New("redsync: WithValue and WithSequencer both name a lock to adopt: set one of them")
-	}
-	if err := s.checkPermits(); err != nil {
-		return lease.Timing{}, err
-	}
-	if err := s.checkMinHold(); err != nil {
-		return lease.Timing{}, err
-	}
-	return s.derive()
-}
-
-func (s *settings) fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
-}
-
-// passes reports whether locks with these settings may be handed over.
-func (s *settings) passes() bool {
-	return s.mayBeContinued() && !s.shared && !s.fair && s.value == ""
-}
-
-// joins reports whether readers with these settings may share a hold.
-func (s *settings) joins() bool { return s.mayBeContinued() && s.shared }
-
-// mayBeContinued reports whether another call of the process may continue a hold that has these settings:
-// take it over by direct hand-off, or share it.
-func (s *settings) mayBeContinued() bool {
-	return !s.noHandOver && !s.fencing && !s.customValues && s.sequencer.Value == "" && s.maxHold == 0 && s.minHold == 0
-}
-
-// An Option configures a Mutex. An out-of-range option makes every operation fail with an error that names
-// the option, the value and the range. Open, OpenJoint, With, NewMutex, NewMultiMutex, Do, TryDo and Lead
-// take options. An option that is applied to a held Mutex takes effect with its next Lock.
-type Option interface {
-	Apply(*Mutex)
-}
-
-// OptionFunc is a function that configures a Mutex.
-type OptionFunc func(*Mutex)
-
-// Apply calls f(m).
-func (f OptionFunc) Apply(m *Mutex) {
-	if f == nil {
-		m.change().fail(errors.New("redsync: nil OptionFunc"))
-		return
-	}
-	f(m)
-}
-
-// A DelayFunc returns how long to wait before attempt number tries + 1.
-type DelayFunc func(tries int) time.Duration
 
 // WithExpiry sets how long the nodes keep the lock unless it is extended; after
 // that they free it by themselves. The holder may rely on the lock for the expiry minus
@@ -188,7 +43,7 @@ func WithRetryDelay(delay time.Duration) Option {
 			m.change().fail(outOfRange("WithRetryDelay", delay, "0 or more"))
 		}
 		set := m.change()
-		set.delay, set.meanDelay = func(int) time.Duration { return delay }, delay
+		set.retryDelay, set.delayFunc = delay, nil
 	})
 }
 
@@ -201,7 +56,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 			m.change().fail(errors.New("redsync: WithRetryDelayFunc(nil)"))
 		}
 		set := m.change()
-		set.delay, set.meanDelay = delayFunc, queue.OfUser
+		set.delayFunc, set.isOwn = &delayFunc, true
 	})
 }
 
@@ -248,7 +103,7 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 			m.change().fail(errors.New("redsync: WithGenValueFunc(nil)"))
 		}
 		set := m.change()
-		set.genValue, set.customValues = genValueFunc, true
+		set.genValue, set.isOwn = &genValueFunc, true
 	})
 }
 
@@ -270,7 +125,10 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, such
 // as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared.
 func WithValue(v string) Option {
-	return OptionFunc(func(m *Mutex) { m.change().value = v })
+	return OptionFunc(func(m *Mutex) {
+		set := m.change()
+		set.adopts = set.adopts.with(func(a *adoption) { a.value = v })
+	})
 }
 
 // WithSequencer adopts the hold that s belongs to, as WithValue does with its value. In addition, Fence
@@ -291,7 +149,7 @@ func WithSequencer(s Sequencer) Option {
 		if s.Value == "" {
 			set.fail(errors.New("redsync: WithSequencer: the sequencer has no value, so it belongs to no hold"))
 		}
-		set.sequencer = s
+		set.adopts = set.adopts.with(func(a *adoption) { a.sequencer = s })
 	})
 }
 
@@ -343,6 +201,36 @@ func WithMaxHold(limit time.Duration) Option {
 			m.change().fail(outOfRange("WithMaxHold", limit, "more than 0"))
 		}
 		m.change().maxHold = limit
+	})
+}
+
+// WithMinHold makes the nodes keep the lock for at least d, counted from before the first request of the attempt
+// that acquired it. If d has passed, Unlock and Close release the lock as usual. If not, they let the keys stay for
+// the rest of d. If the holder crashes, or loses the lock, the keys stay for at least d as well. The default is off.
+// d must be more than 0, and together with its drift (d * 0.01 + 2 ms by default) at most 292 years. With
+// pool.WithRestartGuard it must also fit into the limit of the guard.
+//
+// It is for jobs that several processes start at the same time, by a schedule. With TryDo, at most one process runs
+// the job at each tick, even if the clock of another process is behind and its call comes after the job has ended.
+// For that, d must be longer than the greatest difference between the start times of the processes. d plus its drift
+// must be shorter than the time between two ticks: see docs/cron.md. A long d tolerates clocks that differ more. With
+// a short d another process can lock sooner after a crash.
+//
+// The option changes neither Until nor what Unlock returns. A failed attempt releases its keys at once. After Unlock, a
+// Lock of the name waits until d has passed, also in the same process and with the same Mutex. Redsync.Current asks
+// only whether the nodes have the keys. So while the keys stay, it still says that a Sequencer of the hold is current.
+// A process that adopts the hold by its Sequencer (WithSequencer) knows nothing of d, so its Unlock frees the lock at
+// once.
+//
+// Locks with this option are not handed over within the process (WithHandOver), and cannot be detached or downgraded.
+// WithMinHold excludes WithShared, WithValue and WithSequencer: with any of these, every operation fails. The idea is
+// that of ShedLock's lockAtLeastFor.
+func WithMinHold(d time.Duration) Option {
+	return OptionFunc(func(m *Mutex) {
+		if d <= 0 {
+			m.change().fail(outOfRange("WithMinHold", d, "more than 0"))
+		}
+		m.change().minHold = d
 	})
 }
 
@@ -431,7 +319,7 @@ func WithObserver(observer any) Option {
 			return
 		}
 		set := m.change()
-		set.observers = set.observers.with(observer)
+		set.observers, set.isOwn = set.observers.with(observer), true
 	})
 }
 
@@ -457,6 +345,6 @@ func WithLogger(logger *slog.Logger) Option {
 	}
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()
-		set.observers = set.observers.withLogger(logger, m.core.journal())
+		set.observers, set.isOwn = set.observers.withLogger(logger, m.core.journal()), true
 	})
 }

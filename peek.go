@@ -8,5 +8,11 @@ func init() {
 		r.(*Redsync).core.member.Group.Tokens.Raise([]string{name}, token)
 	}
 	peek.WaitOutSplits = func(r any) { r.(*Redsync).core.keeper.Set.WaitOutSplits() }
+	peek.Exclusions = func() (pairs [][2]string) {
+		for _, x := range exclusions {
+			pairs = append(pairs, [2]string{x.one.String(), x.other.String()})
+		}
+		return pairs
+	}
 	peek.Alarms = func(r any) (set, now int) { return r.(*Redsync).core.keeper.CountAlarms() }
 }

@@ -1,15 +1,8 @@
 package redsync
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/clock"
-	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -70,104 +63,4 @@ func WithWeight(k int) Option {
 		}
 		m.change().weight = k
 	})
-}
-
-// The errors of options and constructors that WithPermits excludes.
-var (
-	errPermitsShared  = errors.New("redsync: WithPermits excludes WithShared: a permit is neither a reader's nor a writer's lock")
-	errPermitsFencing = errors.New("redsync: WithPermits excludes WithFencing: tokens of several holders at once order nothing")
-	errPermitsValue   = errors.New("redsync: WithValue excludes WithPermits: WithSequencer adopts a permit")
-	errPermitsNames   = errors.New("redsync: WithPermits excludes NewMultiMutex: permits are of one name")
-)
-
-// checkPermits returns an error if WithPermits or WithWeight does not go together with the other settings.
-func (s *settings) checkPermits() error {
-	switch {
-	case s.permits == 0 && s.weight != 0:
-		return fmt.Errorf("redsync: WithWeight(%d) needs WithPermits", s.weight)
-	case s.permits == 0:
-		return nil
-	case s.shared:
-		return errPermitsShared
-	case s.fencing:
-		return errPermitsFencing
-	case s.value != "":
-		return errPermitsValue
-	case s.weight > s.permits:
-		return outOfRange("WithWeight", s.weight, fmt.Sprintf("1 to %d: the permits of WithPermits(%[1]d)", s.permits))
-	case s.weight != 0 && !s.fair:
-		return fmt.Errorf("redsync: WithWeight(%d) needs WithFair: without it, others could overtake again and again", s.weight)
-	}
-	return nil
-}
-
-// sharesName reports whether several holders may have the name at once, as readers or with permits. Then a
-// grant does not prove that a former hold of the same Mutex is over.
-func (s *settings) sharesName() bool { return s.shared || s.permits != 0 }
-
-// permitsMode returns the mode of a Sequencer whose hold has these slots of a semaphore with n permits. For
-// slots 0 and 2 of three it is permits-3-0-2.
-func permitsMode(n int, slots script.Slots) string {
-	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
-	for slot := range slots.All() {
-		mode = strconv.AppendInt(append(mode, '-'), int64(slot), 10)
-	}
-	return string(mode)
-}
-
-// parsePermitsMode reads a mode that permitsMode has written. It reports false for any other text.
-func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
-	numbers, ok := strings.CutPrefix(mode, modePermits+"-")
-	if !ok {
-		return 0, slots, false
-	}
-	all := strings.Split(numbers, "-")
-	n, err := strconv.Atoi(all[0])
-	if err != nil || n < 1 || n > maxPermits {
-		return 0, slots, false
-	}
-	for _, number := range all[1:] {
-		slot, err := strconv.Atoi(number)
-		if err != nil || slot < 0 || slot >= n {
-			return 0, slots, false
-		}
-		slots = slots.With(slot)
-	}
-	return n, slots, slots.Len() > 0 && permitsMode(n, slots) == mode
-}
-
-// adoptPermits makes m adopt a hold of these slots of a semaphore with n permits. It returns an error if that
-// contradicts WithPermits or WithWeight of m.
-func (m *Mutex) adoptPermits(n int, slots script.Slots) error {
-	weight := slots.Len()
-	set := m.change()
-	switch {
-	case set.permits != 0 && set.permits != n:
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of %d permits, which excludes WithPermits(%d)", n, set.permits)
-	case set.weight != 0 && set.weight != weight:
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of weight %d, which excludes WithWeight(%d)", weight, set.weight)
-	case weight > 1:
-		set.weight, set.fair = weight, true
-	}
-	set.permits, m.slots = n, &slots
-	return nil
-}
-
-// newPermits returns the claim of m, which has permits.
-func newPermits(m *Mutex) *claim.Permits {
-	return claim.NewPermits(m.name, m.set.permits, max(m.set.weight, 1))
-}
-
-// adoptLease returns a lease with the value that m adopts. If m has permits, the Sequencer has told which
-// slots they are.
-func (m *Mutex) adoptLease(t *queue.Terms, value string, start clock.Instant) *lease.Lease {
-	h := lease.Adopt(&t.Terms, value, start)
-	if p, ok := h.Claim().(*claim.Permits); ok {
-		var slots script.Slots
-		if m.slots != nil {
-			slots = *m.slots
-		}
-		h.Replace(p.Of(slots))
-	}
-	return h
 }

@@ -59,8 +59,8 @@ func (m *Mutex) shown() shownMutex {
 		if until := h.Until(); !until.IsZero() {
 			s.Until = &until
 		}
-	case adopted != "":
-		s.State, s.Token = "adopted", m.token
+	case adopted != nil:
+		s.State, s.Token = "adopted", adopted.sequencer.Token
 	}
 	return s
 }

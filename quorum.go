@@ -259,3 +259,12 @@ func indices(nodes claim.Nodes) []int {
 	}
 	return list
 }
+
+// deniedBy returns the error of a campaign that the nodes deny: ErrNoQuorum, and one error for each of them.
+func deniedBy(set *quorum.Set, votes []claim.Vote) error {
+	res := quorum.Result{Set: set, Rule: set.Rule(), Votes: votes}
+	for i, v := range votes {
+		res.Count = res.Count.With(i, v.Choice)
+	}
+	return unconfirmed("", res)
+}

@@ -2,6 +2,7 @@ package redsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -35,67 +37,9 @@ func New(pools ...pool.Pool) *Redsync {
 }
 
 func newRedsync(c *core) *Redsync {
-	set := defaultSettings()
+	set := newSettings(&defaultOptions)
 	set.prepare()
-	return &Redsync{core: c, set: &set}
-}
-
-// With returns a Redsync on the same nodes. The options change the defaults of its locks.
-// Close of r or of any Redsync that With returned closes all of them.
-func (r *Redsync) With(options ...Option) *Redsync {
-	if r == nil {
-		r = &Redsync{} // r comes from an Open that failed, and has no nodes
-	}
-	m := Mutex{core: r.core, set: r.set}
-	m.apply(options)
-	return &Redsync{core: r.core, set: m.set}
-}
-
-// NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
-// exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
-// empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
-// because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
-// every operation fails and says so.
-func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
-	if r == nil {
-		r = &Redsync{} // see With
-	}
-	m := &Mutex{core: r.core, name: name, set: r.set}
-	m.claim.Init(name)
-	m.configure(options)
-	return m
-}
-
-// configure gives m, which is new, its options.
-func (m *Mutex) configure(options []Option) {
-	m.apply(options)
-	m.adoptValue()
-	m.prepare()
-}
-
-// Current asks the nodes whether s belongs to the current hold of its lock. It returns nil if
-// a quorum holds the value of s. The error matches ErrLockAlreadyExpired if the nodes prove
-// that the hold is over. Any other error leaves open whether the hold is over.
-//
-// Ask through the same set of nodes as the holder. While the nodes change, a Redsync of NewJoint finds only the holds
-// of NewJoint. A Redsync of New also finds the holds of a NewJoint that has the same nodes as one of its two sets.
-//
-// The hold may end right after the answer. A server that cannot accept that must compare
-// tokens instead.
-func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
-	if s.Name == "" || s.Value == "" {
-		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
-	}
-	if s.mode == modePlain || s.mode == modeReaders {
-		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
-	}
-	adopts := func(m *Mutex) {
-		set := m.change()
-		set.value, set.sequencer = "", s // these replace what r has set for its own locks
-		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
-	}
-	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
-	return err
+	return &Redsync{core: c, set: set}
 }
 
 // Close unlocks what is still held, and sends every pending release once more. It ends
@@ -122,8 +66,11 @@ func (r *Redsync) Close(ctx context.Context) error {
 		return nil
 	}
 	ctx = orBackground(ctx)
-	t, _ := r.set.timing() // zero if an option is out of its range
-	return r.core.close(ctx, max(t.NodeTimeout, minNodeTimeout))
+	timeout := minNodeTimeout
+	if p := r.set.plan; p != nil {
+		timeout = max(timeout, p.holds.Timing.NodeTimeout)
+	}
+	return r.core.close(ctx, timeout)
 }
 
 // core is what all copies of a Redsync and all its locks share.
@@ -135,7 +82,8 @@ type core struct {
 	err     error                           // why the pools cannot be used; nil if they can
 	owned   bool                            // Close closes the pools
 
-	pinged pinged
+	recents recents
+	pinged  pinged
 
 	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
@@ -288,4 +236,41 @@ func (c *core) allows(t *lease.Timing) error {
 			"together at most %v, which pool #%d guards (pool.WithRestartGuard)", longest, n.Index))
 	}
 	return nil
+}
+
+// checkNames returns why no lock can have all of these names, nil if one can. c may be nil.
+func (c *core) checkNames(names []string) error {
+	if len(names) == 0 || len(names) > claim.MaxLines {
+		return fmt.Errorf("redsync: NewMultiMutex: %d names are %w: 1 to %d", len(names), errOutOfRange, claim.MaxLines)
+	}
+	for _, name := range names {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	if c == nil || c.err != nil { // every operation fails for another reason
+		return nil //nolint:nilerr // see above
+	}
+	if n, a, b := c.keeper.Set.Apart(names); n != nil {
+		return fail(fmt.Sprintf("pool #%d", n.Index), "", fmt.Errorf(
+			"the names %s and %s do not lie in one slot: give them a common hash tag, as in {tag}:name", quoted(a), quoted(b)))
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return errors.New("redsync: the name of a Mutex must not be empty")
+	}
+	if side := script.Reserved(name); side != "" {
+		return fmt.Errorf("redsync: the name %s is reserved: {x}%s belongs to the lock x", quoted(name), side)
+	}
+	return nil
+}
+
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
 }

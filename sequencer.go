@@ -134,6 +134,37 @@ func lengthsOf(mode string) (lengths []int, ok bool) {
 	return lengths, true
 }
 
+// permitsMode returns the mode of a Sequencer whose hold has these slots of a semaphore with n permits. For
+// slots 0 and 2 of three it is permits-3-0-2.
+func permitsMode(n int, slots script.Slots) string {
+	mode := strconv.AppendInt([]byte(modePermits+"-"), int64(n), 10)
+	for slot := range slots.All() {
+		mode = strconv.AppendInt(append(mode, '-'), int64(slot), 10)
+	}
+	return string(mode)
+}
+
+// parsePermitsMode reads a mode that permitsMode has written. It reports false for any other text.
+func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
+	numbers, ok := strings.CutPrefix(mode, modePermits+"-")
+	if !ok {
+		return 0, slots, false
+	}
+	all := strings.Split(numbers, "-")
+	n, err := strconv.Atoi(all[0])
+	if err != nil || n < 1 || n > script.MaxPermits {
+		return 0, slots, false
+	}
+	for _, number := range all[1:] {
+		slot, err := strconv.Atoi(number)
+		if err != nil || slot < 0 || slot >= n {
+			return 0, slots, false
+		}
+		slots = slots.With(slot)
+	}
+	return n, slots, slots.Len() > 0 && permitsMode(n, slots) == mode
+}
+
 // What the text of a Sequencer begins with.
 const (
 	sequencerForm     = "redsync1" // of a plain lock: then the name, the token and the value
@@ -206,66 +237,12 @@ func (s Sequencer) MarshalBinary() ([]byte, error) { return s.MarshalText() }
 // UnmarshalBinary does what UnmarshalText does.
 func (s *Sequencer) UnmarshalBinary(data []byte) error { return s.UnmarshalText(data) }
 
-// adoptValue notes the value and the token of the hold that m adopts. If the settings of m do not fit that hold,
-// operations of m will fail. It must be called before m.terms is set, because it may change the settings.
-func (m *Mutex) adoptValue() {
-	if m.set == nil {
-		return
-	}
-	m.adopted = m.set.value
-	s := m.set.sequencer
-	if s.Value == "" {
-		if !script.MayBeValue(m.adopted, false) {
-			m.change().fail(errors.New("redsync: WithValue: " + noValue))
-		}
-		return
-	}
-	m.adopted, m.token = s.Value, s.Token
-	if s.Name != m.name {
-		m.change().fail(fmt.Errorf("redsync: WithSequencer: the sequencer is of the lock %s, not of %s", quoted(s.Name), quoted(m.name)))
-	} else if err := m.adoptMode(s); err != nil {
-		m.change().fail(err)
-	} else if !script.MayBeValue(s.Value, s.mode == modeRead || s.mode == modeReaders) {
-		m.change().fail(errors.New("redsync: WithSequencer: " + noValue))
-	}
-}
+// joinNames returns the name of a lock on these names.
+func joinNames(names []string) string { return strings.Join(names, namesSeparator) }
 
-// noValue says why a value cannot be adopted. The error does not contain the value, because the
-// value is a secret.
-const noValue = `no holder has this value: it begins with "readers" and a line feed, or has a line feed although the lock is shared`
-
-// adoptMode makes m a lock of the mode of s, whose hold m adopts, or returns why it cannot. The name of m is
-// that of s.
-func (m *Mutex) adoptMode(s Sequencer) error {
-	names, ok := s.cut()
-	n, slots, permits := parsePermitsMode(s.mode)
-	switch {
-	case permits && m.multi != nil:
-		return errors.New("redsync: WithSequencer: the sequencer is of permits, which excludes NewMultiMutex")
-	case permits:
-		return m.adoptPermits(n, slots)
-	case m.set.permits != 0:
-		return errors.New("redsync: WithSequencer: the sequencer is of a lock, which excludes WithPermits")
-	case s.mode == modeReaders:
-		return errors.New("redsync: WithSequencer: other readers of the giver's process share the hold of the sequencer: " +
-			"the giver must use Detach, or WithHandOver(false)")
-	case s.mode == modeRead && m.multi == nil:
-		m.change().shared = true
-		return nil
-	case m.set.shared:
-		return errors.New("redsync: WithSequencer: the sequencer is of an exclusive lock, which excludes WithShared")
-	case s.mode == modeRead:
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of a shared lock, which excludes NewMultiMutex")
-	case s.mode == modePlain && m.multi == nil:
-		return nil
-	case s.mode == modePlain:
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of one name, %s, not of the names %s", quoted(s.Name), quotedAll(m.Names()))
-	case !ok || !slices.Equal(names, distinct(names)):
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of several names, but they do not make up the name %s", quoted(s.Name))
-	case m.multi == nil:
-		m.setNames(names)
-	case !slices.Equal(names, m.multi.Lines()):
-		return fmt.Errorf("redsync: WithSequencer: the sequencer is of the names %s, not of %s", quotedAll(names), quotedAll(m.Names()))
-	}
-	return nil
+// distinct returns names sorted, each once.
+func distinct(names []string) []string {
+	all := slices.Clone(names)
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -3,7 +3,6 @@ package redsync
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -71,7 +70,7 @@ func WithShared() Option {
 //     WithGenValueFunc). Nothing was sent, and the hold is as it was.
 func (m *Mutex) Downgrade(ctx context.Context) error {
 	ctx = orBackground(ctx)
-	h, err := m.open("downgrade")
+	h, _, err := m.open("downgrade")
 	if err != nil {
 		return err
 	}
@@ -94,13 +93,9 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 
 // mayDowngrade returns why h, the hold of m, cannot become shared.
 func (m *Mutex) mayDowngrade(h *lease.Lease) error {
-	switch {
-	case m.multi != nil:
-		return errors.New("a lock on several names cannot become shared")
-	case m.set.shared:
-		return errors.New("WithShared: the lock is shared already")
-	case m.set.permits != 0:
-		return errors.New("WithPermits: a permit cannot become shared")
+	switch fixed := m.set.kind().isFixed; {
+	case fixed != nil:
+		return fixed
 	case h.Terms().Timing.MinHold > 0:
 		return errors.New("WithMinHold: the lock stays exclusive until its keys have run out")
 	case !h.Begun(): // m has adopted the hold, and Extend has not confirmed it yet
@@ -111,41 +106,11 @@ func (m *Mutex) mayDowngrade(h *lease.Lease) error {
 	return nil
 }
 
-// errHeldByItself is the error of Lock if the Mutex is held already, for settings with sharesName.
-var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: use a Mutex for each holder")
-
-// awaitOwn waits until m itself is not held. Locks with settings.sharesName need this, because the nodes would
-// grant m a second hold. awaitOwn checks m, and checks again after each retry delay or when the hold ends. Each
-// check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
-// for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
-// and awaitOwn then returns 0.
-func (m *Mutex) awaitOwn(ctx context.Context, limit int) (left int, err error) {
-	for try := 1; ; try++ {
-		h := m.current()
-		free := h == nil || h.Remaining(clock.Now()) == 0
-		switch {
-		case free && limit == 0:
-			return 0, nil
-		case free:
-			return limit - (try - 1), nil
-		case try == limit:
-			return 0, fail("", "", ErrFailed, errHeldByItself)
-		}
-		delay := m.set.delay(try)
-		if delay < 0 {
-			return 0, outOfRange("WithRetryDelayFunc", delay, "0 or more")
-		}
-		if !m.core.keeper.Pause(ctx, max(delay, time.Millisecond), h.Done()) {
-			return 0, m.interrupted(ctx, fail("", "", ErrFailed, errHeldByItself))
-		}
-	}
-}
-
 // forDo returns the Mutex that a Do of m uses. With WithShared or WithPermits, many goroutines may call Do of
 // m at once: forDo returns m itself if it is not in use, and otherwise a new Mutex with the same settings. In
 // any other case it returns m. The caller must call done when the Do has ended.
 func (m *Mutex) forDo() (mine *Mutex, done func()) {
-	if m.set == nil || !m.set.sharesName() || m.multi != nil { // on several names m fails with either option
+	if m.set == nil || !m.set.kind().sharesName {
 		return m, func() {}
 	}
 	m.mu.Lock()
@@ -163,8 +128,9 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 
 // twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
 func (m *Mutex) twin() *Mutex {
-	twin := &Mutex{core: m.core, name: m.name, set: m.set, permits: m.permits}
-	twin.claim.Init(m.name)
+	twin := &Mutex{core: m.core, name: m.name, set: m.set}
+	twin.room.Init(m.name)
+	twin.names = twin.room.Lines()
 	twin.prepare()
 	return twin
 }

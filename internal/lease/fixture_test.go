@@ -116,8 +116,10 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	lock := claim.NewExclusive("lock")
 	var values atomic.Int64
 	return &Terms{
-		Keeper: k, Claim: &lock, Timing: timing,
-		Value: func() (string, error) { return "v" + strconv.FormatInt(values.Add(1), 10), nil },
+		Keeper: k, Claim: &lock, Policy: &Policy{
+			Timing: timing,
+			Value:  func() (string, error) { return "v" + strconv.FormatInt(values.Add(1), 10), nil },
+		},
 	}
 }
 

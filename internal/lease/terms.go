@@ -11,8 +11,14 @@ import (
 
 // Terms are what the leases of one Mutex have in common.
 type Terms struct {
-	Keeper     *Keeper
-	Claim      claim.Claim // without a value
+	*Policy
+	Keeper *Keeper
+	Claim  claim.Claim // without a value
+	Events Events      // nil if nobody listens
+}
+
+// A Policy is what the leases of all Mutexes with the same options have in common. It does not change.
+type Policy struct {
 	Timing     Timing
 	Value      func() (string, error) // makes the value of an attempt
 	UserValues bool                   // Value is the user's function: it may repeat a value, and the user may know each
@@ -23,7 +29,7 @@ type Terms struct {
 	Passes     bool                   // leases may be handed over within the process
 	Joins      bool                   // leases may share a hold within the process
 	InDo       bool                   // a Do has the lease and will release it, so Detach refuses
-	Events     Events                 // nil if nobody listens
+	OfDo       *Policy                // the same for the leases of a Do
 }
 
 // tracer returns the tracer of votes, nil if nobody listens.

@@ -15,6 +15,9 @@ var (
 	// nodes that are late might still decide.
 	WaitOutSplits func(r any)
 
+	// Exclusions returns the pairs of options and calls that do not go together.
+	Exclusions func() [][2]string
+
 	// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
 	Alarms func(r any) (set, now int)
 )

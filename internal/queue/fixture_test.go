@@ -96,13 +96,15 @@ func newHouse(t *testing.T, nodes int) *house {
 func (h *house) terms() *Terms {
 	return &Terms{
 		Terms: lease.Terms{
-			Keeper: &h.keeper, Claim: &h.claim, Timing: timing, Passes: true,
-			Value: func() (string, error) {
-				h.values++
-				return fmt.Sprintf("value-%d", h.values), nil
+			Keeper: &h.keeper, Claim: &h.claim, Policy: &lease.Policy{
+				Timing: timing, Passes: true,
+				Value: func() (string, error) {
+					h.values++
+					return fmt.Sprintf("value-%d", h.values), nil
+				},
 			},
 		},
-		Group: h.Group, Delay: hourly, Mean: time.Hour,
+		Group: h.Group, Policy: &Policy{Delay: hourly, Mean: time.Hour},
 	}
 }
 

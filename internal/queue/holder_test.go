@@ -23,9 +23,9 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 		}
 		k.Init()
 		lock := claim.NewExclusive("lock")
-		terms := &lease.Terms{Keeper: k, Claim: &lock, Timing: lease.Timing{
+		terms := &lease.Terms{Keeper: k, Claim: &lock, Policy: &lease.Policy{Timing: lease.Timing{
 			Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 50 * time.Microsecond,
-		}}
+		}}}
 		h := lease.New(terms, "v", clock.Now())
 		l := &line{holder: h}
 		var wg sync.WaitGroup

@@ -21,10 +21,15 @@ import (
 // Terms are what the Locks of one Mutex have in common.
 type Terms struct {
 	lease.Terms
+	*Policy
 	Group    *Group
 	Attempts Events // told of attempts; nil if nobody listens
-	Fair     bool   // nobody is overtaken
-	Priority int    // the higher comes first
+}
+
+// A Policy is how the Locks of all Mutexes with the same options wait. It does not change.
+type Policy struct {
+	Fair     bool // nobody is overtaken
+	Priority int  // the higher comes first
 	Delay    func(tries int) time.Duration
 	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
 
@@ -52,7 +57,7 @@ type Failure struct {
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
 	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
-	Denied      []claim.Vote  // by node, with Terms.EndsIfDenied: the denials that have ended the call; nil if none have
+	Denied      []claim.Vote  // by node, with Policy.EndsIfDenied: the denials that have ended the call; nil if none have
 }
 
 // Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a

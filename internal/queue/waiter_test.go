@@ -29,7 +29,7 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		c := claim.NewExclusive("lock")
 		short := timing
 		short.Validity = 50 * time.Microsecond
-		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Timing: short}, "v", clock.Now())
+		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Policy: &lease.Policy{Timing: short}}, "v", clock.Now())
 		l := &line{holder: h}
 		var wg sync.WaitGroup
 		wg.Go(func() {

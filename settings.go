@@ -1,0 +1,225 @@
+package redsync
+
+import (
+	"crypto/rand"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file has what options write, and what follows from it.
+
+// The defaults are those of redsync v4.
+const (
+	defaultExpiry        = 8 * time.Second
+	defaultTries         = 32
+	defaultDriftFactor   = 0.01
+	defaultTimeoutFactor = 0.05
+
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 250 * time.Millisecond
+)
+
+// settings are what options have written, and what follows from that. Mutexes with the same options share them: see
+// recents. Settings that are shared do not change any more.
+type settings struct {
+	options
+	*plan      // nil if an option is out of its range, or has changed since the plan was made
+	isOwn bool // no other Mutex has the same options, because one of them is a function or an observer
+}
+
+// options are what options write. Each field names its option. They can be compared by ==.
+type options struct {
+	bases
+	tries      int                     // WithTries
+	retryDelay time.Duration           // WithRetryDelay; randomDelay without it
+	delayFunc  *DelayFunc              // WithRetryDelayFunc
+	genValue   *func() (string, error) // WithGenValueFunc
+	adopts     *adoption               // WithValue, WithSequencer; nil without
+	observers  *observers              // WithObserver, WithLogger
+	nesting    int                     // WithNesting; 0: no limit
+	priority   int                     // WithPriority
+	permits    int                     // WithPermits; 0 for a lock
+	weight     int                     // WithWeight; 0 if not set
+	waitAll    bool                    // WithFailFast(false)
+	heals      bool                    // WithSetNXOnExtend
+	ownExpiry  bool                    // WithExpiry has been applied
+	watchdog   bool                    // WithWatchdog
+	fair       bool                    // WithFair
+	shared     bool                    // WithShared
+	fencing    bool                    // WithFencing
+	noHandOver bool                    // WithHandOver(false)
+	several    bool                    // Redsync.NewMultiMutex
+	leads      bool                    // Redsync.Lead
+	err        error                   // of the first option or name that cannot be used
+}
+
+// A DelayFunc returns how long to wait before attempt number tries + 1.
+type DelayFunc func(tries int) time.Duration
+
+// An adoption is a hold that a Mutex is to adopt.
+type adoption struct {
+	value     string       // WithValue
+	sequencer Sequencer    // WithSequencer; without a Value if not set
+	slots     script.Slots // that the hold has, if it is of permits
+}
+
+// valueOf returns the value of the hold, "" if a is nil.
+func (a *adoption) valueOf() string {
+	switch {
+	case a == nil:
+		return ""
+	case a.value != "":
+		return a.value
+	}
+	return a.sequencer.Value
+}
+
+// with returns a copy of a that change has changed, nil if there is nothing to adopt. a may be nil.
+func (a *adoption) with(change func(*adoption)) *adoption {
+	own := &adoption{}
+	if a != nil {
+		*own = *a
+	}
+	if change(own); own.valueOf() == "" {
+		return nil
+	}
+	return own
+}
+
+// randomDelay stands for the default of WithRetryDelay.
+const randomDelay time.Duration = -1
+
+var defaultOptions = options{
+	bases: bases{expiry: defaultExpiry, driftFactor: defaultDriftFactor, timeoutFactor: defaultTimeoutFactor},
+	tries: defaultTries, retryDelay: randomDelay,
+}
+
+// defaultDelay spreads retries, so that clients that collided do not meet again.
+func defaultDelay(int) time.Duration {
+	return minRetryDelay + jitter.N(maxRetryDelay-minRetryDelay)
+}
+
+// randomValue returns a value that nobody has used: 130 bits at random.
+func randomValue() (string, error) { return rand.Text(), nil }
+
+// fail notes why a Mutex with these options cannot be used.
+func (o *options) fail(err error) {
+	if o.err == nil {
+		o.err = err
+	}
+}
+
+// A plan is what options come to. It does not change.
+type plan struct {
+	holds lease.Policy
+	inDo  lease.Policy // of the holds of a Do
+	waits queue.Policy
+}
+
+// prepare makes the plan of s once, so that operations need not. If the options cannot be used, s gets none, and
+// operations find out why.
+func (s *settings) prepare() { s.plan, _ = s.check() }
+
+// planned returns the plan of s. It makes one if an option has been applied since prepare.
+func (s *settings) planned() (*plan, error) {
+	if s.plan != nil {
+		return s.plan, nil
+	}
+	return s.check()
+}
+
+// check returns the plan of the options, or why they cannot be used.
+func (o *options) check() (*plan, error) {
+	if err := o.excluded(); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.err != nil:
+		return nil, o.err
+	case o.tries < 0:
+		return nil, outOfRange("WithTries", o.tries, "0 (no limit) or more")
+	}
+	if err := o.checkPermits(); err != nil {
+		return nil, err
+	}
+	timing, err := o.derive()
+	if err != nil {
+		return nil, err
+	}
+	return o.plan(timing), nil
+}
+
+// plan returns the plan of options that can be used.
+func (o *options) plan(timing lease.Timing) *plan {
+	p := &plan{
+		holds: lease.Policy{
+			Timing: timing, Value: randomValue, WaitAll: o.waitAll, Heals: o.heals, Watchdog: o.watchdog, Fencing: o.fencing,
+		},
+		waits: queue.Policy{
+			Fair: o.fair, Priority: o.priority, Delay: defaultDelay, Mean: (minRetryDelay + maxRetryDelay) / 2, EndsIfDenied: o.leads,
+		},
+	}
+	if o.genValue != nil {
+		p.holds.Value, p.holds.UserValues = *o.genValue, true
+	}
+	if o.mayBeContinued() {
+		p.holds.Passes = !o.kind().isReader && !o.fair
+		p.holds.Joins = o.kind().isReader
+	}
+	p.inDo = p.holds
+	p.inDo.Watchdog, p.inDo.InDo = true, true
+	p.holds.OfDo = &p.inDo
+	switch delay := o.retryDelay; {
+	case o.delayFunc != nil:
+		p.waits.Delay, p.waits.Mean = *o.delayFunc, queue.OfUser
+	case delay != randomDelay:
+		p.waits.Delay, p.waits.Mean = func(int) time.Duration { return delay }, delay
+	}
+	return p
+}
+
+// mayBeContinued reports whether another call of the process may continue a hold with these options: take it over by
+// direct hand-off, or share it.
+func (o *options) mayBeContinued() bool {
+	return !o.noHandOver && !o.fencing && o.genValue == nil && o.adopts == nil && o.maxHold == 0 && o.minHold == 0
+}
+
+// recents are settings that Mutexes have had lately. A service often makes many Mutexes with the same options, and a
+// Mutex whose settings are shared is small.
+type recents struct {
+	list [4]atomic.Pointer[settings]
+	next atomic.Uint32 // where the next one goes
+}
+
+// share returns settings that many Mutexes may have: s, or others with the same options. In the latter case s must not
+// be used any more. If s has no plan, adopts a hold or isOwn, share returns s and false.
+func (r *recents) share(s *settings) (shared *settings, ok bool) {
+	if s.plan == nil || s.adopts != nil || s.isOwn {
+		return s, false
+	}
+	for i := range r.list {
+		if other := r.list[i].Load(); other != nil && other.options == s.options {
+			*s = settings{}
+			spares.Put(s)
+			return other, true
+		}
+	}
+	r.list[r.next.Add(1)%uint32(len(r.list))].Store(s)
+	return s, true
+}
+
+// spares are zero settings that nobody has.
+var spares = sync.Pool{New: func() any { return &settings{} }}
+
+// newSettings returns settings with these options, and without a plan.
+func newSettings(o *options) *settings {
+	s := spares.Get().(*settings) //nolint:forcetypeassert // it is what New returns
+	s.options = *o
+	return s
+}
