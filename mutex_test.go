@@ -23,7 +23,7 @@ import (
 )
 
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
-// see lock_test.go, adopt_test.go and close_test.go.
+// see lock_test.go, adopt_test.go and close_test.go in tests.
 
 // Either Unlock or Close ends a hold, never both, and Unlock knows which of them did.
 func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows when a lease that nodes have refused is filled up. fill_test.go in the root shows what the nodes have
+// This file shows when a lease that nodes have refused is filled up. tests/fill_test.go shows what the nodes have
 // then.
 
 // A refuser refuses plain acquires until it gives way. Then it answers fills as the test says.

@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows releases from inside; release_test.go of the root shows what nodes are sent.
+// This file shows releases from inside; tests/unlock_test.go shows what nodes are sent.
 
 // A waiter that leaves releases its value a second time. That release is repeated for as long as the first
 // was.

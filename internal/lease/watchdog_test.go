@@ -13,7 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file shows the watchdog from inside; watchdog_test.go of the root shows what nodes are sent.
+// This file shows the watchdog from inside; tests/watchdog_test.go shows what nodes are sent.
 
 func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
 	l := New(newTerms(timingOf(9*time.Second), nil), "v", at(time.Hour, 0))

@@ -58,15 +58,15 @@ const simulations = "internal/simulation"
 
 // areas lists the packages of this repository that are mutated.
 var areas = []area{
-	{dir: ".", tests: []string{".", simulations}},
-	{dir: "pool", tests: []string{"pool", ".", simulations}},
-	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", simulations}},
-	{dir: "internal/claim", tests: []string{"internal/claim", "internal/quorum", ".", simulations}},
-	{dir: "internal/lease", tests: []string{"internal/lease", ".", simulations}},
-	{dir: "internal/notice", tests: []string{"internal/notice", ".", simulations}},
-	{dir: "internal/queue", tests: []string{"internal/queue", ".", simulations}},
-	{dir: "internal/quorum", tests: []string{"internal/quorum", "internal/lease", ".", simulations}},
-	{dir: "internal/script", tests: []string{"internal/script", ".", simulations}},
+	{dir: ".", tests: []string{".", "tests", simulations}},
+	{dir: "pool", tests: []string{"pool", ".", "tests", simulations}},
+	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", "tests", simulations}},
+	{dir: "internal/claim", tests: []string{"internal/claim", "internal/quorum", ".", "tests", simulations}},
+	{dir: "internal/lease", tests: []string{"internal/lease", ".", "tests", simulations}},
+	{dir: "internal/notice", tests: []string{"internal/notice", ".", "tests", simulations}},
+	{dir: "internal/queue", tests: []string{"internal/queue", ".", "tests", simulations}},
+	{dir: "internal/quorum", tests: []string{"internal/quorum", "internal/lease", ".", "tests", simulations}},
+	{dir: "internal/script", tests: []string{"internal/script", ".", "tests", simulations}},
 	{dir: "fencing", tests: []string{"fencing"}},
 }
 

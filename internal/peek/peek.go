@@ -2,9 +2,11 @@
 // its variables.
 package peek
 
+import "log/slog"
+
 var (
 	// Value returns the value of the current hold of a *redsync.Mutex, without marking it as
-	// shown.
+	// shown. It returns "" if there is no hold.
 	Value func(mutex any) string
 
 	// KnowsToken makes a *redsync.Redsync know a fencing token of a lock, as if a node had
@@ -20,4 +22,17 @@ var (
 
 	// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
 	Alarms func(r any) (set, now int)
+
+	// Ended returns a channel that is closed when the current hold of a *redsync.Mutex has ended, even if Unlock or
+	// Detach has ended it.
+	Ended func(mutex any) <-chan struct{}
+
+	// SameProcess reports whether two *redsync.Redsync are one process to the nodes.
+	SameProcess func(a, b any) bool
+
+	// SequencerOfNames returns the redsync.Sequencer of a hold on these names.
+	SequencerOfNames func(names []string, token uint64, value string) any
+
+	// LogObserver returns the observer of redsync.WithLogger, for a Redsync without locks.
+	LogObserver func(log *slog.Logger) any
 )

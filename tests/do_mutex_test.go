@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -331,10 +332,10 @@ func TestDoThatIsHandedTheLock(t *testing.T) {
 		require.NoError(t, giver.Lock())
 		m := k.NewMutex("lock", patient()...)
 		var wg sync.WaitGroup
-		value := redsync.PeekValue(giver)
+		value := peek.Value(giver)
 		wg.Go(func() {
 			assert.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-				assert.Equal(t, value, redsync.PeekValue(m))
+				assert.Equal(t, value, peek.Value(m))
 				time.Sleep(time.Minute)
 				_, err := m.Detach(ctx)
 				assert.ErrorContains(t, err, "Do unlocks it")
@@ -591,7 +592,7 @@ func TestDoAdopts(t *testing.T) {
 				r := &redsynctest.Recorder{}
 				m := other.NewMutex("lock", adopt(s), redsync.WithObserver(r))
 				require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
-					assert.Equal(k, s.Value, redsync.PeekValue(m))
+					assert.Equal(k, s.Value, peek.Value(m))
 					_, err := m.Detach(ctx)
 					assert.ErrorContains(k, err, "Do unlocks it")
 					return lasts(time.Minute)(ctx)
@@ -603,7 +604,7 @@ func TestDoAdopts(t *testing.T) {
 				assert.Empty(k, redsynctest.Events[observe.Attempt](r), "a Do that adopts makes no attempt to lock")
 
 				require.NoError(k, do(m, k.Context(), func(context.Context) error {
-					assert.NotEqual(k, s.Value, redsync.PeekValue(m), "the second Do does not adopt again: it locks with a new value")
+					assert.NotEqual(k, s.Value, peek.Value(m), "the second Do does not adopt again: it locks with a new value")
 					return nil
 				}))
 				assert.Len(k, redsynctest.Events[observe.Attempt](r), 1)
@@ -690,7 +691,7 @@ func TestManyDosOfOneMutexThatAdopts(t *testing.T) {
 				assert.NoError(t, m.Do(f.Context(), func(ctx context.Context) error {
 					inside++
 					assert.Equal(t, 1, inside)
-					if redsync.PeekValue(m) == s.Value {
+					if peek.Value(m) == s.Value {
 						adopted++
 					}
 					err := lasts(20 * time.Second)(ctx)

@@ -31,7 +31,7 @@ import (
 // same. The expectations are those of modeRows.
 
 // modesPage has the table for users.
-const modesPage = "docs/modes.md"
+const modesPage = "../docs/modes.md"
 
 // A lockKind is a kind of lock. It has a column in the table.
 type lockKind struct {
@@ -522,7 +522,7 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 		}
 		assert.Contains(t, rows, name, "modeRows has no row for it")
 	}
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)
 	options := 0
 	for _, file := range files {

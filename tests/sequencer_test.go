@@ -118,7 +118,7 @@ func TestSequencerOfNames(t *testing.T) {
 		"the last longer":  {[]string{"a", "b, c"}, "redsync2.names-1-4.YSwgYiwgYw.7.dg"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := redsync.SequencerOfNames(c.names, 7, "v")
+			s := sequencerOfNames(c.names, 7, "v")
 			assert.Equal(t, strings.Join(c.names, ", "), s.Name)
 			assert.Equal(t, c.names, s.Names())
 			assert.Equal(t, c.text, s.String())
@@ -128,16 +128,16 @@ func TestSequencerOfNames(t *testing.T) {
 			assert.Equal(t, len(c.names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
 		})
 	}
-	assert.NotEqual(t, redsync.SequencerOfNames([]string{"a, b", "c"}, 7, "v"), redsync.SequencerOfNames([]string{"a", "b, c"}, 7, "v"))
+	assert.NotEqual(t, sequencerOfNames([]string{"a, b", "c"}, 7, "v"), sequencerOfNames([]string{"a", "b, c"}, 7, "v"))
 	assert.Len(t, map[redsync.Sequencer]bool{
-		redsync.SequencerOfNames([]string{"a", "b"}, 7, "v"): true, {Name: "a, b", Token: 7, Value: "v"}: true,
+		sequencerOfNames([]string{"a", "b"}, 7, "v"): true, {Name: "a, b", Token: 7, Value: "v"}: true,
 	}, 2)
 }
 
 // The user has changed the fields. The text contains the changed fields, and Names follows the changed Name.
 func TestSequencerOfNamesThatIsChanged(t *testing.T) {
 	for _, name := range []string{"", "a", "a, ", "a, bc", "a,_b", "a, b, c", "other", "ab, "} {
-		s := redsync.SequencerOfNames([]string{"a", "b"}, 7, "v")
+		s := sequencerOfNames([]string{"a", "b"}, 7, "v")
 		s.Name, s.Token, s.Value = name, 8, "w"
 		got, err := redsync.ParseSequencer(s.String())
 		require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestSequencerIsEncoded(t *testing.T) {
 	}
 	for name, s := range map[string]redsync.Sequencer{
 		"plain":         {Name: "lock", Token: 9007199254740993, Value: "v"},
-		"several names": redsync.SequencerOfNames([]string{"a", "b"}, 7, "v"),
+		"several names": sequencerOfNames([]string{"a", "b"}, 7, "v"),
 		"zero":          {},
 	} {
 		for by, encoding := range encodings {
@@ -223,7 +223,7 @@ func FuzzSequencerOfNames(f *testing.F) {
 	f.Add(", ", "", ",", uint64(0), "", "a, b")
 	f.Fuzz(func(t *testing.T, a, b, c string, token uint64, value, changed string) {
 		for _, names := range [][]string{{a}, {a, b}, {a, b, c}} {
-			s := redsync.SequencerOfNames(names, token, value)
+			s := sequencerOfNames(names, token, value)
 			if len(names) > 1 || a != "" {
 				assert.Equal(t, names, s.Names())
 			}

@@ -487,9 +487,9 @@ func texts(page string) map[string]*regexp.Regexp {
 
 // docs/errors.md has each error that is provoked, and nothing else. docs/operating.md has each line of the log.
 func TestPagesHaveWhatTheLibrarySays(t *testing.T) {
-	patterns, seen := texts(read(t, "docs/errors.md")), map[string]bool{}
+	patterns, seen := texts(read(t, "../docs/errors.md")), map[string]bool{}
 	row, rows := regexp.MustCompile("(?m)^\\| (Error|Warn|Info) \\| (`[^`]+`)"), map[string]bool{} // whether it was seen
-	for _, match := range row.FindAllStringSubmatch(read(t, "docs/operating.md"), -1) {
+	for _, match := range row.FindAllStringSubmatch(read(t, "../docs/operating.md"), -1) {
 		rows[match[1]+" "+match[2]] = false
 	}
 	line := regexp.MustCompile(`level=(\w)(\w+) msg="redsync: ([^"]+)"`)
@@ -528,7 +528,7 @@ func read(t *testing.T, path string) string {
 }
 
 func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
-	page, exported := read(t, "docs/errors.md"), exportedErrors(t)
+	page, exported := read(t, "../docs/errors.md"), exportedErrors(t)
 	require.Greater(t, len(exported), 10)
 	for _, name := range exported {
 		assert.True(t, strings.Contains(page, "`"+name+"`"), "the page does not name %s", name)
@@ -538,7 +538,7 @@ func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
 // exportedErrors returns the exported variables and types of errors. A type has a * before it.
 func exportedErrors(t *testing.T) (names []string) {
 	t.Helper()
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {

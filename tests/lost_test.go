@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -506,7 +507,7 @@ func TestContextOfReadersThatShareAHold(t *testing.T) {
 			require.NoError(t, ms[i].Lock())
 			ctxs = append(ctxs, ms[i].Context(k.Context()))
 		}
-		require.Equal(t, redsync.PeekValue(ms[0]), redsync.PeekValue(ms[2]), "they share a hold")
+		require.Equal(t, peek.Value(ms[0]), peek.Value(ms[2]), "they share a hold")
 		k.unlock(ms[0])
 		assert.Equal(t, context.Canceled, k.ended(ctxs[0]))
 		time.Sleep(time.Millisecond) // each node has run the acquire

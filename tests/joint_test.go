@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -407,7 +408,7 @@ func TestJointTokensKeepTheirOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		ahead := s.alone(s.at(was...))
-		redsync.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
+		peek.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
 		lock(ahead)
 		lock(s.joint(s.at(was...), s.at(is...)))
 		s.nodes[5].Freeze()
@@ -423,11 +424,11 @@ func TestJointTokensKeepTheirOrder(t *testing.T) {
 func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 	changing(t, 4, func(s change) {
 		joint := s.joint(s.at(0), s.at(1, 2, 3))
-		assert.True(s, redsync.SameProcess(joint, s.joint(s.at(0), s.at(1, 2, 3))))
+		assert.True(s, peek.SameProcess(joint, s.joint(s.at(0), s.at(1, 2, 3))))
 		for _, other := range []*redsync.Redsync{
 			s.alone(s.at(0, 1, 2, 3)), s.joint(s.at(0, 1), s.at(2, 3)), s.joint(s.at(0), s.at(0, 1, 2, 3)), s.joint(s.at(1, 2, 3), s.at(0)),
 		} {
-			assert.False(s, redsync.SameProcess(joint, other))
+			assert.False(s, peek.SameProcess(joint, other))
 		}
 	})
 }

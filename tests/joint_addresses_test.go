@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -214,7 +215,7 @@ func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 		}
 		token(s.joint(s.at(0, 1, 2), s.at(3, 4, 5)))
 		ahead := s.alone(s.elsewhere(0, 1, 2))
-		redsync.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
+		peek.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
 		last := token(ahead)
 		time.Sleep(10 * time.Second)
 		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "the token is too low, because no joint process has had the lock since")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -128,7 +129,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
 		giver := f.another(redsync.WithFencing())
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		redsync.KnowsToken(giver, "lock", ahead)
+		peek.KnowsToken(giver, "lock", ahead)
 		given := giver.NewMutex("lock")
 		require.NoError(t, given.Lock())
 		s, err := given.Detach(f.Context())
@@ -165,10 +166,10 @@ func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
 
 func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "secret"}
-	several := redsync.SequencerOfNames([]string{"a", "b"}, 7, "secret")
+	several := sequencerOfNames([]string{"a", "b"}, 7, "secret")
 	changed := several
 	changed.Name = "lock"
-	twice, disorder := redsync.SequencerOfNames([]string{"a", "a"}, 7, "v"), redsync.SequencerOfNames([]string{"b", "a"}, 7, "v")
+	twice, disorder := sequencerOfNames([]string{"a", "a"}, 7, "v"), sequencerOfNames([]string{"b", "a"}, 7, "v")
 	for name, c := range map[string]struct {
 		name    string
 		options []redsync.Option
@@ -221,7 +222,7 @@ func TestCurrentOfARedsyncThatAdopts(t *testing.T) {
 		} {
 			require.NoError(t, rs.Current(f.Context(), s))
 		}
-		err := f.Current(f.Context(), redsync.SequencerOfNames([]string{"a", "b"}, 7, "v"))
+		err := f.Current(f.Context(), sequencerOfNames([]string{"a", "b"}, 7, "v"))
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 	})
 }
@@ -232,11 +233,11 @@ func TestALockAfterWithSequencerIsNotHandedOver(t *testing.T) {
 		k.meet()
 		m := k.NewMutex("lock", redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}))
 		require.NoError(t, m.Lock(), "Lock begins a hold of its own, as with WithValue")
-		value := redsync.PeekValue(m)
+		value := peek.Value(m)
 		assert.NotEqual(t, "v", value)
 		c := k.calls(k.Redsync, patient()...)
 		k.atOnce(m, c)
-		assert.NotEqual(t, value, redsync.PeekValue(c.Mutex))
+		assert.NotEqual(t, value, peek.Value(c.Mutex))
 		k.unlocks(c.Mutex)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
 // This file tests that a value that the user has seen belongs to one hold only.
@@ -36,7 +37,7 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 				s := redsync.Sequencer{Name: "lock", Value: show(giver)}
 				require.NotEmpty(t, s.Value)
 				k.atOnce(giver, c)
-				assert.NotEqual(t, s.Value, redsync.PeekValue(c.Mutex))
+				assert.NotEqual(t, s.Value, peek.Value(c.Mutex))
 				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
 				_, err := server.NewMutex("lock", redsync.WithValue(s.Value)).Unlock()
 				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
@@ -54,7 +55,7 @@ func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
 		third := f.calls(f.Redsync, patient()...)
 		value := second.Value()
 		f.atOnce(second.Mutex, third)
-		assert.NotEqual(t, value, redsync.PeekValue(third.Mutex))
+		assert.NotEqual(t, value, peek.Value(third.Mutex))
 		f.unlocks(third.Mutex)
 	})
 }
@@ -90,7 +91,7 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 			giver := k.NewMutex("lock")
 			require.NoError(t, giver.Lock())
 			c := k.calls(k.Redsync, patient()...)
-			was := redsync.PeekValue(giver)
+			was := peek.Value(giver)
 			var wg sync.WaitGroup
 			var value string
 			wg.Go(func() { value = giver.Value() })
@@ -98,7 +99,7 @@ func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
 			wg.Wait()
 			<-c.done
 			require.NoError(t, c.err)
-			if redsync.PeekValue(c.Mutex) == was {
+			if peek.Value(c.Mutex) == was {
 				handed++
 				assert.Empty(t, value)
 			}
@@ -195,7 +196,7 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
 				m := k.held()
-				former := redsync.PeekValue(m)
+				former := peek.Value(m)
 				if c.shown {
 					require.Equal(t, former, m.Value())
 				}

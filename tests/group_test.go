@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -60,7 +62,7 @@ func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
 		f.closes(a, b)
 		giver := a.NewMutex("lock")
 		require.NoError(t, giver.Lock())
-		value := redsync.PeekValue(giver)
+		value := peek.Value(giver)
 		m := f.calls(b, patient()...)
 		f.atOnce(giver, m)
 		assert.NotEqual(t, value, m.Value())
@@ -156,7 +158,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		redsync.KnowsToken(a, "lock", ahead)
+		peek.KnowsToken(a, "lock", ahead)
 		m := b.NewMutex("lock", redsync.WithFencing())
 		require.NoError(t, m.Lock())
 		assert.Equal(t, ahead+1, m.Fence())
@@ -172,17 +174,17 @@ func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 			"fewer":          clients[:3],
 			"another client": append(clientsOf(f.nodes)[:1], clients[1:]...),
 		} {
-			assert.False(t, redsync.SameProcess(on(clients), on(other)), name)
+			assert.False(t, peek.SameProcess(on(clients), on(other)), name)
 		}
-		assert.True(t, redsync.SameProcess(on(clients), on(clients)))
-		assert.True(t, redsync.SameProcess(on(clients), on(clients, pool.WithOutstanding(1))))
-		assert.False(t, redsync.SameProcess(redsync.New(), redsync.New()))
-		assert.False(t, redsync.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
+		assert.True(t, peek.SameProcess(on(clients), on(clients)))
+		assert.True(t, peek.SameProcess(on(clients), on(clients, pool.WithOutstanding(1))))
+		assert.False(t, peek.SameProcess(redsync.New(), redsync.New()))
+		assert.False(t, peek.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
 	})
 }
 
 func TestGroupsAreNotKept(t *testing.T) {
-	before := redsync.Groups()
+	before := queue.Groups()
 	client := redis.NewClient(&redis.Options{Addr: "a:1"})
 	defer func() { _ = client.Close() }()
 	for i := range 100 {
@@ -194,7 +196,7 @@ func TestGroupsAreNotKept(t *testing.T) {
 	}
 	assert.Eventually(t, func() bool {
 		runtime.GC()
-		return redsync.Groups() < before+50
+		return queue.Groups() < before+50
 	}, 20*time.Second, 10*time.Millisecond)
 }
 

@@ -21,7 +21,7 @@ import (
 // firstLock returns the program of the README.
 func firstLock(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(text), "```go\npackage main\n")
 	require.True(t, found)
@@ -76,7 +76,7 @@ func TestReadmeFirstLock(t *testing.T) {
 func TestLinksOfThePagesLead(t *testing.T) {
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)"\s]+)[)"]`)
 	pages := map[string]string{}
-	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -195,7 +196,7 @@ func TestFenceIsNotHandedOver(t *testing.T) {
 		for range 4 {
 			c := f.calls(rs, patient()...)
 			f.atOnce(m, c)
-			assert.NotEqual(t, redsync.PeekValue(m), redsync.PeekValue(c.Mutex))
+			assert.NotEqual(t, peek.Value(m), peek.Value(c.Mutex))
 			assert.Greater(t, c.Fence(), last)
 			assert.Equal(t, fmt.Sprint(c.Fence()), fenceOf(f, 0))
 			m, last = c.Mutex, c.Fence()
@@ -215,7 +216,7 @@ func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
 				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
 				m := k.NewMutex("lock", options[gives]...)
 				require.NoError(t, m.Lock())
-				value := redsync.PeekValue(m)
+				value := peek.Value(m)
 				c := k.calls(k.Redsync, patient(options[!gives]...)...)
 				k.atOnce(m, c)
 				assert.NotEqual(t, value, c.Value())
@@ -329,7 +330,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 				}
 				a, b := f.veteran(options...), f.veteran(options...)
 				if c.skew > 0 {
-					redsync.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
+					peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
 				}
 				m := a.NewMutex("lock", redsync.WithFencing())
 				require.NoError(t, m.Lock())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
 // This file shows how a lock is handed over within a process, and when it is not.
@@ -293,7 +294,7 @@ func TestNoHandOver(t *testing.T) {
 					giver = f.NewMutex("lock", c.giving)
 				}
 				require.NoError(t, giver.Lock())
-				value := redsync.PeekValue(giver)
+				value := peek.Value(giver)
 				receiver := patient()
 				if c.receiving != nil {
 					receiver = patient(c.receiving)
@@ -321,9 +322,9 @@ func TestHandOverWithinTheCap(t *testing.T) {
 			require.NoError(t, giver.Lock())
 			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
-			value := redsync.PeekValue(giver)
+			value := peek.Value(giver)
 			k.atOnce(giver, m)
-			assert.Equal(t, value, redsync.PeekValue(m.Mutex))
+			assert.Equal(t, value, peek.Value(m.Mutex))
 			k.unlocks(m.Mutex)
 		})
 	}
@@ -339,7 +340,7 @@ func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
 		}
 		giver := f.NewMutex("lock", option)
 		require.NoError(t, giver.Lock())
-		value := redsync.PeekValue(giver)
+		value := peek.Value(giver)
 		m := f.calls(f.Redsync, patient(option)...)
 		f.atOnce(giver, m)
 		assert.NotEqual(t, value, m.Value())
@@ -434,11 +435,11 @@ func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
 				}
 				m := rs.NewMutex("lock")
 				require.NoError(t, m.Lock())
-				value := redsync.PeekValue(m)
+				value := peek.Value(m)
 				w := f.calls(rs, patient()...)
 				time.Sleep(time.Millisecond)
 				f.atOnce(m, w)
-				assert.Equal(t, value, redsync.PeekValue(w.Mutex))
+				assert.Equal(t, value, peek.Value(w.Mutex))
 				f.unlock(w.Mutex)
 				f.thaw(0)
 			})

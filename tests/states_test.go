@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
 // This file shows the states of a Mutex: idle, held, and over by time or by proof.
@@ -160,7 +161,7 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, m.Lock()) })
 		time.Sleep(10 * time.Millisecond) // it waits
-		former := redsync.PeekValue(m)
+		former := peek.Value(m)
 		k.lose(0, 1, 2)
 		_, err := m.Extend()
 		require.ErrorIs(t, err, redsync.ErrLockLost)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -867,4 +868,9 @@ func (panics) Enabled(context.Context, slog.Level) bool { return true }
 func (p panics) Handle(_ context.Context, r slog.Record) error {
 	p.when(r.Message)
 	return nil
+}
+
+// sequencerOfNames returns the Sequencer of a hold on these names.
+func sequencerOfNames(names []string, token uint64, value string) redsync.Sequencer {
+	return peek.SequencerOfNames(names, token, value).(redsync.Sequencer)
 }

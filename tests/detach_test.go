@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -30,7 +31,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			play(t, func(f field) {
 				other := f.another()
 				m := f.held(options...)
-				want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: redsync.PeekValue(m)}
+				want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
 				lost := m.Lost()
 				start, before := time.Now(), f.traffic()
 				s, err := m.Detach(f.Context())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -414,7 +415,7 @@ func TestLogOfLoggersForEachRequest(t *testing.T) {
 func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, ctx := newLogbook(), t.Context()
-		l := redsync.LogObserver(slog.New(book)).(interface {
+		l := peek.LogObserver(slog.New(book)).(interface {
 			observe.ReleaseUnconfirmedObserver
 			observe.WakeUpDeniedObserver
 			observe.RegisterIgnoredObserver

@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -66,7 +67,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // the clock is stepped
 		}
 		if ahead > 0 {
-			redsync.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
+			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
 		}
 		options := c.options
 		if random.IntN(6) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -24,7 +25,7 @@ import (
 // wait for it. The function does not sleep, because time stands still in a bubble while end waits for a mutex.
 func pausing(wg *sync.WaitGroup, m *redsync.Mutex, end func()) func() {
 	return func() {
-		ended := redsync.Ended(m)
+		ended := peek.Ended(m)
 		wg.Go(end)
 		<-ended
 		for range 10_000 {
