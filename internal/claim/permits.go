@@ -20,6 +20,7 @@ type Permits struct {
 	*semaphore
 	value any // a string
 	asks  script.Entering
+	usual atomic.Pointer[Detail] // see readAlike
 }
 
 // A semaphore is what all claims of one Mutex have in common.
@@ -56,9 +57,9 @@ func (s *semaphore) PassesTo(Claim) bool { return false }
 // free slots grant the same ones.
 func (p *Permits) With(value string, _ *Room) Claim {
 	if e := p.nextAsks.Load(); e != nil {
-		return &Permits{p.semaphore, value, *e}
+		return &Permits{semaphore: p.semaphore, value: value, asks: *e}
 	}
-	return &Permits{p.semaphore, value, p.asksAny()}
+	return &Permits{semaphore: p.semaphore, value: value, asks: p.asksAny()}
 }
 
 // asksAny returns what an attempt asks for if it knows nothing of the slots. It asks for any free slots. A
@@ -67,28 +68,66 @@ func (s *semaphore) asksAny() script.Entering {
 	return script.Entering{Wants: s.weight, Order: script.Order{First: jitter.Int(s.Permits())}}
 }
 
+// askNext makes the next attempt ask for e. It allocates nothing if the last one has asked for the same.
+func (s *semaphore) askNext(e script.Entering) {
+	if next := s.nextAsks.Load(); next == nil || *next != e {
+		s.nextAsks.Store(new(e))
+	}
+}
+
 // Value implements Claim.
 func (p *Permits) Value() string { return p.value.(string) }
 
 // Acquire implements Claim.
 func (p *Permits) Acquire(ttl time.Duration, at script.Place, _ script.Fence) Call {
-	return Call{script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.asks, at), p.read}
+	command := script.EnterPermits(p.Semaphore, p.value, ttl.Milliseconds(), p.asks, at)
+	if at.Ticket.IsZero() {
+		return Call{command, p.readAlike}
+	}
+	return Call{command, p.read}
 }
 
-// read reads the reply of enter_permits.lua. The Answer has a script.EnteredPermits in its Detail.Own.
+// read reads the reply of enter_permits.lua. The Answer has a *script.EnteredPermits in its Detail.Own.
 func (p *Permits) read(reply any) (Answer, error) {
 	entered, err := p.asks.Parse(reply, p.Permits())
 	if err != nil {
 		return Answer{}, err
 	}
-	d := &Detail{Wait: Never, WasThere: entered.WasThere, Own: entered}
-	if entered.Granted && entered.Slots.Len() == p.weight {
-		return Answer{Found: Mine, Detail: d}, nil
+	return p.answer(entered, detailOf(entered)), nil
+}
+
+// readAlike does what read does, for an acquire without a ticket. Most nodes grant the same slots. Answers that follow
+// an equal one have its Detail, which saves an allocation for each. It must not be changed.
+func (p *Permits) readAlike(reply any) (Answer, error) {
+	entered, err := p.asks.Parse(reply, p.Permits())
+	if err != nil {
+		return Answer{}, err
 	}
+	d := p.usual.Load()
+	if d == nil || *d.Own.(*script.EnteredPermits) != entered {
+		d = detailOf(entered)
+		p.usual.Store(d)
+	}
+	return p.answer(entered, d), nil
+}
+
+func detailOf(entered script.EnteredPermits) *Detail {
+	d := &struct { // one allocation for both
+		Detail
+		own script.EnteredPermits
+	}{Detail{Wait: Never, WasThere: entered.WasThere}, entered}
+	d.Own = &d.own
 	if entered.Wait > 0 {
 		d.Wait = time.Duration(entered.Wait) * time.Millisecond
 	}
-	return Answer{Found: Other, Detail: d}, nil
+	return &d.Detail
+}
+
+func (p *Permits) answer(entered script.EnteredPermits, d *Detail) Answer {
+	if entered.Granted && entered.Slots.Len() == p.weight {
+		return Answer{Found: Mine, Detail: d}
+	}
+	return Answer{Found: Other, Detail: d}
 }
 
 // allSlots returns all slots of s.
@@ -213,7 +252,7 @@ func (w *Permit) ShortenQuietly(rest time.Duration, f script.Fence) Call {
 
 // IsSurplus implements Winner. A lease that has won all permits cannot have more.
 func (w *Permit) IsSurplus(a Answer) bool {
-	entered, answered := a.Details().Own.(script.EnteredPermits)
+	entered, answered := a.Details().Own.(*script.EnteredPermits)
 	return w.slots.Len() < w.Semaphore.Permits() && (!answered || entered.Granted && entered.Slots != w.slots)
 }
 
@@ -269,15 +308,14 @@ type freeSlots struct {
 // Add implements Tally.
 func (t *permitTally) Add(i int, v Vote) {
 	t.count = t.count.With(i, v.Choice)
-	if entered, answered := v.Answer.Details().Own.(script.EnteredPermits); answered {
+	if entered, answered := v.Answer.Details().Own.(*script.EnteredPermits); answered {
 		if v.Choice == Granted {
 			t.addGrant(i, entered.Slots)
 		}
 		t.free = append(t.free, freeSlots{entered.Free, i})
 	}
 	if s := t.Standing(); s.Decided() || s.Explained { // a round that is explained may be given up: no vote follows then
-		asks := t.nextAsks(s.Won)
-		t.permits.nextAsks.Store(&asks)
+		t.permits.askNext(t.nextAsks(s.Won))
 	}
 }
 

@@ -59,13 +59,13 @@ func slotsOf(list ...int) (slots script.Slots) {
 // grants returns the vote of a node that grants slots, and on which others are free.
 func grants(slots script.Slots, free ...int) Vote {
 	own := script.EnteredPermits{Granted: true, Slots: slots, Free: slots.Or(slotsOf(free...))}
-	return Vote{Choice: Granted, Answer: Answer{Found: Mine, Detail: &Detail{Wait: Never, Own: own}}}
+	return Vote{Choice: Granted, Answer: Answer{Found: Mine, Detail: &Detail{Wait: Never, Own: &own}}}
 }
 
 // refuses returns the vote of a node that refuses, and on which some slots are free.
 func refuses(free ...int) Vote {
 	own := script.EnteredPermits{Wait: -1, Free: slotsOf(free...)}
-	return Vote{Choice: Refused, Answer: Answer{Found: Other, Detail: &Detail{Wait: Never, Own: own}}}
+	return Vote{Choice: Refused, Answer: Answer{Found: Other, Detail: &Detail{Wait: Never, Own: &own}}}
 }
 
 // newTally returns the tally of an attempt that wants some of n permits.
@@ -308,13 +308,13 @@ func TestFreeTogetherAtRandom(t *testing.T) {
 				}
 				v = grants(some)
 				if r.IntN(3) > 0 {
-					v.Answer.Detail.Own = script.EnteredPermits{Granted: true, Slots: some, Free: set}
+					v.Answer.Detail.Own = &script.EnteredPermits{Granted: true, Slots: some, Free: set}
 				} else {
 					set = some // it does not say which others are free
 				}
 			case r.IntN(4) > 0:
 				v = refuses()
-				v.Answer.Detail.Own = script.EnteredPermits{Wait: -1, Free: set}
+				v.Answer.Detail.Own = &script.EnteredPermits{Wait: -1, Free: set}
 			default:
 				set = script.Slots{}
 			}
@@ -386,7 +386,7 @@ func TestFreeTogetherIsBounded(t *testing.T) {
 			}
 		}
 		v := refuses()
-		v.Answer.Detail.Own = script.EnteredPermits{Wait: -1, Free: free}
+		v.Answer.Detail.Own = &script.EnteredPermits{Wait: -1, Free: free}
 		tally.Add(i, v)
 	}
 	assert.Zero(t, tally.permits.With("w", nil).(*Permits).asks.Order.Front)

@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ func (n node) acquires(p *claim.Permits, value string, place script.Place) (*cla
 	n.Helper()
 	c := p.With(value, nil).(*claim.Permits)
 	a := n.says(c.Acquire(time.Minute, place, script.Fence{}))
-	entered, _ := a.Details().Own.(script.EnteredPermits)
-	return c, entered, a
+	entered, _ := a.Details().Own.(*script.EnteredPermits)
+	return c, *cmp.Or(entered, &script.EnteredPermits{}), a
 }
 
 func release(c claim.Claim) claim.Call {
@@ -172,7 +173,7 @@ func TestSurplus(t *testing.T) {
 func TestIsSurplus(t *testing.T) {
 	one, two := script.Slots{}.With(1), script.Slots{}.With(2)
 	answer := func(e script.EnteredPermits) claim.Answer {
-		return claim.Answer{Detail: &claim.Detail{Wait: claim.Never, Own: e}}
+		return claim.Answer{Detail: &claim.Detail{Wait: claim.Never, Own: &e}}
 	}
 	won := claim.NewPermits("lock", 3, 1).Of(one)
 	for name, c := range map[string]struct {

@@ -32,20 +32,32 @@ func (v Vote) Fails(err error) Vote {
 // Taken reports whether the node has answered that something else is in the way.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 
-// MaxNodes is how many nodes there may be. UsualNodes is how many most sets have. A type that keeps state for
-// each node has built-in room for UsualNodes, which saves an allocation.
+// MaxNodes is how many nodes there may be. Most sets have at most UsualNodes, and nearly all at most manyNodes.
 const (
 	MaxNodes   = 64
 	UsualNodes = 5
+	manyNodes  = 9
 )
 
-// ByNode returns a slice with a zero element for each of n nodes. It uses spare, which must be zero, if
-// that is long enough.
-func ByNode[T any](spare []T, n int) []T {
-	if n <= len(spare) {
-		return spare[:n]
+// WithRoom returns a new T, and an A and a B for each of n nodes. All is zero. In nearly all sets it is one allocation.
+func WithRoom[T, A, B any](n int) (*T, []A, []B) {
+	switch {
+	case n <= UsualNodes:
+		r := new(struct {
+			b  [UsualNodes]B // first: a struct must not end in an array without size
+			of T
+			a  [UsualNodes]A
+		})
+		return &r.of, r.a[:n], r.b[:n]
+	case n <= manyNodes:
+		r := new(struct {
+			b  [manyNodes]B
+			of T
+			a  [manyNodes]A
+		})
+		return &r.of, r.a[:n], r.b[:n]
 	}
-	return make([]T, n)
+	return new(T), make([]A, n), make([]B, n)
 }
 
 // Nodes is a set of nodes: bit i stands for node i.

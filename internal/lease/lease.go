@@ -81,13 +81,14 @@ type Lease struct {
 
 // New returns a lease with a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
-	l := &Lease{First: start, terms: t, chainStart: start}
+	l, nodes, _ := claim.WithRoom[Lease, atomic.Int64, struct{}](len(t.Keeper.Set.Nodes))
+	l.First, l.terms, l.chainStart = start, t, start
 	l.claim = t.Claim.With(value, &l.room)
 	_, validity := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Length: validity}
 	l.value.shown = t.UserValues // the user made the value
 	l.writes = &l.ownWrites
-	l.writes.nodes = claim.ByNode(l.writes.spare[:], len(t.Keeper.Set.Nodes))
+	l.writes.nodes = nodes
 	return l
 }
 

@@ -56,7 +56,6 @@ type Release struct {
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
-	spare    [claim.UsualNodes]progress
 
 	began    time.Duration // the monotonic time at which it was made; only set with surplus
 	shortens bool          // the claim is a claim.Shortener, and its keys may have to stay for a rest
@@ -122,7 +121,9 @@ type Entering struct {
 // Waiters.
 func (l *Lease) Release(how Releasing) *Release {
 	k := l.terms.Keeper
-	rel := &Release{lease: l, claim: l.Claim(), awaited: how.Caller != nil, undoes: how.Undoes}
+	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
+	rel.lease, rel.claim, rel.awaited, rel.undoes = l, l.Claim(), how.Caller != nil, how.Undoes
+	rel.progress, rel.round.Ballots = progress, ballots
 	switch {
 	case how.claim != nil:
 		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now().Mono
@@ -142,7 +143,6 @@ func (l *Lease) Release(how Releasing) *Release {
 	if someLeave || len(how.Enters) > 0 {
 		rel.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
 	}
-	rel.progress = claim.ByNode(rel.spare[:], len(k.Set.Nodes))
 	var then quorum.Decider // nil: the caller, who waits
 	if !rel.awaited {
 		then = quorum.Nobody{}

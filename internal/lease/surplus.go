@@ -25,7 +25,9 @@ func newSurplus(c claim.Claim, n int) *surplus {
 	if _, ok := c.(claim.Tallier); !ok {
 		return nil
 	}
-	return &surplus{early: make([]claim.Answer, n)}
+	s, early, _ := claim.WithRoom[surplus, claim.Answer, struct{}](n)
+	s.early = early
+	return s
 }
 
 // heard takes the reply of node i to the acquire of l. If l has won already and the node may have granted a
@@ -66,6 +68,7 @@ func (s *surplus) wins(l *Lease, won claim.Winner) {
 			}
 		}
 	}
+	clear(s.early) // nobody needs them any more
 	s.mu.Unlock()
 	if nodes != 0 {
 		l.giveBack(won, nodes)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -166,7 +167,9 @@ func (w *watchdog) startLocked() bool {
 	if err != nil {
 		return false
 	}
-	w.round, w.began, w.left = &quorum.Round{}, e.start, w.lease.Remaining(e.start)
+	round, ballots, _ := claim.WithRoom[quorum.Round, quorum.Ballot, struct{}](len(w.lease.terms.Keeper.Set.Nodes))
+	round.Ballots = ballots
+	w.round, w.began, w.left = round, e.start, w.lease.Remaining(e.start)
 	w.round.Prepare(quorum.NoCall, w.lease.terms.Keeper.Set, e.behindFill(), false, w)
 	w.round.Send()
 	return true

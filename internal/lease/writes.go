@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -16,8 +15,7 @@ import (
 // release must undo. A lease that is handed over shares them with the lease that continues it, because replies
 // to commands of the first lease may still come.
 type writes struct {
-	nodes []atomic.Int64                 // by node
-	spare [claim.UsualNodes]atomic.Int64 // room for nodes
+	nodes []atomic.Int64 // by node
 
 	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
 	timed      atomic.Bool  // renewed is kept up to date

@@ -36,13 +36,11 @@ type Round struct {
 	hastened bool           // the deadline was brought forward, because the votes were split: see split.go
 	proved   claim.Standing // what the votes prove by now
 	count    claim.Count
-	ballots  []ballot
-	spare    [claim.UsualNodes]ballot // room for ballots
+	Ballots  []Ballot // by node
 }
 
-// A ballot is what a round keeps for one node. It is kept small, because every round has room for several
-// ballots.
-type ballot struct {
+// A Ballot is what a round keeps for one node. It is kept small, because every round has several.
+type Ballot struct {
 	err    error         // of the vote; while the vote is Pending, what WaitFor has noted
 	detail *claim.Detail // of the vote
 	by     *pool.Server  // the server that voted, if known
@@ -56,12 +54,12 @@ type ballot struct {
 
 // keep makes v the node's vote. It drops what the answer says of the queue: only releases need that, and
 // they read it themselves.
-func (b *ballot) keep(v claim.Vote) {
+func (b *Ballot) keep(v claim.Vote) {
 	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, v.Answer.Detail
 }
 
 // vote returns the node's vote.
-func (b *ballot) vote() claim.Vote {
+func (b *Ballot) vote() claim.Vote {
 	return claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}, Err: b.err}
 }
 
@@ -81,14 +79,15 @@ var NoCall = context.Background()
 // Start sends op's command to all nodes. It does not wait, because pool.Pool.Send never does. ctx is for the
 // tracer alone.
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
-	r := &Round{}
+	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
+	r.Ballots = ballots
 	r.Prepare(ctx, s, op, waitAll, nil)
 	r.Send()
 	return r
 }
 
-// Prepare makes r, which is zero, take the votes of s's nodes for op. A nil Decider stands for a
-// caller who waits. ctx is for the tracer alone; a nil ctx stands for NoCall.
+// Prepare makes r take the votes of s's nodes for op. r is zero, but its caller may have set Ballots, to a zero ballot
+// for each node. A nil Decider stands for a caller who waits. ctx is for the tracer alone; a nil ctx stands for NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool, then Decider) {
 	if then == nil {
 		then = s.timers.get(r)
@@ -104,7 +103,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
 		r.trace = &trace{cmp.Or(ctx, NoCall), time.Now()}
 	}
-	r.ballots = claim.ByNode(r.spare[:], len(s.Nodes))
+	if r.Ballots == nil {
+		r.Ballots = make([]Ballot, len(s.Nodes))
+	}
 	if waitAll {
 		r.all = make(chan struct{})
 	}
@@ -129,7 +130,7 @@ func (r *Round) Send() {
 			}
 			args, encoded := r.brief.Call.Command.Args, resp
 			if fallback != nil && fallback.Lacks(i) {
-				r.ballots[i].alone = true
+				r.Ballots[i].alone = true
 				args, encoded = fallback.Without().Command.Args, nil
 			}
 			if err := r.send(i, args, encoded); err != nil {
@@ -149,7 +150,7 @@ func (r *Round) fallback() Fallback {
 
 // commandLocked returns the command for another sending to node i.
 func (r *Round) commandLocked(i int) []any {
-	b, c := &r.ballots[i], r.brief.Call
+	b, c := &r.Ballots[i], r.brief.Call
 	if b.alone {
 		c = r.fallback().Without()
 	}
@@ -213,10 +214,10 @@ func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
 func (r *Round) resend(i int) (sent bool, refusal error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g, ok := r.op.(Gate); r.closed || r.ballots[i].full || ok && !g.Open() {
+	if g, ok := r.op.(Gate); r.closed || r.Ballots[i].full || ok && !g.Open() {
 		return false, nil
 	}
-	r.ballots[i].full = true
+	r.Ballots[i].full = true
 	refusal = r.send(i, r.commandLocked(i), nil)
 	return refusal == nil, refusal
 }
@@ -243,14 +244,14 @@ func (r *Round) sendAlone(i int) (sent, mayGrant bool, refusal error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ballots[i].alone {
+	if r.Ballots[i].alone {
 		return false, false, nil
 	}
 	if g, ok := r.op.(Gate); r.closed || ok && !g.Open() {
 		return false, true, nil
 	}
-	r.ballots[i].alone = true
-	r.ballots[i].full = false
+	r.Ballots[i].alone = true
+	r.Ballots[i].full = false
 	refusal = r.send(i, r.commandLocked(i), nil)
 	return refusal == nil, false, refusal
 }
@@ -275,9 +276,9 @@ func (r *Round) sendAgain() (refusals []error) {
 	if g, ok := r.op.(Gate); r.closed || r.final || ok && !g.Open() {
 		return nil
 	}
-	refusals = make([]error, len(r.ballots))
-	for i := range r.ballots {
-		b := &r.ballots[i]
+	refusals = make([]error, len(r.Ballots))
+	for i := range r.Ballots {
+		b := &r.Ballots[i]
 		unanswered := b.choice == claim.Pending
 		if !r.Asks(i) || !unanswered && b.choice != claim.Failed {
 			continue
@@ -329,7 +330,7 @@ func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
 // node has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's
 // context in memory.
 func (r *Round) heardLocked(i int) *trace {
-	b := &r.ballots[i]
+	b := &r.Ballots[i]
 	if b.heard {
 		return nil
 	}
@@ -342,8 +343,8 @@ func (r *Round) heardLocked(i int) *trace {
 }
 
 func (r *Round) allHeardLocked() bool {
-	for i := range r.ballots {
-		if r.Asks(i) && !r.ballots[i].heard {
+	for i := range r.Ballots {
+		if r.Asks(i) && !r.Ballots[i].heard {
 			return false
 		}
 	}
@@ -408,7 +409,7 @@ var errOtherServer = errors.New("it is another server than before, which may be 
 func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := &r.ballots[i]
+	b := &r.Ballots[i]
 	t = r.heardLocked(i)
 	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
 		if r.hastened {
@@ -458,8 +459,8 @@ func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
 	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
 		return v
 	}
-	for other := range r.ballots {
-		b := &r.ballots[other]
+	for other := range r.Ballots {
+		b := &r.Ballots[other]
 		switch {
 		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
 		case b.choice == claim.Granted:
@@ -483,8 +484,8 @@ func (r *Round) barLocked(barred claim.Nodes) {
 		r.tally = r.brief.Tally.Tally(r.rule)
 	}
 	r.count = claim.Count{}
-	for i := range r.ballots {
-		b := &r.ballots[i]
+	for i := range r.Ballots {
+		b := &r.Ballots[i]
 		if barred.Has(i) {
 			b.keep(b.vote().Fails(ErrDuplicate))
 		}
@@ -501,7 +502,7 @@ func (r *Round) barLocked(barred claim.Nodes) {
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := &r.ballots[i]; b.choice == claim.Pending {
+	if b := &r.Ballots[i]; b.choice == claim.Pending {
 		b.err = err
 	}
 }
@@ -510,7 +511,7 @@ func (r *Round) WaitFor(i int, err error) {
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ballots[i].err
+	return r.Ballots[i].err
 }
 
 // standingLocked returns what the votes prove by now.
@@ -543,8 +544,8 @@ func (r *Round) isFinal(s claim.Standing) bool {
 // holder would learn of its loss only at the end of its validity. Nodes that are known to be late are not waited for.
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
-	for i := range r.ballots {
-		if v := r.ballots[i].vote(); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
+	for i := range r.Ballots {
+		if v := r.Ballots[i].vote(); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
 			against = against.With(i)
 		}
 	}
@@ -732,12 +733,12 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 	}
 	undecided := !r.final
 	res.Cut = undecided && silent == nil
-	res.Votes = make([]claim.Vote, len(r.ballots))
-	for i := range r.ballots {
+	res.Votes = make([]claim.Vote, len(r.Ballots))
+	for i := range r.Ballots {
 		if !r.Asks(i) {
 			continue
 		}
-		v := r.ballots[i].vote()
+		v := r.Ballots[i].vote()
 		if v.Choice == claim.Pending {
 			if v.Err == nil { // see WaitFor
 				v.Err = silent

@@ -216,7 +216,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 					assert.Equal(t, "evalsha", sent[0].Args[0])
 					assert.Equal(t, "eval", sent[1].Args[0])
 				}
-				v := r.ballots[0].vote()
+				v := r.Ballots[0].vote()
 				assert.Equal(t, c.want, v.Choice)
 				switch name {
 				case "pool refuses":
@@ -224,7 +224,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 				case "open":
 					s.reply(0, noScript)
 					require.Len(t, s.puppets[0].Sent(), 2, "once")
-					assert.Equal(t, claim.Failed, r.ballots[0].choice)
+					assert.Equal(t, claim.Failed, r.Ballots[0].choice)
 				}
 			})
 		})
@@ -389,9 +389,9 @@ func (t *tallyOf) Add(i int, v claim.Vote) {
 }
 func (t *tallyOf) Standing() claim.Standing { return t.standing }
 
-// A round has built-in room for the ballots of UsualNodes nodes. It must work for other numbers, too.
+// A round has room for the ballots of a usual number of nodes. It must work for other numbers, too.
 func TestRoundOfAnyNumberOfNodes(t *testing.T) {
-	for _, n := range []int{1, claim.UsualNodes, claim.UsualNodes + 1, 63, 64} {
+	for _, n := range []int{1, claim.UsualNodes, claim.UsualNodes + 1, 9, 10, 63, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(n)

@@ -10,11 +10,13 @@ import (
 
 // sides are the ends of the side keys: the keys beside a lock's own. Only those of slots are missing, because
 // they end in a number.
-var sides = []string{slotQueueSide, ":queue", ":fence"}
+var sides = []string{slotQueueSide, queueSide, fenceSide}
 
 // slotSide is followed by the number of the slot. slotQueueSide must not be ":slot:queue": the queue of the
 // semaphore {b} would have the same key as the queue of the lock {b}:slot.
 const (
+	queueSide     = ":queue"
+	fenceSide     = ":fence"
 	slotSide      = ":slot:"
 	slotQueueSide = ":slots"
 )
@@ -23,10 +25,10 @@ const (
 //
 // Side keys have name's hash tag if it has one; otherwise name is their tag. If name has no tag but a closing
 // brace (a}b), no side key can be in its slot: a Cluster refuses commands with both keys.
-func QueueKey(name string) string { return sideKey(name, ":queue") }
+func QueueKey(name string) string { return sideKey(name, queueSide) }
 
 // FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
-func FenceKey(name string) string { return sideKey(name, ":fence") }
+func FenceKey(name string) string { return sideKey(name, fenceSide) }
 
 // slotKey returns the key of a slot of the semaphore called name.
 func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }

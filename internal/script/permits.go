@@ -190,7 +190,7 @@ func EnterPermits(s *Semaphore, value any, ttl int64, e Entering, place Place) C
 	if !place.Ticket.IsZero() {
 		r.keys(s.queue)
 	}
-	r.args(value, argument(ttl), e.Wants)
+	r.args(value, lockTTL.argument(ttl), e.Wants)
 	if !place.Ticket.IsZero() {
 		strict := 0
 		if place.Strict {

@@ -115,11 +115,29 @@ func complete(script string) string {
 // A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made
 // for each command would cost an allocation.
 type Key struct {
-	lines [1]string   // the name
-	arg   any         // the name, in the type of a command's arguments
-	asked atomic.Bool // a command has named the queue
-	once  sync.Once   // guards queue
-	queue any         // see QueueKey; kept from the second command on, because many keys are used once
+	lines        [1]string // the name
+	arg          any       // the name, in the type of a command's arguments
+	queue, fence side
+}
+
+// A side is a key beside the lock's own. It is kept from the second command that names it on, because many locks are
+// used once.
+type side struct {
+	named atomic.Bool // a command has named it
+	key   atomic.Pointer[any]
+}
+
+// of returns the key of a name, which is always the same one, that ends in side: see sideKey.
+func (s *side) of(name, side string) any {
+	if key := s.key.Load(); key != nil {
+		return *key
+	}
+	if !s.named.Swap(true) {
+		return sideKey(name, side)
+	}
+	key := any(sideKey(name, side))
+	s.key.Store(&key)
+	return key
 }
 
 // NewKey returns the Key of a lock.
@@ -148,26 +166,21 @@ func NewLock(key, value string) Lock {
 }
 
 // queue returns the key of the queue of the lock's waiters.
-func (l Lock) queue() any {
-	if !l.of.asked.Load() {
-		l.of.asked.Store(true)
-		return QueueKey(l.of.lines[0])
-	}
-	l.of.once.Do(func() { l.of.queue = QueueKey(l.of.lines[0]) })
-	return l.of.queue
-}
+func (l Lock) queue() any { return l.of.queue.of(l.of.lines[0], queueSide) }
 
-// lastTTL is the last result of argument, nil at first.
-var lastTTL atomic.Pointer[any]
+// A lastTTL keeps the last TTL that was an argument. Most locks of a program have the same TTL, so that saves an
+// allocation.
+type lastTTL struct{ last atomic.Pointer[any] }
 
-// argument returns a TTL in the type of a command's arguments. Most locks of a program have the same TTL, so the last
-// one is kept, which saves an allocation.
-func argument(ttl int64) any {
-	if last := lastTTL.Load(); last != nil && (*last).(int64) == ttl {
+var lockTTL, fenceTTL lastTTL
+
+// argument returns a TTL in the type of a command's arguments.
+func (t *lastTTL) argument(ttl int64) any {
+	if last := t.last.Load(); last != nil && (*last).(int64) == ttl {
 		return *last
 	}
 	arg := any(ttl)
-	lastTTL.Store(&arg)
+	t.last.Store(&arg)
 	return arg
 }
 
@@ -180,7 +193,7 @@ func (l Lock) Value() string { return l.value.(string) }
 // Acquire sets key to value for ttl milliseconds where it is free. It is a
 // plain command: the wire format that redsync, node-redlock and others share.
 func Acquire(l Lock, ttl int64) Command {
-	return Command{Args: []any{"set", l.key, l.value, "nx", "px", argument(ttl)}}
+	return Command{Args: []any{"set", l.key, l.value, "nx", "px", lockTTL.argument(ttl)}}
 }
 
 // Ping asks whether the node answers.
@@ -233,7 +246,11 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 }
 
 func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
-	r := newRequest(s, 6)
+	n := 6
+	if fence.Token != 0 {
+		n = 10
+	}
+	r := newRequest(s, n)
 	r.keys(l.key, queue)
 	r.register(l, fence)
 	r.args(l.value)
@@ -291,7 +308,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 		strict = 1
 	}
 	r.register(l, fence)
-	r.args(l.value, argument(ttl), place.Ticket.argument(), place.Alive, strict)
+	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), place.Alive, strict)
 	r.token(fence)
 	return r.command()
 }
@@ -345,14 +362,14 @@ func (r *request) args(args ...any) { r.cmd = append(r.cmd, args...) }
 // register adds the key of the register, if there is a fence.
 func (r *request) register(l Lock, f Fence) {
 	if f.Token != 0 {
-		r.keys(FenceKey(l.Name()))
+		r.keys(l.of.fence.of(l.of.lines[0], fenceSide))
 	}
 }
 
 // token adds the arguments of a fence, if there is one.
 func (r *request) token(f Fence) {
 	if f.Token != 0 {
-		r.args(strconv.FormatUint(f.Token, 10), f.TTL)
+		r.args(strconv.FormatUint(f.Token, 10), fenceTTL.argument(f.TTL))
 	}
 }
 
@@ -374,12 +391,12 @@ const keyCount = 2
 
 // Extend raises the TTL of key to ttl milliseconds if key holds value. It never shortens the TTL.
 func Extend(l Lock, ttl int64) Command {
-	return of(extendScript, l.key, l.value, argument(ttl))
+	return of(extendScript, l.key, l.value, lockTTL.argument(ttl))
 }
 
 // Heal does what Extend does, and sets key again if it is missing.
 func Heal(l Lock, ttl int64) Command {
-	return of(healScript, l.key, l.value, argument(ttl))
+	return of(healScript, l.key, l.value, lockTTL.argument(ttl))
 }
 
 // A Command is what all nodes of a round are sent.

@@ -57,7 +57,7 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 		r.keys(l.queue())
 	}
 	r.register(l, fence)
-	r.args(l.value, argument(ttl), place.Ticket.Shared().argument(), place.Alive)
+	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), place.Alive)
 	r.token(fence)
 	return r.command()
 }
@@ -97,13 +97,13 @@ func ParseEnteredShared(reply any) (Entered, error) {
 // The node replies Mine; Missing if there is no such reader; or Other if a writer with another value holds
 // key.
 func ExtendShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, argument(ttl), 0)
+	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 0)
 }
 
 // HealShared does what ExtendShared does, and adds the reader if it is missing: then the node replies
 // Created. If a writer with another value holds key, it changes nothing.
 func HealShared(l Lock, ttl int64) Command {
-	return of(extendSharedScript, l.key, l.value, argument(ttl), 1)
+	return of(extendSharedScript, l.key, l.value, lockTTL.argument(ttl), 1)
 }
 
 // A Downgrade makes a writer a reader.
