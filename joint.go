@@ -104,7 +104,7 @@ func sameNode(pools []pool.Pool, p pool.Pool) int {
 
 // guardOf returns the length of p's restart guard, 0 if it has none.
 func guardOf(p pool.Pool) time.Duration {
-	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
+	if guarded, ok := p.(pool.Guarded); ok {
 		return guarded.RestartGuard()
 	}
 	return 0

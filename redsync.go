@@ -149,7 +149,7 @@ func twice(pools []pool.Pool) error {
 // destination returns a comparable value that stands for the node of p, nil if there is none.
 func destination(p pool.Pool) any {
 	where := any(p)
-	if known, ok := p.(interface{ Destination() any }); ok {
+	if known, ok := p.(pool.Located); ok {
 		where = known.Destination()
 	}
 	if !reflect.ValueOf(where).Comparable() {

@@ -136,7 +136,7 @@ func (s Standing) Decided() bool { return s.Won || s.Blocked }
 
 // A Tally adds up the votes of a round. Most claims need none: their votes are counted, and the Rule says
 // what the count proves. A claim has a Tally of its own if its votes say more than yes or no, such as which
-// permit a node grants. seam_test.go in the root has an example.
+// permit a node grants: see permits.go.
 type Tally interface {
 	Add(i int, v Vote)
 	Standing() Standing

@@ -64,10 +64,7 @@ type clientList struct{ first, next any }
 // client.
 func clientsOf(pools []pool.Pool) (list any) {
 	for _, p := range pools {
-		shared, ok := p.(interface {
-			Client() any
-			Sibling() pool.Pool
-		})
+		shared, ok := p.(pool.Shared)
 		if !ok {
 			return nil
 		}

@@ -116,7 +116,7 @@ func (s *session) subscribeLocked(l listener) {
 // listenThrough returns the pool through which a group subscribes at p's node. If p can make one, that is a
 // pool of the group's own, which no user closes.
 func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
-	if shared, ok := p.(interface{ Sibling() pool.Pool }); ok {
+	if shared, ok := p.(pool.Shared); ok {
 		own = shared.Sibling()
 		p = own
 	}

@@ -11,7 +11,7 @@ import (
 
 // IsClosed reports whether the user has closed the client of n.
 func (n *Node) IsClosed() bool {
-	c, ok := n.Pool.(interface{ ClientClosed() bool })
+	c, ok := n.Pool.(pool.Closable)
 	return ok && c.ClientClosed()
 }
 

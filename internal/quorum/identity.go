@@ -75,7 +75,7 @@ func (s *Set) FirstToIdentify() bool {
 	}
 	first := false
 	for _, n := range s.Nodes {
-		known, ok := n.Pool.(interface{ MetBefore() bool })
+		known, ok := n.Pool.(pool.Met)
 		first = !ok || !known.MetBefore() || first // first stands last, so that MetBefore is called on every node
 	}
 	return first

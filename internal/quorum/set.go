@@ -96,11 +96,11 @@ func newNode(i int, p pool.Pool) *Node {
 	n := &Node{Pool: p, Index: i}
 	if n.usable = Unusable(p) == nil; n.usable {
 		n.listed, n.keyspace = p.String(), Keyspace(p)
-		if known, ok := p.(interface{ Listed() string }); ok {
+		if known, ok := p.(pool.Listed); ok {
 			n.listed = known.Listed()
 		}
 	}
-	if guarded, ok := p.(interface{ RestartGuard() time.Duration }); ok {
+	if guarded, ok := p.(pool.Guarded); ok {
 		n.guard = guarded.RestartGuard()
 	}
 	return n
@@ -117,7 +117,7 @@ func (n *Node) Address() string {
 // Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
 // nil if p does not tell.
 func Keyspace(p pool.Pool) any {
-	if known, ok := p.(interface{ Keyspace() any }); ok {
+	if known, ok := p.(pool.Keyed); ok {
 		return known.Keyspace()
 	}
 	return nil
@@ -127,7 +127,7 @@ func Keyspace(p pool.Pool) any {
 // there is no such node.
 func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	for _, n := range s.Nodes {
-		if spread, ok := n.Pool.(interface{ Together(a, b string) bool }); ok {
+		if spread, ok := n.Pool.(pool.Spread); ok {
 			for _, key := range keys[1:] {
 				if !spread.Together(keys[0], key) {
 					return n, keys[0], key
@@ -141,7 +141,7 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 // IsBehind reports whether a node that answers is behind with its replies: see pool.Pool.
 func (s *Set) IsBehind() bool {
 	for _, n := range s.Nodes {
-		if p, ok := n.Pool.(interface{ IsBehind() bool }); ok && p.IsBehind() {
+		if p, ok := n.Pool.(pool.Limited); ok && p.IsBehind() {
 			return true
 		}
 	}
@@ -153,7 +153,7 @@ func Unusable(p pool.Pool) error {
 	if p == nil {
 		return errors.New("it is nil")
 	}
-	if known, ok := p.(interface{ Err() error }); ok {
+	if known, ok := p.(pool.Failing); ok {
 		return known.Err()
 	}
 	return nil

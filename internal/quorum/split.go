@@ -81,7 +81,7 @@ func (r *Round) silentLocked() time.Duration {
 
 // silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
 func (n *Node) silent() time.Duration {
-	if p, ok := n.Pool.(interface{ Silent() time.Duration }); ok {
+	if p, ok := n.Pool.(pool.Waiting); ok {
 		return p.Silent()
 	}
 	return 0
