@@ -13,7 +13,7 @@ import (
 const closeWindow = 1024
 
 // A drain sends the releases of a closing Redsync to one node: at most closeWindow of them
-// are unanswered at any time. The others wait in the order in which they came. Without a
+// are unanswered at any time. The others wait in the order in which they came or were put back. Without a
 // drain the pool would refuse a third of fifty thousand releases that are sent at once.
 type drain struct {
 	mu      sync.Mutex // guards what follows
@@ -59,8 +59,8 @@ func (d *drain) replace() *Release {
 }
 
 // putBack is for a release that the pool has refused because too many replies are outstanding. It puts rel
-// back at the head of the waiting releases, gives up its place and reports true. The reply to another
-// release of the drain then sends rel. If no other release is under way, or if the pool refused for another
+// behind the waiting releases, gives up its place and reports true. The reply to another
+// release of the drain then sends the first of them. If no other release is under way, or if the pool refused for another
 // reason, putBack does nothing and reports false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
@@ -72,6 +72,6 @@ func (d *drain) putBack(rel *Release, refusal error) bool {
 		return false
 	}
 	d.sent--
-	d.waiting = append([]*Release{rel}, d.waiting...)
+	d.waiting = append(d.waiting, rel)
 	return true
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +45,7 @@ type Keeper struct {
 
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
-	k.extensions.InARow = extensionsInARow
+	k.extensions.InARow, k.repeats.InARow = extensionsInARow, repeatsInARow
 	k.pacer.init(&k.extensions, k.Set.IsBehind)
 	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))
@@ -242,179 +241,6 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
-type unsettled struct {
-	mu    sync.Mutex // guards what follows, and the links of the releases
-	first *Release
-	n     int
-
-	// While Close counts them:
-	counts  bool
-	open    int           // releases that no quorum has confirmed, and that have not ended
-	partial int           // releases that some node has not confirmed, and that have not ended
-	changed chan struct{} // has an element when open or partial may have become 0
-	left    []left        // releases that have ended, although not all nodes have confirmed them
-	errs    []error       // by node: why its last release failed
-}
-
-// A left is a release that has ended, with the nodes that have not confirmed it.
-type left struct {
-	release   *Release
-	nodes     claim.Nodes
-	confirmed bool // by a quorum
-}
-
-func (u *unsettled) add(rel *Release) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	rel.next = u.first
-	if u.first != nil {
-		u.first.previous = rel
-	}
-	u.first = rel
-	u.n++
-	if u.counts {
-		u.open++
-		u.partial++
-	}
-}
-
-// remove takes off rel, which every node has settled, or which has given up the others.
-func (u *unsettled) remove(rel *Release) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if rel.previous != nil {
-		rel.previous.next = rel.next
-	} else {
-		u.first = rel.next
-	}
-	if rel.next != nil {
-		rel.next.previous = rel.previous
-	}
-	rel.next, rel.previous = nil, nil
-	u.n--
-	if !u.counts {
-		return
-	}
-	if nodes := rel.unconfirmed(); nodes != 0 {
-		u.left = append(u.left, left{rel, nodes, rel.isConfirmed()})
-	}
-	u.noteLocked(rel, true, true)
-}
-
-// noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
-func (u *unsettled) noteLocked(rel *Release, won, complete bool) {
-	if won && !rel.won {
-		rel.won = true
-		u.open--
-	}
-	if complete && !rel.complete {
-		rel.complete = true
-		u.partial--
-	}
-	if u.open == 0 || u.partial == 0 {
-		select {
-		case u.changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// begin begins to count for what Close waits.
-func (u *unsettled) begin(nodes int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.counts, u.changed, u.errs = true, make(chan struct{}, 1), make([]error, nodes)
-	for rel := u.first; rel != nil; rel = rel.next {
-		u.open++
-		u.partial++
-		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
-	}
-}
-
-// progressed notes that one more node may have confirmed rel.
-func (u *unsettled) progressed(rel *Release) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.counts {
-		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
-	}
-}
-
-// failed notes why a release has failed on node i.
-func (u *unsettled) failed(i int, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.counts && err != nil {
-		u.errs[i] = err
-	}
-}
-
-// count returns how many releases some node has not settled.
-func (u *unsettled) count() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.n
-}
-
-// missing returns for how many releases Close waits: for a quorum, and for all nodes.
-func (u *unsettled) missing() (open, partial int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.open, u.partial
-}
-
-// keepTimes begins to keep the times that say when the keys of all releases have run out.
-func (u *unsettled) keepTimes() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for rel := u.first; rel != nil; rel = rel.next {
-		rel.lease.writes.keepTime()
-	}
-}
-
-// lasts returns for how much longer a key may last of a release that no quorum has confirmed. It is negative if all of
-// them must have run out.
-func (u *unsettled) lasts(now clock.Instant) time.Duration {
-	longest := time.Duration(-1)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for rel := u.first; rel != nil; rel = rel.next {
-		if !rel.won {
-			rel.lease.writes.keepTime()
-			longest = max(longest, rel.lasts(now))
-		}
-	}
-	return longest
-}
-
-// rest returns what is left of all releases: those that have ended without all nodes, and those that go on.
-func (u *unsettled) rest() (all []left, errs []error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.counts = false // what ends now has its place in all
-	all = u.left
-	for rel := u.first; rel != nil; rel = rel.next {
-		if nodes := rel.unconfirmed(); nodes != 0 {
-			all = append(all, left{rel, nodes, rel.isConfirmed()})
-		}
-	}
-	u.left = nil
-	return all, u.errs
-}
-
-// unconfirmed returns the nodes that have not executed rel, of those that may have the value.
-func (rel *Release) unconfirmed() claim.Nodes {
-	settled := claim.Nodes(rel.done.Load() &^ rel.givenUp.Load())
-	return claim.FirstNodes(len(rel.progress)) &^ settled &^ claim.Nodes(rel.answered.Load())
-}
-
-// isConfirmed reports whether a quorum has executed rel: no key that it releases is left there.
-func (rel *Release) isConfirmed() bool {
-	rule := rel.round.Rule()
-	return rule.Quorum(rule.All() &^ rel.unconfirmed())
 }
 
 // A Rest is what Close has left on the nodes.

@@ -1,0 +1,35 @@
+package lease
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A pool that is full refuses one release after another. Each goes back to very many that wait, at no cost that grows
+// with their number.
+func TestDrainTakesBackARefusedReleaseAtAConstantCost(t *testing.T) {
+	const many, refusals = 50_000, 1000
+	var d drain
+	for range closeWindow {
+		require.True(t, d.enter(&Release{}))
+	}
+	for range many {
+		require.False(t, d.enter(&Release{}))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range refusals {
+		rel := d.replace()
+		require.NotNil(t, rel)
+		require.True(t, d.putBack(rel, &pool.OutstandingError{Limit: 1}))
+		d.sent++ // another reply is owed
+	}
+	runtime.ReadMemStats(&after)
+	assert.Len(t, d.waiting, many)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20), "copying the list each time takes 400 MB")
+}
