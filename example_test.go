@@ -233,7 +233,7 @@ func ExampleMutex_TryLock() {
 func ExampleMutex_Extend() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
-	const expiry = time.Second
+	const expiry = 2 * time.Second
 	mutex := nodes.Redsync().NewMutex("report", redsync.WithExpiry(expiry))
 	if err := mutex.Lock(); err != nil {
 		fmt.Println(err)
