@@ -103,8 +103,10 @@ type slowPool struct {
 	sync.Mutex
 	owed    []pool.Request
 	frozen  bool
+	down    bool // it can be sent nothing
 	running bool
 	refused int
+	failed  int // while it was down
 	deleted int
 }
 
@@ -128,30 +130,43 @@ func (p *slowPool) Send(req pool.Request) error {
 }
 
 func (p *slowPool) run() {
-	for req, ok := p.next(); ok; req, ok = p.next() {
+	for req, down, ok := p.next(); ok; req, down, ok = p.next() {
 		reply := pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}
-		if req.Args[0] != "set" {
+		switch {
+		case down:
+			reply = pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}
+		case req.Args[0] != "set":
 			reply.Value = script.Mine
 		}
 		req.To.Receive(req.Tag, reply)
 	}
 }
 
-func (p *slowPool) next() (req pool.Request, ok bool) {
+func (p *slowPool) setDown(down bool) {
+	p.Lock()
+	defer p.Unlock()
+	p.down = down
+}
+
+func (p *slowPool) next() (req pool.Request, down, ok bool) {
 	p.Lock()
 	defer p.Unlock()
 	if len(p.owed) == 0 || p.frozen {
 		p.running = false
-		return req, false
+		return req, false, false
 	}
 	req, p.owed = p.owed[0], p.owed[1:]
-	if req.Args[0] != "set" {
+	switch {
+	case p.down:
+		p.failed++
+		return req, true, true
+	case req.Args[0] != "set":
 		p.deleted++
 		p.Unlock()
 		time.Sleep(100 * time.Microsecond)
 		p.Lock()
 	}
-	return req, true
+	return req, false, true
 }
 
 func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
@@ -187,6 +202,40 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While no node can be reached, more releases wait to be sent again than may wait without Close. Close gives up none,
+// and limits how often they are sent.
+func TestCloseReleasesHoweverManyLocksAreHeldWhenTheNodesAreBack(t *testing.T) {
+	const count, outage = 23_000, 3 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		nodes := [3]*slowPool{{}, {}, {}}
+		rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(redsync.WithExpiry(time.Hour))
+		for i := range count {
+			require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+			if i%500 == 0 {
+				synctest.Wait() // for the slowest node
+			}
+		}
+		synctest.Wait()
+		for _, n := range nodes {
+			n.setDown(true)
+			time.AfterFunc(outage, func() { n.setDown(false) })
+		}
+		start := time.Now()
+		require.NoError(t, rs.Close(t.Context()))
+		assert.Less(t, time.Since(start), outage+5*time.Second, "a node that is back takes 2.3 s")
+		synctest.Wait()
+		failed := 0
+		for i, n := range nodes {
+			assert.Equal(t, count, n.deleted, "node %d", i)
+			assert.Zero(t, n.refused, "node %d", i)
+			failed += n.failed
+		}
+		assert.Greater(t, failed, len(nodes)*count, "each is sent at once, and again")
+		most := len(nodes)*count + int(outage/time.Millisecond+1)*64
+		assert.LessOrEqual(t, failed, most, "at most 64 are sent again in a millisecond")
+	})
 }
 
 // More releases are refused than Close lets a node owe. None of them makes the others wait.

@@ -45,7 +45,7 @@ type Keeper struct {
 
 // Init makes k ready. Its exported fields must be set before.
 func (k *Keeper) Init() {
-	k.extensions.InARow = extensionsInARow
+	k.extensions.InARow, k.repeats.InARow = extensionsInARow, repeatsInARow
 	k.pacer.init(&k.extensions, k.Set.IsBehind)
 	k.expiries.Look = k.look
 	k.drains = make([]drain, len(k.Set.Nodes))

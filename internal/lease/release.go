@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,8 +24,13 @@ const (
 	maxDoublings    = 5 // of minReleaseDelay: enough to exceed maxReleaseDelay
 
 	// maxRepeats bounds the releases that wait to be repeated, on all nodes together. A release that is
-	// dropped leaves a key on one node for at most its TTL.
+	// dropped leaves a key on one node for at most its TTL. While Close is under way there is no bound: Close promises
+	// to repeat the release of every lock that was held.
 	maxRepeats = 1 << 16
+
+	// repeatsInARow bounds what it costs to repeat very many releases while nodes are down. The schedule pauses for 1 ms
+	// after that many, so at most 64,000 releases are repeated in a second.
+	repeatsInARow = 64
 
 	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
 	AliveFor = time.Second
@@ -32,8 +38,8 @@ const (
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command
 // on each node until that node is settled: until nothing can set the value there any more, or the keys have
-// run out. It gives up a node early only if the node's pool is closed, or if too many releases wait to be
-// repeated (maxRepeats). It depends on no caller's context.
+// run out. It gives up a node early only if the node's pool is closed, if too many releases wait to be
+// repeated (maxRepeats), or at the end of Close. It depends on no caller's context.
 //
 // With a minimal hold (Timing.MinHold), the Release of a lease that was held keeps the keys for the rest of that time,
 // and takes the claim off only when no rest is left. The rest is computed anew for each repetition.
@@ -498,11 +504,14 @@ func (rel *Release) repeatLater(i int, err error) {
 	}
 }
 
-// later schedules a sending to node i. It reports dropped if too many wait to be sent.
+// later schedules a sending to node i. It reports dropped if too many wait to be sent, or if Close has ended.
 func (rel *Release) later(i int, delay time.Duration) (dropped bool) {
 	rel.lease.writes.keepTime() // each repetition first uses the kept time to check whether the keys have run out
-	again := &alarm.Alarm{What: repetition{rel, i}}
-	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), maxRepeats)
+	again, limit := &alarm.Alarm{What: repetition{rel, i}}, maxRepeats
+	if rel.lease.terms.Keeper.IsClosed() {
+		limit = math.MaxInt
+	}
+	return !rel.lease.terms.Keeper.repeats.SetUnlessFull(again, time.Now().Add(delay), limit)
 }
 
 // A repetition is the alarm for sending a release to one node again.
