@@ -60,8 +60,8 @@ func (d *drain) replace() *Release {
 
 // putBack is for a release that the pool has refused because too many replies are outstanding. It puts rel
 // behind the waiting releases, gives up its place and reports true. The reply to another
-// release of the drain then sends the first of them. If no other release is under way, or if the pool refused for another
-// reason, putBack does nothing and reports false.
+// release of the drain then sends the first of them. If no other release is under way, or if the pool refused
+// for another reason, putBack does nothing and reports false.
 func (d *drain) putBack(rel *Release, refusal error) bool {
 	if outstanding := (*pool.OutstandingError)(nil); !errors.As(refusal, &outstanding) {
 		return false
