@@ -100,7 +100,7 @@ func hasRaceDetector() bool {
 // has maps and slices whose room depends on chance.
 func slackOf(row string) float64 {
 	if row == ImportRow || Rows[row].Hold != nil {
-		return 0.03
+		return 0.05
 	}
 	return 0
 }
