@@ -70,7 +70,7 @@ func (r *Redsync) newMutex(name string) *Mutex {
 func (r *Redsync) With(options ...Option) *Redsync {
 	m := r.newMutex("")
 	m.apply(options)
-	m.share()
+	m.settle()
 	return &Redsync{core: m.core, set: m.set}
 }
 
@@ -141,15 +141,12 @@ func (m *Mutex) apply(options []Option) {
 		}
 		o.Apply(m)
 	}
-	if m.changed {
-		m.set.prepare()
-	}
 }
 
-// share makes m share its settings with other Mutexes, if that is possible.
-func (m *Mutex) share() {
+// settle makes what follows from the settings of m. m then shares its settings with other Mutexes, if that is possible.
+func (m *Mutex) settle() {
 	if m.changed && m.core != nil {
-		set, shared := m.core.recents.share(m.set)
+		set, shared := m.core.recents.settle(m.set)
 		m.set, m.changed = set, !shared
 	}
 }
@@ -160,7 +157,7 @@ func (m *Mutex) configure(options []Option) {
 	if m.set != nil && m.set.adopts != nil {
 		m.adoptNamed()
 	}
-	m.share()
+	m.settle()
 	m.prepare()
 }
 
@@ -175,7 +172,6 @@ func (m *Mutex) adoptNamed() {
 	} else if len(names) != len(m.names) {
 		m.setNames(names)
 	}
-	set.prepare()
 }
 
 // setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,

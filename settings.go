@@ -197,18 +197,19 @@ type recents struct {
 	next atomic.Uint32 // where the next one goes
 }
 
-// share returns settings that many Mutexes may have: s, or others with the same options. In the latter case s must not
-// be used any more. If s has no plan, adopts a hold or isOwn, share returns s and false.
-func (r *recents) share(s *settings) (shared *settings, ok bool) {
-	if s.plan == nil || s.adopts != nil || s.isOwn {
-		return s, false
-	}
+// settle returns settings with the options of s and their plan, and whether other Mutexes may have them, too. They are
+// those of an earlier Mutex, or s. In the former case s must not be used any more.
+func (r *recents) settle(s *settings) (settled *settings, shared bool) {
+	mayShare := s.err == nil && s.adopts == nil && !s.isOwn
 	for i := range r.list {
-		if other := r.list[i].Load(); other != nil && other.options == s.options {
+		if other := r.list[i].Load(); mayShare && other != nil && other.options == s.options {
 			*s = settings{}
 			spares.Put(s)
 			return other, true
 		}
+	}
+	if s.prepare(); !mayShare || s.plan == nil {
+		return s, false
 	}
 	r.list[r.next.Add(1)%uint32(len(r.list))].Store(s)
 	return s, true

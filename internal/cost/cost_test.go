@@ -36,7 +36,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, joint 5 + 5, 3 in common": {7, 2417, 14, 5, 1},
 	"Lock + Unlock, 2 nodes refuse":           {7, 2033, 10, 6, 1},
 	"NewMutex, Lock + Unlock":                 {11, 2369, 10, 5, 1},
-	"NewMutex with an option, Lock + Unlock":  {14, 2617, 10, 5, 1},
+	"NewMutex with an option, Lock + Unlock":  {12, 2385, 10, 5, 1},
 	"Lock + Unlock, watchdog":                 {8, 2225, 10, 6, 2},
 	"Lock + Unlock, one observer":             {9, 2129, 10, 8, 1},
 	"Lock + Unlock, a log without Debug":      {13, 2081, 10, 8, 1},
