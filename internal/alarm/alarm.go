@@ -43,9 +43,21 @@ const burstPause = time.Millisecond
 // An Alarm calls its Firer at a set time.
 type Alarm struct {
 	What  Firer
-	at    time.Time
-	index int // in the heap, from 1; 0 when not scheduled
+	at    time.Duration // since origin
+	index int           // in the heap, from 1; 0 when not scheduled
 }
+
+// origin is what the times of alarms count from. A time.Time would make each alarm half as large again. In a synctest
+// bubble no time has a monotonic reading, but origin has one. So it is never an argument of time.Since or time.Until.
+var origin = time.Now()
+
+func sinceOrigin() time.Duration {
+	now := time.Now()
+	return now.Sub(origin)
+}
+
+// atOnce is the time of an alarm that is due before all others.
+const atOnce = math.MinInt64
 
 // A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close and
 // Pause, which would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
@@ -66,7 +78,7 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 		return false
 	}
 	s.set++
-	a.at = at
+	a.at = at.Sub(origin)
 	if a.index == 0 {
 		heap.Push(&s.alarms, a)
 	} else {
@@ -80,8 +92,8 @@ func (s *Schedule) SetUnlessFull(a *Alarm, at time.Time, limit int) bool {
 func (s *Schedule) Hasten(a *Alarm, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.index != 0 && a.at.After(at) {
-		a.at = time.Now()
+	if a.index != 0 && a.at > at.Sub(origin) {
+		a.at = sinceOrigin()
 		heap.Fix(&s.alarms, a.index-1)
 		s.armLocked()
 	}
@@ -93,7 +105,7 @@ func (s *Schedule) Hurry(which func(Firer) bool) {
 	defer s.mu.Unlock()
 	for _, a := range s.alarms {
 		if which(a.What) {
-			a.at = time.Time{}
+			a.at = atOnce
 		}
 	}
 	heap.Init(&s.alarms)
@@ -164,7 +176,7 @@ func (s *Schedule) armLocked() {
 		s.compare = 0
 		return
 	}
-	first := s.alarms[0].at
+	first := origin.Add(s.alarms[0].at)
 	if first.Before(s.notBefore) {
 		first = s.notBefore
 	}
@@ -177,11 +189,12 @@ func (s *Schedule) armLocked() {
 		}
 	}
 	s.armed = first
+	now := time.Now()
 	if s.timer == nil {
-		s.timer = time.AfterFunc(time.Until(first), s.run)
+		s.timer = time.AfterFunc(first.Sub(now), s.run)
 		return
 	}
-	s.timer.Reset(time.Until(first))
+	s.timer.Reset(first.Sub(now))
 }
 
 // run fires the alarms that are due.
@@ -197,10 +210,10 @@ func (s *Schedule) run() {
 	}
 	if s.steppedLocked() || s.looksLocked() {
 		for _, a := range s.alarms {
-			a.at = time.Time{}
+			a.at = atOnce
 		}
 	}
-	for fired := 1; len(s.alarms) > 0 && !s.alarms[0].at.After(time.Now()); fired++ {
+	for fired := 1; len(s.alarms) > 0 && s.alarms[0].at <= sinceOrigin(); fired++ {
 		if s.InARow > 0 && fired > s.InARow {
 			s.notBefore = time.Now().Add(burstPause)
 			break
@@ -270,7 +283,7 @@ func (s *Schedule) Pause() (resume func()) {
 type alarmHeap []*Alarm
 
 func (h alarmHeap) Len() int           { return len(h) }
-func (h alarmHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h alarmHeap) Less(i, j int) bool { return h[i].at < h[j].at }
 
 func (h alarmHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

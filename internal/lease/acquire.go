@@ -182,7 +182,10 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	l := New(t, value, start)
 	l.Try = try
 	op := &l.acquireOp // kept in l, which saves an allocation
-	*op = acquire{lease: l, place: at, turn: turn, surplus: newSurplus(l.Claim(), len(set.Nodes))}
+	op.lease, op.turn, op.special = l, turn, &plain
+	if s := newSurplus(l.Claim(), len(set.Nodes)); s != nil || t.Fencing || at != (script.Place{}) {
+		op.special = &special{place: at, surplus: s}
+	}
 	if t.Fencing {
 		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
@@ -275,13 +278,21 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 // An acquire is the operation that sets a lease's value. It is no quorum.Winner, because its caller checks
 // after the round whether the nodes answered in time.
 type acquire struct {
-	lease    *Lease
-	place    script.Place
-	turn     Turn          // nil if nobody waits
+	lease *Lease
+	turn  Turn // nil if nobody waits
+	*special
+}
+
+// A special is what few acquires need. Every lease has room for an acquire, so it is kept apart.
+type special struct {
+	place    script.Place  // in the queues of the nodes; without a ticket it enters none
 	surplus  *surplus      // nil if the claim can have none
 	proposal uint64        // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
 	far      atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
 }
+
+// plain is the special of all acquires that need none. It never changes.
+var plain special
 
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
 // that are down.

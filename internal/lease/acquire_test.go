@@ -45,7 +45,7 @@ func FuzzVotes(f *testing.F) {
 		checkVote(t, v)
 
 		// An acquire.
-		a := &acquire{lease: l}
+		a := &acquire{lease: l, special: &special{}}
 		if fences {
 			a.proposal = 7
 		}

@@ -47,29 +47,27 @@ type Lease struct {
 	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
 	Try   int           // retry delays that had elapsed, plus 1; 0 if adopted or handed over
 
-	terms      *Terms
-	chainStart clock.Instant // the start of the attempt that acquired the lock, however often it was handed over since
+	terms *Terms
+	chain time.Duration // for how long the lock had been handed over from lease to lease when this one got it
 
 	// extending makes End wait for the extensions under way, so that a release is sent after the last
 	// extension. Extend holds it for reading while it sends and waits; End takes it for writing. An
 	// acquire does not hold it: its release starts only after its round is closed.
 	extending sync.RWMutex
 
-	mu        sync.Mutex // guards what follows
-	state     State
-	fills     uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
-	outlived  bool  // the keys stay for a minimal hold, although Unlock has ended l
-	value     exposure
-	claim     claim.Claim
-	validity  Validity
-	token     uint64      // the fencing token, once it is won
-	cause     error       // why it is over; nil after Unlock and Detach
-	loss      error       // the error of Err, made once
-	ended     signal      // closed when Past, Over or Dropped
-	lost      signal      // closed when Past, or Over or Dropped for a cause
-	expiry    alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog  *watchdog   // nil without Terms.Watchdog; set by Begin
-	listeners listeners   // see Listen
+	mu       sync.Mutex // guards what follows
+	state    State
+	fills    uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
+	outlived bool  // the keys stay for a minimal hold, although Unlock has ended l
+	isLost   bool  // the signal lost is closed
+	value    exposure
+	claim    claim.Claim
+	validity Validity
+	token    uint64      // the fencing token, once it is won
+	cause    error       // why it is over; nil after Unlock and Detach
+	watched  *watched    // unwatched until something of it is set: see watchedLocked
+	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
+	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
 	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
@@ -79,10 +77,30 @@ type Lease struct {
 	acquireOp acquire // room for the operation that acquires it
 }
 
+// watched is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
+type watched struct {
+	loss      error       // the error of Err, made once
+	ended     signal      // closed when Past, Over or Dropped
+	lost      signal      // closed when Past, or Over or Dropped for a cause
+	listeners listeners   // see Listen
+	room      [1]Listener // for listeners
+}
+
+// unwatched is the watched of all leases that have nothing of it. It never changes.
+var unwatched watched
+
+// watchedLocked returns what l has of watched, to be changed.
+func (l *Lease) watchedLocked() *watched {
+	if l.watched == &unwatched {
+		l.watched = &watched{}
+	}
+	return l.watched
+}
+
 // New returns a lease with a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
 	l, nodes, _ := claim.WithRoom[Lease, atomic.Int64, struct{}](len(t.Keeper.Set.Nodes))
-	l.First, l.terms, l.chainStart = start, t, start
+	l.First, l.terms, l.watched = start, t, &unwatched
 	l.claim = t.Claim.With(value, &l.room)
 	_, validity := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Length: validity}
@@ -150,22 +168,23 @@ func (l *Lease) moveLocked(to State, cause error) {
 	if to == Held {
 		return
 	}
-	l.ended.close()
+	l.watched.ended.close()
 	if to == Past || cause != nil {
 		l.tellLostLocked()
 	}
-	if to == Past && len(l.listeners) > 0 {
-		go slices.Clone(l.listeners).tell(l.loss) // the caller has locked l.mu, and perhaps more
+	if to == Past && len(l.watched.listeners) > 0 {
+		go slices.Clone(l.watched.listeners).tell(l.watched.loss) // the caller has locked l.mu, and perhaps more
 	}
 }
 
 // tellLostLocked closes the signal lost. If l was held, it also tells the observers that l is lost. Only the
 // first call has an effect.
 func (l *Lease) tellLostLocked() {
-	if l.lost.closed {
+	if l.isLost {
 		return
 	}
-	l.lost.close()
+	l.isLost = true
+	l.watched.lost.close()
 	if !l.begunLocked() {
 		return
 	}
@@ -216,7 +235,8 @@ func (l *Lease) spentLocked() bool {
 
 // lossLocked returns why l was lost. It is for a lost lease, and returns the same error each time.
 func (l *Lease) lossLocked() error {
-	if l.loss == nil {
+	w := l.watchedLocked()
+	if w.loss == nil {
 		why := l.cause
 		if why == nil {
 			why = l.expiredLocked()
@@ -225,9 +245,9 @@ func (l *Lease) lossLocked() error {
 		if l.watchdog != nil {
 			missed = l.watchdog.missed
 		}
-		l.loss = l.terms.Keeper.Errors.Lost(why, missed)
+		w.loss = l.terms.Keeper.Errors.Lost(why, missed)
 	}
-	return l.loss
+	return w.loss
 }
 
 // Err returns the error of Mutex.Err for l at now: nil while it is held.
@@ -299,8 +319,10 @@ func (l *Lease) End(cause error) (first bool) {
 		l.value.hidden = true
 	}
 	first = l.endLocked(cause)
-	all, loss := l.listeners, l.loss
-	l.listeners = nil
+	all, loss := l.watched.listeners, l.watched.loss
+	if len(all) > 0 {
+		l.watched.listeners = nil
+	}
 	l.mu.Unlock()
 	if len(all) > 0 {
 		all.tell(loss)
@@ -434,9 +456,13 @@ func (l *Lease) Listen(to Listener) {
 	l.mu.Lock()
 	over := l.notHeldLocked(clock.Now()) != nil
 	if !over {
-		l.listeners = append(l.listeners, to)
+		w := l.watchedLocked()
+		if w.listeners == nil {
+			w.listeners = w.room[:0]
+		}
+		w.listeners = append(w.listeners, to)
 	}
-	loss := l.loss
+	loss := l.watched.loss
 	l.mu.Unlock()
 	if over {
 		to.Ended(loss)
@@ -447,7 +473,8 @@ func (l *Lease) Listen(to Listener) {
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.listeners = slices.DeleteFunc(l.listeners, func(other Listener) bool { return other == to })
+	w := l.watchedLocked()
+	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
 }
 
 // Remaining returns for how much longer l may be relied upon; 0 if it is not held.
@@ -482,7 +509,7 @@ func (l *Lease) WasValid(now clock.Instant) bool {
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ended.channel()
+	return l.watchedLocked().ended.channel(l.state != Acquiring && l.state != Held)
 }
 
 // Lost returns a channel that is closed when l is past, or has ended for a cause. If that is so at now, the
@@ -491,7 +518,7 @@ func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.notHeldLocked(now)
-	return l.lost.channel()
+	return l.watchedLocked().lost.channel(l.isLost)
 }
 
 // Token returns the fencing token of l, 0 if there is none.

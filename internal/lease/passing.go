@@ -19,7 +19,7 @@ import (
 // after this check.
 func (l *Lease) MayPass(chain time.Duration) bool {
 	now := clock.Now()
-	if now.Since(l.chainStart) >= chain || !l.Hide() {
+	if l.chain+now.Since(l.First) >= chain || !l.Hide() {
 		return false
 	}
 	l.mu.Lock()
@@ -36,7 +36,7 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
-	other := &Lease{First: clock.Now(), terms: t}
+	other := &Lease{First: clock.Now(), terms: t, watched: &unwatched}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.passLocked(other)
@@ -56,7 +56,8 @@ func (l *Lease) passFresh(other *Lease, now clock.Instant) bool {
 }
 
 func (l *Lease) passLocked(other *Lease) {
-	other.claim, other.chainStart, other.validity, other.writes = l.claim, l.chainStart, l.validity, l.writes
+	other.claim, other.validity, other.writes = l.claim, l.validity, l.writes
+	other.chain = l.chain + other.First.Since(l.First)
 }
 
 // Nobody returns a lease whose value no node ever has. Its releases only change the queues.

@@ -82,7 +82,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t} // made before s.mu is locked, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t, watched: &unwatched} // made before s.mu is locked, so that others do not wait for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()

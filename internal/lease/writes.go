@@ -110,11 +110,12 @@ func (w *writes) prolonged() {
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been
 // replied to, or is known to be lost. No further such command may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
+	w.mu.Lock()
+	quiet := w.quiet.channel(false)
+	w.mu.Unlock()
 	w.awaited.Store(true) // before checkQuiet: the receiver of a later reply then closes quiet
 	w.checkQuiet()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.quiet.channel()
+	return quiet
 }
 
 // checkQuiet closes the signal quiet if a caller waits for it and no command is under way that could set or
