@@ -34,7 +34,8 @@ func (i Instant) After(d time.Duration) time.Time {
 	if stepped.Load() == nil {
 		return i.Wall.Add(d)
 	}
-	return origin.Add(i.Mono + d + time.Duration(lag.Load()))
+	// Without Round the time would have the monotonic reading of origin, and be compared by another clock than the others.
+	return origin.Add(i.Mono + d + time.Duration(lag.Load())).Round(0)
 }
 
 // Lead returns by how much the wall clock is ahead of the monotonic clock, from an
