@@ -128,9 +128,7 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 
 // twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
 func (m *Mutex) twin() *Mutex {
-	twin := &Mutex{core: m.core, name: m.name, set: m.set}
-	twin.room.Init(m.name)
-	twin.names = twin.room.Lines()
+	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.name)
 	twin.prepare()
 	return twin
 }

@@ -87,7 +87,7 @@ func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 }
 
 // Prepare makes r take the votes of s's nodes for op. r is zero, but its caller may have set Ballots, to a zero ballot
-// for each node. A nil Decider stands for a caller who waits. ctx is for the tracer alone; a nil ctx stands for NoCall.
+// for each node. A nil Decider stands for a caller who waits. Only the tracer uses ctx. A nil ctx is NoCall.
 func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool, then Decider) {
 	if then == nil {
 		then = s.timers.get(r)
