@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,13 +13,7 @@ import (
 // This file tests the algorithm's safety properties from outside. It plays every scene of package safety, in virtual
 // time and on real servers.
 
-func TestMain(m *testing.M) {
-	// Most of the time, tests that run in parallel wait for real servers, or for their turn in parallelComputing.
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		panic(err)
-	}
-	testmain.Run(m)
-}
+func TestMain(m *testing.M) { testmain.RunWaiting(m) }
 
 func TestScenesInVirtualTime(t *testing.T) {
 	for _, s := range safety.Scenes {

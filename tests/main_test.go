@@ -4,16 +4,9 @@
 package redsync_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
-func TestMain(m *testing.M) {
-	// Most of the time, tests that run in parallel wait for real servers, or for their turn in parallelComputing.
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		panic(err)
-	}
-	testmain.Run(m)
-}
+func TestMain(m *testing.M) { testmain.RunWaiting(m) }

@@ -2,6 +2,7 @@
 package testmain
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -33,6 +34,15 @@ func Run(m *testing.M, ignore ...goleak.Option) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// RunWaiting does what Run does, and lets 32 tests run in parallel, even with fewer processors. It is for parallel tests
+// that mostly wait: for real servers, or for each other.
+func RunWaiting(m *testing.M, ignore ...goleak.Option) {
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	Run(m, ignore...)
 }
 
 // leaks returns what is left after patience, nil as soon as nothing is left.
