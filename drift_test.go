@@ -279,7 +279,7 @@ func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard tim
 	if guard <= 0 {
 		return
 	}
-	n := quorum.NewSet([]pool.Pool{guardedPool{guard: guard}}, quorum.NewKnown(1), majorityOf(1)).Nodes[0]
+	n := quorum.NewSet([]pool.Pool{guardedPool{guard: guard}}, quorum.NewKnown(1), formOf(1)).Nodes[0]
 	for _, fencing := range []bool{false, true} {
 		want := new(big.Float).SetInt64(int64(clockDrift + time.Second)) // an uptime is in whole seconds
 		want.Add(want, new(big.Float).SetInt64(int64(guard)))

@@ -66,7 +66,7 @@ func OpenJoint(ctx context.Context, before, after []string, options ...Option) (
 
 // union returns the pools of both sets and the rule of the sets. For a node that is known to be in both sets, it
 // returns one pool.
-func union(before, after []pool.Pool) (pools []pool.Pool, rule joint) {
+func union(before, after []pool.Pool) (pools []pool.Pool, rule form) {
 	for i, p := range before {
 		pools = append(pools, p)
 		rule.before.nodes = rule.before.nodes.With(i)

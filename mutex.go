@@ -675,7 +675,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	}
 	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
 	// and would answer the second time that it has no such key.
-	m.core.keeper.Set.Identify(ctx, h.Terms().Timing.NodeTimeout)
+	if set := m.core.keeper.Set; !set.IsIdentified() {
+		set.Identify(ctx, h.Terms().Timing.NodeTimeout)
+	}
 	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(ctx)
 	group.Unlocked(h, rel)

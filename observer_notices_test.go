@@ -45,7 +45,7 @@ func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 	s := &stuck{}
 	synctest.Test(t, func(*testing.T) {
 		s.release = make(chan struct{})
-		c := newCore(nil, majorityOf(0), ErrNoPools)
+		c := newCore(nil, formOf(0), ErrNoPools)
 		other := &events{to: (*observers)(nil).with(s), notices: c.notices}
 		tellOfNoCall(other, observe.LostObserver.ObserveLost, observe.Lost{})
 		synctest.Wait()

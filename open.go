@@ -132,7 +132,7 @@ func (r *Redsync) ping(ctx context.Context, op string) error {
 type answers struct {
 	quorum  bool // a quorum has answered
 	cut     bool // the context has ended before it was certain whether a quorum answers
-	rule    countRule
+	rule    form
 	nodes   claim.Nodes // those that have answered, one for each server
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
@@ -146,7 +146,7 @@ func (c *core) askAll(ctx context.Context) answers {
 	}
 	round := set.Start(ctx, quorum.Ping{}, false)
 	first := round.Wait(ctx, limits(pingTimeout))
-	a := answers{quorum: first.Won, cut: first.Cut, rule: first.Rule.(countRule), missing: &failure{}}
+	a := answers{quorum: first.Won, cut: first.Cut, rule: first.Rule.(form), missing: &failure{}}
 	rest, silent := restTimeout, quorum.ErrNoAnswer
 	if !a.quorum {
 		rest = pingTimeout - time.Since(start)

@@ -16,36 +16,22 @@ import (
 // quorumOf returns how many of n nodes a decision needs: more than half, so that any two quorums share a node.
 func quorumOf(n int) int { return n/2 + 1 }
 
-// A majority is the rule of one set of independent nodes: more than half of them decide.
+// A majority decides in one set of independent nodes: more than half of them. A set without nodes needs none.
 type majority struct{ nodes claim.Nodes }
 
-// majorityOf returns the rule of n nodes.
-func majorityOf(n int) majority { return majority{claim.FirstNodes(n)} }
-
-// All implements claim.Rule.
-func (m majority) All() claim.Nodes { return m.nodes }
-
-// Quorum implements claim.Rule.
-func (m majority) Quorum(nodes claim.Nodes) bool {
-	return (nodes & m.nodes).Len() >= quorumOf(m.nodes.Len())
+func (m majority) quorum(nodes claim.Nodes) bool {
+	return m.nodes == 0 || (nodes&m.nodes).Len() >= quorumOf(m.nodes.Len())
 }
 
-// Blocks implements claim.Rule.
-func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.nodes &^ nodes) }
-
-// Standing implements claim.Rule.
-func (m majority) Standing(c claim.Count) claim.Standing { return standing(m, c) }
-
-// Counts implements claim.Rule.
-func (majority) Counts(a claim.Answer) claim.Choice { return choice(a) }
+func (m majority) blocks(nodes claim.Nodes) bool { return !m.quorum(m.nodes &^ nodes) }
 
 // tooFew says why so many answers decide nothing. It is for errors.
 func (m majority) tooFew(c claim.Count) string {
 	n := m.nodes.Len()
 	switch {
-	case m.Blocks(c.Failed):
+	case m.blocks(c.Failed):
 		return fmt.Sprintf("%d of %d nodes failed, %d needed", (c.Failed & m.nodes).Len(), n, quorumOf(n))
-	case !m.Quorum(c.Answered()):
+	case !m.quorum(c.Answered()):
 		return m.enough(c.Answered())
 	}
 	return fmt.Sprintf("%d of %d nodes answered, which decides nothing", (c.Answered() & m.nodes).Len(), n)
@@ -66,75 +52,6 @@ func (m majority) spare(answered claim.Nodes) int {
 	return max(0, (answered&m.nodes).Len()-quorumOf(m.nodes.Len()))
 }
 
-// A joint is the rule of two sets of nodes, the one before a change and the one after it: a decision needs
-// more than half of each. A node that is in both sets counts in both. So every quorum of a joint rule
-// shares a node with every quorum of the set before, and with every quorum of the set after.
-type joint struct{ before, after majority }
-
-// All implements claim.Rule.
-func (j joint) All() claim.Nodes { return j.before.nodes | j.after.nodes }
-
-// Quorum implements claim.Rule.
-func (j joint) Quorum(nodes claim.Nodes) bool { return j.before.Quorum(nodes) && j.after.Quorum(nodes) }
-
-// Blocks implements claim.Rule.
-func (j joint) Blocks(nodes claim.Nodes) bool { return j.before.Blocks(nodes) || j.after.Blocks(nodes) }
-
-// Standing implements claim.Rule.
-func (j joint) Standing(c claim.Count) claim.Standing { return standing(j, c) }
-
-// Counts implements claim.Rule.
-func (joint) Counts(a claim.Answer) claim.Choice { return choice(a) }
-
-// Sets implements claim.JointRule.
-func (j joint) Sets(i int) (in claim.Sets) {
-	if j.before.nodes.Has(i) {
-		in |= 1
-	}
-	if j.after.nodes.Has(i) {
-		in |= 2
-	}
-	return in
-}
-
-// AsOne implements claim.JointRule.
-func (j joint) AsOne(a, b int) claim.JointRule {
-	return joint{j.before.asOne(a, b), j.after.asOne(a, b)}
-}
-
-// tooFew names the set that has no quorum, or both.
-func (j joint) tooFew(c claim.Count) string {
-	before, after := "before: "+j.before.tooFew(c), "after: "+j.after.tooFew(c)
-	switch lacksBefore, lacksAfter := j.before.Blocks(c.Failed), j.after.Blocks(c.Failed); {
-	case lacksBefore && !lacksAfter:
-		return before
-	case lacksAfter && !lacksBefore:
-		return after
-	}
-	return before + "; " + after
-}
-
-func (j joint) enough(answered claim.Nodes) string {
-	return "before: " + j.before.enough(answered) + "; after: " + j.after.enough(answered)
-}
-
-func (j joint) answer(answered claim.Nodes) string {
-	return "before: " + j.before.answer(answered) + "; after: " + j.after.answer(answered)
-}
-
-func (j joint) spare(answered claim.Nodes) int {
-	return min(j.before.spare(answered), j.after.spare(answered))
-}
-
-// A countRule is a rule that counts nodes for people. Every rule of this package is one.
-type countRule interface {
-	claim.Rule
-	tooFew(c claim.Count) string
-	enough(answered claim.Nodes) string
-	answer(answered claim.Nodes) string
-	spare(answered claim.Nodes) int
-}
-
 // asOne returns m with node a in the place of node b, if m has b.
 func (m majority) asOne(a, b int) majority {
 	if !m.nodes.Has(b) {
@@ -143,27 +60,99 @@ func (m majority) asOne(a, b int) majority {
 	return majority{m.nodes.Without(b).With(a)}
 }
 
-// choice returns how an answer counts under every rule: a node grants if it has the claim. It does not grant if
-// this very command has set a missing key again (claim.Created), because that key proves nothing about the time
-// before the command.
-func choice(a claim.Answer) claim.Choice {
+// A form says which nodes are a quorum: more than half of each of its sets. Usually it has one set. While the nodes are
+// changed it has two, the one before the change and the one after it, and a node that is in both counts in both. So every
+// quorum of the two shares a node with every quorum of the set before, and with every quorum of the set after.
+type form struct{ before, after majority } // after has no nodes if there is one set
+
+// formOf returns the form of one set of n nodes.
+func formOf(n int) form { return form{before: majority{claim.FirstNodes(n)}} }
+
+// All implements claim.Rule.
+func (f form) All() claim.Nodes { return f.before.nodes | f.after.nodes }
+
+// Quorum implements claim.Rule.
+func (f form) Quorum(nodes claim.Nodes) bool {
+	return f.before.quorum(nodes) && f.after.quorum(nodes)
+}
+
+// Blocks implements claim.Rule.
+func (f form) Blocks(nodes claim.Nodes) bool { return !f.Quorum(f.All() &^ nodes) }
+
+// Counts implements claim.Rule. A node grants if it has the claim. It does not grant if this very command has set a
+// missing key again (claim.Created), because that key proves nothing about the time before the command.
+func (form) Counts(a claim.Answer) claim.Choice {
 	if a.Found == claim.Mine {
 		return claim.Granted
 	}
 	return claim.Refused
 }
 
-// standing returns what votes prove under any rule r. It has a type parameter because a rule that becomes a claim.Rule for
-// each vote would cost an allocation each time.
-func standing[R claim.Rule](r R, c claim.Count) claim.Standing {
+// Standing implements claim.Rule.
+func (f form) Standing(c claim.Count) claim.Standing {
 	return claim.Standing{
-		Won:      r.Quorum(c.Granted),
-		Blocked:  r.Blocks(c.Refused | c.Failed),
-		Rejected: r.Blocks(c.Refused),
+		Won:      f.Quorum(c.Granted),
+		Blocked:  f.Blocks(c.Refused | c.Failed),
+		Rejected: f.Blocks(c.Refused),
 		// If a quorum has answered, refusals are the reason. If so many nodes have failed that no
 		// quorum can answer, the failures are the reason.
-		Explained: r.Quorum(c.Granted|c.Refused) || r.Blocks(c.Failed),
+		Explained: f.Quorum(c.Granted|c.Refused) || f.Blocks(c.Failed),
 	}
+}
+
+// Sets implements claim.Rule.
+func (f form) Sets(i int) (in claim.Sets) {
+	if f.before.nodes.Has(i) {
+		in |= 1
+	}
+	if f.after.nodes.Has(i) {
+		in |= 2
+	}
+	return in
+}
+
+// AsOne implements claim.Rule.
+func (f form) AsOne(a, b int) claim.Rule { return form{f.before.asOne(a, b), f.after.asOne(a, b)} }
+
+// isJoint reports whether f has two sets.
+func (f form) isJoint() bool { return f.after.nodes != 0 }
+
+// tooFew says why so many answers decide nothing: it names the set that has no quorum, or both.
+func (f form) tooFew(c claim.Count) string {
+	if !f.isJoint() {
+		return f.before.tooFew(c)
+	}
+	switch lacksBefore, lacksAfter := f.before.blocks(c.Failed), f.after.blocks(c.Failed); {
+	case lacksBefore && !lacksAfter:
+		return "before: " + f.before.tooFew(c)
+	case lacksAfter && !lacksBefore:
+		return "after: " + f.after.tooFew(c)
+	}
+	return f.each(func(m majority) string { return m.tooFew(c) })
+}
+
+// each returns what say says of each set.
+func (f form) each(say func(majority) string) string {
+	if !f.isJoint() {
+		return say(f.before)
+	}
+	return "before: " + say(f.before) + "; after: " + say(f.after)
+}
+
+func (f form) enough(answered claim.Nodes) string {
+	return f.each(func(m majority) string { return m.enough(answered) })
+}
+
+func (f form) answer(answered claim.Nodes) string {
+	return f.each(func(m majority) string { return m.answer(answered) })
+}
+
+// spare returns how many of these nodes may fail until f has no quorum.
+func (f form) spare(answered claim.Nodes) int {
+	if !f.isJoint() {
+		return f.before.spare(answered)
+	}
+	return min(f.before.spare(answered), f.after.spare(answered))
 }
 
 // explain returns why n's vote is not a grant, nil if it is one.
@@ -236,7 +225,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
-	text := res.Rule.(countRule).tooFew(res.Count)
+	text := res.Rule.(form).tooFew(res.Count)
 	var denying claim.Nodes
 	for i, v := range res.Votes {
 		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {

@@ -25,9 +25,9 @@ var choices = []claim.Choice{claim.Granted, claim.Refused, claim.Failed}
 // TestTallyDecidesOnceAndForGood walks through all votes in all orders of the nodes.
 func TestTallyDecidesOnceAndForGood(t *testing.T) {
 	for n := 1; n <= 6; n++ {
-		walk(t, majorityOf(n), claim.Count{}, map[claim.Count]bool{})
+		walk(t, formOf(n), claim.Count{}, map[claim.Count]bool{})
 	}
-	for _, j := range []joint{
+	for _, j := range []form{
 		{majority{0b001}, majority{0b110}},
 		{majority{0b011}, majority{0b110}},
 		{majority{0b001}, majority{0b111}},
@@ -50,21 +50,21 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	}
 	for _, was := range sets {
 		for _, is := range sets {
-			j := joint{majority{was}, majority{is}}
+			j := form{majority{was}, majority{is}}
 			assert.Equal(t, was|is, j.All())
 			for n := range claim.Nodes(1 << 6) {
 				if !j.Quorum(n) {
 					continue
 				}
 				others := j.All() &^ n
-				if j.before.Quorum(others) || j.after.Quorum(others) || j.Quorum(others) || !j.Blocks(n) {
+				if j.before.quorum(others) || j.after.quorum(others) || j.Quorum(others) || !j.Blocks(n) {
 					t.Fatalf("sets %b and %b: the quorums %b and %b share no node", was, is, n, others)
 				}
 			}
 		}
 	}
-	j := joint{majority{0b00111}, majority{0b11100}}
-	assert.Equal(t, joint{majority{0b00111}, majority{0b01101}}, j.AsOne(0, 4))
+	j := form{majority{0b00111}, majority{0b11100}}
+	assert.Equal(t, form{majority{0b00111}, majority{0b01101}}, j.AsOne(0, 4))
 	assert.Equal(t, []claim.Sets{1, 1, 3, 2, 2, 0}, []claim.Sets{j.Sets(0), j.Sets(1), j.Sets(2), j.Sets(3), j.Sets(4), j.Sets(5)})
 	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
 }
@@ -112,7 +112,7 @@ func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count
 func TestTallyDecidesAsSoonAsTheAnswerCannotChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(1, 9), rapid.IntRange(62, 64)).Draw(t, "n")
-		m := majorityOf(n)
+		m := formOf(n)
 		var c claim.Count
 		var granted, refused, failed int
 		order := rapid.Permutation(upTo(n)).Draw(t, "order")
@@ -160,7 +160,7 @@ func TestQuorumsShareANode(t *testing.T) {
 		assert.Greater(t, 2*quorumOf(n), n)
 		assert.LessOrEqual(t, quorumOf(n), n)
 
-		m, enough := majorityOf(n), claim.FirstNodes(quorumOf(n))
+		m, enough := formOf(n), claim.FirstNodes(quorumOf(n))
 		assert.True(t, m.Quorum(enough), "n %d", n)
 		assert.False(t, m.Quorum(claim.FirstNodes(quorumOf(n)-1)), "n %d", n)
 		assert.False(t, m.Quorum(m.All()&^enough), "n %d: the other nodes are another quorum", n)
@@ -176,7 +176,7 @@ func TestOnlyANodeWithTheClaimGrants(t *testing.T) {
 		claim.Mine: claim.Granted, claim.Other: claim.Refused, claim.Missing: claim.Refused,
 		claim.Created: claim.Refused, claim.PartMissing: claim.Refused, claim.PartCreated: claim.Refused, claim.Unknown: claim.Refused,
 	} {
-		assert.Equal(t, want, majorityOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
+		assert.Equal(t, want, formOf(5).Counts(claim.Answer{Found: found}), "found %d", found)
 	}
 }
 
@@ -203,7 +203,7 @@ func (*atHost) String() string { return "host:1" }
 
 func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 	p := &atHost{&puppet.Puppet{}}
-	n := quorum.NewSet([]pool.Pool{p, p, p}, quorum.NewKnown(3), majorityOf(3)).Nodes[2]
+	n := quorum.NewSet([]pool.Pool{p, p, p}, quorum.NewKnown(3), formOf(3)).Nodes[2]
 	for name, c := range map[string]struct {
 		vote claim.Vote
 		want error
@@ -235,7 +235,7 @@ func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
 // resultOf returns the result of a round with these votes, one of each node. saysNothing stands for a vote that the
 // round has not waited for.
 func resultOf(votes ...claim.Vote) quorum.Result {
-	m := majorityOf(len(votes))
+	m := formOf(len(votes))
 	res := quorum.Result{Set: &quorum.Set{}, Rule: m, Votes: votes}
 	for i, v := range votes {
 		res.Set.Nodes = append(res.Set.Nodes, &quorum.Node{Index: i})

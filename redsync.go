@@ -33,7 +33,7 @@ type Redsync struct {
 // New starts nothing and never fails. Every operation fails if there are no pools or more than
 // 64, if one is nil or can never send (see pool.New), or if two lead to one address or one client.
 func New(pools ...pool.Pool) *Redsync {
-	return newRedsync(newCore(pools, majorityOf(len(pools)), unusable(pools)))
+	return newRedsync(newCore(pools, formOf(len(pools)), unusable(pools)))
 }
 
 func newRedsync(c *core) *Redsync {

@@ -411,7 +411,7 @@ func (t *permitTally) Won() Winner {
 }
 
 // chosen returns the index of the group that has won, or of the one with the most nodes if none has won. With
-// a JointRule, a group that has won can have fewer nodes than another one.
+// several sets of nodes, a group that has won can have fewer nodes than another one.
 func (t *permitTally) chosen() int {
 	return max(0, slices.IndexFunc(t.groups, func(g slotGroup) bool { return t.rule.Quorum(g.nodes) }))
 }

@@ -34,6 +34,8 @@ func (m majorities) Quorum(nodes Nodes) bool {
 }
 
 func (m majorities) Blocks(nodes Nodes) bool { return !m.Quorum(m.All() &^ nodes) }
+func (majorities) Sets(int) Sets             { panic("no tally asks") }
+func (majorities) AsOne(int, int) Rule       { panic("no tally asks") }
 
 func (majorities) Counts(a Answer) Choice {
 	if a.Found == Mine {
@@ -226,7 +228,7 @@ func checkVotes(t *testing.T, box ballotBox, order []int, votes []vote) {
 	}
 }
 
-// With a JointRule, the nodes that have granted what is won may be fewer than the nodes that have granted
+// With several sets, the nodes that have granted what is won may be fewer than the nodes that have granted
 // something else.
 func TestPermitTallyOfJointSetsMayBeWonByTheFewer(t *testing.T) {
 	tally := newTally(majorities{0b0011111, 0b1111100}, 3, 1)

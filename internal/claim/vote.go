@@ -103,24 +103,20 @@ func (c Count) With(i int, v Choice) Count {
 
 // A Rule says which nodes together can decide, and what votes prove. The root of the library defines it
 // (quorum.go there) and hands it down. The packages below only apply it.
+//
+// A Rule has one set of nodes, or several, each of which must decide. A server may be a node of more than one set, and
+// may have an address of its own in each. In one set no two nodes may be one server.
 type Rule interface {
 	All() Nodes                // the nodes that have a vote
 	Quorum(n Nodes) bool       // these nodes together can decide
 	Blocks(n Nodes) bool       // without these nodes there is no quorum
 	Standing(c Count) Standing // what the votes prove by now
 	Counts(a Answer) Choice    // how an answer counts as a vote
+	Sets(i int) Sets           // the sets that node i is in
+	AsOne(a, b int) Rule       // the rule if node b is node a: a counts in the sets of both, and b is not asked
 }
 
-// A JointRule is a Rule of several sets of nodes, each of which must decide. A server may be a node of more
-// than one set, and may have an address of its own in each. In one set no two nodes may be one server. By any
-// other Rule all nodes are in one set.
-type JointRule interface {
-	Rule
-	Sets(i int) Sets          // the sets that node i is in
-	AsOne(a, b int) JointRule // the rule if node b is node a: a counts in the sets of both, and b is not asked
-}
-
-// Sets is some of the sets of a JointRule, a bit for each.
+// Sets is some of the sets of a Rule, a bit for each.
 type Sets uint8
 
 // A Standing is what votes prove. A field that is true stays true, whatever votes follow.

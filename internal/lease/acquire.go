@@ -170,7 +170,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		return nil, Outcome{Kind: Unusable, Err: err}
 	}
 	set := t.Keeper.Set
-	if set.Identify(ctx, t.Timing.NodeTimeout) {
+	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
 		start = clock.Now() // nothing has been sent for the lock yet
 	}
 	if set.Duplicate() != nil {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -28,28 +29,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Rules.
-
-// A majority is the rule by which more than half of n nodes decide.
-type majority struct{ n int }
-
-func (m majority) All() claim.Nodes              { return claim.FirstNodes(m.n) }
-func (m majority) Quorum(nodes claim.Nodes) bool { return nodes.Len() > m.n/2 }
-func (m majority) Blocks(nodes claim.Nodes) bool { return !m.Quorum(m.All() &^ nodes) }
-func (majority) Counts(a claim.Answer) claim.Choice {
-	if a.Found == claim.Mine {
-		return claim.Granted
-	}
-	return claim.Refused
-}
-
-func (m majority) Standing(c claim.Count) claim.Standing {
-	return claim.Standing{
-		Won:       m.Quorum(c.Granted),
-		Blocked:   m.Blocks(c.Refused | c.Failed),
-		Rejected:  m.Blocks(c.Refused),
-		Explained: m.Quorum(c.Granted|c.Refused) || m.Blocks(c.Failed),
-	}
-}
 
 // A hundredth is the rule by which clocks differ by a hundredth of a time, and 2 ms.
 type hundredth struct{}
@@ -104,7 +83,7 @@ func (nobody) Wake(string, int, Turn)   {}
 // which nothing may be sent.
 func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	k := &Keeper{
-		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), majority{len(pools)}),
+		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), claimtest.Majority(len(pools))),
 		Errors: &Errors{
 			NotHeld: errNotHeld, Expired: errExpired, MaxHold: errMaxHold, Spent: errSpent, Closed: errClosed, Failed: errFailed,
 			Lost:     asLost,

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 )
 
 // This file shows when a waiter has something to do, and what.
@@ -132,7 +133,7 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		}, nothing, 5 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view{now: noon, first: true, tick: in(100 * ms), rule: mostOf(5)}
+			v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5)}
 			v.subscriptions = hearsNow
 			var a agenda
 			c.change(&v, &a)
@@ -160,7 +161,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 	nodes := func(name string) claim.Nodes { return claim.Nodes(rapid.Uint64Range(0, 31).Draw(t, name)) }
 	v = view{
 		now: noon, handedOff: rapid.IntRange(0, 9).Draw(t, "given") == 0, first: rapid.IntRange(0, 3).Draw(t, "first") != 0,
-		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), rule: mostOf(5),
+		paces: yes("paces"), tick: in(time.Duration(rapid.Int64Range(-2, 20).Draw(t, "tick"))), rule: claimtest.Majority(5),
 	}
 	if yes("held") {
 		v.held = time.Duration(rapid.Int64Range(1, 20).Draw(t, "for how long"))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -62,7 +63,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		"at once":                               {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: mostOf(len(c.votes)), Votes: c.votes}}
+			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: claimtest.Majority(len(c.votes)), Votes: c.votes}}
 			want := time.Time{}
 			if c.want != 0 {
 				want = in(c.want)
@@ -71,12 +72,12 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		})
 	}
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
-	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: mostOf(1)}}, at0), "it was won")
+	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: claimtest.Majority(1)}}, at0), "it was won")
 }
 
 // Each waiter adds a random time to the end of the TTL, so that not all try at the same moment.
 func TestRunsOutAtADifferentMomentForEach(t *testing.T) {
-	o := lease.Outcome{Result: quorum.Result{Rule: mostOf(1), Votes: []claim.Vote{inTheWay(time.Second)}}}
+	o := lease.Outcome{Result: quorum.Result{Rule: claimtest.Majority(1), Votes: []claim.Vote{inTheWay(time.Second)}}}
 	seen := map[time.Time]bool{}
 	for range 100 {
 		at := runsOut(o, at0)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -23,7 +24,7 @@ var _ redis.Error = denial("")
 
 // voted returns an outcome with these votes, of three nodes.
 func voted(votes ...claim.Vote) lease.Outcome {
-	rule := mostOf(3)
+	rule := claimtest.Majority(3)
 	return lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: rule, Votes: votes}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -22,27 +23,6 @@ import (
 // This file has what more than one file of tests uses.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// A mostOf is the rule of n nodes of which more than half decide.
-type mostOf int
-
-func (n mostOf) All() claim.Nodes              { return claim.FirstNodes(int(n)) }
-func (n mostOf) Quorum(nodes claim.Nodes) bool { return 2*nodes.Len() > int(n) }
-func (n mostOf) Blocks(nodes claim.Nodes) bool { return !n.Quorum(n.All() &^ nodes) }
-
-func (mostOf) Counts(a claim.Answer) claim.Choice {
-	if a.Found == claim.Mine {
-		return claim.Granted
-	}
-	return claim.Refused
-}
-
-func (n mostOf) Standing(c claim.Count) claim.Standing {
-	return claim.Standing{
-		Won: n.Quorum(c.Granted), Blocked: n.Blocks(c.Refused | c.Failed), Rejected: n.Blocks(c.Refused),
-		Explained: n.Quorum(c.Answered()) || n.Blocks(c.Failed),
-	}
-}
 
 // percent is the rule by which clocks differ by 1 % and 2 ms.
 type percent struct{}
@@ -83,9 +63,9 @@ func newHouse(t *testing.T, nodes int) *house {
 		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) { return h.answer(i, req) }}
 		h.puppets, pools = append(h.puppets, p), append(pools, p)
 	}
-	h.Group = GroupOf(pools, mostOf(nodes))
+	h.Group = GroupOf(pools, claimtest.Majority(nodes))
 	h.Join()
-	h.keeper.Set = quorum.NewSet(pools, h.Known, mostOf(nodes))
+	h.keeper.Set = quorum.NewSet(pools, h.Known, claimtest.Majority(nodes))
 	h.keeper.Errors, h.keeper.Tokens = &ends, &h.Tokens
 	h.keeper.Process, h.keeper.Waiters = h.Process, h.Group
 	h.keeper.Init()

@@ -17,7 +17,7 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 	over := errors.New("over")
 	for range 100 {
 		k := &lease.Keeper{
-			Set:     quorum.NewSet(nil, nil, nil),
+			Set:     quorum.NewSet(nil, quorum.NewKnown(0), nil),
 			Errors:  &lease.Errors{NotHeld: over, Expired: over, Lost: func(error, *quorum.Result) error { return over }},
 			Waiters: newGroup(0),
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 )
 
 // stuck returns the splits of a waiter for which keys have been in the way for splitFor, on the first of five nodes. They
@@ -45,7 +46,7 @@ func TestLeftoversAreKeysThatMakeALateNodeNecessary(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l leftovers
-				l.note("lock", stuck(c.ends...), mostOf(5))
+				l.note("lock", stuck(c.ends...), claimtest.Majority(5))
 				time.Sleep(end / 2)
 				if s := l.of("lock"); c.remembered == 0 {
 					assert.Nil(t, s)
@@ -67,7 +68,7 @@ func TestLeftoversAreBounded(t *testing.T) {
 		var l leftovers
 		s := stuck(time.Minute, time.Minute)
 		for i := range 3 * maxLeftovers / 2 {
-			l.note(fmt.Sprint(i), s, mostOf(5))
+			l.note(fmt.Sprint(i), s, claimtest.Majority(5))
 			require.NotNil(t, l.of(fmt.Sprint(i)))
 			require.LessOrEqual(t, len(l.byName), maxLeftovers)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
@@ -23,7 +24,7 @@ import (
 // The line of waiters asks a lease how long it lasts, even before the lease has begun.
 func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 	for range 100 {
-		keeper := &lease.Keeper{Set: quorum.NewSet(nil, nil, mostOf(0)), Errors: &ends}
+		keeper := &lease.Keeper{Set: quorum.NewSet(nil, quorum.NewKnown(0), claimtest.Majority(0)), Errors: &ends}
 		keeper.Waiters = newGroup(0)
 		keeper.Init()
 		c := claim.NewExclusive("lock")

@@ -9,12 +9,6 @@ import (
 
 // This file tells that the user has closed so many of the clients that no quorum can answer any more.
 
-// IsClosed reports whether the user has closed the client of n.
-func (n *Node) IsClosed() bool {
-	c, ok := n.Pool.(pool.Closable)
-	return ok && c.ClientClosed()
-}
-
 // Severed returns what an operation would find, and reports true, if the user has closed the clients of so many nodes
 // that the others are no quorum. It sends nothing.
 func (s *Set) Severed() (res Result, severed bool) {

@@ -17,7 +17,7 @@ const deniedFor = 5 * time.Second
 // maxDenials is how many names the denials of a node remember at most.
 const maxDenials = 1000
 
-// denials are what a node has denied. They are kept by the names of locks, because a user may lack the permission for
+// denials are what a node has denied: every Node embeds them. They are kept by the names of locks, because a user may lack the permission for
 // the queues of some names only, and a cluster may keep only some queues on another node than their locks.
 type denials struct {
 	until atomic.Int64 // monotonic time when the last of them is forgotten
@@ -31,8 +31,8 @@ type denials struct {
 // Deny notes that the client cannot use the queue of a lock on the node. ofUser says that its user lacks a permission.
 // If name is empty, it is not known which queue that is. Deny reports whether it is the first time that the node denies
 // a queue.
-func (n *Node) Deny(name string, ofUser bool) (first bool) {
-	d, now := &n.denials, clock.Now().Mono
+func (d *denials) Deny(name string, ofUser bool) (first bool) {
+	now := clock.Now().Mono
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	until := now + deniedFor
@@ -64,15 +64,15 @@ func (d *denials) noteLocked(name string, now, until time.Duration) {
 }
 
 // DeniesQueueOf reports whether the node has denied the queue of the lock with that name less than deniedFor ago.
-func (n *Node) DeniesQueueOf(name string) bool {
-	return n.denials.any(func(d *denials, now time.Duration) bool { return now < d.names[name] })
+func (d *denials) DeniesQueueOf(name string) bool {
+	return d.any(func(d *denials, now time.Duration) bool { return now < d.names[name] })
 }
 
 // DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command uses:
 // it has denied the queue of the only name, or the client's user lacked the permission for some queue. A command may
 // rely on this only if leaving the queue out costs it no more than a wake-up.
-func (n *Node) DeniesQueues(names []string) bool {
-	return n.denials.any(func(d *denials, now time.Duration) bool {
+func (d *denials) DeniesQueues(names []string) bool {
+	return d.any(func(d *denials, now time.Duration) bool {
 		return now < d.user || len(names) == 1 && now < d.names[names[0]]
 	})
 }

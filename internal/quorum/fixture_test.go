@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -19,28 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A mostOf is the rule of n nodes of which more than half decide.
-type mostOf int
-
-func (n mostOf) All() claim.Nodes                 { return claim.FirstNodes(int(n)) }
-func (n mostOf) Quorum(nodes claim.Nodes) bool    { return 2*nodes.Len() > int(n) }
-func (n mostOf) Blocks(nodes claim.Nodes) bool    { return !n.Quorum(n.All() &^ nodes) }
-func (mostOf) Counts(a claim.Answer) claim.Choice { return choiceOf(a.Found == claim.Mine) }
-
-func (n mostOf) Standing(c claim.Count) claim.Standing {
-	return claim.Standing{
-		Won: n.Quorum(c.Granted), Blocked: n.Blocks(c.Refused | c.Failed), Rejected: n.Blocks(c.Refused),
-		Explained: n.Quorum(c.Answered()) || n.Blocks(c.Failed),
-	}
-}
-
-func choiceOf(granted bool) claim.Choice {
-	if granted {
-		return claim.Granted
-	}
-	return claim.Refused
-}
-
 // percent is the rule by which clocks differ by 1 % and 2 ms.
 type percent struct{}
 
@@ -48,7 +27,7 @@ func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millise
 
 // setOf returns the set of the nodes behind pools. More than half of them decide.
 func setOf(pools ...pool.Pool) *Set {
-	return NewSet(pools, NewKnown(len(pools)), mostOf(len(pools)))
+	return NewSet(pools, NewKnown(len(pools)), claimtest.Majority(len(pools)))
 }
 
 // A scene is n nodes that answer when the test says so.

@@ -19,17 +19,14 @@ type Drift interface {
 	Of(d time.Duration) time.Duration
 }
 
-// Guard returns the node with the shortest restart guard, and the length of that guard: the longest TTL that
-// the guards of all guarded nodes cover. It returns nil and 0 if no node is guarded.
-func (s *Set) Guard() (n *Node, longest time.Duration) {
-	if s.guarded == nil {
-		return nil, 0
-	}
-	return s.guarded, s.guarded.guard
+// A guard is the restart guard of a node: every Node embeds one.
+type guard struct {
+	covers time.Duration // the longest TTL that the node may have forgotten by a restart; 0: no guard
+	tenant *tenant
 }
 
 // IsGuarded reports whether a restart of the node makes its grants not count for a while.
-func (n *Node) IsGuarded() bool { return n.guard != 0 }
+func (g *guard) IsGuarded() bool { return g.covers != 0 }
 
 // uptimeGranularity bounds the error of the uptime in INFO. Redis subtracts two clock readings, each cut to
 // whole seconds, so the uptime may be up to a second too long.
@@ -39,15 +36,15 @@ const uptimeGranularity = time.Second
 // before the request was sent. A node that has restarted may have forgotten locks. Its votes do not count
 // until every lock that it may have forgotten has expired on the other nodes too, and margin has passed
 // after that. The margin keeps fencing tokens in order (see margin in internal/lease).
-func (n *Node) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
+func (g *guard) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
-	case n.guard == 0:
+	case g.covers == 0:
 		return nil
 	case s == nil:
 		return errUnknownServer
 	}
-	age, quarantine := s.Age(sent), n.quarantine(drift, margin)
-	if here, moved := n.tenant.meet(s, sent); moved && here < quarantine {
+	age, quarantine := s.Age(sent), g.quarantine(drift, margin)
+	if here, moved := g.tenant.meet(s, sent); moved && here < quarantine {
 		return &restarted{true, here.Round(time.Millisecond), quarantine}
 	}
 	if s.New || age >= quarantine {
@@ -105,10 +102,10 @@ func isDistrust(err error) bool {
 }
 
 // quarantine returns how long after its start a node does not count.
-func (n *Node) quarantine(drift Drift, margin time.Duration) time.Duration {
-	margin += drift.Of(n.guard)
-	if n.guard > math.MaxInt64-uptimeGranularity-margin { // the sum would overflow
+func (g *guard) quarantine(drift Drift, margin time.Duration) time.Duration {
+	margin += drift.Of(g.covers)
+	if g.covers > math.MaxInt64-uptimeGranularity-margin { // the sum would overflow
 		return math.MaxInt64
 	}
-	return n.guard + margin + uptimeGranularity
+	return g.covers + margin + uptimeGranularity
 }

@@ -34,14 +34,14 @@ func TestNodeCounts(t *testing.T) {
 		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
 		"new, identified after it":  {time.Second, &pool.Server{At: now.Add(time.Hour), New: true}, true},
 	} {
-		err := (&Node{guard: c.guard, tenant: &tenant{}}).Distrust(c.server, now, percent{}, 0)
+		err := (&guard{c.guard, &tenant{}}).Distrust(c.server, now, percent{}, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
 		assert.Equal(t, !c.want, isDistrust(err), "%s: %v", name, err)
 	}
 }
 
 func TestNodeCountsLaterByTheMargin(t *testing.T) {
-	now, n := time.Now(), &Node{guard: time.Second, tenant: &tenant{}}
+	now, n := time.Now(), &guard{time.Second, &tenant{}}
 	const margin = 11 * time.Second
 	err := n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 11*time.Millisecond}, now, percent{}, margin)
 	require.EqualError(t, err, "restarted 13.011s before: it counts from 13.012s on")
@@ -56,7 +56,7 @@ func TestNodeCountsLaterByTheMargin(t *testing.T) {
 // that server may be the same node, restarted, its age decides.
 func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	now := time.Now()
-	n := &Node{guard: time.Second, tenant: &tenant{}}
+	n := &guard{time.Second, &tenant{}}
 	server := func(id string, began time.Duration) *pool.Server {
 		return &pool.Server{RunID: id, At: now.Add(began), New: id == "first"}
 	}

@@ -126,13 +126,3 @@ func (b *Brief) missing(err error) int32 {
 	}
 	return answers
 }
-
-// A Purpose says what the answer to a command tells of the health of a node.
-type Purpose uint8
-
-// What a command can be for.
-const (
-	Looking  Purpose = iota // it says nothing of grants
-	Granting                // its grant counts for the lock
-	Queueing                // as Granting, but a node may deny access to the keys beside the lock's own
-)

@@ -1,11 +1,9 @@
 package quorum
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -36,21 +34,44 @@ type identity struct {
 	barred    atomic.Uint64            // of joint sets: the nodes that do not count, because their server has another address
 }
 
+// servers is what a Set knows of the servers behind its nodes: it embeds one. What the nodes' answers have shown stands in
+// identity, which all Sets with the same clients and the same rule share.
+type servers struct {
+	Nodes []*Node
+
+	rule     claim.Rule // holds unless two nodes are known to be one server: see Rule
+	joint    bool       // two nodes in different sets of rule may be one server: see mayCoincide
+	identity *identity
+	merged   atomic.Pointer[merger] // the last one made
+}
+
+// FullRule returns the rule that treats every node as a separate server. It is for work that concerns every
+// node, such as the subscriptions.
+func (s *servers) FullRule() claim.Rule { return s.rule }
+
+// Rule returns the rule by which votes decide. A round keeps to the rule that it began with.
+func (s *servers) Rule() claim.Rule {
+	if m := s.merger(); m != nil {
+		return m.rule
+	}
+	return s.rule
+}
+
 // A Duplicate is a pair of nodes that are one server.
 type Duplicate struct{ A, B *Node }
 
 // Duplicate returns two nodes that are one server, if the distinct servers are no quorum of all nodes, or if three nodes
 // of joint sets are one server. Otherwise it returns nil: locks go on.
-func (s *Set) Duplicate() *Duplicate {
-	if pair := s.known.identity.duplicate.Load(); pair != nil {
+func (s *servers) Duplicate() *Duplicate {
+	if pair := s.identity.duplicate.Load(); pair != nil {
 		return &Duplicate{s.Nodes[pair[0]], s.Nodes[pair[1]]}
 	}
 	return nil
 }
 
 // Pairs returns the pairs of nodes that are known to be one server, and must be two.
-func (s *Set) Pairs() (pairs [][2]*Node) {
-	known := &s.known.identity
+func (s *servers) Pairs() (pairs [][2]*Node) {
+	known := s.identity
 	for b := range s.Nodes {
 		for a := range b {
 			if sameServer(known.servers[a].Load(), known.servers[b].Load()) && !s.oneAddress(a, b) {
@@ -61,12 +82,15 @@ func (s *Set) Pairs() (pairs [][2]*Node) {
 	return pairs
 }
 
+// IsIdentified reports whether Identify has nothing to ask.
+func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
+
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the first
 // acquire on the nodes must wait, and only if a client is new in this process, or a pool does not tell whether its
 // client is. So a dead node delays only one acquire, however that one ends. FirstToIdentify reports false for joint
 // sets, because Identify asks there.
-func (s *Set) FirstToIdentify() bool {
-	known := &s.known.identity
+func (s *servers) FirstToIdentify() bool {
+	known := s.identity
 	if s.joint {
 		return false
 	}
@@ -82,98 +106,28 @@ func (s *Set) FirstToIdentify() bool {
 }
 
 // IdentifyLater makes the next acquire wait to learn which server each node is, because the caller's has failed.
-func (s *Set) IdentifyLater() { s.known.identity.later.Store(true) }
-
-// Identify asks the nodes of joint sets which servers they are, if two of them may be one server. One call asks; calls
-// that come meanwhile wait for it, each for its own IdentifyTimeout at most. Without Identify the first acquire would
-// ask such a server twice, and the server would refuse the second time. Identify reports whether it has waited.
-func (s *Set) Identify(ctx context.Context, nodeTimeout time.Duration) (waited bool) {
-	known := &s.known.identity
-	if !s.joint || known.complete.Load() {
-		return false
-	}
-	timer := time.NewTimer(IdentifyTimeout(ctx, nodeTimeout))
-	defer timer.Stop()
-	for !known.complete.Load() {
-		others, own := known.ask()
-		if own != nil {
-			s.identify(ctx, nodeTimeout, own)
-			return true
-		}
-		select {
-		case <-others: // if that call was cut short by its context, this one asks
-		case <-timer.C:
-			return true
-		case <-ctx.Done():
-			return true
-		}
-	}
-	return true
-}
-
-// ask returns in others the channel of the call that asks the nodes. If no call does, it returns a new channel in own:
-// then the caller must ask the nodes, and close own.
-func (k *identity) ask() (others <-chan struct{}, own chan struct{}) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.asking != nil {
-		return k.asking, nil
-	}
-	k.asking = make(chan struct{})
-	return nil, k.asking
-}
-
-// identify asks the nodes, and closes done. If ctx leaves less time than the node deadline, and no quorum answers in
-// that time, the next call asks again.
-func (s *Set) identify(ctx context.Context, nodeTimeout time.Duration, done chan struct{}) {
-	known, complete := &s.known.identity, false
-	defer func() {
-		known.mu.Lock()
-		known.asking = nil
-		known.complete.Store(complete)
-		known.mu.Unlock()
-		close(done)
-	}()
-	timeout := IdentifyTimeout(ctx, nodeTimeout)
-	res := s.Start(ctx, Ping{}, true).Wait(ctx, Limits{Decide: timeout, Node: timeout})
-	complete = res.Won || timeout == min(nodeTimeout, maxIdentify) && ctx.Err() == nil
-}
-
-// maxIdentify is how long at most an operation waits to learn which server each node is. A duplicate that is found later
-// counts once from then on.
-const maxIdentify = 400 * time.Millisecond
-
-// IdentifyTimeout returns how long at most an operation waits to learn which server each node is: maxIdentify, the node
-// deadline, or half of the time that ctx has left, whichever is least. The caller needs the other half for its work
-// with the lock.
-func IdentifyTimeout(ctx context.Context, nodeTimeout time.Duration) time.Duration {
-	timeout := min(nodeTimeout, maxIdentify)
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(deadline)/2)
-	}
-	return timeout
-}
+func (s *servers) IdentifyLater() { s.identity.later.Store(true) }
 
 // NoteReply notes which server process has sent a reply for node i. If that process is not known, node i of joint sets
 // may lead to another server by now. Then node i counts for itself alone.
-func (s *Set) NoteReply(i int, reply pool.Reply) {
+func (s *servers) NoteReply(i int, reply pool.Reply) {
 	if reply.Server != nil {
 		s.NoteServer(i, reply.Server)
-	} else if s.joint && reply.Fate == pool.Answered && s.known.identity.servers[i].Load() != nil {
+	} else if s.joint && reply.Fate == pool.Answered && s.identity.servers[i].Load() != nil {
 		s.note(i, nil)
 	}
 }
 
 // NoteServer notes the server process that has answered for node i. It costs one comparison if the process
 // is the same as before.
-func (s *Set) NoteServer(i int, server *pool.Server) {
-	if server != nil && s.known.identity.servers[i].Load() != server {
+func (s *servers) NoteServer(i int, server *pool.Server) {
+	if server != nil && s.identity.servers[i].Load() != server {
 		s.note(i, server)
 	}
 }
 
-func (s *Set) note(i int, server *pool.Server) {
-	known := &s.known.identity
+func (s *servers) note(i int, server *pool.Server) {
+	known := s.identity
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	before := pairsOf(known.merged.Load())
@@ -193,8 +147,8 @@ func pairsOf(merged *[][2]int) [][2]int {
 }
 
 // compareLocked finds the nodes that are one server.
-func (s *Set) compareLocked() {
-	known := &s.known.identity
+func (s *servers) compareLocked() {
+	known := s.identity
 	var merged, pairs [][2]int
 	var barred claim.Nodes
 	servers := s.rule.All() // a node for each distinct server
@@ -236,14 +190,10 @@ func (s *Set) compareLocked() {
 
 // notInBoth returns which of nodes a and b, two addresses of one server, do not count. The server counts only in the
 // sets that have both.
-func (s *Set) notInBoth(a, b int) (out claim.Nodes) {
-	joint, ok := s.rule.(claim.JointRule)
-	if !ok {
-		return 0
-	}
-	both := joint.Sets(a) & joint.Sets(b)
+func (s *servers) notInBoth(a, b int) (out claim.Nodes) {
+	both := s.rule.Sets(a) & s.rule.Sets(b)
 	for _, i := range [...]int{a, b} {
-		if joint.Sets(i) != both {
+		if s.rule.Sets(i) != both {
 			out = out.With(i)
 		}
 	}
@@ -252,14 +202,14 @@ func (s *Set) notInBoth(a, b int) (out claim.Nodes) {
 
 // oneAddress reports whether nodes a and b, of different sets, have the same address. Then the address stands in both
 // lists, with other clients or other databases.
-func (s *Set) oneAddress(a, b int) bool {
+func (s *servers) oneAddress(a, b int) bool {
 	return !s.apart(a, b) && s.Nodes[a].listed == s.Nodes[b].listed
 }
 
 // TellServers tells t which nodes have turned out to be one server, and which such nodes have come apart again. It tells
 // each once, whichever Redsync with the same clients asks.
-func (s *Set) TellServers(t Tracer) {
-	known := &s.known.identity
+func (s *servers) TellServers(t Tracer) {
+	known := s.identity
 	if t == nil || !known.news.Load() {
 		return
 	}
@@ -289,8 +239,8 @@ func (s *Set) TellServers(t Tracer) {
 
 // thirdLocked reports whether a third node is the server of nodes a and b. Then two of the three are in one set. Merging
 // them would make that set smaller, so they are a Duplicate.
-func (s *Set) thirdLocked(a, b int) bool {
-	servers := s.known.identity.servers
+func (s *servers) thirdLocked(a, b int) bool {
+	servers := s.identity.servers
 	for c := range s.Nodes {
 		if c != a && c != b && sameServer(servers[a].Load(), servers[c].Load()) {
 			return true
@@ -302,27 +252,27 @@ func (s *Set) thirdLocked(a, b int) bool {
 // A merger is the rule of joint sets in which some pairs of nodes are one server.
 type merger struct {
 	pairs *[][2]int
-	rule  claim.JointRule
+	rule  claim.Rule
 	other []int // by node: the node that it stands for as well; -1 for none
 }
 
 // merger returns the merger for the servers known by now, nil if no two nodes are known to be one server. If two nodes
 // are one server, a round asks the node with the longer restart guard.
-func (s *Set) merger() *merger {
-	pairs := s.known.identity.merged.Load()
+func (s *servers) merger() *merger {
+	pairs := s.identity.merged.Load()
 	if !s.joint || pairs == nil {
 		return nil
 	}
 	if m := s.merged.Load(); m != nil && m.pairs == pairs {
 		return m
 	}
-	m := &merger{pairs, s.rule.(claim.JointRule), make([]int, len(s.Nodes))}
+	m := &merger{pairs, s.rule, make([]int, len(s.Nodes))}
 	for i := range m.other {
 		m.other[i] = -1
 	}
 	for _, pair := range *pairs {
 		asked, other := pair[0], pair[1]
-		if s.Nodes[other].guard > s.Nodes[asked].guard {
+		if s.Nodes[other].covers > s.Nodes[asked].covers {
 			asked, other = other, asked
 		}
 		m.rule, m.other[asked] = m.rule.AsOne(asked, other), other
@@ -337,28 +287,26 @@ func sameServer(s, t *pool.Server) bool {
 }
 
 // apart reports whether nodes a and b must be two servers, because they are in one set.
-func (s *Set) apart(a, b int) bool {
-	joint, ok := s.rule.(claim.JointRule)
-	return !ok || joint.Sets(a)&joint.Sets(b) != 0
+func (s *servers) apart(a, b int) bool {
+	return s.rule.Sets(a)&s.rule.Sets(b) != 0
 }
 
 // standsForLess reports whether node i has left a set since a round began with rule. It was in that set only because
 // its server was another node as well. Now another server answers for node i.
-func (s *Set) standsForLess(i int, rule claim.Rule) bool {
+func (s *servers) standsForLess(i int, rule claim.Rule) bool {
 	if !s.joint {
 		return false
 	}
-	own, now := s.rule.(claim.JointRule).Sets(i), s.Rule().(claim.JointRule).Sets(i)
-	return rule.(claim.JointRule).Sets(i)&^own&^now != 0
+	return rule.Sets(i)&^s.rule.Sets(i)&^s.Rule().Sets(i) != 0
 }
 
 // sameKeys reports whether nodes a and b have the same keys if they are one server.
-func (s *Set) sameKeys(a, b int) bool {
+func (s *servers) sameKeys(a, b int) bool {
 	return s.Nodes[a].keyspace != nil && s.Nodes[a].keyspace == s.Nodes[b].keyspace
 }
 
 // mayCoincide reports whether two nodes of different sets may turn out to be one server.
-func (s *Set) mayCoincide() bool {
+func (s *servers) mayCoincide() bool {
 	for b := range s.Nodes {
 		for a := range b {
 			if !s.apart(a, b) && (s.sameKeys(a, b) || !s.oneAddress(a, b)) {
@@ -370,8 +318,8 @@ func (s *Set) mayCoincide() bool {
 }
 
 // Forget forgets which servers the nodes are, until each answers again.
-func (s *Set) Forget() {
-	known := &s.known.identity
+func (s *servers) Forget() {
+	known := s.identity
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	for i := range known.servers {

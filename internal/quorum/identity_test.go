@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -169,7 +170,7 @@ func (j jointOf) Quorum(n claim.Nodes) bool {
 	return 2*(n&j.before).Len() > j.before.Len() && 2*(n&j.after).Len() > j.after.Len()
 }
 func (j jointOf) Blocks(n claim.Nodes) bool        { return !j.Quorum(j.All() &^ n) }
-func (jointOf) Counts(a claim.Answer) claim.Choice { return choiceOf(a.Found == claim.Mine) }
+func (jointOf) Counts(a claim.Answer) claim.Choice { return claimtest.Majority(0).Counts(a) }
 func (j jointOf) Standing(c claim.Count) claim.Standing {
 	return claim.Standing{
 		Won: j.Quorum(c.Granted), Blocked: j.Blocks(c.Refused | c.Failed), Rejected: j.Blocks(c.Refused),
@@ -187,7 +188,7 @@ func (j jointOf) Sets(i int) (in claim.Sets) {
 	return in
 }
 
-func (j jointOf) AsOne(a, b int) claim.JointRule {
+func (j jointOf) AsOne(a, b int) claim.Rule {
 	swap := func(n claim.Nodes) claim.Nodes {
 		if n.Has(b) {
 			return n.Without(b).With(a)

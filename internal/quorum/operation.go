@@ -35,6 +35,16 @@ type Brief struct {
 	Disproves, Heals bool
 }
 
+// A Purpose says what the answer to a command tells of the health of a node.
+type Purpose uint8
+
+// What a command can be for.
+const (
+	Looking  Purpose = iota // it says nothing of grants
+	Granting                // its grant counts for the lock
+	Queueing                // as Granting, but a node may deny access to the keys beside the lock's own
+)
+
 // An Op is what a command does. The zero Op has no name: no Tracer is told of its votes.
 type Op uint8
 

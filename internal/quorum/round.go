@@ -374,10 +374,10 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
-	n.health.see(s)
+	r.set.known.health[i].see(s)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
 		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
-		s.node.health.see(s)
+		r.set.known.health[m.other[i]].see(s)
 	}
 }
 
@@ -450,7 +450,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 // onceLocked returns node i's vote as it counts beside the votes of other addresses of its server. A server votes once
 // in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
 func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
-	if barred := claim.Nodes(r.set.known.identity.barred.Load()); barred != 0 {
+	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
 		if barred.Has(i) && v.Choice != claim.Failed {
 			return v.Fails(ErrDuplicate)

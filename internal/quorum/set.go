@@ -8,7 +8,6 @@
 package quorum
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -18,15 +17,11 @@ import (
 
 // A Set is the nodes of one Redsync, and what is known of them.
 type Set struct {
-	Nodes []*Node
-
-	rule    claim.Rule // holds unless two nodes are known to be one server: see Rule
-	joint   bool       // two nodes in different sets of rule may be one server: see mayCoincide
-	guarded *Node      // the node with the shortest guard; nil if no node has a guard
+	servers
+	guarded *Node // the node with the shortest guard; nil if no node has a guard
 	timers  roundTimers
 	known   *Known
-	merged  atomic.Pointer[merger] // the last one made
-	retired atomic.Bool            // see Retire
+	retired atomic.Bool // see Retire
 }
 
 // Known is what the traffic of locks has shown of the nodes. All Sets with the same clients and the same rule
@@ -49,12 +44,12 @@ func NewKnown(nodes int) *Known {
 
 // NewSet returns the set of the nodes behind pools. A nil pool makes a node that nothing may be sent to.
 func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
-	s := &Set{rule: rule, known: known}
+	s := &Set{known: known}
+	s.rule, s.identity = rule, &known.identity
 	for i, p := range pools {
-		n := newNode(i, p)
-		n.health, n.tenant = &known.health[i], &known.tenants[i]
+		n := newNode(i, p, &known.tenants[i])
 		s.Nodes = append(s.Nodes, n)
-		if n.guard != 0 && (s.guarded == nil || n.guard < s.guarded.guard) {
+		if n.IsGuarded() && (s.guarded == nil || n.covers < s.guarded.covers) {
 			s.guarded = n
 		}
 	}
@@ -65,62 +60,13 @@ func NewSet(pools []pool.Pool, known *Known, rule claim.Rule) *Set {
 // Retire ends what s tells of the health of nodes: later answers count only for other Sets with the same clients.
 func (s *Set) Retire() { s.retired.Store(true) }
 
-// FullRule returns the rule that treats every node as a separate server. It is for work that concerns every
-// node, such as the subscriptions.
-func (s *Set) FullRule() claim.Rule { return s.rule }
-
-// Rule returns the rule by which votes decide. A round keeps to the rule that it began with.
-func (s *Set) Rule() claim.Rule {
-	if m := s.merger(); m != nil {
-		return m.rule
+// Guard returns the node with the shortest restart guard, and the length of that guard: the longest TTL that
+// the guards of all guarded nodes cover. It returns nil and 0 if no node is guarded.
+func (s *Set) Guard() (n *Node, longest time.Duration) {
+	if s.guarded == nil {
+		return nil, 0
 	}
-	return s.rule
-}
-
-// A Node is one independent Redis, as a Set knows it.
-type Node struct {
-	pool.Pool
-	Index int
-
-	usable   bool
-	listed   string        // what stands for it in a list of addresses: see pool.Pool
-	guard    time.Duration // the longest TTL that it may have forgotten by a restart; 0: no guard
-	keyspace any           // equal for two nodes of one server if they have the same keys; nil if not known
-	health   *Health
-	tenant   *tenant
-
-	denials denials
-}
-
-func newNode(i int, p pool.Pool) *Node {
-	n := &Node{Pool: p, Index: i}
-	if n.usable = Unusable(p) == nil; n.usable {
-		n.listed, n.keyspace = p.String(), Keyspace(p)
-		if known, ok := p.(pool.Listed); ok {
-			n.listed = known.Listed()
-		}
-	}
-	if guarded, ok := p.(pool.Guarded); ok {
-		n.guard = guarded.RestartGuard()
-	}
-	return n
-}
-
-// Address returns what the pool calls the node now, "" if the pool is unusable.
-func (n *Node) Address() string {
-	if !n.usable {
-		return ""
-	}
-	return n.String()
-}
-
-// Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
-// nil if p does not tell.
-func Keyspace(p pool.Pool) any {
-	if known, ok := p.(pool.Keyed); ok {
-		return known.Keyspace()
-	}
-	return nil
+	return s.guarded, s.guarded.covers
 }
 
 // Apart returns a node on which two of these keys may lie on different servers, and the two keys. It returns nil if
@@ -146,15 +92,4 @@ func (s *Set) IsBehind() bool {
 		}
 	}
 	return false
-}
-
-// Unusable returns why p can never serve, nil if it may.
-func Unusable(p pool.Pool) error {
-	if p == nil {
-		return errors.New("it is nil")
-	}
-	if known, ok := p.(pool.Failing); ok {
-		return known.Err()
-	}
-	return nil
 }

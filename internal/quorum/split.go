@@ -79,14 +79,6 @@ func (r *Round) silentLocked() time.Duration {
 	return least
 }
 
-// silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
-func (n *Node) silent() time.Duration {
-	if p, ok := n.Pool.(pool.Waiting); ok {
-		return p.Silent()
-	}
-	return 0
-}
-
 // missingLocked returns the nodes that have not voted.
 func (r *Round) missingLocked() claim.Nodes { return r.rule.All() &^ r.count.Voted() }
 

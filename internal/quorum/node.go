@@ -1,0 +1,77 @@
+package quorum
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// A Node is one independent Redis, as a Set knows it.
+type Node struct {
+	pool.Pool
+	Index int
+
+	usable   bool
+	listed   string // what stands for it in a list of addresses: see pool.Pool
+	keyspace any    // equal for two nodes of one server if they have the same keys; nil if not known
+
+	guard
+	denials
+}
+
+func newNode(i int, p pool.Pool, t *tenant) *Node {
+	n := &Node{Pool: p, Index: i, guard: guard{tenant: t}}
+	if n.usable = Unusable(p) == nil; n.usable {
+		n.listed, n.keyspace = p.String(), Keyspace(p)
+		if known, ok := p.(pool.Listed); ok {
+			n.listed = known.Listed()
+		}
+	}
+	if guarded, ok := p.(pool.Guarded); ok {
+		n.covers = guarded.RestartGuard()
+	}
+	return n
+}
+
+// Address returns what the pool calls the node now, "" if the pool is unusable.
+func (n *Node) Address() string {
+	if !n.usable {
+		return ""
+	}
+	return n.String()
+}
+
+// Keyspace returns a comparable value that is equal for two pools of one server if they use the same keys there,
+// nil if p does not tell.
+func Keyspace(p pool.Pool) any {
+	if known, ok := p.(pool.Keyed); ok {
+		return known.Keyspace()
+	}
+	return nil
+}
+
+// IsClosed reports whether the user has closed the client of n.
+func (n *Node) IsClosed() bool {
+	c, ok := n.Pool.(pool.Closable)
+	return ok && c.ClientClosed()
+}
+
+// silent returns for how long the pool of n has waited for a sign of life, 0 if it does not tell.
+func (n *Node) silent() time.Duration {
+	if p, ok := n.Pool.(pool.Waiting); ok {
+		return p.Silent()
+	}
+	return 0
+}
+
+// Unusable returns why p can never serve, nil if it may.
+func Unusable(p pool.Pool) error {
+	if p == nil {
+		return errors.New("it is nil")
+	}
+	if known, ok := p.(pool.Failing); ok {
+		return known.Err()
+	}
+	return nil
+}
