@@ -599,5 +599,5 @@ func TestClusterClient(t *testing.T) {
 }
 
 func release(l script.Lock) script.Command {
-	return script.ReleaseQuietly(l, script.Fence{})
+	return script.Release(l, script.Process{}, script.Turnover{Quietly: true}, script.Fence{})
 }

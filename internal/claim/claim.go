@@ -37,11 +37,8 @@ type Claim interface {
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
 	// enter and leave the queues. If the claim is free then, the node wakes the first waiter in each queue,
 	// unless that waiter belongs to process p. If that waiter is a reader, the node wakes all readers that
-	// may go on with it.
+	// may go on with it. Quietly in t says that the release touches no queue.
 	Release(p script.Process, t script.Turnover, f script.Fence) Call
-
-	// ReleaseQuietly does what Release does, but touches no queue.
-	ReleaseQuietly(f script.Fence) Call
 
 	// Lines returns the names of the lines in which a waiter for this claim can stand: most claims have one.
 	// They are also the lines whose waiters may go on when the claim becomes free. A line has a queue on each
@@ -66,9 +63,6 @@ type Shortener interface {
 	// Shorten does what Release does, but instead of giving the claim back it lets the claim last for the rest, and
 	// no longer. It never makes the claim last longer. The rest is at least 1 ms.
 	Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call
-
-	// ShortenQuietly does what Shorten does, but touches no queue.
-	ShortenQuietly(rest time.Duration, f script.Fence) Call
 }
 
 // Room is memory for a claim, which saves the allocation.

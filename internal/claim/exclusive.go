@@ -99,19 +99,9 @@ func (e *Exclusive) Release(p script.Process, t script.Turnover, f script.Fence)
 	return Call{script.Release(e.Lock(e.value), p, t, f), readFound}
 }
 
-// ReleaseQuietly implements Claim.
-func (e *Exclusive) ReleaseQuietly(f script.Fence) Call {
-	return Call{script.ReleaseQuietly(e.Lock(e.value), f), readFound}
-}
-
 // Shorten implements Shortener.
 func (e *Exclusive) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
 	return Call{script.Shorten(e.Lock(e.value), rest.Milliseconds(), p, t, f), readFound}
-}
-
-// ShortenQuietly implements Shortener.
-func (e *Exclusive) ShortenQuietly(rest time.Duration, f script.Fence) Call {
-	return Call{script.ShortenQuietly(e.Lock(e.value), rest.Milliseconds(), f), readFound}
 }
 
 // Ping asks whether a node answers. Every reply is a grant.

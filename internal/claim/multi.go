@@ -69,19 +69,9 @@ func (m *Multi) Release(p script.Process, t script.Turnover, f script.Fence) Cal
 	return Call{script.ReleaseMulti(m.locks, p, t, f), readReleasedMulti}
 }
 
-// ReleaseQuietly implements Claim.
-func (m *Multi) ReleaseQuietly(f script.Fence) Call {
-	return Call{script.ReleaseMultiQuietly(m.locks, f), readReleasedMulti}
-}
-
 // Shorten implements Shortener.
 func (m *Multi) Shorten(rest time.Duration, p script.Process, t script.Turnover, f script.Fence) Call {
 	return Call{script.ShortenMulti(m.locks, rest.Milliseconds(), p, t, f), readReleasedMulti}
-}
-
-// ShortenQuietly implements Shortener.
-func (m *Multi) ShortenQuietly(rest time.Duration, f script.Fence) Call {
-	return Call{script.ShortenMultiQuietly(m.locks, rest.Milliseconds(), f), readReleasedMulti}
 }
 
 // readEnteredMulti reads the reply of enter_multi.lua.

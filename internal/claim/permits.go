@@ -151,11 +151,6 @@ func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fe
 	return Call{script.ReleaseSlots(p.Semaphore, p.value, p.weight, p.allSlots(), script.Slots{}, process, t), readFound}
 }
 
-// ReleaseQuietly implements Claim.
-func (p *Permits) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(p.Semaphore, p.value, p.weight, p.allSlots()), readFound}
-}
-
 // Of returns the claim of a lease that has won these slots with the value of p.
 func (p *Permits) Of(slots script.Slots) *Permit {
 	w := &Permit{Permits: p, slots: slots}
@@ -226,28 +221,12 @@ func (w *Permit) Release(process script.Process, t script.Turnover, _ script.Fen
 	return Call{script.ReleaseSlots(w.Semaphore, w.value, w.weight, w.slots, script.Slots{}, process, t), readFoundAll}
 }
 
-// ReleaseQuietly implements Claim.
-func (w *Permit) ReleaseQuietly(f script.Fence) Call {
-	if w.isOne() {
-		return Call{script.ReleaseQuietly(w.lock(), f), readFound}
-	}
-	return Call{script.ReleaseSlotsQuietly(w.Semaphore, w.value, w.weight, w.slots), readFoundAll}
-}
-
 // Shorten implements Shortener.
 func (w *Permit) Shorten(rest time.Duration, process script.Process, t script.Turnover, _ script.Fence) Call {
 	if w.isOne() {
 		return Call{script.ShortenSlot(w.Semaphore, w.lock(), rest.Milliseconds(), process, t), readFound}
 	}
 	return Call{script.ShortenSlots(w.Semaphore, w.slots, w.value, rest.Milliseconds(), process, t), readFoundAll}
-}
-
-// ShortenQuietly implements Shortener.
-func (w *Permit) ShortenQuietly(rest time.Duration, f script.Fence) Call {
-	if w.isOne() {
-		return Call{script.ShortenQuietly(w.lock(), rest.Milliseconds(), f), readFound}
-	}
-	return Call{script.ShortenSlotsQuietly(w.Semaphore, w.slots, w.value, rest.Milliseconds()), readFoundAll}
 }
 
 // IsSurplus implements Winner. A lease that has won all permits cannot have more.
@@ -266,11 +245,6 @@ type surplus struct{ *Permit }
 // Release implements Claim.
 func (s *surplus) Release(process script.Process, t script.Turnover, _ script.Fence) Call {
 	return Call{script.ReleaseSlots(s.Semaphore, s.value, s.weight, s.AllBut(s.slots), s.slots, process, t), readFound}
-}
-
-// ReleaseQuietly implements Claim.
-func (s *surplus) ReleaseQuietly(script.Fence) Call {
-	return Call{script.ReleaseSlotsQuietly(s.Semaphore, s.value, s.weight, s.AllBut(s.slots)), readFound}
 }
 
 // Tally implements Tallier.

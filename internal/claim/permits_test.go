@@ -12,6 +12,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
+// quietly is the turnover of a release that touches no queue.
+var quietly = script.Turnover{Quietly: true}
+
 // acquires asks the node for permits, and returns them.
 func (n node) acquires(p *claim.Permits, value string, place script.Place) (*claim.Permits, script.EnteredPermits, claim.Answer) {
 	n.Helper()
@@ -72,7 +75,7 @@ func TestPermitOfOneSlot(t *testing.T) {
 	assert.Equal(t, claim.Missing, n.says(v.Check()).Found)
 	assert.Equal(t, claim.Missing, n.says(v.Extend(time.Minute, false)).Found)
 	assert.Equal(t, claim.Created, n.says(v.Extend(time.Minute, true)).Found)
-	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Release(script.Process{}, quietly, script.Fence{})).Found)
 	assert.Equal(t, claim.Other, n.says(p.With("y", nil).(*claim.Permits).Of(other.Slots).Check()).Found)
 }
 
@@ -95,7 +98,7 @@ func TestPermitOfSeveralSlots(t *testing.T) {
 	assert.Equal(t, claim.Mine, n.says(v.Extend(time.Minute, false)).Found)
 	assert.Equal(t, claim.Mine, n.says(v.Extend(time.Minute, true)).Found)
 	for slot := range v.Slots().All() {
-		assert.Equal(t, claim.Mine, n.says(claim.Call{Command: script.ReleaseQuietly(c.Lock(slot, "v"), script.Fence{}), Read: release(c).Read}).Found)
+		assert.Equal(t, claim.Mine, n.says(claim.Call{Command: script.ReleaseSlot(c.Semaphore, c.Lock(slot, "v"), script.Process{}, quietly), Read: release(c).Read}).Found)
 		break
 	}
 	assert.Equal(t, claim.PartMissing, n.says(v.Check()).Found)
@@ -104,11 +107,11 @@ func TestPermitOfSeveralSlots(t *testing.T) {
 	assert.Equal(t, claim.Mine, n.says(release(v)).Found)
 	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found)
 	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
-	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Release(script.Process{}, quietly, script.Fence{})).Found)
 
 	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
 	for slot := range v.Slots().All() {
-		n.says(claim.Call{Command: script.ReleaseQuietly(c.Lock(slot, "v"), script.Fence{}), Read: release(c).Read})
+		n.says(claim.Call{Command: script.ReleaseSlot(c.Semaphore, c.Lock(slot, "v"), script.Process{}, quietly), Read: release(c).Read})
 		break
 	}
 	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found, "one of the two was gone: the claim was not there as a whole")
@@ -127,7 +130,7 @@ func TestPermitsThatAreNotWonCannotBeExtended(t *testing.T) {
 		assert.Equal(t, claim.Mine, n.says(release(c)).Found, "nothing was set beside what it was granted")
 		assert.Equal(t, claim.Missing, n.says(release(c)).Found)
 		n.says(c.Acquire(time.Minute, script.Place{}, script.Fence{}))
-		assert.Equal(t, claim.Mine, n.says(c.ReleaseQuietly(script.Fence{})).Found)
+		assert.Equal(t, claim.Mine, n.says(c.Release(script.Process{}, quietly, script.Fence{})).Found)
 	}
 }
 
@@ -151,7 +154,7 @@ func TestSurplus(t *testing.T) {
 			n.says(v.Extend(time.Minute, true))
 			surplus := v.Surplus()
 			assert.Equal(t, "v", surplus.Value())
-			call := surplus.ReleaseQuietly(script.Fence{})
+			call := surplus.Release(script.Process{}, script.Turnover{Quietly: true}, script.Fence{})
 			if !quietly {
 				call = surplus.Release(script.ProcessOf(ours), script.Turnover{Leave: []script.Ticket{ticket}}, script.Fence{})
 			}

@@ -71,11 +71,6 @@ func (s *Shared) Release(p script.Process, t script.Turnover, f script.Fence) Ca
 	return Call{script.ReleaseShared(s.Lock(s.value), p, t, f), readFound}
 }
 
-// ReleaseQuietly implements Claim.
-func (s *Shared) ReleaseQuietly(f script.Fence) Call {
-	return Call{script.ReleaseSharedQuietly(s.Lock(s.value), f), readFound}
-}
-
 // A Downgraded is the claim of a reader that was a writer. A node that the downgrade has not reached still
 // holds it in the writer's form. Only Extend makes it a reader's there, takes the writer's tickets out of the
 // queue and wakes the readers that have waited for that. Every other command finds the claim in either form.

@@ -74,8 +74,8 @@ func TestShared(t *testing.T) {
 	assert.Equal(t, claim.Missing, n.says(w.Check()).Found)
 	assert.Equal(t, claim.Missing, n.says(w.Extend(ttl, false)).Found)
 	assert.Equal(t, claim.Created, n.says(w.Extend(ttl, true)).Found)
-	assert.Equal(t, claim.Mine, n.says(w.ReleaseQuietly(fence)).Found)
-	assert.Equal(t, claim.Mine, n.says(v.ReleaseQuietly(script.Fence{})).Found)
+	assert.Equal(t, claim.Mine, n.says(w.Release(script.Process{}, quietly, fence)).Found)
+	assert.Equal(t, claim.Mine, n.says(v.Release(script.Process{}, quietly, script.Fence{})).Found)
 
 	assert.Equal(t, claim.Mine, n.says(x.Acquire(ttl, script.Place{}, script.Fence{})).Found)
 	a = n.says(v.Acquire(ttl, script.Place{}, script.Fence{}))
@@ -122,7 +122,7 @@ func TestDowngraded(t *testing.T) {
 
 	n = startNode(t)
 	assert.Equal(t, claim.Mine, n.says(x.Acquire(time.Minute, script.Place{}, script.Fence{})).Found)
-	assert.Equal(t, claim.Mine, n.says(down.ReleaseQuietly(script.Fence{})).Found, "the downgrade has not arrived")
+	assert.Equal(t, claim.Mine, n.says(down.Release(script.Process{}, quietly, script.Fence{})).Found, "the downgrade has not arrived")
 	assert.Equal(t, claim.Missing, n.says(down.Extend(time.Minute, false)).Found)
 	assert.Equal(t, claim.Created, n.says(down.Extend(time.Minute, true)).Found)
 }

@@ -242,14 +242,6 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 	return rel.claim.Release(rel.process(), t, rel.lease.fence())
 }
 
-// quietCall returns the command to send now to a node that denies access to the queue.
-func (rel *Release) quietCall() claim.Call {
-	if rest := rel.rest(); rest > 0 {
-		return rel.claim.(claim.Shortener).ShortenQuietly(rest, rel.lease.fence())
-	}
-	return rel.claim.ReleaseQuietly(rel.lease.fence())
-}
-
 // rest returns for how much longer the keys must stay.
 func (rel *Release) rest() time.Duration {
 	if !rel.shortens {
@@ -330,7 +322,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 	call := rel.round.Call()
 	switch {
 	case as.quietly:
-		call = rel.quietCall()
+		call = rel.call(script.Turnover{Quietly: true})
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)

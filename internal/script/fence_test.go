@@ -200,7 +200,7 @@ func TestReleaseRaisesTheRegister(t *testing.T) {
 		"a ticket enters": func(f script.Fence) script.Command {
 			return script.Release(lock, script.ProcessOf(us), script.Turnover{Enters: aTicket(9, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}, f)
 		},
-		"quietly": func(f script.Fence) script.Command { return script.ReleaseQuietly(lock, f) },
+		"quietly": func(f script.Fence) script.Command { return script.Release(lock, script.Process{}, quietly, f) },
 	}
 	for name, c := range registers {
 		for form, release := range forms {
@@ -262,7 +262,7 @@ func TestFenceBesideAKeyOfAnotherType(t *testing.T) {
 		assert.Nil(t, g.do("get", "lock"))
 		for _, release := range []script.Command{
 			script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), script.Turnover{}, token(7)),
-			script.ReleaseQuietly(script.NewLock("lock", "v"), token(7)),
+			script.Release(script.NewLock("lock", "v"), script.Process{}, quietly, token(7)),
 		} {
 			g.do("set", "lock", "v", "px", ttl)
 			assert.Equal(t, script.Mine, g.run(release))
@@ -329,7 +329,7 @@ func TestFenceIsTheLastKey(t *testing.T) {
 		"enter, no fence":      {script.Enter(lock, ttl, script.Place{}, script.Fence{}), []any{"a{b}c"}},
 		"release":              {script.Release(lock, script.ProcessOf(us), script.Turnover{}, token(7)), []any{"a{b}c", "{b}:a{b}c:queue", "{b}:a{b}c:fence"}},
 		"release, no fence":    {script.Release(lock, script.ProcessOf(us), script.Turnover{}, script.Fence{}), []any{"a{b}c", "{b}:a{b}c:queue"}},
-		"quietly":              {script.ReleaseQuietly(lock, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
+		"quietly":              {script.Release(lock, script.Process{}, quietly, token(7)), []any{"a{b}c", "{b}:a{b}c:fence"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, len(c.keys), c.command.Args[2])

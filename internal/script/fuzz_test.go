@@ -277,7 +277,7 @@ func (n *node) step(b byte) {
 		}
 		return
 	case 7:
-		found := n.run(script.ReleaseQuietly(script.NewLock("lock", value), script.Fence{}))
+		found := n.run(script.Release(script.NewLock("lock", value), script.Process{}, quietly, script.Fence{}))
 		switch n.lock {
 		case "":
 			require.Equal(n, script.Missing, found)
@@ -439,7 +439,7 @@ func FuzzRegister(f *testing.F) {
 			require.NoError(t, m.Set("lock", "v"))
 			release := script.Release(lock, script.ProcessOf(us), script.Turnover{}, token(number))
 			if how&8 != 0 {
-				release = script.ReleaseQuietly(lock, token(number))
+				release = script.Release(lock, script.Process{}, quietly, token(number))
 			}
 			require.Equal(t, script.Mine, n.run(release))
 			require.False(t, m.Exists("lock"))
@@ -515,7 +515,7 @@ func FuzzCommands(f *testing.F) {
 			"set":     script.Acquire(lock, ttl),
 			"enter":   script.Enter(lock, ttl, place, fence),
 			"release": script.Release(lock, script.ProcessOf(process), turnover, fence),
-			"quietly": script.ReleaseQuietly(lock, fence),
+			"quietly": script.Release(lock, script.Process{}, quietly, fence),
 			"extend":  script.Extend(lock, ttl),
 			"heal":    script.Heal(lock, ttl),
 			"valid":   script.Valid(lock),

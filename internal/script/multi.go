@@ -148,28 +148,23 @@ func ValidMulti(m Multi) Command {
 // ParseReleasedMulti reads the reply.
 func ReleaseMulti(m Multi, process Process, turnover Turnover, fence Fence) Command {
 	r := newMultiRequest(releaseMultiScript, m, 8)
-	r.keys(m.names.queues...)
+	r.keys(turnover.queues(m.names.queues...)...)
 	r.registers(m, fence)
 	r.args(m.value)
 	changes := turnover.changesNames()
-	if process.IsZero() && fence.Token == 0 && !changes {
+	switch {
+	case turnover.Quietly:
+		r.args(noQueue)
+	case process.IsZero() && fence.Token == 0 && !changes:
 		return r.command()
+	default:
+		r.args(process.argument())
 	}
-	r.args(process.argument())
 	r.tokenOrNone(fence)
 	if !changes {
 		return r.command()
 	}
 	r.turnovers(turnover)
-	return r.command()
-}
-
-// ReleaseMultiQuietly does what ReleaseMulti does, but touches no queue.
-func ReleaseMultiQuietly(m Multi, fence Fence) Command {
-	r := newMultiRequest(releaseMultiScript, m, 4)
-	r.registers(m, fence)
-	r.args(m.value, "-")
-	r.tokenOrNone(fence)
 	return r.command()
 }
 
@@ -180,7 +175,7 @@ type Released struct {
 	Others Names // a waiter of another process has been told, or is the next after First
 }
 
-// ParseReleasedMulti reads a reply to ReleaseMulti or ReleaseMultiQuietly.
+// ParseReleasedMulti reads a reply to ReleaseMulti.
 func ParseReleasedMulti(reply any) (Released, error) {
 	parts, ok := reply.([]any)
 	if !ok {

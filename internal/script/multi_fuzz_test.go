@@ -333,15 +333,15 @@ func (l leave) action() action {
 		a.what = "shorten" + a.what
 		a.command = l.shortens(process, f)
 	case l.shared && l.quiet:
-		a.command = script.ReleaseSharedQuietly(lock, f)
+		a.command = script.ReleaseShared(lock, script.Process{}, quietly, f)
 	case l.shared:
 		a.command = script.ReleaseShared(lock, process, l.turnover(), f)
 	case single && l.quiet:
-		a.command = maybeOld(l.old, "release", script.ReleaseQuietly(lock, f))
+		a.command = maybeOld(l.old, "release", script.Release(lock, script.Process{}, quietly, f))
 	case single:
 		a.command = maybeOld(l.old, "release", script.Release(lock, process, l.turnover(), f))
 	case l.quiet:
-		a.command = script.ReleaseMultiQuietly(m, f)
+		a.command = script.ReleaseMulti(m, script.Process{}, quietly, f)
 	default:
 		a.command = script.ReleaseMulti(m, process, l.turnover(), f)
 	}
@@ -353,13 +353,13 @@ func (l leave) shortens(process script.Process, f script.Fence) script.Command {
 	if len(l.names) == 1 {
 		lock := script.NewLock(worldNames[l.names[0]], l.value)
 		if l.quiet {
-			return script.ShortenQuietly(lock, l.rest, f)
+			return script.Shorten(lock, l.rest, script.Process{}, quietly, f)
 		}
 		return script.Shorten(lock, l.rest, process, l.turnover(), f)
 	}
 	m := multi(l.names, l.value)
 	if l.quiet {
-		return script.ShortenMultiQuietly(m, l.rest, f)
+		return script.ShortenMulti(m, l.rest, script.Process{}, quietly, f)
 	}
 	return script.ShortenMulti(m, l.rest, process, l.turnover(), f)
 }

@@ -332,7 +332,7 @@ func TestReleaseMultiRaisesEachRegister(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for _, release := range []script.Command{
 			script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, token(10)),
-			script.ReleaseMultiQuietly(abc, token(10)),
+			script.ReleaseMulti(abc, script.Process{}, quietly, token(10)),
 		} {
 			g.do("flushall")
 			g.do("set", "{a}:fence", "9", "px", ttl)
@@ -345,12 +345,12 @@ func TestReleaseMultiRaisesEachRegister(t *testing.T) {
 	})
 }
 
-func TestReleaseMultiQuietlyTouchesNoQueue(t *testing.T) {
+func TestQuietReleaseMultiTouchesNoQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.line("a", ticket(1, they))
 		for _, f := range []script.Fence{{}, token(7)} {
 			require.Equal(t, script.Granted, g.entersMulti(abc, script.Place{}, f).Wait)
-			assert.Equal(t, script.Released{Found: script.Mine}, g.releases(script.ReleaseMultiQuietly(abc, f)))
+			assert.Equal(t, script.Released{Found: script.Mine}, g.releases(script.ReleaseMulti(abc, script.Process{}, quietly, f)))
 			assert.Equal(t, []any{nil, nil, nil}, g.values())
 		}
 		assert.Equal(t, []string{ticket(1, they)}, g.inLine("a"))
@@ -505,7 +505,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 	turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
 	full := script.ReleaseMulti(abc, script.ProcessOf(us), turnover, token(7))
-	quiet := script.ReleaseMultiQuietly(abc, token(7))
+	quiet := script.ReleaseMulti(abc, script.Process{}, quietly, token(7))
 	nobody := script.Released{Found: script.Mine}
 	others, first := script.Released{Found: script.Mine, Others: 0b011}, script.Released{Found: script.Mine, First: 0b001}
 	for name, c := range map[string]struct {
@@ -593,7 +593,7 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 		"extend":           {set, script.ExtendMulti(abc, 2*ttl), int64(1), map[string]int{"get": 3, "pttl": 3, "pexpire": 3}},
 		"release":          {set, plain, int64(1), map[string]int{"mget": 1, "del": 1}},
 		"release, missing": {nil, plain, int64(0), map[string]int{"mget": 1, "get": 6}},
-		"release, quietly": {set, script.ReleaseMultiQuietly(abc, script.Fence{}), int64(1), map[string]int{"mget": 1, "del": 1}},
+		"release, quietly": {set, script.ReleaseMulti(abc, script.Process{}, quietly, script.Fence{}), int64(1), map[string]int{"mget": 1, "del": 1}},
 		"release, waited for": {func(g ground) { set(g); g.line("a", ticket(1, they)) }, plain, []any{int64(1), []any{}, []any{int64(1)}}, map[string]int{
 			"mget": 1, "get": 3, "del": 1, "time": 1, "publish": 1,
 		}},
@@ -783,8 +783,8 @@ func TestMultiCommands(t *testing.T) {
 		"release, parts": {script.ReleaseMulti(other, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{}, {Enters: aTicket(1, us)}, {Leave: []script.Ticket{aTicket(2, us)}}}}, script.Fence{}), slices.Concat(locks, queues), []string{
 			"v", "", "", "0", "10000", "0", "", "0", ticket(1, us), "0", "", "1", ticket(2, us),
 		}},
-		"quietly":         {script.ReleaseMultiQuietly(other, script.Fence{}), locks, []string{"v", "-", "", "0"}},
-		"quietly, fenced": {script.ReleaseMultiQuietly(other, token(7)), slices.Concat(locks, fences), []string{"v", "-", "7", strconv.Itoa(day)}},
+		"quietly":         {script.ReleaseMulti(other, script.Process{}, quietly, script.Fence{}), locks, []string{"v", "-", "", "0"}},
+		"quietly, fenced": {script.ReleaseMulti(other, script.Process{}, quietly, token(7)), slices.Concat(locks, fences), []string{"v", "-", "7", strconv.Itoa(day)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sends(t, c.command, c.keys, c.args)

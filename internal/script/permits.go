@@ -283,23 +283,19 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 // The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
 // value: as many as a lease has. Otherwise it is Missing.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
-	kept := s.keysOf(keeps)
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+6+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)
+	if turnover.Quietly {
+		r.args(value, weight, 0, noQueue)
+		return r.command()
+	}
+	kept := s.keysOf(keeps)
 	r.keys(kept...)
 	r.keys(s.queue)
 	r.args(value, weight, len(kept), process.argument())
 	if !turnover.none() {
 		r.turnover(turnover)
 	}
-	return r.command()
-}
-
-// ReleaseSlotsQuietly does what ReleaseSlots does, but touches no queue.
-func ReleaseSlotsQuietly(s *Semaphore, value any, weight int, gives Slots) Command {
-	r := newRequest(releasePermitsScript, keyCount+1+s.n+4)
-	r.keys(s.keysOf(gives)...)
-	r.args(value, weight, 0, "-")
 	return r.command()
 }
 

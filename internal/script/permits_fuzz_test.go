@@ -184,7 +184,7 @@ func (r giving) action() permitsAction {
 	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
 	a := permitsAction{what: fmt.Sprintf("release %+v", r), expect: r.expect, parse: parseReleasedOne}
 	if r.quiet {
-		a.command = script.ReleaseSlotsQuietly(three, r.value, r.weight, r.gives)
+		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, script.Slots{}, script.Process{}, quietly)
 	} else {
 		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, r.keeps, script.ProcessOf(r.process), turnover)
 	}
@@ -243,7 +243,7 @@ func (r resting) action() permitsAction {
 	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
 	a := permitsAction{what: fmt.Sprintf("shorten %+v", r), expect: r.expect, parse: parseReleasedOne}
 	if r.quiet {
-		a.command = script.ShortenSlotsQuietly(three, r.slots, r.value, r.rest)
+		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.Process{}, quietly)
 	} else {
 		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.ProcessOf(r.process), turnover)
 	}
@@ -273,15 +273,13 @@ func (r givingOne) expect(w *permitsWorld) expected {
 func (r givingOne) action() permitsAction {
 	lock := three.Lock(r.slot, r.value)
 	a := permitsAction{what: fmt.Sprintf("release one %+v", r), expect: r.expect, parse: parseReleasedOne}
-	switch {
-	case r.rest != 0 && r.quiet:
-		a.command = script.ShortenQuietly(lock, r.rest, script.Fence{})
-	case r.rest != 0:
-		a.command = script.ShortenSlot(three, lock, r.rest, script.ProcessOf(r.process), r.turnover())
-	case r.quiet:
-		a.command = script.ReleaseQuietly(lock, script.Fence{})
-	default:
-		a.command = script.ReleaseSlot(three, lock, script.ProcessOf(r.process), r.turnover())
+	process, turnover := script.ProcessOf(r.process), r.turnover()
+	if r.quiet {
+		process, turnover = script.Process{}, quietly
+	}
+	a.command = script.ReleaseSlot(three, lock, process, turnover)
+	if r.rest != 0 {
+		a.command = script.ShortenSlot(three, lock, r.rest, process, turnover)
 	}
 	return a
 }

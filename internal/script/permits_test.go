@@ -385,7 +385,7 @@ func TestReleaseSlots(t *testing.T) {
 				turnover := script.Turnover{Enters: script.TicketOf(c.enters), Alive: alive, Leave: leaving(c.leave)}
 				command := script.ReleaseSlots(four, "v", c.weight, slots(c.gives...), slots(c.keeps...), process, turnover)
 				if c.quietly {
-					command = script.ReleaseSlotsQuietly(four, "v", c.weight, slots(c.gives...))
+					command = script.ReleaseSlots(four, "v", c.weight, slots(c.gives...), script.Slots{}, script.Process{}, quietly)
 				}
 				assert.Equal(g, c.want, g.run(command))
 				assert.Equal(g, c.left, g.filled())
@@ -554,7 +554,7 @@ func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 			reply, err := run(script.ReleaseSlots(four, "v", 2, slots(0, 1, 2, 3), slots(), script.ProcessOf(us), turnover))
 			if err != nil { // the user may not name the keys
 				assert.Contains(t, name, "not the ")
-				_, err = run(script.ReleaseSlotsQuietly(four, "v", 2, slots(0, 1, 2, 3)))
+				_, err = run(script.ReleaseSlots(four, "v", 2, slots(0, 1, 2, 3), script.Slots{}, script.Process{}, quietly))
 				assert.Equal(t, name != "not the queue", err != nil)
 			} else {
 				assert.Equal(t, int64(0), reply.(int64)&3, "it had less than a lease has")
@@ -629,7 +629,7 @@ func TestPermitsExecuteNoNeedlessCommands(t *testing.T) {
 		"release, others are free":   {"w, -, -, -", nil, script.ReleaseSlots(four, "v", 1, all, slots(), process, script.Turnover{}), int64(0), map[string]int{"mget": 1, "get": 1}},
 		"release, somebody waits":    {"v, w, w, w", waits, script.ReleaseSlots(four, "v", 1, all, slots(), process, script.Turnover{}), int64(5), map[string]int{"mget": 1, "del": 1, "get": 1, "time": 1, "publish": 1}},
 		"release, somebody leaves":   {"w, v, w, w", waits, script.ReleaseSlots(four, "v", 1, slots(0, 2, 3), slots(1), process, leaves), int64(1), map[string]int{"mget": 1, "get": 1, "time": 1, "del": 1}},
-		"release, quietly":           {"v, w, w, w", waits, script.ReleaseSlotsQuietly(four, "v", 1, all), int64(1), map[string]int{"mget": 1, "del": 1}},
+		"release, quietly":           {"v, w, w, w", waits, script.ReleaseSlots(four, "v", 1, all, script.Slots{}, script.Process{}, quietly), int64(1), map[string]int{"mget": 1, "del": 1}},
 		"release, of one":            {"v, w, w, w", nil, script.ReleaseSlot(four, four.Lock(0, "v"), script.Process{}, script.Turnover{}), int64(1), map[string]int{"get": 1, "bitop": 1}},
 		"release, of one, and waits": {"v, w, w, w", waits, script.ReleaseSlot(four, four.Lock(0, "v"), process, script.Turnover{}), int64(5), map[string]int{"get": 2, "del": 1, "time": 1, "publish": 1}},
 	} {
@@ -672,7 +672,7 @@ func TestPermitsCommands(t *testing.T) {
 		"enter, queued":          {script.EnterPermits(s, "v", ttl, wants(1, 0), place), []string{key(0), key(1), key(2), queue}, []string{"v", "60000", "1", ticket(1, us), "10000", "1"}},
 		"release":                {script.ReleaseSlots(s, "v", 1, slots(0, 2), slots(), script.Process{}, script.Turnover{}), []string{key(0), key(2), queue}, []string{"v", "1", "0", ""}},
 		"release, keeps":         {script.ReleaseSlots(s, "v", 2, slots(2), slots(0, 1), script.ProcessOf(us), leave), []string{key(2), key(0), key(1), queue}, []string{"v", "2", "2", us, ticket(3, us), "10000", ticket(1, us), ticket(2, us)}},
-		"release, quietly":       {script.ReleaseSlotsQuietly(s, "v", 1, slots(1)), []string{key(1)}, []string{"v", "1", "0", "-"}},
+		"release, quietly":       {script.ReleaseSlots(s, "v", 1, slots(1), script.Slots{}, script.Process{}, quietly), []string{key(1)}, []string{"v", "1", "0", "-"}},
 		"release, of one":        {script.ReleaseSlot(s, s.Lock(1, "v"), script.Process{}, script.Turnover{}), []string{key(1), queue}, []string{"v"}},
 		"release, of one, leave": {script.ReleaseSlot(s, s.Lock(1, "v"), script.ProcessOf(us), leave), []string{key(1), queue}, []string{"v", us, ticket(3, us), "10000", ticket(1, us), ticket(2, us)}},
 		"valid":                  {script.ValidMulti(s.Multi(slots(0, 2), "v")), []string{key(0), key(2)}, []string{"v"}},

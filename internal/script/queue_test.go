@@ -50,6 +50,9 @@ type ground struct {
 	pubsub *redis.PubSub
 }
 
+// quietly is the turnover of a release that touches no queue.
+var quietly = script.Turnover{Quietly: true}
+
 // server is the real server of all tests that call onBoth, which use nothing but its keys and channels: to start one
 // takes longer than most of these tests. The first of them starts it.
 var server struct {
@@ -521,18 +524,18 @@ func TestLongQueue(t *testing.T) {
 	})
 }
 
-// ReleaseQuietly is the release for users who may not touch the queue.
-func TestReleaseQuietlyLooksAtNoQueue(t *testing.T) {
+// A quiet release is for users who may not touch the queue.
+func TestQuietReleaseLooksAtNoQueue(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.waits(ticket(1, they), 60_000)
 		lock := script.NewLock("lock", "v")
-		assert.Equal(t, script.Missing, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		assert.Equal(t, script.Missing, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
 		g.do("set", "lock", "w", "px", ttl)
-		assert.Equal(t, script.Other, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		assert.Equal(t, script.Other, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
 		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.run(script.ReleaseQuietly(lock, script.Fence{})))
+		assert.Equal(t, script.Mine, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
 		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, "1", fmt.Sprint(script.ReleaseQuietly(lock, script.Fence{}).InFull()[2]), "keys")
+		assert.Equal(t, "1", fmt.Sprint(script.Release(lock, script.Process{}, quietly, script.Fence{}).InFull()[2]), "keys")
 		g.queue(ticket(1, they))
 		g.heard()
 	})

@@ -216,6 +216,10 @@ type Fence struct {
 
 // A Turnover says whose tickets enter and leave the queue of a lock's waiters with a release.
 type Turnover struct {
+	// Quietly says that the release touches no queue, which the user may not use: it names none, no ticket enters or
+	// leaves, and nobody is told.
+	Quietly bool
+
 	Enters Ticket
 	Alive  int64 // how long Enters counts as alive, in milliseconds
 	Leave  []Ticket
@@ -225,7 +229,18 @@ type Turnover struct {
 	Parts []Part
 }
 
+// noQueue stands in the place of the process that sends a quiet release.
+const noQueue = "-"
+
 func (t Turnover) none() bool { return t.Enters.IsZero() && len(t.Leave) == 0 }
+
+// queues returns those queues that a release with t names.
+func (t Turnover) queues(all ...any) []any {
+	if t.Quietly {
+		return nil
+	}
+	return all
+}
 
 // changesNames reports whether somebody enters or leaves the queues of the names of a Multi.
 func (t Turnover) changesNames() bool {
@@ -251,32 +266,25 @@ func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turn
 		n = 10
 	}
 	r := newRequest(s, n)
-	r.keys(l.key, queue)
+	r.keys(l.key)
+	if !turnover.Quietly {
+		r.keys(queue)
+	}
 	r.register(l, fence)
 	r.args(l.value)
-	if process.IsZero() && fence.Token == 0 && turnover.none() {
+	switch {
+	case turnover.Quietly:
+		r.args(noQueue)
+	case process.IsZero() && fence.Token == 0 && turnover.none():
 		return r.command()
+	default:
+		r.args(process.argument())
 	}
-	r.args(process.argument())
 	r.token(fence)
 	if turnover.none() {
 		return r.command()
 	}
 	r.turnover(turnover)
-	return r.command()
-}
-
-// ReleaseQuietly does what Release does, but touches no queue.
-func ReleaseQuietly(l Lock, fence Fence) Command {
-	return releaseQuietlyOf(releaseScript, l, fence)
-}
-
-func releaseQuietlyOf(s *pool.Script, l Lock, fence Fence) Command {
-	r := newRequest(s, 8)
-	r.keys(l.key)
-	r.register(l, fence)
-	r.args(l.value, "-")
-	r.token(fence)
 	return r.command()
 }
 

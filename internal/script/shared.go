@@ -145,8 +145,3 @@ func ValidShared(l Lock) Command {
 func ReleaseShared(l Lock, process Process, turnover Turnover, fence Fence) Command {
 	return releaseOf(releaseSharedScript, l, l.queue(), process, turnover, fence)
 }
-
-// ReleaseSharedQuietly does what ReleaseShared does, but touches no queue.
-func ReleaseSharedQuietly(l Lock, fence Fence) Command {
-	return releaseQuietlyOf(releaseSharedScript, l, fence)
-}

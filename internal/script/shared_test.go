@@ -87,7 +87,7 @@ func TestReadersShareTheLock(t *testing.T) {
 
 		assert.Positive(t, g.enter("lock", "x", ticket(1, us), false))
 		assert.Nil(t, g.do(script.Acquire(of("x"), ttl).InFull()...))
-		for _, c := range []script.Command{script.Valid(of("v")), script.Extend(of("v"), ttl), script.Heal(of("v"), ttl), script.ReleaseQuietly(of("v"), script.Fence{})} {
+		for _, c := range []script.Command{script.Valid(of("v")), script.Extend(of("v"), ttl), script.Heal(of("v"), ttl), script.Release(of("v"), script.Process{}, quietly, script.Fence{})} {
 			assert.Equal(t, script.Other, g.run(c), "to a writer, readers are another value")
 		}
 		assert.Equal(t, script.Mine, g.run(script.ValidShared(of("v"))))
@@ -229,7 +229,7 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 		lasts("extend for less", 9000, "readers\n"+at("short", 2020)+at("long", 9000))
 		g.run(script.ExtendShared(long, 20_000))
 		lasts("extend the last", 20_020, "readers\n"+at("short", 2020)+at("long", 20_020))
-		g.run(script.ReleaseSharedQuietly(long, script.Fence{}))
+		g.run(script.ReleaseShared(long, script.Process{}, quietly, script.Fence{}))
 		lasts("release the last", 2020, "readers\n"+at("short", 2020))
 		time.Sleep(1999 * time.Millisecond)
 		assert.Equal(t, script.Mine, g.run(script.ValidShared(short)))
@@ -335,7 +335,7 @@ func TestBeforeTheDowngradeArrives(t *testing.T) {
 			"downgrade":       {script.Downgrade{}.Extend(of("v"), ttl, false), script.Mine + script.Woke, `^readers\nv \d+\n$`},
 			"blind downgrade": {script.Downgrade{Blind: true}.Extend(of("v"), ttl, false), script.Mine, `^readers\nv \d+\n$`},
 			"release":         {script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), script.Mine + script.Woke, `^<nil>$`},
-			"quietly":         {script.ReleaseSharedQuietly(of("v"), script.Fence{}), script.Mine, `^<nil>$`},
+			"quietly":         {script.ReleaseShared(of("v"), script.Process{}, quietly, script.Fence{}), script.Mine, `^<nil>$`},
 		} {
 			g.do("flushall")
 			g.stands(shared(1, they))
@@ -676,7 +676,7 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 		for _, c := range []script.Command{
 			script.ExtendShared(of("v"), ttl), script.HealShared(of("w"), ttl), script.ValidShared(of("v")),
 			script.Downgrade{Blind: true}.Extend(of("w"), ttl, true),
-			script.ReleaseSharedQuietly(of("v"), script.Fence{}), script.ReleaseSharedQuietly(of("w"), token(8)),
+			script.ReleaseShared(of("v"), script.Process{}, quietly, script.Fence{}), script.ReleaseShared(of("w"), script.Process{}, quietly, token(8)),
 		} {
 			reply, err := run(c)
 			require.NoError(t, err)
@@ -790,8 +790,8 @@ func TestSharedCommands(t *testing.T) {
 		"release":                {script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v"}},
 		"release, by a process":  {script.ReleaseShared(lock, script.ProcessOf(us), script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v", us}},
 		"release, leaves":        {script.ReleaseShared(lock, script.Process{}, leave, token(7)), []string{queueOf, fenceOf}, []string{"v", "", "7", day, "", "0", ticket(1, us), shared(2, us)}},
-		"release, quietly":       {script.ReleaseSharedQuietly(lock, script.Fence{}), nil, []string{"v", "-"}},
-		"release, quietly fence": {script.ReleaseSharedQuietly(lock, token(7)), []string{fenceOf}, []string{"v", "-", "7", day}},
+		"release, quietly":       {script.ReleaseShared(lock, script.Process{}, quietly, script.Fence{}), nil, []string{"v", "-"}},
+		"release, quietly fence": {script.ReleaseShared(lock, script.Process{}, quietly, token(7)), []string{fenceOf}, []string{"v", "-", "7", day}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sends(t, c.command, append([]string{"a{b}c"}, c.keys...), c.args)
@@ -894,7 +894,7 @@ func (n *node) stepOfReaders(b byte) {
 		script.ValidShared(lock),
 		script.Downgrade{}.Extend(lock, 1000, b >= 128),
 		script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}),
-		script.ReleaseSharedQuietly(lock, script.Fence{}),
+		script.ReleaseShared(lock, script.Process{}, quietly, script.Fence{}),
 		script.Release(lock, script.Process{}, script.Turnover{}, script.Fence{}),
 		script.Enter(lock, 1000, script.Place{}, script.Fence{}),
 	}[b%10]

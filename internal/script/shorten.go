@@ -17,20 +17,16 @@ var shortenScript = newScript(shorten)
 
 // Shorten shortens a lock. The reply is that to Release.
 func Shorten(l Lock, rest int64, process Process, turnover Turnover, fence Fence) Command {
-	return shortenOne(l, rest, []any{l.queue()}, process, turnover, fence)
-}
-
-// ShortenQuietly does what Shorten does, but touches no queue.
-func ShortenQuietly(l Lock, rest int64, fence Fence) Command {
-	return shortenOne(l, rest, nil, Process{}, Turnover{}, fence)
+	return shortenOne(l, rest, l.queue(), process, turnover, fence)
 }
 
 // ShortenSlot does what Shorten does, for a slot of s.
 func ShortenSlot(s *Semaphore, slot Lock, rest int64, process Process, turnover Turnover) Command {
-	return shortenOne(slot, rest, []any{s.queue}, process, turnover, Fence{})
+	return shortenOne(slot, rest, s.queue, process, turnover, Fence{})
 }
 
-func shortenOne(l Lock, rest int64, queues []any, process Process, turnover Turnover, fence Fence) Command {
+func shortenOne(l Lock, rest int64, queue any, process Process, turnover Turnover, fence Fence) Command {
+	queues := turnover.queues(queue)
 	r := newRequest(shortenScript, 16)
 	r.keys(l.key)
 	r.keys(queues...)
@@ -40,15 +36,7 @@ func shortenOne(l Lock, rest int64, queues []any, process Process, turnover Turn
 
 // ShortenMulti shortens those keys of m that have the value. ParseReleasedMulti reads the reply.
 func ShortenMulti(m Multi, rest int64, process Process, turnover Turnover, fence Fence) Command {
-	return shortenMulti(m, rest, m.names.queues, process, turnover, fence)
-}
-
-// ShortenMultiQuietly does what ShortenMulti does, but touches no queue.
-func ShortenMultiQuietly(m Multi, rest int64, fence Fence) Command {
-	return shortenMulti(m, rest, nil, Process{}, Turnover{}, fence)
-}
-
-func shortenMulti(m Multi, rest int64, queues []any, process Process, turnover Turnover, fence Fence) Command {
+	queues := turnover.queues(m.names.queues...)
 	r := newMultiRequest(shortenScript, m, 12)
 	r.keys(queues...)
 	r.registers(m, fence)
@@ -58,18 +46,7 @@ func shortenMulti(m Multi, rest int64, queues []any, process Process, turnover T
 // ShortenSlots shortens those slots that have the value. The reply is that to Release of a lock: Other if some
 // slots have another value, otherwise Missing if some are free.
 func ShortenSlots(s *Semaphore, slots Slots, value any, rest int64, process Process, turnover Turnover) Command {
-	return shortenSlots(s, slots, value, rest, []any{s.queue}, process, turnover)
-}
-
-// ShortenSlotsQuietly does what ShortenSlots does, but touches no queue.
-func ShortenSlotsQuietly(s *Semaphore, slots Slots, value any, rest int64) Command {
-	return shortenSlots(s, slots, value, rest, nil, Process{}, Turnover{})
-}
-
-func shortenSlots(
-	s *Semaphore, slots Slots, value any, rest int64, queues []any, process Process, turnover Turnover,
-) Command {
-	keys := s.keysOf(slots)
+	keys, queues := s.keysOf(slots), turnover.queues(s.queue)
 	r := newRequest(shortenScript, keyCount+1+len(keys)+16)
 	r.keys(keys...)
 	r.keys(queues...)
@@ -81,6 +58,9 @@ func shortenSlots(
 func (r *request) shortens(
 	value any, rest int64, locks int, queues []any, process Process, turnover Turnover, fence Fence,
 ) Command {
+	if turnover.Quietly {
+		process = Process{}
+	}
 	r.args(value, rest, locks, len(queues), process.argument())
 	r.tokenOrNone(fence)
 	if len(queues) == 1 && !turnover.Enters.IsZero() { // the script expects a part for each queue

@@ -90,7 +90,7 @@ func TestShortenTellsTheFirstWaiter(t *testing.T) {
 // they are.
 func TestShortenWithoutPermissions(t *testing.T) {
 	full := script.ShortenMulti(abc, 1000, script.ProcessOf(us), script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}, token(7))
-	quiet := script.ShortenMultiQuietly(abc, 1000, token(7))
+	quiet := script.ShortenMulti(abc, 1000, script.Process{}, quietly, token(7))
 	for name, c := range map[string]struct {
 		rules []any
 		fails bool
@@ -127,7 +127,7 @@ func TestShortenBesideAKeyOfAnotherType(t *testing.T) {
 		g.do("del", "b")
 		g.do("rpush", "b", "x")
 		g.do("pexpire", "b", ttl)
-		g.refuses(script.ShortenMultiQuietly(abc, 1000, script.Fence{}), "WRONGTYPE")
+		g.refuses(script.ShortenMulti(abc, 1000, script.Process{}, quietly, script.Fence{}), "WRONGTYPE")
 		assert.LessOrEqual(t, g.do("pttl", "a"), int64(1000))
 		assert.Equal(t, "x", g.do("lindex", "b", 0))
 		assert.LessOrEqual(t, g.do("pttl", "c"), int64(1000))
@@ -141,7 +141,7 @@ func TestShortenExecutesNoNeedlessCommands(t *testing.T) {
 	executes(t, map[string]execution{
 		"shorter":  {set, script.Shorten(lock, 1000, script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 2, "pttl": 1, "pexpire": 1}},
 		"as it is": {set, script.Shorten(lock, ttl, script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 1, "pttl": 1}},
-		"quietly":  {set, script.ShortenQuietly(lock, 1000, script.Fence{}), int64(1), map[string]int{"get": 1, "pttl": 1, "pexpire": 1}},
+		"quietly":  {set, script.Shorten(lock, 1000, script.Process{}, quietly, script.Fence{}), int64(1), map[string]int{"get": 1, "pttl": 1, "pexpire": 1}},
 	})
 }
 
@@ -159,13 +159,13 @@ func TestShortenCommands(t *testing.T) {
 	}{
 		"lock":           {script.Shorten(lock, 9, script.Process{}, script.Turnover{}, script.Fence{}), []string{"lock", "{lock}:queue"}, []string{"v", "9", "1", "1", "", "", "0"}},
 		"lock, in full":  {script.Shorten(lock, 9, script.ProcessOf(us), script.Turnover{Enters: aTicket(1, us), Alive: alive, Leave: []script.Ticket{aTicket(2, us)}}, token(7)), []string{"lock", "{lock}:queue", "{lock}:fence"}, []string{"v", "9", "1", "1", us, "7", day, "10000", "1", ticket(2, us), ticket(1, us), "0"}},
-		"lock, quietly":  {script.ShortenQuietly(lock, 9, token(7)), []string{"lock", "{lock}:fence"}, []string{"v", "9", "1", "0", "", "7", day}},
+		"lock, quietly":  {script.Shorten(lock, 9, script.Process{}, quietly, token(7)), []string{"lock", "{lock}:fence"}, []string{"v", "9", "1", "0", "", "7", day}},
 		"names":          {script.ShortenMulti(m, 9, script.Process{}, script.Turnover{}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "9", "2", "2", "", "", "0"}},
 		"names, parts":   {script.ShortenMulti(m, 9, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{}, {Enters: aTicket(1, us)}}}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "9", "2", "2", "", "", "0", "10000", "0", "", "0", ticket(1, us), "0"}},
-		"names, quietly": {script.ShortenMultiQuietly(m, 9, script.Fence{}), locks, []string{"v", "9", "2", "0", "", "", "0"}},
+		"names, quietly": {script.ShortenMulti(m, 9, script.Process{}, quietly, script.Fence{}), locks, []string{"v", "9", "2", "0", "", "", "0"}},
 		"slot":           {script.ShortenSlot(semaphore, semaphore.Lock(1, "v"), 9, script.ProcessOf(us), script.Turnover{}), []string{"{s}:slot:1", slotQueue}, []string{"v", "9", "1", "1", us, "", "0"}},
 		"slots":          {script.ShortenSlots(semaphore, slots(0, 2), "v", 9, script.Process{}, script.Turnover{}), []string{"{s}:slot:0", "{s}:slot:2", slotQueue}, []string{"v", "9", "2", "1", "", "", "0"}},
-		"slots, quietly": {script.ShortenSlotsQuietly(semaphore, slots(0, 2), "v", 9), []string{"{s}:slot:0", "{s}:slot:2"}, []string{"v", "9", "2", "0", "", "", "0"}},
+		"slots, quietly": {script.ShortenSlots(semaphore, slots(0, 2), "v", 9, script.Process{}, quietly), []string{"{s}:slot:0", "{s}:slot:2"}, []string{"v", "9", "2", "0", "", "", "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sends(t, c.command, c.keys, c.args)
