@@ -198,7 +198,7 @@ func (m *Mutex) prepare() {
 func (m *Mutex) termsBy(p *plan) queue.Terms {
 	t := queue.Terms{
 		Terms:  lease.Terms{Policy: &p.holds, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names)},
-		Policy: &p.waits, Group: m.core.member.Group,
+		Policy: &p.waits,
 	}
 	if m.set.observers != nil {
 		e := &events{to: m.set.observers, notices: m.core.notices, name: m.name}
@@ -408,7 +408,7 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 				return nil, err
 			}
 		}
-		h, why := t.Lock(ctx, start, limit)
+		h, why := m.core.member.Group.Lock(ctx, t, start, limit)
 		if why != nil {
 			err := m.notAcquired(ctx, t, why)
 			if notes := m.gaveUp(t, why, start); notes != nil {

@@ -19,12 +19,14 @@ import (
 
 // A turn is one attempt of a waiter.
 type turn struct {
+	group      *Group
 	waiter     *waiter
-	number     int          // of the attempt
+	number     uint32       // of the attempt
 	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
 	leaves     bool // after this attempt the waiter waits no longer
+	patient    bool // it waits for late nodes even if its votes are split
 
 	denied  atomic.Bool // a node denies us its queue
 	noQueue atomic.Bool // a node has a key of another type in its place
@@ -36,7 +38,7 @@ func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 // Free implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails,
 // its release follows and leaves them free there, so that they count as free on node i for the next attempt.
 func (u *turn) Free(i int, names claim.Lines) {
-	w, ls := u.waiter, u.waiter.lines()
+	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.attempts != u.number {
@@ -58,7 +60,9 @@ func (u *turn) Free(i int, names claim.Lines) {
 
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
 // has left on the nodes. u is nil if no waiter makes the attempt.
-func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *turn) (*lease.Lease, lease.Outcome) {
+func (g *Group) attempt(
+	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn,
+) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
 	if u != nil {
@@ -75,7 +79,7 @@ func (t *Terms) attempt(ctx context.Context, start clock.Instant, try int, u *tu
 	default:
 		l.Release(lease.Releasing{})
 		if o.Touched {
-			t.Group.Nudge(t.Claim.Lines())
+			g.Nudge(t.Claim.Lines())
 		}
 	}
 	o.Told = t.tell(ctx, l, o, u)
@@ -109,7 +113,7 @@ func (u *turn) keepTicket() (stop func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !ended {
-			u.waiter.showTicket()
+			u.group.showTicket(u.waiter)
 			timer.Reset(every)
 		}
 	})
@@ -155,8 +159,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // the head of the queue of a name that is free on a quorum. It would keep others from that name while it waits
 // for another. Answers that come after the decision can change the choice: see lines.reconsiderLocked.
 func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
-	w := u.waiter
-	ls := w.lines()
+	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if u.noQueue.Load() && !o.Heard() { // the other nodes are too few to wait in their queues
@@ -184,7 +187,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 }
 
 // IsPatient implements lease.Turn.
-func (u *turn) IsPatient() bool { return u.waiter.split.arePatient() }
+func (u *turn) IsPatient() bool { return u.patient }
 
 // Denied implements lease.Turn.
 func (u *turn) Denied() { u.denied.Store(true) }
@@ -198,14 +201,42 @@ func (u *turn) Barred(i int, err error) {
 	if !w.terms.EndsIfDenied {
 		return
 	}
-	ls := w.lines()
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+	u.group.lines.mu.Lock()
+	defer u.group.lines.mu.Unlock()
 	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
 }
 
 // mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.
 func (u *turn) mayDoWithoutQueue() bool { return u.enters() && !u.waiter.terms.Fair }
+
+// Wake implements lease.Waiters.
+func (g *Group) Wake(line string, node int, undoes lease.Turn) {
+	var failed *waiter
+	if u, ok := undoes.(*turn); ok {
+		failed = u.waiter
+	}
+	g.lines.wake(line, node, failed)
+}
+
+// showTicket puts the ticket of w into the queues of all its names, or lets it count as alive there for
+// longer, without an attempt.
+func (g *Group) showTicket(w *waiter) {
+	ls := &g.lines
+	ls.mu.Lock()
+	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	ticket := g.ticketLocked(w)
+	l := lease.Nobody(&w.terms.Terms)
+	w.entered = append(w.entered[:0], l)
+	ls.mu.Unlock()
+	var enters []lease.Entering
+	for i := range w.names {
+		enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+	}
+	l.Release(lease.Releasing{Enters: enters})
+}
+
+// runOutJitter spreads the attempts of waiters for which the same TTL runs out.
+const runOutJitter = 10 * time.Millisecond
 
 // runsOut returns when the lock may become free on a quorum of nodes although nobody releases it. o is the
 // outcome of the last attempt. runsOut returns the zero time if that moment is not known or has passed.

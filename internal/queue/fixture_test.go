@@ -84,7 +84,7 @@ func (h *house) terms() *Terms {
 				},
 			},
 		},
-		Group: h.Group, Policy: &Policy{Delay: hourly, Mean: time.Hour},
+		Policy: &Policy{Delay: hourly, Mean: time.Hour},
 	}
 }
 
@@ -93,7 +93,7 @@ func hourly(int) time.Duration { return time.Hour }
 // holds returns a lease with the terms t that holds the lock.
 func (h *house) holds(t *Terms) *lease.Lease {
 	h.Helper()
-	l, failure := t.Lock(h.Context(), clock.Now(), 1)
+	l, failure := h.Lock(h.Context(), t, clock.Now(), 1)
 	require.Nil(h, failure)
 	require.NoError(h, l.Begin())
 	return l
@@ -113,14 +113,12 @@ func (h *house) unlocks(l *lease.Lease) (handedOver bool) {
 	return false
 }
 
-// waits returns a waiter that stands in its line, after a first attempt with the outcome why.
-func (h *house) waits(t *Terms, why lease.Outcome) *waiter {
+// waits returns a call that stands in its line, after a first attempt with the outcome why.
+func (h *house) waits(t *Terms, why lease.Outcome) *call {
 	h.Helper()
-	w := newWaiter(t, clock.Now())
-	w.pace = pace{delay: t.Delay, mean: t.Mean, try: 1}
-	require.True(h, w.pace.begin(0))
-	h.lines.join(w, why)
-	return w
+	c := newCall(h.Group, t, clock.Now())
+	require.True(h, c.join(0, why))
+	return c
 }
 
 // refused is an attempt that found something else in the way on all nodes.

@@ -24,8 +24,8 @@ type Group struct {
 	Tokens  lease.Tokens
 	Known   *quorum.Known
 
-	tickets    atomic.Uint32 // made so far
 	lines      lines
+	sharing    sharing
 	leftovers  leftovers
 	subscriber subscriber
 	severed    atomic.Bool // the user has closed so many clients that no lock can be acquired any more
@@ -33,8 +33,20 @@ type Group struct {
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
-// look ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum is left. set is that
-// of one member.
+// ticketLocked returns w's ticket, which it makes when it is first needed.
+func (g *Group) ticketLocked(w *waiter) script.Ticket {
+	if w.ticket.IsZero() {
+		w.ticket = script.NewTicket(w.terms.Priority, w.start.Wall.UnixMicro(), g.Process, w.number)
+		if w.shares() {
+			w.ticket = w.ticket.Shared()
+		}
+		w.number = g.lines.tickets.Add(1)
+	}
+	return w.ticket
+}
+
+// look implements owner. It ends all waiting, and the subscriptions, if the user has closed so many clients that no quorum
+// is left. set is that of one member.
 func (g *Group) look(set *quorum.Set) {
 	if _, severed := set.Severed(); severed {
 		g.severed.Store(true)
@@ -109,7 +121,8 @@ func forgetGroup(key groupKey) {
 // newGroup returns a group of Redsyncs with that many nodes.
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
-	g.lines.group, g.subscriber.group = g, g
+	g.sharing.lines = &g.lines
+	g.subscriber.lines, g.subscriber.group, g.subscriber.process = &g.lines, g, g.Process
 	return g
 }
 
@@ -143,6 +156,9 @@ func (m *Member) end() (last bool) {
 
 // abandoned reports whether every member has left.
 func (g *Group) abandoned() bool { return g.members.Load() == 0 }
+
+// isOver implements owner.
+func (g *Group) isOver() bool { return g.abandoned() || g.severed.Load() }
 
 // Groups returns how many groups can be found by their clients. It is for tests.
 func Groups() int {

@@ -13,15 +13,6 @@ import (
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
 // Group, which implements lease.Waiters.
 
-// maxChain limits how long after its acquire a lock may be handed on within the process, before other
-// processes have their turn. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer
-// than an acquire takes.
-const maxChain = 20 * time.Millisecond
-
-// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its
-// hold.
-func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }
-
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
 // reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that
 // is done later with l affects the new lease.
@@ -85,20 +76,19 @@ func (g *Group) Nudge(lines []string) {
 	}
 }
 
-// Wake implements lease.Waiters.
-func (g *Group) Wake(line string, node int, undoes lease.Turn) { g.lines.wake(line, node, undoes) }
-
 // releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this
 // process in each of its lines. admit decides whether the ticket of that waiter enters the queue with the
 // release. Lease.Release drops the ticket if the waiter has given up meanwhile.
 func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Release {
 	ls := &g.lines
-	ls.forgetHold(l)
+	if l.Terms().Joins {
+		g.sharing.forgetHold(l)
+	}
 	if ls.count.Load() == 0 {
 		return l.Release(how)
 	}
 	var room [1]admission
-	all := ls.admit(room[:0], l, g.subscriber.ready())
+	all := g.admit(room[:0], l, g.subscriber.ready())
 	for _, a := range all {
 		if a.enters {
 			how.Enters = append(how.Enters, lease.Entering{Ticket: a.ticket, Line: a.line})
@@ -126,9 +116,9 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 // released: see Lease.Leaver. The waiter must have left its line. The same command puts the ticket of the
 // next waiter of this process into the queues. With two commands, a later call of another process could be
 // the first in between, and overtake that waiter.
-func (t *Terms) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
+func (g *Group) leaveOnWin(l *lease.Lease, ticket script.Ticket) {
 	if nobody := l.Leaver(ticket); nobody != nil {
-		t.Group.releaseAndAdmit(nobody, lease.Releasing{})
+		g.releaseAndAdmit(nobody, lease.Releasing{})
 	}
 }
 
@@ -145,7 +135,11 @@ func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	if w.state == gone || w.state == served || w.ticket != a.ticket {
 		return false
 	}
-	w.enteredLocked(l, l.Claim().Lines()[a.line])
+	name := l.Claim().Lines()[a.line]
+	removes := func(l *lease.Lease) bool { return slices.Contains(l.Claim().Lines(), name) }
+	if !slices.ContainsFunc(w.entered, removes) {
+		w.entered = append(w.entered, l)
+	}
 	return true
 }
 
@@ -175,8 +169,8 @@ type admission struct {
 
 // admit appends to all what the first in each line of h's claim does at the release of h. heard says whether
 // the nodes can be heard.
-func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission {
-	c := h.Claim()
+func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
+	ls, c := &g.lines, h.Claim()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for i, name := range c.Lines() {
@@ -203,9 +197,10 @@ func (ls *lines) admit(all []admission, h *lease.Lease, heard bool) []admission 
 			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
 		if !first.terms.Fair || ls.heldForLocked(first) == 0 { // otherwise it shows its ticket itself
-			first.entersLocked()
+			first.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+			first.lookAgain()
 		}
-		a := admission{waiter: first, line: i, ticket: first.ticketLocked(), enters: true}
+		a := admission{waiter: first, line: i, ticket: g.ticketLocked(first), enters: true}
 		a.tries = first.state == trying || !heard
 		if !a.tries {
 			first.agenda.ready = false

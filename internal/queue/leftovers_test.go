@@ -24,8 +24,8 @@ func stuck(ends ...time.Duration) *splits {
 	}
 	o := refusedBy(true, all...)
 	o.Result.Count = claim.Count{Granted: 0b01111}
-	var s *splits
-	s = s.after(o, time.Now())
+	s := newSplits(5)
+	s.note(o, time.Now())
 	time.Sleep(splitFor)
 	return s
 }

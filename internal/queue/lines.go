@@ -7,150 +7,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
-// This file holds the lines of a group: the waiters of this process, and which of them talks to the nodes.
+// This file is the lines of a group: the waiters of this process, and which of them talks to the nodes.
 
 // lines are the lines of a group, by their names.
 type lines struct {
-	group *Group
-	count atomic.Int64 // number of lines; can be read without mu
+	count   atomic.Int64  // number of lines; can be read without mu
+	tickets atomic.Uint32 // made so far
 
-	mu     sync.Mutex // guards the lines, and those fields of a waiter whose comment names lines.mu
+	mu     sync.Mutex // guards the lines, and the fields of a waiter and of a sharing whose comment names lines.mu
 	byName map[string]*line
 	sweep  *time.Timer // removes lines that have had no waiter for a while
-	shared shared
-}
-
-// A line holds the waiters of this process for one name, in the order of their tickets: see waiter.compare.
-// If other processes wait, the line stays for a while after its last waiter has left: see mayBarge.
-//
-// Waiters with different settings stand in the same line. A short node deadline or a long retry delay of
-// the first waiter must not keep the others from a free lock. line.first takes care of the deadline, and
-// line.pacer of the delay.
-//
-// A waiter for several names stands in one line at a time: in the line of the name that keeps it back. So it
-// keeps nobody from its other names. In fair mode it stands in the lines of all its names. A waiter talks to
-// the nodes only if it is the first in every line in which it stands. All lines have the same order, so that
-// no two waiters stand in each other's way.
-type line struct {
-	waiters []*waiter
-	readers int           // how many of the waiters are readers
-	several []*waiter     // the waiters that want this name and others, in whichever line they stand
-	trying  int           // how many waiters for this name are trying
-	pacer   *waiter       // has the shortest retry delay; nil if nobody waits
-	holder  *lease.Lease  // the lease that a waiter for this name got, until it is released or over
-	others  bool          // other processes waited when the lock was last released
-	why     lease.Outcome // the outcome of the last attempt that its context has not cut, without Told
-	empty   time.Time     // since when nobody waits
-
-	roomOfWaiters [1]*waiter
-}
-
-// first returns the waiter at the head of the line, nil if nobody waits. l may be nil.
-//
-// But if the last attempt of that waiter heard fewer nodes than a quorum, and it is not trying now, the next
-// waiter with a longer node deadline takes its place, if there is one. The same rule applies to that waiter in
-// turn. The rule does not apply to a line in which a fair waiter for several names stands, because such a
-// waiter must be in the same place in all its lines.
-func (l *line) first() *waiter {
-	if l == nil || len(l.waiters) == 0 {
-		return nil
-	}
-	first := l.waiters[0]
-	if !first.heardTooFew || first.state == trying || slices.ContainsFunc(l.several, (*waiter).isFair) {
-		return first
-	}
-	for _, w := range l.waiters[1:] {
-		if w.terms.Timing.NodeTimeout <= first.terms.Timing.NodeTimeout {
-			continue
-		}
-		first = w
-		if !w.heardTooFew || w.state == trying {
-			break
-		}
-	}
-	return first
-}
-
-// put adds w in its place.
-func (l *line) put(w *waiter) {
-	i, _ := slices.BinarySearchFunc(l.waiters, w, (*waiter).compare)
-	l.waiters = slices.Insert(l.waiters, i, w)
-	if w.shares() {
-		l.readers++
-	}
-	if l.pacer == nil || w.pace.mean < l.pacer.pace.mean {
-		l.pacer = w
-	}
-}
-
-// take takes w out.
-func (l *line) take(w *waiter) {
-	i := slices.Index(l.waiters, w)
-	l.waiters = slices.Delete(l.waiters, i, i+1)
-	if w.shares() {
-		l.readers--
-	}
-	if l.pacer == w {
-		l.replacePacer(w.pace.mean)
-	}
-}
-
-// replacePacer chooses another pacer after the one whose retry delay was atLeast has left.
-func (l *line) replacePacer(atLeast time.Duration) {
-	l.findPacer(atLeast)
-	if l.pacer != nil {
-		l.pacer.lookAgain()
-	}
-}
-
-// paces reports whether the retry delay of w, which is not the first, decides when the first polls. That is so
-// if no retry delay in the line is shorter than that of w, and that of the first is longer.
-func (l *line) paces(w *waiter) bool {
-	return l.pacer == w && w.pace.mean < l.first().pace.mean
-}
-
-// findPacer chooses the waiter with the shortest retry delay as the pacer. The caller knows that no delay in
-// the line is shorter than atLeast. So if the first waiter's delay is that short, findPacer need not search.
-func (l *line) findPacer(atLeast time.Duration) {
-	if l.pacer = l.first(); l.pacer == nil || l.pacer.pace.mean <= atLeast {
-		return
-	}
-	for _, w := range l.waiters {
-		if w.pace.mean < l.pacer.pace.mean {
-			l.pacer = w
-		}
-	}
-}
-
-// firstChanged makes the first in line try, and the line's pacer look again, if before is no longer the
-// first.
-func (l *line) firstChanged(before *waiter) {
-	first := l.first()
-	if first == nil || first == before {
-		return
-	}
-	first.markReadyLocked()
-	l.pacer.lookAgain()
-}
-
-// heldFor returns how much longer a lease of this process can hold the lock alone, 0 if the line knows of
-// none. l may be nil. A lease of a permit does not count, because other permits may be free. A lease of a
-// reader does not count, because it does not keep other readers back. A writer behind a reader must show its
-// ticket to the nodes as if another process held the lock. Otherwise the nodes would let in readers of other
-// processes that come later.
-func (l *line) heldFor() time.Duration {
-	if l == nil || l.holder == nil || !l.holder.Claim().HoldsAlone() {
-		return 0
-	}
-	left := l.holder.Remaining(clock.Now())
-	if left == 0 {
-		l.holder = nil
-	}
-	return left
 }
 
 // isFirstLocked reports whether w is the first in every line in which it stands. Only such a waiter talks to
@@ -278,7 +147,7 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	defer ls.mu.Unlock()
 	asked, answered := why.Kind != lease.NotAsked, why.Taken()
 	w.heardTooFew = asked && !answered
-	w.place = ls.group.tickets.Add(1)
+	w.place = ls.tickets.Add(1)
 	if len(w.names) > 1 {
 		for _, name := range w.names {
 			l := ls.lineLocked(name)
@@ -293,32 +162,11 @@ func (ls *lines) join(w *waiter, why lease.Outcome) {
 	w.agenda.ready = !asked || answered
 	for _, name := range w.stands() {
 		l := ls.lineLocked(name)
-		ls.putLocked(w, l)
+		l.put(w)
 		if asked {
 			l.why = why
 			l.why.Told = nil // observers of another call were told of it
 		}
-	}
-	if asked {
-		own := why
-		w.why = &own
-	}
-}
-
-// putLocked puts w in l. A node may have told the former first waiter something that w was not told, such as
-// that the lock is free there. Or the former first has another reason to try. So if w takes the place of that
-// waiter, it tries at once.
-func (ls *lines) putLocked(w *waiter, l *line) {
-	before := l.first()
-	l.put(w)
-	if l.first() != w {
-		return
-	}
-	if before != nil {
-		w.markReadyLocked()
-	}
-	if l.pacer != w {
-		l.pacer.lookAgain()
 	}
 }
 
@@ -338,7 +186,7 @@ func (ls *lines) moveLocked(w *waiter, to int, queued bool) {
 		l.take(w)
 		ls.leftLocked(from, before)
 		w.at = to
-		ls.putLocked(w, ls.byName[w.names[to]])
+		ls.byName[w.names[to]].put(w)
 	}
 	w.agenda.graceEnd = time.Time{}
 	if w.news[to].woken != 0 {
@@ -373,27 +221,13 @@ func (ls *lines) lineLocked(name string) *line {
 }
 
 // leave takes w out of its line, unless w has been handed the lock, and lets the next waiter try. holder is
-// the lease that w has acquired, nil if w has acquired none. Other readers may join it, if its terms allow
-// that.
+// the lease that w has acquired, nil if w has acquired none.
 func (ls *lines) leave(w *waiter, holder *lease.Lease) {
-	for _, joined := range ls.leaveAndShare(w, holder) {
-		joined.lookAgain()
-	}
-}
-
-// leaveAndShare is leave without the last step: the caller tells the readers that have joined holder. See
-// shareLocked.
-func (ls *lines) leaveAndShare(w *waiter, holder *lease.Lease) (joined []*waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if w.state == served {
-		return nil
+	if w.state != served {
+		ls.removeLocked(w, holder)
 	}
-	ls.removeLocked(w, holder)
-	if holder == nil || !holder.BeginSharing() {
-		return nil
-	}
-	return ls.shareLocked(holder)
 }
 
 func (ls *lines) removeLocked(w *waiter, holder *lease.Lease) {
@@ -446,30 +280,23 @@ func (ls *lines) prompt(w *waiter) {
 	}
 }
 
-// setPace notes the next retry delay of w, which a function of the user's has returned.
-func (ls *lines) setPace(w *waiter, delay time.Duration) {
+// setMean notes the next retry delay of w, which a function of the user's has returned.
+func (ls *lines) setMean(w *waiter, delay time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	former := w.pace.mean
-	w.pace.mean = delay
+	former := w.mean
+	w.mean = delay
 	if w.state == served { // it has left the line meanwhile
 		return
 	}
 	for _, name := range w.stands() {
-		switch l := ls.byName[name]; {
-		case l.pacer == w && delay > former:
-			l.findPacer(former)
-			l.pacer.lookAgain()
-		case l.pacer != w && delay < l.pacer.pace.mean:
-			l.pacer = w
-		}
+		ls.byName[name].delayChanged(w, former)
 	}
 }
 
 // triedLocked notes that an attempt of w, which is in its line, has ended: whether it has won, whether it
-// has heard a quorum of nodes, and how long it took. A waiter whose node deadline is at least took would
-// have heard the quorum, too. A waiter that has won remains in the state trying until it leaves its line, so
-// that it is not handed the lock as well.
+// has heard a quorum of nodes, and how long it took. A waiter that has won remains in the state trying until
+// it leaves its line, so that it is not handed the lock as well.
 func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 	for _, name := range w.stands() {
 		l := ls.byName[name]
@@ -479,9 +306,7 @@ func (ls *lines) triedLocked(w *waiter, won, heard bool, took time.Duration) {
 			ls.endTryLocked(w, waiting)
 		}
 		if heard {
-			for _, other := range l.waiters {
-				other.heardTooFew = other.heardTooFew && other.terms.Timing.NodeTimeout < took
-			}
+			l.heardWithin(took)
 		}
 		l.firstChanged(before)
 	}
@@ -559,31 +384,26 @@ func (ls *lines) tellOthers(name string, others bool) {
 func (ls *lines) nudge(name string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.eachFirstLocked(name, func(w *waiter) { w.nudgeLocked(name) })
+	ls.eachFirstLocked(name, (*waiter).nudgeLocked)
 }
 
 // wake wakes the waiters that talk to the nodes for that name: the lock is free on node i, and it is the turn
-// of this process. It does nothing while this process holds the lock. For undoes see lease.Waiters.
-func (ls *lines) wake(name string, i int, undoes lease.Turn) {
+// of this process. It does nothing while this process holds the lock. It does not wake except, which may be nil.
+func (ls *lines) wake(name string, i int, except *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	u, _ := undoes.(*turn)
 	if ls.byName[name].heldFor() > 0 {
 		return
 	}
-	ls.eachFirstLocked(name, func(w *waiter) {
-		if u == nil || u.waiter != w {
+	ls.eachFirstLocked(name, func(w *waiter, name string) {
+		if w != except {
 			w.wakeLocked(name, i)
 		}
 	})
 }
 
 // nudgeAll makes the waiters that talk to the nodes try, except for locks that this process holds.
-func (ls *lines) nudgeAll() {
-	ls.eachFree(func(name string) {
-		ls.eachFirstLocked(name, func(w *waiter) { w.nudgeLocked(name) })
-	})
-}
+func (ls *lines) nudgeAll() { ls.eachFirstOfFree((*waiter).nudgeLocked) }
 
 // lookAgain makes all waiters look what they must do.
 func (ls *lines) lookAgain() {
@@ -600,35 +420,33 @@ func (ls *lines) lookAgain() {
 // because this process may have missed messages of that node. It leaves out the locks that this process
 // holds.
 func (ls *lines) wakeAll(i int) {
-	ls.eachFree(func(name string) {
-		ls.eachFirstLocked(name, func(w *waiter) { w.wakeLocked(name, i) })
-	})
+	ls.eachFirstOfFree(func(w *waiter, name string) { w.wakeLocked(name, i) })
 }
 
-// eachFree calls do for the name of each line whose lock this process does not hold.
-func (ls *lines) eachFree(do func(name string)) {
+// eachFirstOfFree calls do for each name whose lock this process does not hold: see eachFirstLocked.
+func (ls *lines) eachFirstOfFree(do func(w *waiter, name string)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(ls.byName)) { // in the same order each time, for tests
 		if ls.byName[name].heldFor() == 0 {
-			do(name)
+			ls.eachFirstLocked(name, do)
 		}
 	}
 }
 
 // eachFirstLocked calls do for each waiter that wants the name and talks to the nodes: the first in its line,
 // and waiters for several names that are first in other lines.
-func (ls *lines) eachFirstLocked(name string, do func(*waiter)) {
+func (ls *lines) eachFirstLocked(name string, do func(w *waiter, name string)) {
 	l := ls.byName[name]
 	if l == nil {
 		return
 	}
 	if w := l.first(); w != nil && len(w.names) == 1 {
-		do(w)
+		do(w, name)
 	}
 	for _, w := range l.several {
 		if ls.isFirstLocked(w) {
-			do(w)
+			do(w, name)
 		}
 	}
 }

@@ -10,55 +10,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
-
-// Terms are what the Locks of one Mutex have in common.
-type Terms struct {
-	lease.Terms
-	*Policy
-	Group    *Group
-	Attempts Events // told of attempts; nil if nobody listens
-}
-
-// A Policy is how the Locks of all Mutexes with the same options wait. It does not change.
-type Policy struct {
-	Fair     bool // nobody is overtaken
-	Priority int  // the higher comes first
-	Delay    func(tries int) time.Duration
-	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
-
-	// EndsIfDenied ends a Lock once so many nodes deny it the lock that no quorum can grant: see denials.
-	EndsIfDenied bool
-}
-
-// OfUser stands for the mean of delays that a function of the user's returns, which is not known.
-const OfUser time.Duration = -1
-
-// Events is told what becomes of attempts.
-type Events interface {
-	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
-	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
-
-	// Refused tells that a node denies us a subscription.
-	Refused(n *quorum.Node, err error)
-}
-
-// A Failure is why Lock has acquired nothing.
-type Failure struct {
-	// Last is the last attempt of this call that its context has not cut. If there was none, it is the last one of the
-	// call's line, without what observers of that attempt were told.
-	Last        lease.Outcome
-	Interrupted bool          // the context, Close or the limit of tries has ended the call
-	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
-	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
-	Denied      []claim.Vote  // by node, with Policy.EndsIfDenied: the denials that have ended the call; nil if none have
-}
 
 // Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
 // first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the attempt fails,
@@ -68,13 +24,14 @@ type Failure struct {
 // A call that may share a hold always joins the line, if its limit allows. If many such calls come at once, one of them
 // makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
 // way, and then shares its hold or makes its own.
-func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*lease.Lease, *Failure) {
+func (g *Group) Lock(ctx context.Context, t *Terms, start clock.Instant, limit int) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
 	}
-	ls := &t.Group.lines
-	if l := ls.joinHold(t); l != nil {
-		return l, nil
+	if t.Joins {
+		if l := g.sharing.joinHold(t); l != nil {
+			return l, nil
+		}
 	}
 	var l *lease.Lease
 	var o lease.Outcome
@@ -85,11 +42,11 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 	}
 	switch {
 	case limit == 1:
-		l, o = t.tryPastSplit(ctx, start, begins)
-	case !t.Fair && !t.Joins && ls.mayBarge(t.Claim.Lines()):
-		l, o = t.attempt(ctx, begins, 1, nil)
+		l, o = single{g, t, start}.tryPastSplit(ctx, begins)
+	case !t.Fair && !t.Joins && g.lines.mayBarge(t.Claim.Lines()):
+		l, o = g.attempt(ctx, t, begins, 1, nil)
 	default:
-		return t.wait(ctx, start, limit, lease.Outcome{})
+		return g.wait(ctx, t, start, limit, lease.Outcome{})
 	}
 	switch {
 	case l != nil:
@@ -100,11 +57,29 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
-			o = ls.whyTaken(t.Claim.Lines())
+			o = g.lines.whyTaken(t.Claim.Lines())
 		}
 		return nil, &Failure{Last: o, Interrupted: true}
 	}
-	return t.wait(ctx, start, limit, o)
+	return g.wait(ctx, t, start, limit, o)
+}
+
+// wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
+func (g *Group) wait(
+	ctx context.Context, t *Terms, start clock.Instant, limit int, first lease.Outcome,
+) (*lease.Lease, *Failure) {
+	c := newCall(g, t, start)
+	if !c.join(limit, first) {
+		return nil, &Failure{Delay: c.pace.last}
+	}
+	return c.run(ctx)
+}
+
+// A single is a call with limit 1, which stands in no line.
+type single struct {
+	group  *Group
+	terms  *Terms
+	called clock.Instant // when the user called
 }
 
 // tryPastSplit makes the only attempt of a call. It repeats the attempt if the votes were split, because otherwise
@@ -121,12 +96,13 @@ func (t *Terms) Lock(ctx context.Context, start clock.Instant, limit int) (*leas
 // permits are free. So the first repetition learns that, and the second one takes the free permit. Both are made
 // without a delay, even after the node deadline.
 //
-// called is when the user called, and start is when the first attempt begins.
-func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
-	l, o = t.tryOnce(ctx, called, start, false, nil)
+// start is when the first attempt begins.
+func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease.Lease, o lease.Outcome) {
+	t := s.terms
+	l, o = s.tryOnce(ctx, start, false, nil)
 	var left *splits // keys that were in the way of earlier calls, too
 	if o.Result.Split {
-		left = t.Group.leftovers.of(t.Claim.Lines()[0])
+		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
 	var took time.Duration // the first attempt
 	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
@@ -147,7 +123,7 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 			break
 		}
 		var again lease.Outcome
-		l, again = t.tryOnce(ctx, called, clock.Now(), o.MayMix() || left != nil, left)
+		l, again = s.tryOnce(ctx, clock.Now(), o.MayMix() || left != nil, left)
 		if again.Kind != lease.NotAsked && !again.IsCut() {
 			o = again // otherwise the attempt before says why the call fails
 		}
@@ -155,62 +131,47 @@ func (t *Terms) tryPastSplit(ctx context.Context, called, start clock.Instant) (
 	return l, o
 }
 
-// tryOnce makes one attempt without joining the line. called is when the user called, and start is when the attempt
-// begins. ticket says that the attempt needs a ticket, to learn which permits are free, or what is in the way. split, which
-// may be nil, is what earlier attempts have seen.
-func (t *Terms) tryOnce(
-	ctx context.Context, called, start clock.Instant, ticket bool, split *splits,
+// tryOnce makes one attempt without joining the line. start is when it begins. ticket says that the attempt needs a
+// ticket, to learn which permits are free, or what is in the way. split, which may be nil, is what earlier attempts have
+// seen.
+func (s single) tryOnce(
+	ctx context.Context, start clock.Instant, ticket bool, split *splits,
 ) (l *lease.Lease, o lease.Outcome) {
-	ls := &t.Group.lines
-	l, done := ls.joinOrOpen(ctx, t)
-	if l != nil {
-		return l, lease.Outcome{Kind: lease.Won}
+	t := s.terms
+	if t.Joins {
+		var done func(won bool)
+		if l, done = s.group.sharing.joinOrOpen(ctx, t); l != nil {
+			return l, lease.Outcome{Kind: lease.Won}
+		}
+		defer func() { done(l != nil) }() // also if a function of the user's has panicked
 	}
-	defer func() { done(l != nil) }() // also if a function of the user's has panicked
 	switch {
 	case ctx.Err() != nil: // while it waited
 	case t.Fair:
-		l, o = t.tryFairly(ctx, called, split)
+		if o = s.group.lines.whyTaken(t.Claim.Lines()); o.Kind == lease.NotAsked { // it overtakes nobody already waiting
+			l, o = s.tryQueued(ctx, split)
+		}
 	case ticket:
-		l, o = t.tryQueued(ctx, called, split)
+		l, o = s.tryQueued(ctx, split)
 	default:
-		l, o = t.attempt(ctx, start, 1, nil)
+		l, o = s.group.attempt(ctx, t, start, 1, nil)
 	}
-	if l != nil {
-		ls.share(l)
+	if l != nil && l.BeginSharing() {
+		s.group.sharing.share(l, nil)
 	}
 	return l, o
-}
-
-// tryFairly makes one attempt that overtakes nobody already waiting.
-func (t *Terms) tryFairly(ctx context.Context, start clock.Instant, split *splits) (*lease.Lease, lease.Outcome) {
-	if why := t.Group.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked {
-		return nil, why
-	}
-	return t.tryQueued(ctx, start, split)
 }
 
 // tryQueued makes one attempt with a ticket, which respects the order of the queues in fair mode. The ticket leaves the
 // queues after the attempt.
-func (t *Terms) tryQueued(ctx context.Context, start clock.Instant, split *splits) (*lease.Lease, lease.Outcome) {
-	w := newWaiter(t, start) // it is in no line, so that ticketLocked needs no lock
-	w.split = split
-	at := script.Place{Ticket: w.ticketLocked(), Alive: lease.AliveFor.Milliseconds(), Strict: t.Fair}
-	// leaves is set, so that waiter.end does not look for w in a line.
-	l, o := w.try(ctx, 1, &turn{waiter: w, place: at, began: time.Now(), leaves: true})
+func (s single) tryQueued(ctx context.Context, split *splits) (*lease.Lease, lease.Outcome) {
+	c := newCall(s.group, s.terms, s.called) // it is in no line, so that ticketLocked needs no lock
+	c.split = split
+	at := script.Place{Ticket: s.group.ticketLocked(&c.waiter), Alive: lease.AliveFor.Milliseconds(), Strict: s.terms.Fair}
+	// leaves is set, so that call.end does not look for c in a line.
+	l, o := c.try(ctx, 1, &turn{group: s.group, waiter: &c.waiter, place: at, began: time.Now(), leaves: true})
 	if l != nil {
-		t.leaveOnWin(l, at.Ticket)
+		s.group.leaveOnWin(l, at.Ticket)
 	}
 	return l, o
-}
-
-// wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
-func (t *Terms) wait(ctx context.Context, start clock.Instant, limit int, first lease.Outcome) (*lease.Lease, *Failure) {
-	w := newWaiter(t, start)
-	w.pace = pace{delay: t.Delay, mean: t.Mean, limit: limit, try: 1}
-	if !w.pace.begin(0) {
-		return nil, &Failure{Delay: w.pace.last}
-	}
-	t.Group.lines.join(w, first)
-	return w.run(ctx)
 }

@@ -12,11 +12,13 @@ import (
 // maxAhead bounds how many delays are drawn ahead. A waiter with more tries left wakes up in between.
 const maxAhead = 256
 
-// A pace holds the retry delays of a waiter. Only the goroutine of the waiter uses it, except for mean.
+// minTry is the least retry delay after a try that asked no node, or failed for another reason than a taken lock.
+const minTry = 10 * time.Millisecond
+
+// A pace holds the retry delays of a waiter. Only the goroutine of the waiter uses it.
 type pace struct {
 	delay func(tries int) time.Duration
-	limit int           // the last try; 0 is no limit
-	mean  time.Duration // for comparison with other waiters
+	limit int // the last try; 0 is no limit
 
 	try  int       // the number of the current try: the last one that was made or passed over
 	tick time.Time // when the delay after the current try is over
@@ -34,9 +36,6 @@ func (p *pace) begin(least time.Duration) bool {
 		return false
 	}
 	p.tick = time.Now().Add(max(p.last, least))
-	if p.mean == OfUser {
-		p.mean = p.last
-	}
 	return true
 }
 

@@ -43,7 +43,7 @@ func (h *house) keptBack(by int, names ...string) lease.Outcome {
 }
 
 // failsAt lets an attempt of w fail, because the name with the index by kept it back.
-func (h *house) failsAt(w *waiter, by int) {
+func (h *house) failsAt(w *call, by int) {
 	h.Helper()
 	u := w.begin(true, false)
 	require.NotNil(h, u)
@@ -53,16 +53,16 @@ func (h *house) failsAt(w *waiter, by int) {
 }
 
 // isFirst reports whether w talks to the nodes.
-func (h *house) isFirst(w *waiter) bool {
+func (h *house) isFirst(w *call) bool {
 	h.lines.mu.Lock()
 	defer h.lines.mu.Unlock()
-	return h.lines.isFirstLocked(w)
+	return h.lines.isFirstLocked(&w.waiter)
 }
 
-func (h *house) allLeave(all ...*waiter) {
+func (h *house) allLeave(all ...*call) {
 	h.Helper()
 	for _, w := range all {
-		h.lines.leave(w, nil)
+		h.lines.leave(&w.waiter, nil)
 	}
 	assert.Zero(h, h.lines.count.Load())
 	assert.Empty(h, h.lines.byName)
@@ -80,7 +80,7 @@ func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing
 		assert.False(t, h.isFirst(b))
 		assert.True(t, h.isFirst(c))
 
-		for _, w := range []*waiter{a, b, c} {
+		for _, w := range []*call{a, b, c} {
 			w.agenda.ready = false
 		}
 		h.failsAt(m, 0)
@@ -140,7 +140,7 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		assert.Equal(t, agenda{}, m.agenda)
 
 		h.lines.mu.Lock()
-		h.lines.moveLocked(m, 1, true)
+		h.lines.moveLocked(&m.waiter, 1, true)
 		h.lines.mu.Unlock()
 		assert.Equal(t, claim.Nodes(0b111), m.freeLocked(), "now it waits for b")
 		assert.False(t, m.agenda.graceEnd.IsZero())
@@ -180,7 +180,7 @@ func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 
 // answers lets an attempt of w fail. The first nodes have answered it, and taken has the names because of which each of
 // them refused. late has the same for the last nodes, whose answers come after the decision, while the attempt ends.
-func (h *house) answers(w *waiter, taken []claim.Lines, late ...claim.Lines) *turn {
+func (h *house) answers(w *call, taken []claim.Lines, late ...claim.Lines) *turn {
 	h.Helper()
 	u := w.begin(true, false)
 	require.NotNil(h, u)
@@ -261,7 +261,7 @@ func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 			h.answers(m, first, b, b)
 			assert.Equal(t, 1, m.at, "the others have answered while the attempt ended")
 			assert.Equal(t, !fair, m.agenda.ready)
-			h.lines.leave(m, nil)
+			h.lines.leave(&m.waiter, nil)
 		}
 		h.allLeave()
 	})
@@ -271,7 +271,7 @@ func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
 		m, b, c := h.waits(h.wants(false, "a", "b"), h.keptBack(0)), h.waits(h.wants(false, "b"), h.refused()), h.waits(h.wants(false, "c"), h.refused())
-		for _, w := range []*waiter{m, b, c} {
+		for _, w := range []*call{m, b, c} {
 			require.True(t, h.isFirst(w))
 		}
 		u := m.begin(true, false)
@@ -289,14 +289,14 @@ func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
 		for len(b.look) > 0 {
 			<-b.look
 		}
-		h.lines.leave(m, nil)
+		h.lines.leave(&m.waiter, nil)
 		assert.Len(t, b.look, 1, "it may go on, although nobody waits for several names any more")
 
 		m = h.waits(h.wants(false, "a", "b"), h.keptBack(0))
 		u = b.begin(true, false)
 		require.NotNil(t, u)
 		assert.Nil(t, m.begin(true, false))
-		h.lines.leave(b, nil)
+		h.lines.leave(&b.waiter, nil)
 		assert.NotNil(t, m.begin(true, false), "b has left while it was trying")
 		h.allLeave(m, c)
 	})
@@ -313,7 +313,7 @@ func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
 		assert.False(t, h.isFirst(a), "it stands behind m")
 		assert.True(t, h.isFirst(b))
 		m.agenda = agenda{}
-		h.lines.leave(b, nil)
+		h.lines.leave(&b.waiter, nil)
 		assert.True(t, h.isFirst(m))
 		assert.True(t, m.agenda.ready)
 		h.failsAt(m, 0)
@@ -337,9 +337,9 @@ func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
 		longer.Timing.NodeTimeout = time.Second
 		silent, b, m := h.waits(h.wants(true, "a", "b"), h.silent()), h.waits(h.wants(true, "b"), h.refused()), h.waits(longer, h.keptBack(0))
 		assert.True(t, h.isFirst(silent))
-		h.lines.leave(silent, nil)
+		h.lines.leave(&silent.waiter, nil)
 		assert.True(t, h.isFirst(b))
-		h.lines.leave(b, nil)
+		h.lines.leave(&b.waiter, nil)
 		assert.True(t, h.isFirst(m))
 		h.allLeave(m)
 	})
@@ -351,7 +351,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHouse(t, 3)
-			var all []*waiter
+			var all []*call
 			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 				if len(all) == 0 || rapid.IntRange(0, 2).Draw(rt, "what") > 0 && len(all) < 8 {
 					names := rapid.SampledFrom([][]string{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}, {"a", "b", "c"}}).Draw(rt, "names")
@@ -364,7 +364,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 					i := rapid.IntRange(0, len(all)-1).Draw(rt, "who")
 					w := all[i]
 					if rapid.Bool().Draw(rt, "leaves") {
-						h.lines.leave(w, nil)
+						h.lines.leave(&w.waiter, nil)
 						all = append(all[:i], all[i+1:]...)
 					} else if u := w.begin(true, false); u != nil {
 						o := []lease.Outcome{h.silent(), h.keptBack(0, w.names...), h.keptBack(len(w.names)-1, w.names...)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
@@ -384,16 +384,16 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 }
 
 // somebodyTries reports whether w, or somebody for whom w waits directly or indirectly, talks to the nodes.
-func (h *house) somebodyTries(w *waiter, all []*waiter) bool {
+func (h *house) somebodyTries(w *call, all []*call) bool {
 	h.lines.mu.Lock()
 	defer h.lines.mu.Unlock()
-	ahead := map[*waiter]bool{w: true}
+	ahead := map[*waiter]bool{&w.waiter: true}
 	for range all {
 		for _, behind := range all {
-			if !ahead[behind] {
+			if !ahead[&behind.waiter] {
 				continue
 			}
-			if h.lines.isFirstLocked(behind) {
+			if h.lines.isFirstLocked(&behind.waiter) {
 				return true
 			}
 			for _, name := range behind.stands() {
@@ -422,7 +422,7 @@ func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
 			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
 			m.end(u, nil, h.keptBack(0))
 			assert.Equal(t, denied, m.agenda.ready)
-			h.lines.leave(m, nil)
+			h.lines.leave(&m.waiter, nil)
 		}
 		h.allLeave()
 	})
@@ -432,13 +432,13 @@ func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
 func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
-		early := newWaiter(h.terms(), clock.Now())
+		early := newCall(h.Group, h.terms(), clock.Now())
 		time.Sleep(ms)
 		late := h.waits(h.terms(), lease.Outcome{})
-		h.lines.join(early, h.refused())
+		h.lines.join(&early.waiter, h.refused())
 		assert.True(t, h.isFirst(early))
 		h.lines.mu.Lock()
-		assert.Less(t, early.ticketLocked().String(), late.ticketLocked().String())
+		assert.Less(t, h.ticketLocked(&early.waiter).String(), h.ticketLocked(&late.waiter).String())
 		h.lines.mu.Unlock()
 		h.allLeave(early, late)
 	})
@@ -451,7 +451,7 @@ func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 		h := newHouse(t, 3)
 		holder := h.holds(h.wants(false, "b"))
 		m := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
-		all := h.lines.admit(nil, holder, true)
+		all := h.admit(nil, holder, true)
 		require.Len(t, all, 1)
 		assert.False(t, all[0].tries)
 		m.agenda = agenda{}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -13,8 +12,11 @@ import (
 // that come a little later join it, too, while no writer waits in the process. After that a reader asks the
 // nodes, and so sees the writers of other processes.
 
-// shared finds what a reader can share. A hold that nobody can join any more may stay in it for a while.
-type shared struct {
+// A sharing finds what a reader can share. A hold that nobody can join any more may stay in it for a while.
+type sharing struct {
+	lines *lines
+
+	// lines.mu guards what follows.
 	holds    map[lease.Likeness]*lease.Lease
 	sweep    int // the number of holds at which put removes those that nobody can join
 	openings map[lease.Likeness]*opening
@@ -28,13 +30,10 @@ type opening struct {
 }
 
 // joinHold returns a lease that shares a hold of this process, nil if a call with these terms can share none.
-func (ls *lines) joinHold(t *Terms) *lease.Lease {
-	if !t.Joins {
-		return nil
-	}
-	ls.mu.Lock()
-	hold := ls.joinableLocked(t)
-	ls.mu.Unlock()
+func (s *sharing) joinHold(t *Terms) *lease.Lease {
+	s.lines.mu.Lock()
+	hold := s.joinableLocked(t)
+	s.lines.mu.Unlock()
 	return t.join(hold)
 }
 
@@ -49,9 +48,9 @@ func (t *Terms) join(hold *lease.Lease) *lease.Lease {
 
 // joinableLocked returns the hold that a reader with these terms may be able to share. It returns nil while a writer
 // waits.
-func (ls *lines) joinableLocked(t *Terms) *lease.Lease {
-	hold := ls.shared.holds[t.Likeness()]
-	if hold == nil || ls.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(&t.Terms)) {
+func (s *sharing) joinableLocked(t *Terms) *lease.Lease {
+	hold := s.holds[t.Likeness()]
+	if hold == nil || s.lines.byName[t.Claim.Lines()[0]].hasWriter() || !hold.IsJoinable(chain(&t.Terms)) {
 		return nil
 	}
 	return hold
@@ -63,17 +62,14 @@ func (ls *lines) joinableLocked(t *Terms) *lease.Lease {
 //
 // If an attempt is under way whose hold the call could share, joinOrOpen waits for it. If that attempt fails, the call
 // makes its own: it may find the lock free where the other one did not.
-func (ls *lines) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done func(won bool)) {
-	if !t.Joins {
-		return nil, func(bool) {}
-	}
+func (s *sharing) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done func(won bool)) {
 	for {
-		hold, other, own := ls.findOrOpen(t)
+		hold, other, own := s.findOrOpen(t)
 		switch l := t.join(hold); {
 		case l != nil:
 			return l, nil
 		case own != nil:
-			return nil, func(won bool) { ls.opened(t, own, won) }
+			return nil, func(won bool) { s.opened(t, own, won) }
 		case hold == nil && (other == nil || !other.await(ctx, t)):
 			return nil, func(bool) {}
 		}
@@ -83,33 +79,33 @@ func (ls *lines) joinOrOpen(ctx context.Context, t *Terms) (l *lease.Lease, done
 // findOrOpen returns the hold that a call with these terms may be able to share, or else the attempt of another call
 // that may win such a hold. If there is neither, it returns an attempt of the call's own, which others can wait for.
 // While a writer waits it returns nothing.
-func (ls *lines) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.byName[t.Claim.Lines()[0]].hasWriter() {
+func (s *sharing) findOrOpen(t *Terms) (hold *lease.Lease, other, own *opening) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	if s.lines.byName[t.Claim.Lines()[0]].hasWriter() {
 		return nil, nil, nil
 	}
-	if hold = ls.joinableLocked(t); hold != nil {
+	if hold = s.joinableLocked(t); hold != nil {
 		return hold, nil, nil
 	}
 	like := t.Likeness()
-	if other = ls.shared.openings[like]; other != nil {
+	if other = s.openings[like]; other != nil {
 		return nil, other, nil
 	}
 	own = &opening{done: make(chan struct{})}
-	if ls.shared.openings == nil {
-		ls.shared.openings = make(map[lease.Likeness]*opening)
+	if s.openings == nil {
+		s.openings = make(map[lease.Likeness]*opening)
 	}
-	ls.shared.openings[like] = own
+	s.openings[like] = own
 	return nil, nil, own
 }
 
 // opened notes that an attempt has ended.
-func (ls *lines) opened(t *Terms, own *opening, won bool) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+func (s *sharing) opened(t *Terms, own *opening, won bool) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
 	own.won = won
-	delete(ls.shared.openings, t.Likeness())
+	delete(s.openings, t.Likeness())
 	close(own.done)
 }
 
@@ -128,19 +124,15 @@ func (o *opening) await(ctx context.Context, t *Terms) (won bool) {
 	return false
 }
 
-// hasWriter reports whether a writer waits for the name of l. l may be nil.
-func (l *line) hasWriter() bool {
-	return l != nil && (len(l.several) > 0 || l.readers < len(l.waiters))
-}
-
-// share lets other readers join hold, if its terms allow that. A call that stood in no line has acquired it.
-func (ls *lines) share(hold *lease.Lease) {
-	if !hold.BeginSharing() {
-		return
+// share lets other readers join hold, which a call has just acquired and which has begun to be shared. The waiter of that
+// call, w, leaves its line; w is nil if the call stood in none.
+func (s *sharing) share(hold *lease.Lease, w *waiter) {
+	s.lines.mu.Lock()
+	if w != nil {
+		s.lines.removeLocked(w, hold)
 	}
-	ls.mu.Lock()
-	joined := ls.shareLocked(hold)
-	ls.mu.Unlock()
+	joined := s.shareLocked(hold)
+	s.lines.mu.Unlock()
 	for _, w := range joined {
 		w.lookAgain()
 	}
@@ -152,10 +144,10 @@ func (ls *lines) share(hold *lease.Lease) {
 //
 // It returns the readers that have joined. The caller must tell them to look again. They need lines.mu for
 // that, so the caller should unlock it first.
-func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
+func (s *sharing) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	name := hold.Claim().Lines()[0]
-	ls.shared.put(hold)
-	l := ls.byName[name]
+	s.put(hold)
+	l := s.lines.byName[name]
 	if l == nil {
 		return nil
 	}
@@ -175,24 +167,13 @@ func (ls *lines) shareLocked(hold *lease.Lease) (joined []*waiter) {
 	}
 	if len(joined) > 0 {
 		l.takeServed()
-		ls.leftLocked(name, before)
+		s.lines.leftLocked(name, before)
 	}
 	return joined
 }
 
-// takeServed takes the readers that have joined a hold out of the line.
-func (l *line) takeServed() {
-	isServed := func(w *waiter) bool { return w.state == served }
-	n := len(l.waiters)
-	l.waiters = slices.DeleteFunc(l.waiters, isServed)
-	l.readers -= n - len(l.waiters)
-	if isServed(l.pacer) {
-		l.replacePacer(l.pacer.pace.mean)
-	}
-}
-
 // put notes that readers can join hold.
-func (s *shared) put(hold *lease.Lease) {
+func (s *sharing) put(hold *lease.Lease) {
 	if len(s.holds) >= s.sweep {
 		for other, h := range s.holds {
 			if !h.IsJoinable(chain(h.Terms())) {
@@ -208,14 +189,11 @@ func (s *shared) put(hold *lease.Lease) {
 }
 
 // forgetHold notes that nobody can share hold any more.
-func (ls *lines) forgetHold(hold *lease.Lease) {
-	if !hold.Terms().Joins {
-		return
-	}
+func (s *sharing) forgetHold(hold *lease.Lease) {
 	like := hold.Terms().Likeness()
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if h := ls.shared.holds[like]; h != nil && !h.IsJoinable(chain(h.Terms())) {
-		delete(ls.shared.holds, like)
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	if h := s.holds[like]; h != nil && !h.IsJoinable(chain(h.Terms())) {
+		delete(s.holds, like)
 	}
 }

@@ -26,11 +26,11 @@ func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 			readers := claim.NewShared("name-" + strconv.Itoa(i))
 			terms := h.terms()
 			terms.Claim, terms.Joins = &readers, true
-			_, failure := terms.Lock(t.Context(), clock.Now(), 1)
+			_, failure := h.Lock(t.Context(), terms, clock.Now(), 1)
 			require.Nil(t, failure)
 			time.Sleep(maxChain)
 		}
-		assert.LessOrEqual(t, len(h.lines.shared.holds), 66)
+		assert.LessOrEqual(t, len(h.sharing.holds), 66)
 		h.closes()
 	})
 }

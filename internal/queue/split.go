@@ -1,14 +1,18 @@
 package queue
 
 import (
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
 // This file is about attempts whose votes were split: how long a waiter pauses after them, and when it waits for late nodes.
+// A waiter is patient once keys that stay, such as those of a client that crashed, have been in the way for splitFor. Later
+// calls of this process need not wait for that again.
 
 const (
 	// maxRepeats is how often a call repeats its only attempt if the votes were split. If five processes start in the
@@ -56,17 +60,11 @@ type foreign struct {
 	since time.Time     // when it was first seen
 }
 
-// after returns the splits after an attempt that has just ended, nil if none was split so far. s is what it was before;
-// it may be nil.
-func (s *splits) after(o lease.Outcome, began time.Time) *splits {
-	split := o.Result.Split
-	switch {
-	case s == nil && !split:
-		return nil
-	case s == nil:
-		s = &splits{keys: make([]foreign, len(o.Result.Votes))}
-	}
-	now := time.Now()
+func newSplits(nodes int) *splits { return &splits{keys: make([]foreign, nodes)} }
+
+// note notes an attempt that has just ended.
+func (s *splits) note(o lease.Outcome, began time.Time) {
+	now, split := time.Now(), o.Result.Split
 	if split {
 		s.answered = o.Result.Count.Answered()
 	}
@@ -86,7 +84,6 @@ func (s *splits) after(o lease.Outcome, began time.Time) *splits {
 			s.keys[i] = foreign{}
 		}
 	}
-	return s
 }
 
 // seen returns what is in the way on a node that has refused with d. It is what was there before if both end at the same
@@ -107,7 +104,7 @@ func (f foreign) seen(d claim.Detail, split bool, now time.Time) foreign {
 }
 
 // wasSplit reports whether the last attempt was split.
-func (s *splits) wasSplit() bool { return s != nil && s.n > 0 }
+func (s *splits) wasSplit() bool { return s.n > 0 }
 
 // pause returns how long the waiter pauses after a split before it tries again for no other reason. Rivals that pause
 // for random times do not split the votes again for ever.
@@ -120,12 +117,8 @@ func (s *splits) arePatient() bool { return s.wasSplit() && s.old(splitFor) != 0
 
 // beQuiet makes the waiter quiet, whose last attempt had the outcome o, if keys that stay are in the way on fewer nodes
 // than a quorum, so that no holder has them. In the first second all waiters are quiet. Then those are for which something
-// is in the way on all nodes: one waiter may have the free ones, and wait for the late ones, for deadline at most. s may
-// be nil.
+// is in the way on all nodes: one waiter may have the free ones, and wait for the late ones, for deadline at most.
 func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
-	if s == nil {
-		return
-	}
 	s.ended, s.quiet = time.Now(), 0
 	if o.Result.Rule == nil || o.Result.Rule.Quorum(s.old(quietAfter)) {
 		return
@@ -140,13 +133,8 @@ func (s *splits) beQuiet(o lease.Outcome, deadline time.Duration) {
 	}
 }
 
-// untilQuiet returns until when the waiter is quiet. s may be nil.
-func (s *splits) untilQuiet() time.Time {
-	if s == nil {
-		return time.Time{}
-	}
-	return s.ended.Add(s.quiet)
-}
+// untilQuiet returns until when the waiter is quiet.
+func (s *splits) untilQuiet() time.Time { return s.ended.Add(s.quiet) }
 
 // old returns the nodes with keys that have been in the way for so long.
 func (s *splits) old(age time.Duration) (nodes claim.Nodes) {
@@ -171,4 +159,52 @@ func (f foreign) age() time.Duration {
 		return 0
 	}
 	return time.Since(f.since)
+}
+
+// maxLeftovers is how many names leftovers remember at most.
+const maxLeftovers = 1000
+
+// leftovers are the keys for which a waiter has been patient, if they left no quorum without late nodes. They are
+// remembered until they run out, by the first name of the claim.
+type leftovers struct {
+	mu     sync.Mutex // guards what follows
+	byName map[string][]foreign
+}
+
+// note remembers the keys that s has seen for splitFor, if they left no quorum to the nodes that answered in time. rule
+// is nil if no node was asked.
+func (l *leftovers) note(name string, s *splits, rule claim.Rule) {
+	if rule == nil || rule.Quorum(s.answered&^s.old(splitFor)) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byName == nil || len(l.byName) >= maxLeftovers {
+		l.byName = make(map[string][]foreign) // to forget costs a call splitFor
+	}
+	l.byName[name] = still(s.keys)
+}
+
+// of returns splits that begin with the leftovers of a name, nil if there are none. A waiter is patient only after an
+// attempt that has seen them again.
+func (l *leftovers) of(name string) *splits {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &splits{keys: still(l.byName[name])}
+	if s.old(splitFor) == 0 {
+		delete(l.byName, name)
+		return nil
+	}
+	return s
+}
+
+// still returns those of the keys, by node, that are known to end later than now.
+func still(keys []foreign) []foreign {
+	all, now := make([]foreign, len(keys)), clock.Now().Mono
+	for i, f := range keys {
+		if f.ends != 0 && f.ends > now {
+			all[i] = f
+		}
+	}
+	return all
 }

@@ -73,11 +73,11 @@ func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var s *splits
+				s := newSplits(3)
 				start := time.Now()
 				for n := range 11 {
 					assert.False(t, s.arePatient() && time.Since(start) < splitFor, "after %v", time.Since(start))
-					s = s.after(c.attempt(n, time.Since(start)), time.Now())
+					s.note(c.attempt(n, time.Since(start)), time.Now())
 					time.Sleep(step)
 				}
 				assert.Equal(t, c.patient, s.arePatient())
@@ -90,12 +90,12 @@ func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
 func TestPausesAfterSplits(t *testing.T) {
 	for _, c := range []struct{ took, most time.Duration }{{0, minJitter}, {time.Millisecond, minJitter}, {50 * time.Millisecond, 100 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
-			var s *splits
+			s := newSplits(3)
 			require.False(t, s.wasSplit())
 			began := time.Now()
 			time.Sleep(c.took)
 			for n := range 6 {
-				s = s.after(refusedBy(true, time.Minute, 0), began)
+				s.note(refusedBy(true, time.Minute, 0), began)
 				require.True(t, s.wasSplit())
 				most, longest := c.most<<min(n, 3), time.Duration(0)
 				for range 1000 {
@@ -105,7 +105,7 @@ func TestPausesAfterSplits(t *testing.T) {
 				assert.Greater(t, longest, most/2)
 				began = began.Add(-time.Hour) // later attempts do not count
 			}
-			s = s.after(refusedBy(false, time.Minute, time.Minute), began)
+			s.note(refusedBy(false, time.Minute, time.Minute), began)
 			assert.False(t, s.wasSplit())
 		})
 	}

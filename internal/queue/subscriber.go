@@ -28,11 +28,22 @@ const (
 // messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
 // first in each line as if that node had sent it a message.
 type subscriber struct {
-	group *Group
+	lines   *lines
+	group   owner
+	process script.Process
 
 	mu      sync.Mutex // guards what follows, and the last fields of the session
 	session *session   // nil while nobody listens
 	idle    *time.Timer
+}
+
+// An owner is the Group of a subscriber.
+type owner interface {
+	// isOver reports whether no call of the group can acquire a lock any more.
+	isOver() bool
+
+	// look is called when a node has said that the user has closed its client. set is that of the session.
+	look(set *quorum.Set)
 }
 
 // A session is one set of subscriptions. It lasts from when somebody begins to wait until nobody has waited
@@ -63,14 +74,15 @@ func (s *subscriber) ready() bool {
 }
 
 // hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An
-// attempt waits until the session is ready, but not longer than maxWait after the session began. listens
-// says whether there is a session.
-func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool) {
+// attempt waits until the session is ready, but not longer than its node deadline and maxWaitToHear after the
+// session began. listens says whether there is a session.
+func (s *subscriber) hears(deadline time.Duration) (from time.Time, listens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session == nil {
 		return time.Time{}, false
 	}
+	maxWait := min(deadline, maxWaitToHear)
 	if s.session.ready || time.Since(s.session.begun) >= maxWait {
 		return time.Time{}, true
 	}
@@ -83,7 +95,7 @@ func (s *subscriber) hears(maxWait time.Duration) (from time.Time, listens bool)
 func (s *subscriber) listen(set *quorum.Set, events Events) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.group.abandoned() || s.group.severed.Load() {
+	if s.group.isOver() {
 		return
 	}
 	if s.idle == nil {
@@ -104,7 +116,7 @@ func (s *session) subscribeLocked(l listener) {
 		s.pools = append(s.pools, own)
 	}
 	if p != nil {
-		subscription, err := p.Subscribe(s.subscriber.group.Process.Channel(), l)
+		subscription, err := p.Subscribe(s.subscriber.process.Channel(), l)
 		if err == nil {
 			s.subscriptions = append(s.subscriptions, subscription)
 			return
@@ -157,12 +169,12 @@ func (s *session) becomeReady() {
 	s.subscriber.mu.Lock()
 	s.ready = true
 	s.subscriber.mu.Unlock()
-	s.subscriber.group.lines.nudgeAll()
+	s.subscriber.lines.nudgeAll()
 }
 
 // rest ends the subscriptions if nobody waits any more.
 func (s *subscriber) rest() {
-	if !s.group.lines.anybody() {
+	if !s.lines.anybody() {
 		s.stop(nil)
 		return
 	}
@@ -205,7 +217,7 @@ type listener struct {
 	events  Events // nil if nobody listens
 }
 
-func (l listener) lines() *lines { return &l.session.subscriber.group.lines }
+func (l listener) lines() *lines { return l.session.subscriber.lines }
 
 // Subscribed implements pool.Listener.
 func (l listener) Subscribed() {

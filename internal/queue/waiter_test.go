@@ -60,7 +60,7 @@ func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 		w.end(u, won, lease.Outcome{Kind: lease.Won})
 		assert.False(t, h.unlocks(giver))
 		assert.Nil(t, w.handedOff)
-		h.lines.leave(w, won)
+		h.lines.leave(&w.waiter, won)
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
 	})
@@ -82,7 +82,7 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 		require.NotNil(t, u)
 		assert.Equal(t, trying, w.state)
 		assert.Equal(t, agenda{}, w.agenda, "a new attempt, a new agenda")
-		assert.Equal(t, 1, w.attempts)
+		assert.EqualValues(t, 1, w.attempts)
 		assert.True(t, u.enters())
 		assert.True(t, u.place.Strict, "it is no poll")
 		ticket := w.ticket
@@ -101,11 +101,11 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 		won := lease.New(&terms.Terms, "v", clock.Now())
 		w.end(u, won, lease.Outcome{Kind: lease.Won})
 		assert.Equal(t, trying, w.state, "until it leaves its line")
-		assert.Equal(t, w, h.lines.byName["lock"].first())
+		assert.Same(t, &w.waiter, h.lines.byName["lock"].first())
 
-		h.lines.leave(w, won)
+		h.lines.leave(&w.waiter, won)
 		assert.Equal(t, served, w.state)
-		assert.Equal(t, next, h.lines.byName["lock"].first())
+		assert.Same(t, &next.waiter, h.lines.byName["lock"].first())
 		assert.Same(t, won, h.lines.byName["lock"].holder)
 		assert.Nil(t, w.handedOff)
 		assert.True(t, next.agenda.ready, "it is the first now")
@@ -113,9 +113,9 @@ func TestWaiterTriesUntilItIsServed(t *testing.T) {
 		assert.Equal(t, nothing, what, "it knows who holds the lock")
 		assert.Equal(t, time.Now().Add(timing.Validity), at)
 
-		h.lines.leave(w, won)
+		h.lines.leave(&w.waiter, won)
 		assert.Equal(t, served, w.state, "it has left")
-		h.lines.leave(next, nil)
+		h.lines.leave(&next.waiter, nil)
 		assert.Equal(t, gone, next.state)
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -135,7 +135,7 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		w.end(u, nil, h.silent())
 		assert.Equal(t, waiting, w.state)
 		assert.True(t, w.heardTooFew)
-		assert.Equal(t, next, l.first())
+		assert.Same(t, &next.waiter, l.first())
 		assert.True(t, next.agenda.ready)
 		assert.Nil(t, w.begin(true, false))
 
@@ -143,18 +143,18 @@ func TestWaiterThatIsNotHeardLetsAnotherTry(t *testing.T) {
 		time.Sleep(600 * ms) // longer than w has waited for the nodes
 		next.end(u, nil, h.refused())
 		assert.True(t, w.heardTooFew, "it would not have heard them either")
-		assert.Equal(t, next, l.first())
+		assert.Same(t, &next.waiter, l.first())
 		u = next.begin(false, false)
 		time.Sleep(400 * ms)
 		next.end(u, nil, h.refused())
 		assert.False(t, w.heardTooFew)
-		assert.Equal(t, w, l.first())
+		assert.Same(t, &w.waiter, l.first())
 		assert.True(t, w.agenda.ready)
 
-		for _, leaver := range []*waiter{w, next} {
-			h.lines.leave(leaver, nil)
+		for _, leaver := range []*call{w, next} {
+			h.lines.leave(&leaver.waiter, nil)
 			assert.Equal(t, gone, leaver.state)
-			assert.False(t, h.lines.entered(admission{waiter: leaver, ticket: leaver.ticket}, nil))
+			assert.False(t, h.lines.entered(admission{waiter: &leaver.waiter, ticket: leaver.ticket}, nil))
 		}
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
@@ -178,13 +178,13 @@ func TestWaiterIsHandedTheLock(t *testing.T) {
 		what, _ := w.due()
 		assert.Equal(t, handed, what)
 		assert.Nil(t, w.begin(true, false))
-		assert.Equal(t, next, h.lines.byName["lock"].first())
+		assert.Same(t, &next.waiter, h.lines.byName["lock"].first())
 		assert.Same(t, w.handedOff, h.lines.byName["lock"].holder)
 
 		l, failure := w.run(t.Context())
 		assert.Same(t, w.handedOff, l)
 		assert.Nil(t, failure)
-		admitted := admission{waiter: w, ticket: w.ticket}
+		admitted := admission{waiter: &w.waiter, ticket: w.ticket}
 		assert.False(t, h.lines.entered(admitted, giver), "the release of the lock may have removed its ticket")
 		require.NoError(t, l.Begin())
 		require.True(t, h.unlocks(l), "it goes on to the next")
@@ -207,7 +207,7 @@ func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
 		w.end(u, nil, h.refused())
 		assert.Equal(t, waiting, w.state)
 		assert.True(t, w.agenda.ready, "it has been told that the lock is free")
-		h.lines.leave(w, nil)
+		h.lines.leave(&w.waiter, nil)
 		h.closes()
 	})
 }
@@ -236,7 +236,7 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 				assert.Nil(t, w.handedOff)
 				assert.True(t, w.agenda.ready, "it tries right after the release")
 				assert.True(t, w.agenda.followsRelease)
-				h.lines.leave(w, nil)
+				h.lines.leave(&w.waiter, nil)
 				h.closes()
 			})
 		})
@@ -345,20 +345,20 @@ func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
 // node may then get the command that removes the ticket before the release that puts it in. So a second release of the
 // giver removes the ticket.
 func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
-	for name, meanwhile := range map[string]func(h *house, w *waiter){
-		"it gives up": func(h *house, w *waiter) { h.lines.leave(w, nil) },
-		"it gives up while it tries": func(h *house, w *waiter) {
+	for name, meanwhile := range map[string]func(h *house, w *call){
+		"it gives up": func(h *house, w *call) { h.lines.leave(&w.waiter, nil) },
+		"it gives up while it tries": func(h *house, w *call) {
 			u := w.begin(true, false)
 			u.rollBack(lease.New(&w.terms.Terms, "failed", clock.Now()), h.refused(), true)
 		},
-		"it hears no quorum": func(h *house, w *waiter) {
+		"it hears no quorum": func(h *house, w *call) {
 			u := w.begin(true, false)
 			u.rollBack(lease.New(&w.terms.Terms, "failed", clock.Now()), h.silent(), false)
 		},
-		"it is served, and unlocks": func(h *house, w *waiter) {
+		"it is served, and unlocks": func(h *house, w *call) {
 			u, won := w.begin(true, false), lease.New(&w.terms.Terms, "won", clock.Now())
 			w.end(u, won, lease.Outcome{Kind: lease.Won})
-			h.lines.leave(w, won)
+			h.lines.leave(&w.waiter, won)
 			require.NoError(h, won.Begin())
 			assert.False(h, h.unlocks(won))
 		},
@@ -389,7 +389,7 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 				assert.Contains(t, last, any(giver.Claim().Value()))
 				assert.NotEqual(t, sent[0].Args, last)
 				if w.state != gone {
-					h.lines.leave(w, nil)
+					h.lines.leave(&w.waiter, nil)
 				}
 				h.closes()
 			})
@@ -414,7 +414,7 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 		h.lines.byName["lock"].others = true
 		assert.False(t, h.unlocks(giver))
 		require.Equal(t, []*lease.Lease{giver}, w.entered, "the ticket has entered")
-		h.lines.leave(w, won)
+		h.lines.leave(&w.waiter, won)
 		require.NoError(t, won.Begin())
 		assert.False(t, h.unlocks(won))
 		sent := h.puppets[0].Sent()
@@ -451,9 +451,9 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 				if c.trying {
 					require.NotNil(t, w.begin(true, false))
 				}
-				all := h.lines.admit(nil, giver, c.heard)
+				all := h.admit(nil, giver, c.heard)
 				require.Len(t, all, 1)
-				assert.Same(t, w, all[0].waiter)
+				assert.Same(t, &w.waiter, all[0].waiter)
 				assert.Equal(t, c.enters, all[0].enters)
 				assert.Equal(t, c.tries, all[0].tries)
 				assert.Equal(t, c.ready, w.agenda.ready, "what it was told before")
@@ -464,8 +464,8 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 					assert.True(t, h.lines.entered(all[0], giver))
 					assert.Equal(t, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
-				h.lines.leave(w, nil)
-				assert.Empty(t, h.lines.admit(nil, giver, c.heard))
+				h.lines.leave(&w.waiter, nil)
+				assert.Empty(t, h.admit(nil, giver, c.heard))
 				h.unlocks(giver)
 				h.closes()
 			})
@@ -477,7 +477,7 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 func TestLineIsInTheOrderOfPriorityAndArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
-		var arrived []*waiter
+		var arrived []*call
 		for _, priority := range []int{0, 5, -5, 5, 0} {
 			terms := h.terms()
 			terms.Priority = priority
@@ -486,15 +486,34 @@ func TestLineIsInTheOrderOfPriorityAndArrival(t *testing.T) {
 		var order []int
 		for _, w := range h.lines.byName["lock"].waiters {
 			for i, a := range arrived {
-				if a == w {
+				if &a.waiter == w {
 					order = append(order, i)
 				}
 			}
 		}
 		assert.Equal(t, []int{1, 3, 0, 4, 2}, order)
 		for _, w := range arrived {
-			h.lines.leave(w, nil)
+			h.lines.leave(&w.waiter, nil)
 		}
+		h.closes()
+	})
+}
+
+// The retry delays of waiters are compared by their mean. If a function of the user's makes them, by the last one.
+func TestWaiterIsComparedByTheMeanOfItsDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		for mean, want := range map[time.Duration]time.Duration{time.Second: time.Second, OfUser: 50 * ms} {
+			terms := h.terms()
+			terms.Delay, terms.Mean = func(int) time.Duration { return 50 * ms }, mean
+			w := h.waits(terms, lease.Outcome{})
+			assert.Equal(t, want, w.mean)
+			h.lines.leave(&w.waiter, nil)
+		}
+		terms := h.terms()
+		terms.Delay = func(int) time.Duration { return -1 }
+		assert.False(t, newCall(h.Group, terms, clock.Now()).join(0, lease.Outcome{}), "a negative delay ends the call")
+		assert.Zero(t, h.lines.count.Load())
 		h.closes()
 	})
 }

@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// This file is what the root of the library hands down to Lock, and what it gets back.
+
+// Terms are what the Locks of one Mutex have in common.
+type Terms struct {
+	lease.Terms
+	*Policy
+	Attempts Events // told of attempts; nil if nobody listens
+}
+
+// A Policy is how the Locks of all Mutexes with the same options wait. It does not change.
+type Policy struct {
+	Fair     bool // nobody is overtaken
+	Priority int  // the higher comes first
+	Delay    func(tries int) time.Duration
+	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
+
+	// EndsIfDenied ends a Lock once so many nodes deny it the lock that no quorum can grant: see denials.
+	EndsIfDenied bool
+}
+
+// OfUser stands for the mean of delays that a function of the user's returns, which is not known.
+const OfUser time.Duration = -1
+
+// Events is told what becomes of attempts.
+type Events interface {
+	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
+	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
+
+	// Refused tells that a node denies us a subscription.
+	Refused(n *quorum.Node, err error)
+}
+
+// A Failure is why Lock has acquired nothing.
+type Failure struct {
+	// Last is the last attempt of this call that its context has not cut. If there was none, it is the last one of the
+	// call's line, without what observers of that attempt were told.
+	Last        lease.Outcome
+	Interrupted bool          // the context, Close or the limit of tries has ended the call
+	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
+	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
+	Denied      []claim.Vote  // by node, with Policy.EndsIfDenied: the denials that have ended the call; nil if none have
+}
+
+// maxChain limits how long after its acquire a lock may be handed on within the process, before other
+// processes have their turn. If a tenth of the expiry is shorter, that is the limit. maxChain is much longer
+// than an acquire takes.
+const maxChain = 20 * time.Millisecond
+
+// chain returns how long after its acquire a lock may be handed on within the process, or readers may join its
+// hold.
+func chain(t *lease.Terms) time.Duration { return min(t.Timing.Expiry/10, maxChain) }

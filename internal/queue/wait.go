@@ -1,0 +1,403 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/jitter"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// This file is what a call of Lock does while it waits in a line.
+
+// A call is a call of Lock that waits: its waiter, and what only its own goroutine uses.
+type call struct {
+	waiter
+	group     *Group
+	why       *lease.Outcome // of the last attempt that its context has not cut; nil if it has made none
+	pace      pace           // its retry delays
+	split     *splits        // its attempts, since one was split
+	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
+	queueless bool           // a node denies it its queue
+}
+
+func newCall(g *Group, t *Terms, start clock.Instant) *call {
+	c := &call{group: g, waiter: waiter{
+		terms: t, names: t.Claim.Lines(), start: start, mean: t.Mean, look: make(chan struct{}, 1),
+	}}
+	c.place = g.lines.tickets.Add(1)
+	c.number = c.place
+	c.news, c.entered = c.roomOfNews[:], c.roomOfEntered[:0]
+	if len(c.names) > 1 {
+		c.news = make([]news, len(c.names))
+	}
+	return c
+}
+
+// join begins the first retry delay of c, and puts c in its lines. first is the outcome of its first attempt: NotAsked if
+// it has made none. If the delay is negative, join does nothing and reports false.
+func (c *call) join(limit int, first lease.Outcome) bool {
+	c.pace = pace{delay: c.terms.Delay, limit: limit, try: 1}
+	if !c.pace.begin(0) {
+		return false
+	}
+	if c.mean == OfUser {
+		c.mean = c.pace.last
+	}
+	if first.Kind != lease.NotAsked {
+		own := first
+		c.why = &own
+	}
+	c.group.lines.join(&c.waiter, first)
+	return true
+}
+
+// run is the rest of Lock after c has joined its lines. It makes attempts until one succeeds, or Lock must
+// give up.
+func (c *call) run(ctx context.Context) (l *lease.Lease, failure *Failure) {
+	returned := false
+	defer func() { // also if a function of the user's has panicked
+		switch {
+		case returned && l != nil && l == c.handedOff: // that has taken it out of its line
+		case l != nil && l.BeginSharing():
+			c.group.sharing.share(l, &c.waiter)
+		default:
+			c.group.lines.leave(&c.waiter, l)
+		}
+		if c.opened != nil {
+			c.opened()
+		}
+		switch {
+		case c.handedOff != nil:
+			l, failure = c.handedOff, nil // also if the lock was handed over while waitInLine gave up
+			if !returned {
+				l.Abandon(c.terms.Keeper.Errors.Failed)
+			}
+		case l == nil:
+			for _, entered := range c.entered {
+				entered.LeaveQueuesOnRelease(c.ticket)
+				entered.Release(lease.Releasing{})
+			}
+		}
+		if l != nil && !c.ticket.IsZero() { // it has won, and may have entered the queues
+			c.group.leaveOnWin(l, c.ticket)
+		}
+	}()
+	l, failure = c.waitInLine(ctx)
+	returned = true
+	return l, failure
+}
+
+func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
+	for {
+		what := c.sleepUntilDue(ctx)
+		switch what {
+		case handed:
+			return c.handedOff, nil
+		case ended:
+			if res, severed := c.severed(); severed {
+				return nil, &Failure{Last: lease.Outcome{Kind: lease.NotWon, Result: res}}
+			}
+			return nil, &Failure{Last: c.lastOutcome(), Interrupted: true, Tries: c.pace.try}
+		case showTicket:
+			c.group.showTicket(&c.waiter)
+			continue
+		case elapsed:
+			c.pace.try++
+		}
+		last := what == elapsed && c.pace.try == c.pace.limit
+		least := minTry
+		if u := c.begin(what == elapsed || what == prompted, last); u != nil {
+			l, o := c.tryInLine(ctx, c.pace.try, u)
+			if l != nil {
+				return l, nil
+			}
+			if !o.Mends() {
+				c.group.look(c.terms.Keeper.Set)
+				return nil, &Failure{Last: o}
+			}
+			if by, denied := c.denied(u, o); denied {
+				return nil, &Failure{Last: o, Denied: by}
+			}
+			if o.Taken() {
+				took := time.Since(u.began)
+				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
+				if c.split != nil {
+					least = max(least, time.Until(c.split.untilQuiet()))
+				}
+			}
+		} else if what == elapsed {
+			c.group.lines.prompt(&c.waiter)
+		}
+		if last {
+			return nil, &Failure{Last: c.lastOutcome(), Interrupted: true, Tries: c.pace.try}
+		}
+		if what != elapsed {
+			continue
+		}
+		if !c.pace.begin(least) {
+			return nil, &Failure{Delay: c.pace.last}
+		}
+		if c.terms.Mean == OfUser {
+			c.group.lines.setMean(&c.waiter, c.pace.last)
+		}
+	}
+}
+
+// severed reports whether the user has closed the clients, and not the Redsync, and returns what an attempt would find.
+func (c *call) severed() (res quorum.Result, severed bool) {
+	if !c.group.severed.Load() || c.terms.Keeper.IsClosed() {
+		return res, false
+	}
+	return c.terms.Keeper.Set.Severed()
+}
+
+// denied reports whether the nodes deny the lock, after a failed attempt, and returns the denials by node.
+func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
+	if !c.terms.EndsIfDenied {
+		return nil, false
+	}
+	c.group.lines.mu.Lock()
+	defer c.group.lines.mu.Unlock()
+	denied = c.denials.note(o, u.mayDoWithoutQueue())
+	return slices.Clone(c.denials.votes), denied
+}
+
+// sleepUntilDue waits until c has something to do, and returns the event that is the reason.
+func (c *call) sleepUntilDue(ctx context.Context) event {
+	var timer *time.Timer
+	for {
+		what, at := c.due()
+		switch {
+		case what == handed:
+			return handed
+		case ctx.Err() != nil || c.terms.Keeper.IsClosed() || c.group.severed.Load():
+			return ended
+		case what == notFirst:
+			last := c.pace.sleep()
+			if !last.IsZero() && !time.Now().Before(last) {
+				c.pace.wake(time.Now())
+				return elapsed
+			}
+			at = earlier(at, last)
+		case what == showTicket:
+			return showTicket
+		case c.pace.asleep:
+			c.pace.wake(time.Now())
+			continue
+		case what == unsubscribed:
+			c.group.subscriber.listen(c.terms.Keeper.Set, c.terms.Attempts)
+			continue
+		case what != nothing:
+			return what
+		}
+		var fires <-chan time.Time
+		if timer != nil {
+			timer.Stop()
+		}
+		if !at.IsZero() {
+			if timer == nil {
+				timer = time.NewTimer(0)
+				defer timer.Stop()
+			}
+			timer.Reset(time.Until(at))
+			fires = timer.C
+		}
+		select {
+		case <-c.look:
+		case <-fires:
+		case <-ctx.Done():
+			return ended
+		case <-c.terms.Keeper.Closing():
+			return ended
+		}
+	}
+}
+
+// due returns what c must do now, and when it must look again if that is nothing: see view.next.
+func (c *call) due() (event, time.Time) {
+	ls, w := &c.group.lines, &c.waiter
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	v := view{tick: c.pace.tick, handedOff: c.handedOff != nil}
+	switch {
+	case v.handedOff:
+	case ls.isFirstLocked(w):
+		v.now, v.first = time.Now(), true
+		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), c.freeLocked()
+		v.rule, v.subscriptions = c.terms.Keeper.Set.Rule(), c
+		if c.split != nil {
+			v.quiet = c.split.untilQuiet()
+		}
+		if v.now.Before(v.quiet) {
+			v.free &^= c.terms.Keeper.Set.Late()
+		}
+	case ls.pacesLocked(w):
+		v.now, v.paces = time.Now(), true
+	}
+	if !v.handedOff && (!v.first || v.held > 0) && ls.showsLocked(w) {
+		v.now, v.shows = time.Now(), true
+	}
+	return v.next(c.agenda)
+}
+
+// hears implements subscriptions. due, which calls it through view.next, holds lines.mu.
+//
+// c must be able to hear the nodes before an attempt that puts its ticket in the queues. Before its very first attempt it
+// need not: that attempt may succeed, and is repeated if it fails.
+func (c *call) hears() (from time.Time, listens bool) {
+	if c.why == nil || !c.terms.Fair && (c.queueless || c.agenda.followsRelease) {
+		return time.Time{}, true
+	}
+	return c.group.subscriber.hears(c.terms.Timing.NodeTimeout)
+}
+
+// lastOutcome returns why the lock has not been acquired so far: the last outcome of c, or that of its line
+// if c has made no attempt.
+func (c *call) lastOutcome() lease.Outcome {
+	ls := &c.group.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	switch {
+	case c.why != nil:
+		return *c.why
+	case c.handedOff != nil:
+		return lease.Outcome{}
+	}
+	return ls.byName[c.stands()[0]].why
+}
+
+// begin starts an attempt of c, and returns it. It returns nil if c is not the first in line, if it collides
+// with the attempt of another waiter, or if it has been handed the lock. It also returns nil if this process
+// holds the lock, unless poll is set.
+//
+// poll says that the retry delay is the only reason for the attempt. A poll is made although this process
+// seems to hold the lock, because the lock may have been released elsewhere. A poll takes a free lock out
+// of turn, except in fair mode. Any other attempt respects the order of the queues.
+//
+// last says that no attempt follows: c then leaves the queues.
+func (c *call) begin(poll, last bool) *turn {
+	ls, w := &c.group.lines, &c.waiter
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if c.handedOff != nil || !ls.isFirstLocked(w) || ls.collidesLocked(w) || !poll && ls.heldForLocked(w) > 0 {
+		return nil
+	}
+	// Two kinds of attempts show no ticket, and so respect no queue. One follows a release of this process at
+	// once, when nobody else is known to wait. The other is the first attempt of a reader that may share a
+	// hold. It is like the attempt of a call that barges, although the reader stands in the line: see
+	// Group.Lock.
+	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
+	ls.beginTryLocked(w)
+	c.agenda = agenda{}
+	clear(c.news)
+	if len(c.names) > 1 {
+		c.sight = lease.NewSight(c.terms.Keeper.Set.Rule(), len(c.names))
+	}
+	c.attempts++
+	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last}
+	if !plain && (!c.queueless || c.terms.Fair) {
+		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
+		u.place.Strict = c.terms.Fair || !poll
+	}
+	return u
+}
+
+// tryInLine makes the attempt of a call that is in a line, unless it can share the hold of a call that has not joined
+// the line.
+func (c *call) tryInLine(ctx context.Context, try int, u *turn) (l *lease.Lease, o lease.Outcome) {
+	if !c.terms.Joins {
+		return c.try(ctx, try, u)
+	}
+	l, done := c.group.sharing.joinOrOpen(ctx, c.terms)
+	if l != nil {
+		o.Kind = lease.Won
+		c.end(u, l, o)
+		return l, o
+	}
+	defer func() {
+		if l == nil { // also if a function of the user's has panicked
+			done(false)
+			return
+		}
+		c.opened = func() { done(true) }
+	}()
+	return c.try(ctx, try, u)
+}
+
+// try makes the attempt. Before that it decides whether a failure is conclusive.
+//
+// A failure is conclusive if c can hear the nodes before the attempt or has waited long enough for that, or
+// if c uses no queues (queueless). Otherwise c may miss a message, and end makes it try again as soon as it
+// can hear the nodes. An attempt without a ticket is repeated with one.
+func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.Outcome) {
+	s := &c.group.subscriber
+	switch {
+	case c.queueless && !c.terms.Fair:
+		u.conclusive = true
+	case !u.enters(), u.leaves:
+	case c.why == nil:
+		u.conclusive = s.ready()
+	default:
+		s.listen(c.terms.Keeper.Set, c.terms.Attempts)
+		from, _ := s.hears(c.terms.Timing.NodeTimeout)
+		u.conclusive = from.IsZero()
+	}
+	u.patient = c.split != nil && c.split.arePatient()
+	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u)
+	switch {
+	case u.patient:
+		c.group.leftovers.note(c.names[0], c.split, o.Result.Rule)
+	case c.split == nil && o.Result.Split:
+		if c.split = c.group.leftovers.of(c.names[0]); c.split == nil {
+			c.split = newSplits(len(o.Result.Votes))
+		}
+	}
+	if c.split != nil {
+		c.split.note(o, u.began)
+		c.split.beQuiet(o, c.terms.Timing.NodeTimeout)
+	}
+	c.end(u, l, o)
+	return l, o
+}
+
+// end notes how an attempt has ended. If the attempt failed and c goes on, end notes when to try again.
+func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
+	ls := &c.group.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	won, proves := l != nil, !o.IsCut()
+	if !won && proves {
+		why := o
+		c.why = &why
+	}
+	c.queueless = c.queueless || u.denied.Load()
+	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryQueued is in no line
+		ls.triedLocked(&c.waiter, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
+	}
+	switch {
+	case won && u.enters():
+		l.LeaveQueuesOnRelease(c.ticket)
+	case won, u.leaves, !o.Mends():
+	default:
+		for _, name := range c.stands() {
+			if line := ls.byName[name]; proves {
+				line.why = o
+				line.why.Told = nil // observers of c were told of it, and not those of the others
+			}
+		}
+		c.agenda.ready = c.agenda.ready || !u.conclusive || o.MayWinAtOnce()
+		if u.enters() {
+			c.agenda.runsOut = runsOut(o, clock.Now())
+		}
+		if c.split != nil && c.split.wasSplit() {
+			c.agenda.runsOut = earlier(c.agenda.runsOut, time.Now().Add(max(c.split.quiet, c.split.pause())))
+		}
+		c.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+		ls.reconsiderLocked(&c.waiter)
+	}
+}
