@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	module + "/internal/jitter":  {},
 	module + "/internal/clock":   {},
 	module + "/internal/notice":  {},
-	module + "/internal/peek":    {},
+	module + "/internal/peek":    {module + "/internal/lease"},
 	module + "/observe":          {},
 	module + "/internal/alarm":   {module + "/internal/clock"},
 	module + "/internal/journal": {module + "/internal/notice"},

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,7 +23,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
@@ -872,5 +872,18 @@ func (p panics) Handle(_ context.Context, r slog.Record) error {
 
 // sequencerOfNames returns the Sequencer of a hold on these names.
 func sequencerOfNames(names []string, token uint64, value string) redsync.Sequencer {
-	return peek.SequencerOfNames(names, token, value).(redsync.Sequencer)
+	encode := base64.RawURLEncoding.EncodeToString
+	form := "redsync1"
+	if len(names) > 1 {
+		form = "redsync2.names"
+		for _, name := range names {
+			form += fmt.Sprint("-", len(name))
+		}
+	}
+	text := fmt.Sprintf("%s.%s.%d.%s", form, encode([]byte(strings.Join(names, ", "))), token, encode([]byte(value)))
+	s, err := redsync.ParseSequencer(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
 }

@@ -1,38 +1,50 @@
-// Package peek gives tests of other packages access to internals of the library. The library sets
-// its variables.
+// Package peek gives tests of other packages access to internals of the library. The root of the library sets the
+// variables. Only tests call the functions, so that no program without tests contains them.
 package peek
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+)
 
 var (
-	// Value returns the value of the current hold of a *redsync.Mutex, without marking it as
-	// shown. It returns "" if there is no hold.
-	Value func(mutex any) string
+	// Lease returns the current hold of a *redsync.Mutex, nil if there is none.
+	Lease func(mutex any) *lease.Lease
 
-	// KnowsToken makes a *redsync.Redsync know a fencing token of a lock, as if a node had
-	// reported it. The Redsync then proposes greater tokens, as if its clock were ahead.
-	KnowsToken func(r any, name string, token uint64)
-
-	// WaitOutSplits makes a *redsync.Redsync that has not been used wait for the node deadline where votes are split, as if
-	// nodes that are late might still decide.
-	WaitOutSplits func(r any)
+	// Keeper returns what the leases of a *redsync.Redsync share.
+	Keeper func(r any) *lease.Keeper
 
 	// Exclusions returns the pairs of options and calls that do not go together.
 	Exclusions func() [][2]string
 
-	// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
-	Alarms func(r any) (set, now int)
-
-	// Ended returns a channel that is closed when the current hold of a *redsync.Mutex has ended, even if Unlock or
-	// Detach has ended it.
-	Ended func(mutex any) <-chan struct{}
-
-	// SameProcess reports whether two *redsync.Redsync are one process to the nodes.
-	SameProcess func(a, b any) bool
-
-	// SequencerOfNames returns the redsync.Sequencer of a hold on these names.
-	SequencerOfNames func(names []string, token uint64, value string) any
-
 	// LogObserver returns the observer of redsync.WithLogger, for a Redsync without locks.
 	LogObserver func(log *slog.Logger) any
 )
+
+// Value returns the value of the current hold of a *redsync.Mutex, without marking it as shown. It returns "" if there is
+// no hold.
+func Value(mutex any) string {
+	if h := Lease(mutex); h != nil {
+		return h.Value()
+	}
+	return ""
+}
+
+// Ended returns a channel that is closed when the current hold of a *redsync.Mutex has ended, even if Unlock or Detach
+// has ended it.
+func Ended(mutex any) <-chan struct{} { return Lease(mutex).Done() }
+
+// SameProcess reports whether two *redsync.Redsync are one process to the nodes.
+func SameProcess(a, b any) bool { return Keeper(a).Waiters == Keeper(b).Waiters }
+
+// KnowsToken makes a *redsync.Redsync know a fencing token of a lock, as if a node had reported it. The Redsync then
+// proposes greater tokens, as if its clock were ahead.
+func KnowsToken(r any, name string, token uint64) { Keeper(r).Tokens.Raise([]string{name}, token) }
+
+// WaitOutSplits makes a *redsync.Redsync that has not been used wait for the node deadline where votes are split, as if
+// nodes that are late might still decide.
+func WaitOutSplits(r any) { Keeper(r).Set.WaitOutSplits() }
+
+// Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
+func Alarms(r any) (set, now int) { return Keeper(r).CountAlarms() }
