@@ -304,8 +304,15 @@ func (a *acquire) Brief() quorum.Brief {
 	if !a.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
-	b.Tally, _ = c.(claim.Tallier)
 	return b
+}
+
+// Tally implements claim.Tallier.
+func (a *acquire) Tally(r claim.Rule) claim.Tally {
+	if t, ok := a.lease.Claim().(claim.Tallier); ok {
+		return t.Tally(r)
+	}
+	return nil
 }
 
 // call returns the command that acquires c, from a place in the queues.

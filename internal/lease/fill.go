@@ -250,11 +250,11 @@ func (l *Lease) fillOutlived() {
 }
 
 // behindFill fills up the lease of e, and returns the operation for a round of e.
-func (e Extension) behindFill() quorum.Operation {
+func (e Extension) behindFill() behindFill {
 	l := e.lease
 	uncounted := l.writes.marked(refused)
 	if uncounted == 0 {
-		return e
+		return behindFill{Extension: e}
 	}
 	later := l.writes.marked(setLater)
 	for i, n := range l.terms.Keeper.Set.Nodes {

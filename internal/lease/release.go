@@ -149,11 +149,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	if someLeave || len(how.Enters) > 0 {
 		rel.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
 	}
-	var then quorum.Decider // nil: the caller, who waits
-	if !rel.awaited {
-		then = quorum.Nobody{}
-	}
-	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
+	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()

@@ -119,6 +119,7 @@ func (s *scene) count() (n int) {
 // do. It keeps what it is told, in order.
 type act struct {
 	brief  Brief
+	tally  claim.Tally                          // nil: its votes are counted plainly
 	judges func(i int, v claim.Vote) claim.Vote // nil: it counts a vote as it is
 	over   bool                                 // its gate is closed
 
@@ -147,6 +148,8 @@ func (a *act) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
 	}
 	return v
 }
+
+func (a *act) Tally(claim.Rule) claim.Tally { return a.tally }
 
 func (a *act) Sending(int) { a.note("sending") }
 func (a *act) Unsent(int)  { a.note("unsent") }

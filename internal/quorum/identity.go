@@ -302,7 +302,7 @@ func (s *Set) thirdLocked(a, b int) bool {
 // A merger is the rule of joint sets in which some pairs of nodes are one server.
 type merger struct {
 	pairs *[][2]int
-	rule  claim.JointRule
+	rule  claim.Rule
 	other []int // by node: the node that it stands for as well; -1 for none
 }
 
@@ -316,7 +316,7 @@ func (s *Set) merger() *merger {
 	if m := s.merged.Load(); m != nil && m.pairs == pairs {
 		return m
 	}
-	m := &merger{pairs, s.rule.(claim.JointRule), make([]int, len(s.Nodes))}
+	rule, m := s.rule.(claim.JointRule), &merger{pairs: pairs, other: make([]int, len(s.Nodes))}
 	for i := range m.other {
 		m.other[i] = -1
 	}
@@ -325,8 +325,9 @@ func (s *Set) merger() *merger {
 		if s.Nodes[other].guard > s.Nodes[asked].guard {
 			asked, other = other, asked
 		}
-		m.rule, m.other[asked] = m.rule.AsOne(asked, other), other
+		rule, m.other[asked] = rule.AsOne(asked, other), other
 	}
+	m.rule = rule
 	s.merged.Store(m)
 	return m
 }

@@ -22,7 +22,6 @@ type Operation interface {
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Tally   claim.Tallier // adds up the votes; nil if they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil if nobody listens
 	Op      Op            // what a Tracer is told that the command does
@@ -81,6 +80,8 @@ type Gate interface{ Open() bool }
 type Waiter interface {
 	MayWait(rule claim.Rule, missing claim.Nodes) bool
 }
+
+// The operation is a claim.Tallier, too, if its votes may not be counted plainly. A nil Tally says that they are.
 
 // A Timed is an operation that knows when it began, by the monotonic clock.
 type Timed interface{ Began() time.Duration }
