@@ -180,7 +180,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 		}
 	}
 	ls.mu.Unlock()
-	l.Release(lease.Releasing{Undoes: u})
+	l.Release(lease.Releasing{Undoes: true})
 }
 
 // IsPatient implements lease.Turn.
