@@ -45,12 +45,13 @@ func FuzzVotes(f *testing.F) {
 		checkVote(t, v)
 
 		// An acquire.
-		a := &acquire{lease: l, special: &special{}}
+		l.special = &special{}
+		a := (*acquire)(l)
 		if fences {
-			a.proposal = 7
+			a.special.proposal = 7
 		}
 		if queues {
-			a.place.Ticket = script.TicketOf("ticket")
+			a.special.place.Ticket = script.TicketOf("ticket")
 		}
 		a.Sending(0)
 		if sentBefore {

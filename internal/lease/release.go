@@ -377,7 +377,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	if first := v.Answer.FirstIn(); first != 0 {
 		var undoes Turn
 		if rel.undoes {
-			undoes = rel.lease.acquireOp.turn
+			undoes = rel.lease.special.turn
 		}
 		rel.lease.wake(rel.claim, i, first, undoes)
 	}

@@ -28,7 +28,12 @@ type turn struct {
 
 	denied  atomic.Bool // a node denies us its queue
 	noQueue atomic.Bool // a node has a key of another type in its place
+
+	room lease.Room
 }
+
+// Room implements lease.Turn.
+func (u *turn) Room() *lease.Room { return &u.room }
 
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
