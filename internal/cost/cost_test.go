@@ -56,7 +56,7 @@ var bounds = map[string]figure{
 	"a held lock":                             {5, 665, 5, 0, 1},
 	"a held lock, watchdog":                   {6, 754, 5, 0, 2},
 	"a held lock, fenced":                     {6, 756, 5, 0, 1},
-	"a held lock, shared":                     {13, 1814, 5, 0, 1},
+	"a held lock, shared":                     {13, 1860, 5, 0, 1},
 	"a held lock, permits":                    {27, 1841, 5, 0, 1},
 	"import of the package":                   {54, 2696, 0, 0, 0},
 }

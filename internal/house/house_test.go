@@ -49,9 +49,9 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 170, "Unlock": 179, "Lock that waits": 403},
-	"files executed":               {"Lock": 43, "Unlock": 42, "Lock that waits": 67},
-	"files of features not in use": {"Lock": 6, "Unlock": 3, "Lock that waits": 9},
+	"functions executed":           {"Lock": 170, "Unlock": 179, "Lock that waits": 406},
+	"files executed":               {"Lock": 41, "Unlock": 41, "Lock that waits": 67},
+	"files of features not in use": {"Lock": 5, "Unlock": 3, "Lock that waits": 9},
 }
 
 func TestSizes(t *testing.T) {

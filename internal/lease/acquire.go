@@ -294,9 +294,7 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 // quorum.Winner, because its caller checks after the round whether the nodes answered in time.
 type acquire Lease
 
-func (a *acquire) lease() *Lease { return (*Lease)(a) }
-
-// A special is what few acquires need. It is kept apart, because every lease would have room for it.
+// A special is what few acquires need. It stands apart, because every lease would have room for it.
 type special struct {
 	place    script.Place  // in the queues of the nodes; without a ticket it enters none
 	turn     Turn          // nil if nobody waits
@@ -312,22 +310,21 @@ var plain special
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
 // that are down.
 func (a *acquire) Brief() quorum.Brief {
-	c := a.lease().Claim()
-	b := a.lease().brief(quorum.Lock, a.call(c, a.special.place))
+	l := (*Lease)(a)
+	c := l.Claim()
+	b := l.brief(quorum.Lock, a.call(c, a.special.place))
 	b.Explain, b.Purpose = true, quorum.Granting
 	b.Patient = a.special.turn != nil && a.special.turn.IsPatient()
 	if !a.special.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
+	_, b.Tallies = c.(claim.Tallier)
 	return b
 }
 
-// Tally implements claim.Tallier.
+// Tally implements claim.Tallier. It is called only if the claim is one.
 func (a *acquire) Tally(r claim.Rule) claim.Tally {
-	if t, ok := a.lease().Claim().(claim.Tallier); ok {
-		return t.Tally(r)
-	}
-	return nil
+	return (*Lease)(a).Claim().(claim.Tallier).Tally(r)
 }
 
 // call returns the command that acquires c, from a place in the queues.
@@ -344,10 +341,10 @@ func (a *acquire) CanDoWithout() bool {
 }
 
 // Lacks implements quorum.Fallback.
-func (a *acquire) Lacks(i int) bool { return a.lease().lacksQueue(i) }
+func (a *acquire) Lacks(i int) bool { return (*Lease)(a).lacksQueue(i) }
 
 // Without implements quorum.Fallback.
-func (a *acquire) Without() claim.Call { return a.call(a.lease().Claim(), script.Place{Blind: true}) }
+func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), script.Place{Blind: true}) }
 
 // lacksQueue reports whether node i has just denied the queue of l's lock. l's claim must have only one line.
 func (l *Lease) lacksQueue(i int) bool {
@@ -365,11 +362,12 @@ func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
 		k.answered(i)
 	}
 	if a.special.surplus != nil {
-		defer a.special.surplus.heard(a.lease(), i, reply, v.Answer) // at the end: its release needs what writes notes below
+		defer a.special.surplus.heard(l, i, reply, v.Answer) // at the end: its release needs what writes notes below
 	}
 	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
@@ -390,14 +388,14 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
-		a.lease().refusedBy(i)
+		l.refusedBy(i)
 		return v
 	case v.Choice != claim.Granted:
 		return v
 	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
 		// been sent it at another address.
-		a.lease().refusedBy(i)
+		l.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
 	if a.terms.Fencing {
@@ -406,7 +404,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 			return v
 		}
 	}
-	return a.lease().unlessRestarted(i, reply.Server, a.First, v)
+	return l.unlessRestarted(i, reply.Server, a.First, v)
 }
 
 // errBlind is why a reader is let in without a look at the queue.
@@ -415,19 +413,21 @@ var errBlind = errors.New("redsync: the user may not read the queue")
 // noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
 // writers that wait there.
 func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
+	l := (*Lease)(a)
 	switch {
 	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		a.lease().deny(i, reply.Err, pool.IsDenied(reply.Err))
+		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	case v.Answer.Details().Blind:
-		a.lease().deny(i, errBlind, true)
+		l.deny(i, errBlind, true)
 	}
 }
 
 // tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
+	l := (*Lease)(a)
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
-		a.lease().deny(i, reply.Err, pool.IsDenied(reply.Err))
+		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	switch {
 	case a.special.turn == nil:

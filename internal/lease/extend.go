@@ -39,8 +39,8 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	}
 }
 
-// extensions returns the mutex extending. Few leases need it, because watchdogs do not. Whoever locks it must look
-// afterwards whether l has ended: End does not wait for a mutex that was made after it had looked.
+// extensions returns the mutex extending. Few leases need it, because watchdogs do not. A caller that locks it
+// must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
 		l.extending.CompareAndSwap(nil, &sync.RWMutex{})

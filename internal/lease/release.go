@@ -169,7 +169,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		for i, n := range k.Set.Nodes {
 			switch {
 			case !how.nodes.Has(i):
-				rel.nodeSettled(i)
+				rel.nodeEnded(i, true)
 				continue
 			case !rel.round.Asks(i):
 				rel.sendBehind(i)
@@ -226,8 +226,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release before the validity ended. That of a lease which has not
-// begun, such as an adopted one, cannot have ended.
+// WasInTime reports whether a quorum had confirmed the release before the validity ended. The validity of a lease that
+// has not begun, such as an adopted one, cannot have ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // Others returns the lines for which a node has told of a waiter of another process by now.
@@ -292,7 +292,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // that the release that gives the vote comes first. Otherwise nothing is sent to node i.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 		return
 	}
 	if rel.later(i, minReleaseDelay) {
@@ -320,7 +320,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	rel.round.Refuse(i, err)
 	switch {
 	case !f.reached():
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 	case errors.Is(err, pool.ErrClosed):
 		rel.giveUp(i)
 	default:
@@ -388,7 +388,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	rel.vote(i, v, reply)
 	if settled {
 		rel.endVote(i)
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 		return
 	}
 	if reply.Err == nil && reply.Fate == pool.Answered {
@@ -451,7 +451,7 @@ func afterwards(v claim.Vote) string {
 // giveUp notes that nothing more is sent to node i, which has not settled the release.
 func (rel *Release) giveUp(i int) {
 	rel.endVote(i)
-	rel.nodeEnded()
+	rel.nodeEnded(i, false)
 }
 
 // endVote gives the vote of node i if a repetition was to give it.
@@ -479,15 +479,12 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeSettled notes that node i has settled the release.
-func (rel *Release) nodeSettled(i int) {
-	rel.executed.Or(1 << i) // before the release ends
-	rel.nodeEnded()
-}
-
-// nodeEnded notes that a node has settled the release, or is given up.
-func (rel *Release) nodeEnded() {
+// nodeEnded notes that node i has settled the release. Otherwise the release has given the node up.
+func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
+	if settled {
+		rel.executed.Or(1 << i) // before the release ends
+	}
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))

@@ -135,6 +135,7 @@ func (a *act) note(what string) {
 
 func (a *act) Brief() Brief {
 	b := a.brief
+	b.Tallies = a.tally != nil
 	if b.Call.Read == nil {
 		lock := claim.NewExclusive("lock")
 		b.Call = lock.With("value", &claim.Room{}).Check()

@@ -28,6 +28,7 @@ type Brief struct {
 	Purpose Purpose       // of Call
 	Explain bool          // an acquire: a blocked round waits until it is clear why (see isFinal), a split one ends early
 	Patient bool          // a split round does not end early
+	Tallies bool          // the operation is a claim.Tallier, which adds up the votes; otherwise they are counted plainly
 
 	// An extension or a check: a blocked round goes on for a while if missing nodes could prove that the claim is lost.
 	// Refusals prove it; if Heals is set, only those of nodes on which something else is in the way.
@@ -80,8 +81,6 @@ type Gate interface{ Open() bool }
 type Waiter interface {
 	MayWait(rule claim.Rule, missing claim.Nodes) bool
 }
-
-// The operation is a claim.Tallier, too, if its votes may not be counted plainly. A nil Tally says that they are.
 
 // A Timed is an operation that knows when it began, by the monotonic clock.
 type Timed interface{ Began() time.Duration }

@@ -73,14 +73,13 @@ type Ballot struct {
 func (r *Round) keepLocked(i int, v claim.Vote) {
 	b := &r.Ballots[i]
 	b.choice, b.found, b.detail = v.Choice, v.Answer.Found, v.Answer.Detail
-	r.keepErrLocked(i, v.Err)
+	if v.Err != nil || r.rare.errs != nil {
+		r.keepErrLocked(i, v.Err)
+	}
 }
 
 func (r *Round) keepErrLocked(i int, err error) {
 	if r.rare.errs == nil {
-		if err == nil {
-			return
-		}
 		r.rareLocked().errs = make([]error, len(r.Ballots))
 	}
 	r.rare.errs[i] = err
@@ -123,7 +122,9 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 	if _, pings := op.(Ping); !pings { // whose answers also show which server each node is
 		r.merged = s.merger()
 	}
-	r.beginTallyLocked()
+	if r.brief.Tallies {
+		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
+	}
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
 		r.rareLocked().trace = trace{cmp.Or(ctx, NoCall), time.Now()}
 	}
@@ -132,15 +133,6 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 	}
 	if waitAll {
 		r.all = make(chan struct{})
-	}
-}
-
-// beginTallyLocked begins to add up the votes, unless they are counted plainly.
-func (r *Round) beginTallyLocked() {
-	if t, ok := r.op.(claim.Tallier); ok {
-		if tally := t.Tally(r.Rule()); tally != nil {
-			r.rareLocked().tally = tally
-		}
 	}
 }
 
@@ -518,7 +510,9 @@ func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
 	}
-	r.beginTallyLocked()
+	if r.rare.tally != nil {
+		r.rare.tally = r.op.(claim.Tallier).Tally(r.Rule())
+	}
 	r.count = claim.Count{}
 	for i := range r.Ballots {
 		v := r.voteLocked(i)
