@@ -682,7 +682,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	res := rel.Wait(ctx)
 	group.Unlocked(h, rel)
 	switch {
-	case res.Won && (!h.Begun() || h.WasValid(rel.WonAt())): // an adopted hold has no Until that could have passed
+	case res.Won && rel.WasInTime():
 		return true, nil
 	case res.Won, res.Rejected:
 		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.name, res))

@@ -48,9 +48,9 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 168, "Unlock": 177, "Lock that waits": 390},
-	"files executed":               {"Lock": 42, "Unlock": 40, "Lock that waits": 67},
-	"files of features not in use": {"Lock": 5, "Unlock": 2, "Lock that waits": 8},
+	"functions executed":           {"Lock": 168, "Unlock": 177, "Lock that waits": 393},
+	"files executed":               {"Lock": 41, "Unlock": 40, "Lock that waits": 67},
+	"files of features not in use": {"Lock": 4, "Unlock": 2, "Lock that waits": 8},
 }
 
 func TestSizes(t *testing.T) {

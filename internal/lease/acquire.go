@@ -181,13 +181,10 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	}
 	l := New(t, value, start)
 	l.Try = try
-	op := &l.acquireOp // kept in l, which saves an allocation
-	op.lease, op.turn, op.special = l, turn, &plain
-	if s := newSurplus(l.Claim(), len(set.Nodes)); s != nil || t.Fencing || at != (script.Place{}) {
-		op.special = &special{place: at, surplus: s}
-	}
+	l.specialize(at, turn)
+	op := (*acquire)(l)
 	if t.Fencing {
-		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
+		op.special.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
 	first := set.FirstToIdentify()
@@ -207,14 +204,29 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		if next == 0 {
 			break
 		}
-		op.far.Store(0)
-		op.proposal = next // Start asks op for a new Brief, which has this proposal
+		op.special.far.Store(0)
+		op.special.proposal = next // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
 	}
-	o := l.outcome(res, op.proposal)
+	o := l.outcome(res, op.special.proposal)
 	o.Touched = touched
 	return l, o
+}
+
+// specialize gives l a special of its own if its acquire needs one.
+func (l *Lease) specialize(at script.Place, turn Turn) {
+	switch _, tallies := l.claim.(claim.Tallier); {
+	case tallies:
+		l.special = newSurplus(len(l.writes.nodes))
+	case turn != nil:
+		l.special = &turn.Room().special
+	case l.terms.Fencing || at != (script.Place{}):
+		l.special = &special{}
+	default:
+		return
+	}
+	l.special.place, l.special.turn = at, turn
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
@@ -255,7 +267,7 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if t, ok := res.Tally.(claim.LateTally); ok {
 		won := t.Won()
 		l.Replace(won)
-		l.acquireOp.surplus.wins(l, won)
+		l.special.surplus.wins(l, won)
 	}
 	if proposal != 0 {
 		l.takeToken(proposal)
@@ -265,7 +277,10 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 // takeToken gives l a fencing token that a quorum has stored.
 func (l *Lease) takeToken(token uint64) {
 	l.mu.Lock()
-	l.token = token
+	if l.special == &plain { // it is adopted
+		l.special = &special{}
+	}
+	l.special.token = token
 	l.mu.Unlock()
 	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
 }
@@ -275,20 +290,18 @@ func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
 	return quorum.Brief{Op: op, Call: call, Within: l.terms.Timing.NodeTimeout, Tracer: l.terms.tracer()}
 }
 
-// An acquire is the operation that sets a lease's value. It is no quorum.Winner, because its caller checks
-// after the round whether the nodes answered in time.
-type acquire struct {
-	lease *Lease
-	turn  Turn // nil if nobody waits
-	*special
-}
+// An acquire is the operation that sets a lease's value. It is the lease itself, which saves an allocation. It is no
+// quorum.Winner, because its caller checks after the round whether the nodes answered in time.
+type acquire Lease
 
-// A special is what few acquires need. Every lease has room for an acquire, so it is kept apart.
+// A special is what few acquires need. It stands apart, because every lease would have room for it.
 type special struct {
 	place    script.Place  // in the queues of the nodes; without a ticket it enters none
+	turn     Turn          // nil if nobody waits
 	surplus  *surplus      // nil if the claim can have none
 	proposal uint64        // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
 	far      atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
+	token    uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
 }
 
 // plain is the special of all acquires that need none. It never changes.
@@ -297,33 +310,41 @@ var plain special
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
 // that are down.
 func (a *acquire) Brief() quorum.Brief {
-	c := a.lease.Claim()
-	b := a.lease.brief(quorum.Lock, a.call(c, a.place))
+	l := (*Lease)(a)
+	c := l.Claim()
+	b := l.brief(quorum.Lock, a.call(c, a.special.place))
 	b.Explain, b.Purpose = true, quorum.Granting
-	b.Patient = a.turn != nil && a.turn.IsPatient()
-	if !a.place.Ticket.IsZero() {
+	b.Patient = a.special.turn != nil && a.special.turn.IsPatient()
+	if !a.special.place.Ticket.IsZero() {
 		b.Purpose = quorum.Queueing
 	}
-	b.Tally, _ = c.(claim.Tallier)
+	_, b.Tallies = c.(claim.Tallier)
 	return b
+}
+
+// Tally implements claim.Tallier. It is called only if the claim is one.
+func (a *acquire) Tally(r claim.Rule) claim.Tally {
+	return (*Lease)(a).Claim().(claim.Tallier).Tally(r)
 }
 
 // call returns the command that acquires c, from a place in the queues.
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
-	timing := &a.lease.terms.Timing
+	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	return c.Acquire(max(ttl, timing.MinHold), at, fence(a.proposal))
+	return c.Acquire(max(ttl, timing.MinHold), at, fence(a.special.proposal))
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
 // without a look at the queue. The other nodes look.
-func (a *acquire) CanDoWithout() bool { return a.lease.terms.Claim.Shares() && a.place.Ticket.IsZero() }
+func (a *acquire) CanDoWithout() bool {
+	return a.terms.Claim.Shares() && a.special.place.Ticket.IsZero()
+}
 
 // Lacks implements quorum.Fallback.
-func (a *acquire) Lacks(i int) bool { return a.lease.lacksQueue(i) }
+func (a *acquire) Lacks(i int) bool { return (*Lease)(a).lacksQueue(i) }
 
 // Without implements quorum.Fallback.
-func (a *acquire) Without() claim.Call { return a.call(a.lease.Claim(), script.Place{Blind: true}) }
+func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), script.Place{Blind: true}) }
 
 // lacksQueue reports whether node i has just denied the queue of l's lock. l's claim must have only one line.
 func (l *Lease) lacksQueue(i int) bool {
@@ -331,58 +352,59 @@ func (l *Lease) lacksQueue(i int) bool {
 }
 
 // Began implements quorum.Timed.
-func (a *acquire) Began() time.Duration { return a.lease.First.Mono }
+func (a *acquire) Began() time.Duration { return a.First.Mono }
 
 // Sending implements quorum.Recorder.
-func (a *acquire) Sending(i int) { a.lease.writes.sending(i) }
+func (a *acquire) Sending(i int) { a.writes.sending(i) }
 
 // Unsent implements quorum.Recorder.
-func (a *acquire) Unsent(i int) { a.lease.writes.unsent(i) }
+func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if k := a.lease.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
+	l := (*Lease)(a)
+	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
 		k.answered(i)
 	}
-	if a.surplus != nil {
-		defer a.surplus.heard(a.lease, i, reply, v.Answer) // at the end: its release needs what writes notes below
+	if a.special.surplus != nil {
+		defer a.special.surplus.heard(l, i, reply, v.Answer) // at the end: its release needs what writes notes below
 	}
-	if a.lease.terms.Claim.Shares() {
+	if a.terms.Claim.Shares() {
 		a.noteBlind(i, reply, v)
 	}
-	if a.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
-		a.turn.Barred(i, reply.Err)
+	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
+		a.special.turn.Barred(i, reply.Err)
 	}
-	if !a.place.Ticket.IsZero() {
+	if !a.special.place.Ticket.IsZero() {
 		a.tellWaiter(i, reply, v)
 		if d := v.Answer.Detail; d != nil {
 			d.At = clock.Now().Mono
 		}
 	}
 	if pool.IsNoScript(reply.Err) {
-		a.lease.writes.unsent(i) // nothing was executed
+		a.writes.unsent(i) // nothing was executed
 	} else {
-		a.lease.writes.answered(i, reply.Fate)
+		a.writes.answered(i, reply.Fate)
 	}
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
-		a.lease.refusedBy(i)
+		l.refusedBy(i)
 		return v
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.lease.writes.onNode(i).sent() < 2:
+	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.writes.onNode(i).sent() < 2:
 		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
 		// been sent it at another address.
-		a.lease.refusedBy(i)
+		l.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
-	if a.lease.terms.Fencing {
-		a.lease.writes.grants(i) // it may have refused an earlier round
+	if a.terms.Fencing {
+		a.writes.grants(i) // it may have refused an earlier round
 		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
 			return v
 		}
 	}
-	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
+	return l.unlessRestarted(i, reply.Server, a.First, v)
 }
 
 // errBlind is why a reader is let in without a look at the queue.
@@ -391,30 +413,32 @@ var errBlind = errors.New("redsync: the user may not read the queue")
 // noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
 // writers that wait there.
 func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
+	l := (*Lease)(a)
 	switch {
-	case a.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		a.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
+	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
+		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	case v.Answer.Details().Blind:
-		a.lease.deny(i, errBlind, true)
+		l.deny(i, errBlind, true)
 	}
 }
 
 // tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
 func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
+	l := (*Lease)(a)
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
-		a.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
+		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
 	switch {
-	case a.turn == nil:
+	case a.special.turn == nil:
 	case denied && quorum.IsNoQueue(reply.Err):
-		a.turn.NoQueue()
+		a.special.turn.NoQueue()
 	case denied:
-		a.turn.Denied()
+		a.special.turn.Denied()
 	default:
-		several := len(a.lease.terms.Claim.Lines()) > 1
+		several := len(a.terms.Claim.Lines()) > 1
 		if free := v.FreeIn(); free != 0 || several && v.Answer.Found == claim.Other {
-			a.turn.Free(i, free)
+			a.special.turn.Free(i, free)
 		}
 	}
 }

@@ -1,15 +1,22 @@
 package lease
 
 import (
+	"context"
 	"math/big"
 	"regexp"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -45,12 +52,13 @@ func FuzzVotes(f *testing.F) {
 		checkVote(t, v)
 
 		// An acquire.
-		a := &acquire{lease: l, special: &special{}}
+		l.special = &special{}
+		a := (*acquire)(l)
 		if fences {
-			a.proposal = 7
+			a.special.proposal = 7
 		}
 		if queues {
-			a.place.Ticket = script.TicketOf("ticket")
+			a.special.place.Ticket = script.TicketOf("ticket")
 		}
 		a.Sending(0)
 		if sentBefore {
@@ -97,4 +105,92 @@ func checkVote(t *testing.T, v claim.Vote) {
 	case claim.Pending:
 		require.Fail(t, "no vote")
 	}
+}
+
+// voters is a diary that keeps the votes, too.
+type voters struct {
+	diary
+	counting sync.Mutex // guards votes
+	votes    []quorum.Voted
+}
+
+func (*voters) TracesVotes() bool { return true }
+
+func (v *voters) Voted(_ context.Context, vote quorum.Voted, _ bool) {
+	v.counting.Lock()
+	defer v.counting.Unlock()
+	v.votes = append(v.votes, vote)
+}
+
+// locks returns the votes for acquires, in the order in which they came.
+func (v *voters) locks() (votes []quorum.Voted) {
+	v.counting.Lock()
+	defer v.counting.Unlock()
+	for _, vote := range v.votes {
+		if vote.Op == quorum.Lock {
+			votes = append(votes, vote)
+		}
+	}
+	return votes
+}
+
+// A node answers an acquire late: after the lease was won and released, and while its successor is acquired. Its answer
+// has the Detail of the other answers to that acquire, which observers may still read.
+func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late atomic.Pointer[pool.Request]
+		grant := func(req pool.Request) *pool.Reply {
+			if _, args := split(req); len(args) == 7 { // an acquire with a token
+				return &pool.Reply{Value: []any{script.Granted, args[5], int64(1)}, Fate: pool.Answered, Conn: 1}
+			}
+			return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}
+		}
+		answers := func(req pool.Request) (*pool.Reply, error) { return grant(req), nil }
+		terms := newTerms(timingOf(8*time.Second), on(answers), on(answers), on(func(req pool.Request) (*pool.Reply, error) {
+			if late.CompareAndSwap(nil, &req) {
+				return nil, nil
+			}
+			return answers(req)
+		}))
+		told := &voters{}
+		terms.Fencing, terms.Events = true, told
+
+		first := begun(t, terms)
+		token, early := first.Token(), told.locks()
+		require.Len(t, early, 2)
+		detail := early[0].Vote.Answer.Detail
+		require.Same(t, detail, early[1].Vote.Answer.Detail)
+		before := *detail
+		first.End(nil)
+		first.Release(Releasing{})
+
+		var goroutines sync.WaitGroup
+		goroutines.Go(func() { late.Load().To.Receive(2, *grant(*late.Load())) })
+		goroutines.Go(func() { assert.Equal(t, before, early[1].Vote.Answer.Details()) })
+		second := begun(t, terms)
+		goroutines.Wait()
+		synctest.Wait()
+
+		assert.Equal(t, before, *detail)
+		var ofFirst, ofSecond []quorum.Voted
+		for _, vote := range told.locks() {
+			if vote.Vote.Answer.Detail == detail {
+				ofFirst = append(ofFirst, vote)
+			} else {
+				ofSecond = append(ofSecond, vote)
+			}
+		}
+		require.Len(t, ofFirst, 3)
+		assert.True(t, ofFirst[2].Late)
+		assert.Equal(t, 2, ofFirst[2].Node.Index)
+		assert.Len(t, ofSecond, 3)
+		assert.Equal(t, token, first.Token())
+		require.ErrorIs(t, first.NotHeld(clock.Now()), errNotHeld)
+		assert.Greater(t, second.Token(), token)
+		require.NoError(t, second.NotHeld(clock.Now()))
+		second.End(nil)
+		second.Release(Releasing{})
+		synctest.Wait()
+		assert.Zero(t, terms.Keeper.unsettled.count())
+	})
 }

@@ -142,9 +142,9 @@ func TestLeaseThatNeverBeganTellsNoLoss(t *testing.T) {
 // Without observers an event costs nothing.
 func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	l := New(nowhere(1), "v", clock.Now())
-	w := &watchdog{lease: l}
+	r := &watchRound{behindFill: behindFill{Extension: Extension{lease: l}}}
 	allocated := testing.AllocsPerRun(100, func() {
-		w.tell(quorum.Result{}, true)
+		r.tell(quorum.Result{}, true)
 		l.deny(0, errBroken, true)
 		if l.terms.tracer() != nil {
 			t.Fatal("a tracer for nobody")

@@ -22,8 +22,9 @@ var ErrNotExclusive = errors.New("the lock is not exclusive")
 //
 // Downgrade returns what the nodes said, and why l is not held afterwards.
 func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
-	l.extending.RLock()
-	defer l.extending.RUnlock()
+	x := l.extensions()
+	x.RLock()
+	defer x.RUnlock()
 	e, err := l.downgrading(clock.Now())
 	if err != nil {
 		return quorum.Result{}, err

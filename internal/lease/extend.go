@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -23,8 +24,9 @@ type Extension struct {
 // Extend makes one round that prolongs l. It returns what the nodes said, and why l is not held afterwards,
 // or cannot be extended. When it returns, nothing more is sent for the round.
 func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
-	l.extending.RLock()
-	defer l.extending.RUnlock()
+	x := l.extensions()
+	x.RLock()
+	defer x.RUnlock()
 	for {
 		e, err := l.extension(clock.Now())
 		if err != nil {
@@ -35,6 +37,15 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 			return res, l.NotHeld(clock.Now())
 		}
 	}
+}
+
+// extensions returns the mutex extending. Few leases need it, because watchdogs do not. A caller that locks it
+// must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
+func (l *Lease) extensions() *sync.RWMutex {
+	if l.extending.Load() == nil {
+		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
+	}
+	return l.extending.Load()
 }
 
 // round makes one round of e. The votes count until the old Until, not only for one node deadline.

@@ -48,9 +48,10 @@ func (w *writes) confirms(i int, found claim.Found) {
 	}
 	switch found {
 	case claim.Created:
-		w.mu.Lock()
-		w.filled = clock.Now().Mono
-		w.mu.Unlock()
+		r := w.needRare()
+		r.mu.Lock()
+		r.filled = clock.Now().Mono
+		r.mu.Unlock()
 		w.nodes[i].Or(setLater)
 	case claim.Mine, claim.PartCreated:
 	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
@@ -62,8 +63,9 @@ func (w *writes) confirms(i int, found claim.Found) {
 // sendingFill counts a fill to node i, and reports true, unless the node has the value by now or has not answered an earlier
 // command that sets it. Leases that share a hold may fill it up at once.
 func (w *writes) sendingFill(i int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if n := w.onNode(i); n&lacking == 0 || n.awaits() {
 		return false
 	}
@@ -73,9 +75,10 @@ func (w *writes) sendingFill(i int) bool {
 
 // lastFilled returns the monotonic time at which a node last confirmed a fill.
 func (w *writes) lastFilled() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.filled
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.filled
 }
 
 // grants notes that node i has granted an acquire of the value, perhaps after it had refused one.
@@ -132,10 +135,11 @@ func (l *Lease) nextFillLocked(at time.Time) time.Time {
 
 // fillUp fills l up if nodes lack its value. Its caller is the alarm of l.
 func (l *Lease) fillUp() {
-	if !l.extending.TryRLock() {
+	x := l.extensions()
+	if !x.TryRLock() {
 		return // End waits for an extension
 	}
-	defer l.extending.RUnlock()
+	defer x.RUnlock()
 	l.mu.Lock()
 	if l.fillsLocked() && l.fills < maxFills {
 		l.fills++
@@ -250,11 +254,11 @@ func (l *Lease) fillOutlived() {
 }
 
 // behindFill fills up the lease of e, and returns the operation for a round of e.
-func (e Extension) behindFill() quorum.Operation {
+func (e Extension) behindFill() behindFill {
 	l := e.lease
 	uncounted := l.writes.marked(refused)
 	if uncounted == 0 {
-		return e
+		return behindFill{Extension: e}
 	}
 	later := l.writes.marked(setLater)
 	for i, n := range l.terms.Keeper.Set.Nodes {

@@ -10,7 +10,7 @@
 //	Lease.mu, alarm.Schedule.mu
 //
 // Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
-// (writes.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds one
+// (rareWrites.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds one
 // of them takes no further lock, except that a node's health queues an event under quorum.Health.mu.
 //
 // No lock of the list above is held while a pool or an observer is called, with three exceptions. The
@@ -53,7 +53,7 @@ type Lease struct {
 	// extending makes End wait for the extensions under way, so that a release is sent after the last
 	// extension. Extend holds it for reading while it sends and waits; End takes it for writing. An
 	// acquire does not hold it: its release starts only after its round is closed.
-	extending sync.RWMutex
+	extending atomic.Pointer[sync.RWMutex] // nil until it is needed: see extensions
 
 	mu       sync.Mutex // guards what follows
 	state    State
@@ -63,8 +63,6 @@ type Lease struct {
 	value    exposure
 	claim    claim.Claim
 	validity Validity
-	token    uint64      // the fencing token, once it is won
-	cause    error       // why it is over; nil after Unlock and Detach
 	watched  *watched    // unwatched until something of it is set: see watchedLocked
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
 	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
@@ -74,11 +72,12 @@ type Lease struct {
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room
-	acquireOp acquire // room for the operation that acquires it
+	special   *special // of the operation that acquires it: see acquire
 }
 
 // watched is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
 type watched struct {
+	cause     error       // why it is over; nil after Unlock and Detach
 	loss      error       // the error of Err, made once
 	ended     signal      // closed when Past, Over or Dropped
 	lost      signal      // closed when Past, or Over or Dropped for a cause
@@ -100,7 +99,7 @@ func (l *Lease) watchedLocked() *watched {
 // New returns a lease with a value, for an attempt that counts from start.
 func New(t *Terms, value string, start clock.Instant) *Lease {
 	l, nodes, _ := claim.WithRoom[Lease, atomic.Int64, struct{}](len(t.Keeper.Set.Nodes))
-	l.First, l.terms, l.watched = start, t, &unwatched
+	l.First, l.terms, l.watched, l.special = start, t, &unwatched, &plain
 	l.claim = t.Claim.With(value, &l.room)
 	_, validity := t.Timing.AtAge(0)
 	l.validity = Validity{Start: start, Length: validity}
@@ -161,8 +160,9 @@ func (l *Lease) moveLocked(to State, cause error) {
 	if l.state == Past || l.state == Over {
 		l.validity = Validity{} // it never becomes valid again
 	}
-	l.state, l.cause = to, cause
+	l.state = to
 	if cause != nil {
+		l.watchedLocked().cause = cause
 		l.spoil()
 	}
 	if to == Held {
@@ -205,10 +205,10 @@ func (l *Lease) NotHeld(now clock.Instant) error {
 
 func (l *Lease) notHeldLocked(now clock.Instant) error {
 	switch {
-	case (l.state == Over || l.state == Dropped) && l.cause == nil:
+	case (l.state == Over || l.state == Dropped) && l.watched.cause == nil:
 		return l.terms.Keeper.Errors.NotHeld
 	case l.state == Over || l.state == Dropped:
-		return l.cause
+		return l.watched.cause
 	case l.state != Past && l.validity.Holds(now):
 		return nil
 	case l.state == Acquiring:
@@ -237,7 +237,7 @@ func (l *Lease) spentLocked() bool {
 func (l *Lease) lossLocked() error {
 	w := l.watchedLocked()
 	if w.loss == nil {
-		why := l.cause
+		why := l.watched.cause
 		if why == nil {
 			why = l.expiredLocked()
 		}
@@ -255,7 +255,7 @@ func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.notHeldLocked(now)
-	if err == nil || (l.state == Over || l.state == Dropped) && l.cause == nil {
+	if err == nil || (l.state == Over || l.state == Dropped) && l.watched.cause == nil {
 		return err
 	}
 	return l.lossLocked()
@@ -328,8 +328,10 @@ func (l *Lease) End(cause error) (first bool) {
 		all.tell(loss)
 	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
-	l.extending.Lock()
-	l.extending.Unlock() //nolint:staticcheck // waits for extensions: the end of l makes them give up their rounds
+	if x := l.extending.Load(); x != nil { // otherwise a later extension finds that l is over
+		x.Lock()
+		x.Unlock() //nolint:staticcheck // waits for extensions: the end of l makes them give up their rounds
+	}
 	if l.watchdog != nil {
 		l.watchdog.stop()
 	}
@@ -373,7 +375,7 @@ func (l *Lease) EndLate(now clock.Instant) (left time.Duration, err error) {
 	if left := l.validity.Remaining(now); left > 0 {
 		return left, nil
 	}
-	if l.state == Over && l.cause == nil {
+	if l.state == Over && l.watched.cause == nil {
 		l.moveLocked(Over, l.terms.Keeper.Errors.Lost(l.expiredLocked(), nil))
 	}
 	return 0, l.notHeldLocked(now)
@@ -525,5 +527,5 @@ func (l *Lease) Lost(now clock.Instant) <-chan struct{} {
 func (l *Lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.token
+	return l.special.token
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"maps"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 )
 
 // This file shows the states of a lease.
@@ -363,4 +365,23 @@ func TestLeaseThatNothingCanProlongSaysSo(t *testing.T) {
 		require.ErrorIs(t, l.Err(clock.Now()), errMaxHold, "the first cause of the loss")
 		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
+}
+
+// The first Extend of a lease may come at the same moment as its end. When End has returned, nothing more is sent.
+func TestEndAndTheFirstExtendAtOnce(t *testing.T) {
+	p := on(puppet.Yes)
+	terms := newTerms(timingOf(time.Hour), p, p, p)
+	for range 1000 {
+		l := begun(t, terms)
+		extended := make(chan struct{})
+		go func() {
+			defer close(extended)
+			_, _ = l.Extend(t.Context())
+		}()
+		runtime.Gosched() // to let some extensions begin before the end
+		l.End(nil)
+		sent := len(p.Sent())
+		<-extended
+		require.Equal(t, sent, len(p.Sent())) // not require.Len, which would print them all
+	}
 }

@@ -36,7 +36,7 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {
-	other := &Lease{First: clock.Now(), terms: t, watched: &unwatched}
+	other := &Lease{First: clock.Now(), terms: t, watched: &unwatched, special: &plain}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.passLocked(other)

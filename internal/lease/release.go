@@ -51,28 +51,35 @@ type Release struct {
 	lease    *Lease
 	claim    claim.Claim
 	round    quorum.Round
-	wonAt    clock.Instant // when a quorum had confirmed; set before the waiting caller is signalled
-	turnover *script.Turnover
-	undoes   Turn          // see Releasing
+	extras   *extras       // noExtras if it needs none; it does not change
 	others   atomic.Uint64 // the claim.Lines of Others
-	done     atomic.Uint64 // the claim.Nodes that have settled it, or that it has given up
-	givenUp  atomic.Uint64 // those that it has given up
-	answered atomic.Uint64 // those that have executed it, although a command that sets the value may still come
-	filled   claim.Nodes   // where the release sends a fill ahead: see fillRest
+	executed atomic.Uint64 // the claim.Nodes that have executed it, although a command that sets the value may still come
+	open     atomic.Int32  // how many nodes have not settled it, and are not given up
+
+	seat int32 // the index in unsettled.all; guarded by its mutex, as are won and complete
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
 
-	began    time.Duration // the monotonic time at which it was made; only set with surplus
-	shortens bool          // the claim is a claim.Shortener, and its keys may have to stay for a rest
-	surplus  bool          // it releases a surplus of the lease
-	awaited  bool          // a caller waits for the round
-	queued   bool          // at the start a waiter of this process waited, or had left a ticket in the queues: see process
+	shortens bool // the claim is a claim.Shortener, and its keys may have to stay for a rest
+	surplus  bool // it releases a surplus of the lease
+	awaited  bool // a caller waits for the round
+	inTime   bool // a quorum had confirmed before the validity ended; set before the waiting caller is signalled
+	undoes   bool // see Releasing
+	queued   bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
 
-	// Guarded by the mutex of the list of the Keeper.
-	won, complete  bool // a quorum, and all nodes, have confirmed it: known only while Close counts
-	next, previous *Release
+	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
 }
+
+// extras are what few releases need. They do not change once the release is sent.
+type extras struct {
+	turnover script.Turnover
+	filled   claim.Nodes   // where the release sends a fill ahead: see fillRest
+	began    time.Duration // the monotonic time at which it was made; only set with surplus
+}
+
+// noExtras is the extras of all releases that need none: nobody enters or leaves the queues with them. It never changes.
+var noExtras extras
 
 // progress is the state of a release on one node.
 type progress struct {
@@ -109,7 +116,7 @@ func next(f form, reply pool.Reply) (form, bool) {
 type Releasing struct {
 	Caller context.Context //nolint:containedctx // of the call that waits for the round; nil if none waits
 	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
-	Undoes Turn            // the failed attempt that the release undoes; nil if it undoes none
+	Undoes bool            // the release undoes the attempt that made the lease, which has failed
 
 	claim claim.Claim // what is released; nil means the claim of the lease
 	nodes claim.Nodes // where it is released; none means on all nodes
@@ -130,9 +137,11 @@ func (l *Lease) Release(how Releasing) *Release {
 	rel, progress, ballots := claim.WithRoom[Release, progress, quorum.Ballot](len(k.Set.Nodes))
 	rel.lease, rel.claim, rel.awaited, rel.undoes = l, l.Claim(), how.Caller != nil, how.Undoes
 	rel.progress, rel.round.Ballots = progress, ballots
+	rel.open.Store(int32(len(progress))) //nolint:gosec // few
+	var x extras
 	switch {
 	case how.claim != nil:
-		rel.claim, rel.surplus, rel.began = how.claim, true, clock.Now().Mono
+		rel.claim, rel.surplus, x.began = how.claim, true, clock.Now().Mono
 	case l.terms.Timing.MinHold > 0 && l.Begun():
 		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
 		_, rel.shortens = rel.claim.(claim.Shortener)
@@ -141,19 +150,17 @@ func (l *Lease) Release(how Releasing) *Release {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
 	}
 	if rel.shortens {
-		rel.filled = l.fillRest(how.nodes) // the release follows on each of them
+		x.filled = l.fillRest(how.nodes) // the release follows on each of them
 	}
 	turnover, someLeave := l.writes.turnover(len(rel.claim.Lines()))
 	rel.queued = someLeave || k.Waiters.Any()
-	rel.turnover = &noTurnover
 	if someLeave || len(how.Enters) > 0 {
-		rel.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
+		x.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
 	}
-	var then quorum.Decider // nil: the caller, who waits
-	if !rel.awaited {
-		then = quorum.Nobody{}
+	if rel.extras = &noExtras; rel.surplus || x.filled != 0 || someLeave || len(how.Enters) > 0 {
+		rel.extras = new(x)
 	}
-	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, then)
+	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
@@ -162,7 +169,7 @@ func (l *Lease) Release(how Releasing) *Release {
 		for i, n := range k.Set.Nodes {
 			switch {
 			case !how.nodes.Has(i):
-				rel.nodeSettled(i)
+				rel.nodeEnded(i, true)
 				continue
 			case !rel.round.Asks(i):
 				rel.sendBehind(i)
@@ -187,12 +194,9 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// noTurnover is the turnover of a release with which nobody enters or leaves the queues. It is never changed.
-var noTurnover script.Turnover
-
 // entering returns t, for a claim with that many lines, with tickets that enter the queues. It leaves out those of
 // waiters that have given up meanwhile.
-func entering(t script.Turnover, tickets []Entering, lines int) *script.Turnover {
+func entering(t script.Turnover, tickets []Entering, lines int) script.Turnover {
 	t.Alive = AliveFor.Milliseconds()
 	for _, e := range tickets {
 		switch {
@@ -206,7 +210,7 @@ func entering(t script.Turnover, tickets []Entering, lines int) *script.Turnover
 			t.Parts[e.Line].Enters = e.Ticket
 		}
 	}
-	return &t
+	return t
 }
 
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
@@ -222,15 +226,16 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WonAt returns when a quorum had confirmed the release, if it was won.
-func (rel *Release) WonAt() clock.Instant { return rel.wonAt }
+// WasInTime reports whether a quorum had confirmed the release before the validity ended. The validity of a lease that
+// has not begun, such as an adopted one, cannot have ended.
+func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // Others returns the lines for which a node has told of a waiter of another process by now.
 func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load()) }
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.call(*rel.turnover))
+	return rel.lease.brief(quorum.Unlock, rel.call(rel.extras.turnover))
 }
 
 // call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
@@ -254,7 +259,7 @@ func (rel *Release) rest() time.Duration {
 func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
 
 // OnWon implements quorum.Winner.
-func (rel *Release) OnWon() { rel.wonAt = clock.Now() }
+func (rel *Release) OnWon() { rel.inTime = !rel.lease.Begun() || rel.lease.WasValid(clock.Now()) }
 
 // send sends the release to node i in a form. resp is the encoding of that form, nil if there is none.
 // While the Keeper is closing, the release may have to wait for others.
@@ -279,7 +284,7 @@ func (rel *Release) send(i int, as form, resp []byte) {
 // that the release that gives the vote comes first. Otherwise nothing is sent to node i.
 func (rel *Release) sendBehind(i int) {
 	if !rel.lease.writes.onNode(i).reached() {
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 		return
 	}
 	if rel.later(i, minReleaseDelay) {
@@ -307,7 +312,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	rel.round.Refuse(i, err)
 	switch {
 	case !f.reached():
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 	case errors.Is(err, pool.ErrClosed):
 		rel.giveUp(i)
 	default:
@@ -327,7 +332,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
 		call = rel.call(t)
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
-		call = rel.call(*rel.turnover)
+		call = rel.call(rel.extras.turnover)
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -362,7 +367,11 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.others.Or(uint64(others))
 	}
 	if first := v.Answer.FirstIn(); first != 0 {
-		rel.lease.wake(rel.claim, i, first, rel.undoes)
+		var undoes Turn
+		if rel.undoes {
+			undoes = rel.lease.special.turn
+		}
+		rel.lease.wake(rel.claim, i, first, undoes)
 	}
 	if v.Choice == claim.Failed && reply.Err == nil {
 		reply.Err = v.Err // an odd answer settles nothing
@@ -371,11 +380,11 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	rel.vote(i, v, reply)
 	if settled {
 		rel.endVote(i)
-		rel.nodeSettled(i)
+		rel.nodeEnded(i, true)
 		return
 	}
 	if reply.Err == nil && reply.Fate == pool.Answered {
-		rel.answered.Or(1 << i)
+		rel.executed.Or(1 << i)
 		if k.IsClosed() {
 			k.unsettled.progressed(rel)
 		}
@@ -399,7 +408,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
-	case v.Choice == claim.Granted && rel.filled.Has(i): // a moment before
+	case v.Choice == claim.Granted && rel.extras.filled.Has(i): // a moment before
 		v = claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Missing}}
 	case v.Choice == claim.Refused && s.lost:
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
@@ -434,8 +443,7 @@ func afterwards(v claim.Vote) string {
 // giveUp notes that nothing more is sent to node i, which has not settled the release.
 func (rel *Release) giveUp(i int) {
 	rel.endVote(i)
-	rel.givenUp.Or(1 << i) // before it is done
-	rel.nodeSettled(i)
+	rel.nodeEnded(i, false)
 }
 
 // endVote gives the vote of node i if a repetition was to give it.
@@ -463,10 +471,13 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeSettled notes that node i has settled the release, or that the release has given the node up.
-func (rel *Release) nodeSettled(i int) {
+// nodeEnded notes that node i has settled the release. Otherwise the release has given the node up.
+func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
-	last := rel.done.Or(1<<i)|1<<i == uint64(claim.FirstNodes(len(rel.progress)))
+	if settled {
+		rel.executed.Or(1 << i) // before the release ends
+	}
+	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
 		k.unsettled.progressed(rel)
@@ -543,7 +554,7 @@ func (rel *Release) cleared(now clock.Instant) bool {
 // lasts returns for how much longer such a key may last.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
-		return rel.lease.terms.Timing.lasts(rel.began, now)
+		return rel.lease.terms.Timing.lasts(rel.extras.began, now)
 	}
 	return rel.lease.lasts(now)
 }

@@ -82,7 +82,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.close()
 		return nil
 	}
-	other := &Lease{First: now, terms: t, watched: &unwatched} // made before s.mu is locked, so that others do not wait for the memory
+	other := &Lease{First: now, terms: t, watched: &unwatched, special: &plain} // made before s.mu is locked, so that others do not wait for the memory
 	other.shares.Store(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Lease) mayStillHave(now clock.Instant) bool {
 	defer l.mu.Unlock()
 	switch l.state {
 	case Over, Dropped:
-		return l.cause == nil
+		return l.watched.cause == nil
 	default:
 		return l.notHeldLocked(now) == nil
 	}

@@ -19,15 +19,16 @@ type surplus struct {
 	nodes claim.Nodes    // the nodes with an early answer
 }
 
-// newSurplus returns the surplus of a lease that acquires c on n nodes, or nil if all nodes grant c itself or
-// nothing.
-func newSurplus(c claim.Claim, n int) *surplus {
-	if _, ok := c.(claim.Tallier); !ok {
-		return nil
+// newSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. All nodes grant any
+// other claim itself or nothing.
+func newSurplus(n int) *special {
+	type both struct {
+		special
+		room surplus
 	}
-	s, early, _ := claim.WithRoom[surplus, claim.Answer, struct{}](n)
-	s.early = early
-	return s
+	s, early, _ := claim.WithRoom[both, claim.Answer, struct{}](n)
+	s.surplus, s.room.early = &s.room, early
+	return &s.special
 }
 
 // heard takes the reply of node i to the acquire of l. If l has won already and the node may have granted a

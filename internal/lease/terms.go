@@ -106,9 +106,15 @@ type Waiters interface {
 	Wake(line string, node int, undoes Turn)
 }
 
+// Room is memory for what a lease keeps of a Turn.
+type Room struct{ special }
+
 // A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
 // those that come too late to count.
 type Turn interface {
+	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
+	Room() *Room
+
 	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
 	// one line and the node refuses it, the lease does not call Free.
 	Free(node int, lines claim.Lines)

@@ -73,10 +73,10 @@ func notStored(d claim.Detail) error {
 
 // judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.
 func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
-	d, terms := v.Answer.Details(), a.lease.terms
+	d, terms := v.Answer.Details(), a.terms
 	if !d.Stored && a.isFar(d.Register) {
 		if d.Register < endOfTokens {
-			a.far.Or(uint64(claim.Nodes(0).With(i)))
+			a.special.far.Or(uint64(claim.Nodes(0).With(i)))
 		}
 		err := &farRegister{terms.Claim.Lines(), d.Register}
 		if terms.Events != nil && terms.Keeper.Tokens.ignores(err.lines[0], i) {
@@ -93,7 +93,7 @@ func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
 
 // isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's clock.
 func (a *acquire) isFar(register uint64) bool {
-	return register >= endOfTokens || register > micros(a.lease.First)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
+	return register >= endOfTokens || register > micros(a.First)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
 // A farRegister is the error of a node whose register no client can have written.
@@ -119,7 +119,7 @@ func (e *farRegister) Error() string {
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
 // far ahead already, the missing nodes show which register is just high enough.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
-	far := claim.Nodes(a.far.Load())
+	far := claim.Nodes(a.special.far.Load())
 	return far != 0 && missing != 0 && rule.Quorum(far|missing)
 }
 
@@ -138,10 +138,10 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 				next = max(next, r+1)
 			}
 		}
-	case res.Rule.Quorum(claim.Nodes(a.far.Load()) & res.Count.Failed):
+	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
 		next = lowestOfQuorum(res) + 1
 	}
-	if next <= a.proposal || next >= endOfTokens {
+	if next <= a.special.proposal || next >= endOfTokens {
 		return 0
 	}
 	return next

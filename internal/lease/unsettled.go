@@ -10,9 +10,8 @@ import (
 
 // unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
 type unsettled struct {
-	mu    sync.Mutex // guards what follows, and the links of the releases
-	first *Release
-	n     int
+	mu  sync.Mutex // guards what follows, and the seats of the releases
+	all []*Release // in no order
 
 	// While Close counts them:
 	counts  bool
@@ -33,12 +32,8 @@ type left struct {
 func (u *unsettled) add(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	rel.next = u.first
-	if u.first != nil {
-		u.first.previous = rel
-	}
-	u.first = rel
-	u.n++
+	rel.seat = int32(len(u.all)) //nolint:gosec // so many do not fit into the memory
+	u.all = append(u.all, rel)
 	if u.counts {
 		u.open++
 		u.partial++
@@ -49,16 +44,10 @@ func (u *unsettled) add(rel *Release) {
 func (u *unsettled) remove(rel *Release) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if rel.previous != nil {
-		rel.previous.next = rel.next
-	} else {
-		u.first = rel.next
-	}
-	if rel.next != nil {
-		rel.next.previous = rel.previous
-	}
-	rel.next, rel.previous = nil, nil
-	u.n--
+	end := len(u.all) - 1
+	u.all[rel.seat], u.all[end].seat = u.all[end], rel.seat // the last release gets its seat
+	u.all[end] = nil
+	u.all = u.all[:end]
 	if !u.counts {
 		return
 	}
@@ -91,7 +80,7 @@ func (u *unsettled) begin(nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.counts, u.changed, u.errs = true, make(chan struct{}, 1), make([]error, nodes)
-	for rel := u.first; rel != nil; rel = rel.next {
+	for _, rel := range u.all {
 		u.open++
 		u.partial++
 		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
@@ -120,7 +109,7 @@ func (u *unsettled) failed(i int, err error) {
 func (u *unsettled) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.n
+	return len(u.all)
 }
 
 // missing returns for how many releases Close waits: for a quorum, and for all nodes.
@@ -134,7 +123,7 @@ func (u *unsettled) missing() (open, partial int) {
 func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for rel := u.first; rel != nil; rel = rel.next {
+	for _, rel := range u.all {
 		rel.lease.writes.keepTime()
 	}
 }
@@ -145,7 +134,7 @@ func (u *unsettled) lasts(now clock.Instant) time.Duration {
 	longest := time.Duration(-1)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for rel := u.first; rel != nil; rel = rel.next {
+	for _, rel := range u.all {
 		if !rel.won {
 			rel.lease.writes.keepTime()
 			longest = max(longest, rel.lasts(now))
@@ -160,7 +149,7 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	defer u.mu.Unlock()
 	u.counts = false // what ends now has its place in all
 	all = u.left
-	for rel := u.first; rel != nil; rel = rel.next {
+	for _, rel := range u.all {
 		if nodes := rel.unconfirmed(); nodes != 0 {
 			all = append(all, left{rel, nodes, rel.isConfirmed()})
 		}
@@ -171,8 +160,7 @@ func (u *unsettled) rest() (all []left, errs []error) {
 
 // unconfirmed returns the nodes that have not executed rel, of those that may have the value.
 func (rel *Release) unconfirmed() claim.Nodes {
-	settled := claim.Nodes(rel.done.Load() &^ rel.givenUp.Load())
-	return claim.FirstNodes(len(rel.progress)) &^ settled &^ claim.Nodes(rel.answered.Load())
+	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
 // isConfirmed reports whether a quorum has executed rel: no key that it releases is left there.

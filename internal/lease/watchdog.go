@@ -18,18 +18,24 @@ import (
 // not answered or have failed, because they may have come back. If a round fails, another starts after a
 // backoff. So the lease is extended if a quorum of nodes answers again some time before the validity ends.
 type watchdog struct {
-	lease   *Lease
-	next    alarm.Alarm // when to start a round, or to send it again
-	verdict alarm.Alarm // fires when the round is decided
+	lease *Lease
+	next  alarm.Alarm // when to start a round, or to send it again
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
-	round   *quorum.Round // nil between extensions
-	began   clock.Instant // when round was started, or last sent again
-	left    time.Duration // what was left of the validity at began
+	open    *watchRound // nil between extensions
 	backoff time.Duration
 
 	missed *quorum.Result // of the last extension, or of a round that goes on, if not won; guarded by lease.mu
+}
+
+// A watchRound is a round of a watchdog, and the operation of that round.
+type watchRound struct {
+	behindFill
+	round   quorum.Round
+	verdict alarm.Alarm   // fires when the round is decided
+	began   clock.Instant // when the round was started, or last sent again; guarded by watchdog.mu
+	left    time.Duration // what was left of the validity at began; guarded by watchdog.mu
 }
 
 // backoffDivisor: the first backoff is patience / backoffDivisor, and it doubles with
@@ -38,7 +44,7 @@ const backoffDivisor = 8
 
 func newWatchdog(l *Lease) *watchdog {
 	w := &watchdog{lease: l}
-	w.next.What, w.verdict.What = w, verdict{w}
+	w.next.What = w
 	return w
 }
 
@@ -55,7 +61,7 @@ func (w *watchdog) start() {
 func (w *watchdog) startWithin(within time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.stopped && w.round == nil && within < w.third(clock.Now()) {
+	if !w.stopped && w.open == nil && within < w.third(clock.Now()) {
 		w.schedule(within)
 	}
 }
@@ -75,7 +81,7 @@ func (w *watchdog) stop() {
 func (w *watchdog) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.round != nil && !w.stopped {
+	if w.open != nil && !w.stopped {
 		w.closeRoundLocked()
 		w.schedule(w.third(clock.Now()))
 	}
@@ -83,11 +89,11 @@ func (w *watchdog) restart() {
 
 // closeRoundLocked gives up the open round, if there is one.
 func (w *watchdog) closeRoundLocked() {
-	if w.round != nil {
-		w.round.Close()
+	if w.open != nil {
+		w.open.round.Close()
+		w.lease.terms.Keeper.extensions.Drop(&w.open.verdict)
 	}
-	w.round = nil
-	w.lease.terms.Keeper.extensions.Drop(&w.verdict)
+	w.open = nil
 }
 
 // schedule sets the alarm next. It ignores a closed schedule: only the Keeper's Close closes the schedule,
@@ -126,7 +132,7 @@ func (w *watchdog) fire(paced bool) {
 	case w.lease.NotHeld(clock.Now()) != nil:
 		w.closeRoundLocked()
 		return
-	case w.round == nil:
+	case w.open == nil:
 		now := clock.Now()
 		switch w.lease.duty(now) {
 		case extendNow:
@@ -140,14 +146,14 @@ func (w *watchdog) fire(paced bool) {
 			w.schedule(w.third(now))
 			return
 		}
-	case !w.round.IsFinal(): // the verdict of a final round has an alarm of its own
-		if res := w.round.SoFar(quorum.ErrNoAnswer); !res.Won {
+	case !w.open.round.IsFinal(): // the verdict of a final round has an alarm of its own
+		if res := w.open.round.SoFar(quorum.ErrNoAnswer); !res.Won {
 			w.note(res)
-			w.tell(res, false) // so that observers know before the validity ends
+			w.open.tell(res, false) // so that observers know before the validity ends
 		}
 		now := clock.Now()
-		w.began, w.left = now, w.lease.Remaining(now)
-		w.round.Again()
+		w.open.began, w.open.left = now, w.lease.Remaining(now)
+		w.open.round.Again()
 	}
 	w.schedule(w.patience())
 }
@@ -167,34 +173,33 @@ func (w *watchdog) startLocked() bool {
 	if err != nil {
 		return false
 	}
-	round, ballots, _ := claim.WithRoom[quorum.Round, quorum.Ballot, struct{}](len(w.lease.terms.Keeper.Set.Nodes))
-	round.Ballots = ballots
-	w.round, w.began, w.left = round, e.start, w.lease.Remaining(e.start)
-	w.round.Prepare(quorum.NoCall, w.lease.terms.Keeper.Set, e.behindFill(), false, w)
-	w.round.Send()
+	set := w.lease.terms.Keeper.Set
+	r, ballots, _ := claim.WithRoom[watchRound, quorum.Ballot, struct{}](len(set.Nodes))
+	r.behindFill, r.round.Ballots = e.behindFill(), ballots
+	r.verdict.What, r.began, r.left = r, e.start, w.lease.Remaining(e.start)
+	w.open = r
+	r.round.Prepare(quorum.NoCall, set, r, false, false)
+	r.round.Send()
 	return true
 }
 
-// Decided implements quorum.Decider. It sets the alarm for the verdict.
-func (w *watchdog) Decided() {
-	w.lease.terms.Keeper.extensions.Set(&w.verdict, time.Now())
+// Decided implements quorum.Decider. It sets the alarm for the verdict, which is not the alarm for the next round: each
+// has its own time, and setting one must not move the other.
+func (r *watchRound) Decided() {
+	r.lease.terms.Keeper.extensions.Set(&r.verdict, time.Now())
 }
 
-// A verdict is the alarm that fires when the round is decided. It is not the alarm for the next round: each
-// has its own time, and setting one must not move the other.
-type verdict struct{ watchdog *watchdog }
-
 // Fire implements alarm.Firer.
-func (v verdict) Fire(closing bool) {
+func (r *watchRound) Fire(closing bool) {
 	if closing {
 		return
 	}
-	if lost := v.watchdog.look(); lost != nil {
-		_ = v.watchdog.lease.Lose(lost)
+	if lost := r.lease.watchdog.look(); lost != nil {
+		_ = r.lease.Lose(lost)
 	}
 }
 
-// look acts on the round if it is decided. It returns why the lease is lost, if the
+// look acts on the open round if it is decided. It returns why the lease is lost, if the
 // nodes prove that it is.
 func (w *watchdog) look() error {
 	w.mu.Lock()
@@ -203,13 +208,14 @@ func (w *watchdog) look() error {
 		w.closeRoundLocked()
 		return nil
 	}
-	if w.round == nil || !w.round.IsFinal() {
+	r := w.open
+	if r == nil || !r.round.IsFinal() {
 		return nil
 	}
-	res := w.round.Result(nil) // it is final, so nobody has waited for the other nodes
-	w.round = nil
+	res := r.round.Result(nil) // it is final, so nobody has waited for the other nodes
+	w.open = nil
 	w.note(res)
-	w.tell(res, true)
+	r.tell(res, true)
 	switch {
 	case res.Won:
 		w.backoff = 0
@@ -235,8 +241,8 @@ func (w *watchdog) note(res quorum.Result) {
 }
 
 // tell tells the observers the result of a round, or its result so far if it is not final.
-func (w *watchdog) tell(res quorum.Result, final bool) {
-	if to := w.lease.terms.Events; to != nil {
-		to.Extended(res, final && w.lease.Disproved(res), w.began.Wall, clock.Now().Since(w.began), w.left)
+func (r *watchRound) tell(res quorum.Result, final bool) {
+	if to := r.lease.terms.Events; to != nil {
+		to.Extended(res, final && r.lease.Disproved(res), r.began.Wall, clock.Now().Since(r.began), r.left)
 	}
 }

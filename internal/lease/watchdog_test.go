@@ -70,13 +70,13 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
-			assert.Equal(t, late == 0, l.watchdog.round != nil, "it gives the round up when it wakes next")
+			assert.Equal(t, late == 0, l.watchdog.open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				req.To.Receive(req.Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
 				synctest.Wait()
 			}
-			assert.Nil(t, l.watchdog.round, "the last answer wakes it as well")
+			assert.Nil(t, l.watchdog.open, "the last answer wakes it as well")
 			assert.Len(t, d.unanswered(), 7)
 			assert.Zero(t, d.Count("eval"), "it would set the key")
 			require.NoError(t, closes(t.Context(), terms.Keeper))

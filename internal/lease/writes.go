@@ -15,17 +15,31 @@ import (
 // release must undo. A lease that is handed over shares them with the lease that continues it, because replies
 // to commands of the first lease may still come.
 type writes struct {
-	nodes []atomic.Int64 // by node
+	nodes      []atomic.Int64             // by node
+	rare       atomic.Pointer[rareWrites] // nil until it is needed: see needRare
+	prolonging atomic.Int32               // commands without a reply that may prolong the key, but cannot set it
+}
 
-	prolonging atomic.Int64 // commands without a reply that may prolong the key, but cannot set it
-	timed      atomic.Bool  // renewed is kept up to date
-	awaited    atomic.Bool  // somebody waits for quiet
+// rareWrites are what few values need: those whose release is repeated, whose waiters have left tickets, whose lease is
+// detached, and those that are filled up.
+type rareWrites struct {
+	timed   atomic.Bool // renewed is kept up to date
+	awaited atomic.Bool // somebody waits for quiet
 
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	filled  time.Duration // the monotonic time at which a node last confirmed a fill: see fill.go
 	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
+	room    [1]leaving    // for leaving
+}
+
+// needRare returns what w has of rareWrites.
+func (w *writes) needRare() *rareWrites {
+	if w.rare.Load() == nil {
+		w.rare.CompareAndSwap(nil, &rareWrites{})
+	}
+	return w.rare.Load()
 }
 
 // A nodeWrites is what a value may have left on one node. It is one word, so that it is
@@ -110,10 +124,11 @@ func (w *writes) prolonged() {
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been
 // replied to, or is known to be lost. No further such command may be sent.
 func (w *writes) awaitQuiet() <-chan struct{} {
-	w.mu.Lock()
-	quiet := w.quiet.channel(false)
-	w.mu.Unlock()
-	w.awaited.Store(true) // before checkQuiet: the receiver of a later reply then closes quiet
+	r := w.needRare()
+	r.mu.Lock()
+	quiet := r.quiet.channel(false)
+	r.mu.Unlock()
+	r.awaited.Store(true) // before checkQuiet: the receiver of a later reply then closes quiet
 	w.checkQuiet()
 	return quiet
 }
@@ -121,7 +136,8 @@ func (w *writes) awaitQuiet() <-chan struct{} {
 // checkQuiet closes the signal quiet if a caller waits for it and no command is under way that could set or
 // prolong the key.
 func (w *writes) checkQuiet() {
-	if !w.awaited.Load() || w.prolonging.Load() > 0 {
+	r := w.rare.Load()
+	if r == nil || !r.awaited.Load() || w.prolonging.Load() > 0 {
 		return
 	}
 	for i := range w.nodes {
@@ -129,37 +145,39 @@ func (w *writes) checkQuiet() {
 			return
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.quiet.close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quiet.close()
 }
 
 // noteRenewal notes that a command that gives the keys their full TTL may have been executed by now. It
 // reads the clock only if the time is kept.
 func (w *writes) noteRenewal() {
-	if w.timed.Load() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.renewed = clock.Now().Mono
+	if r := w.rare.Load(); r != nil && r.timed.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.renewed = clock.Now().Mono
 	}
 }
 
 // keepTime begins to keep the time of the last renewal, unless that time is kept already. It begins with now,
 // because commands that have been answered were executed before now.
 func (w *writes) keepTime() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.timed.Swap(true) { // a noteRenewal that still read false was for a command executed before now
-		w.renewed = clock.Now().Mono
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.timed.Swap(true) { // a noteRenewal that still read false was for a command executed before now
+		r.renewed = clock.Now().Mono
 	}
 }
 
 // lastRenewed returns the latest monotonic time at which a node can have set the key's TTL, if that is kept
 // (see keepTime).
 func (w *writes) lastRenewed() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.renewed
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.renewed
 }
 
 // A leaving is a ticket that leaves the queues of all lines of a claim but one.
@@ -174,35 +192,45 @@ const allQueues = -1
 // leaveQueuesOnRelease makes the release of the value take a ticket off the queues of all lines but keeps. A
 // second call for the same ticket makes it leave all queues.
 func (w *writes) leaveQueuesOnRelease(ticket script.Ticket, keeps int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, l := range w.leaving {
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, l := range r.leaving {
 		if l.ticket == ticket {
-			w.leaving[i].keeps = allQueues
+			r.leaving[i].keeps = allQueues
 			return
 		}
 	}
-	w.leaving = append(w.leaving, leaving{ticket, keeps})
+	if r.leaving == nil {
+		r.leaving = r.room[:0]
+	}
+	r.leaving = append(r.leaving, leaving{ticket, keeps})
 }
 
 // leaveAs makes the release of the value take off the same tickets as the release of the other value, and reports
 // whether there are any.
 func (w *writes) leaveAs(other *writes) bool {
-	other.mu.Lock()
-	leaving := slices.Clone(other.leaving)
-	other.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.leaving = leaving
+	from := other.needRare()
+	from.mu.Lock()
+	leaving := slices.Clone(from.leaving)
+	from.mu.Unlock()
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = leaving
 	return len(leaving) > 0
 }
 
 // turnover returns the tickets that the release of the value takes off the queues of a claim with that many
 // lines, and whether there are any.
 func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.leaving {
+	r := w.rare.Load()
+	if r == nil {
+		return t, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.leaving {
 		if l.keeps == allQueues {
 			t.Leave = append(t.Leave, l.ticket)
 			continue
@@ -216,5 +244,5 @@ func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
 			}
 		}
 	}
-	return t, len(w.leaving) > 0
+	return t, len(r.leaving) > 0
 }

@@ -30,7 +30,12 @@ type turn struct {
 
 	denied  atomic.Bool // a node denies us its queue
 	noQueue atomic.Bool // a node has a key of another type in its place
+
+	room lease.Room
 }
+
+// Room implements lease.Turn.
+func (u *turn) Room() *lease.Room { return &u.room }
 
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
@@ -183,7 +188,7 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 		}
 	}
 	ls.mu.Unlock()
-	l.Release(lease.Releasing{Undoes: u})
+	l.Release(lease.Releasing{Undoes: true})
 }
 
 // IsPatient implements lease.Turn.

@@ -27,7 +27,7 @@ func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(5)
 		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, Nobody{})
+		r.Prepare(t.Context(), s.Set, &act{}, false, false)
 		r.Send()
 		s.answer(0, mine)
 		s.answer(1, missing)
@@ -52,7 +52,7 @@ func TestFailureOfOneSendingIsNoVoteWhileAnotherIsUnderWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(1)
 				r := &Round{}
-				r.Prepare(t.Context(), s.Set, &act{}, false, Nobody{})
+				r.Prepare(t.Context(), s.Set, &act{}, false, false)
 				r.Send()
 				r.Again()
 				r.Again()
@@ -80,7 +80,7 @@ func TestFirstAnswerCountsHoweverOftenItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
 		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, Nobody{})
+		r.Prepare(t.Context(), s.Set, &act{}, false, false)
 		r.Send()
 		r.Again()
 		for range 2 { // one answer for each sending
@@ -104,7 +104,7 @@ func TestRoundIsNotSentAgainOnceItIsClosedOrItsGateIs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, a := newScene(3), &act{}
 				r := &Round{}
-				r.Prepare(t.Context(), s.Set, a, false, Nobody{})
+				r.Prepare(t.Context(), s.Set, a, false, false)
 				r.Send()
 				end(r, a)
 				r.Again()
@@ -118,7 +118,7 @@ func TestPoolThatRefusesToSendAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := newScene(3), &act{}
 		r := &Round{}
-		r.Prepare(t.Context(), s.Set, a, false, a)
+		r.Prepare(t.Context(), s.Set, a, false, false)
 		r.Send()
 		s.reply(0, broken)
 		s.refuse[0], s.refuse[1] = errBroken, errBroken
@@ -136,7 +136,7 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(1)
 		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, Nobody{})
+		r.Prepare(t.Context(), s.Set, &act{}, false, false)
 		r.Send()
 		s.reply(0, pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1})
 		r.Again()

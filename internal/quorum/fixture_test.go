@@ -98,6 +98,7 @@ func (s *scene) count() (n int) {
 // do. It keeps what it is told, in order.
 type act struct {
 	brief  Brief
+	tally  claim.Tally                          // nil: its votes are counted plainly
 	judges func(i int, v claim.Vote) claim.Vote // nil: it counts a vote as it is
 	over   bool                                 // its gate is closed
 
@@ -113,6 +114,7 @@ func (a *act) note(what string) {
 
 func (a *act) Brief() Brief {
 	b := a.brief
+	b.Tallies = a.tally != nil
 	if b.Call.Read == nil {
 		lock := claim.NewExclusive("lock")
 		b.Call = lock.With("value", &claim.Room{}).Check()
@@ -126,6 +128,8 @@ func (a *act) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
 	}
 	return v
 }
+
+func (a *act) Tally(claim.Rule) claim.Tally { return a.tally }
 
 func (a *act) Sending(int) { a.note("sending") }
 func (a *act) Unsent(int)  { a.note("unsent") }

@@ -22,13 +22,13 @@ type Operation interface {
 // A Brief is what a round knows of its operation.
 type Brief struct {
 	Call    claim.Call
-	Tally   claim.Tallier // adds up the votes; nil if they are counted plainly
 	Within  time.Duration // how long the operation waits for one node; 0 if that is not said
 	Tracer  Tracer        // told of votes, and of nodes that go down or come up; nil if nobody listens
 	Op      Op            // what a Tracer is told that the command does
 	Purpose Purpose       // of Call
 	Explain bool          // an acquire: a blocked round waits until it is clear why (see isFinal), a split one ends early
 	Patient bool          // a split round does not end early
+	Tallies bool          // the operation is a claim.Tallier, which adds up the votes; otherwise they are counted plainly
 
 	// An extension or a check: a blocked round goes on for a while if missing nodes could prove that the claim is lost.
 	// Refusals prove it; if Heals is set, only those of nodes on which something else is in the way.

@@ -17,18 +17,17 @@ import (
 // A Round is one command on its way to all nodes, and their votes. The round is decided as soon as no
 // further vote can change its answer. Every operation of every primitive runs as a round.
 type Round struct {
-	set   *Set
-	rule  claim.Rule // of the set when the round began
-	op    Operation
-	brief Brief         // of op
-	tally claim.Tally   // adds up the votes; nil if they are counted plainly
-	trace *trace        // nil if votes are not traced; guarded by mu once the round is sent
-	then  Decider       // told of the decision
-	all   chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
+	set    *Set
+	merged *merger // of the set when the round began, nil for none: see Rule
+	op     Operation
+	brief  Brief         // of op
+	timer  *roundTimer   // of the waiting caller; nil if nobody waits
+	all    chan struct{} // closed when every node has voted; nil unless the caller waits for that (WithFailFast(false))
 
 	// mu guards what follows. After Decided the waiting caller may read expired, final and hastened
 	// without it.
 	mu       sync.Mutex
+	rare     *rare          // plain until something of it is needed: see rareLocked
 	inTime   time.Duration  // by the monotonic clock: a node that answers later is late; 0 if not known: see split.go
 	closed   bool           // later votes do not count
 	expired  bool           // the deadline came before the decision, or has made the round final
@@ -39,9 +38,26 @@ type Round struct {
 	Ballots  []Ballot // by node
 }
 
+// A rare is what few rounds need.
+type rare struct {
+	tally claim.Tally // adds up the votes; nil if they are counted plainly
+	trace trace       // zero if votes are not traced
+	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
+}
+
+// plain is the rare of all rounds that have nothing of it. It never changes.
+var plain rare
+
+// rareLocked returns what r has of rare, to be changed.
+func (r *Round) rareLocked() *rare {
+	if r.rare == &plain {
+		r.rare = &rare{}
+	}
+	return r.rare
+}
+
 // A Ballot is what a round keeps for one node. It is kept small, because every round has several.
 type Ballot struct {
-	err    error         // of the vote; while the vote is Pending, what WaitFor has noted
 	detail *claim.Detail // of the vote
 	by     *pool.Server  // the server that voted, if known
 	choice claim.Choice
@@ -52,26 +68,36 @@ type Ballot struct {
 	more   int16 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
-// keep makes v the node's vote. It drops what the answer says of the queue: only releases need that, and
+// keepLocked makes v the vote of node i. It drops what the answer says of the queue: only releases need that, and
 // they read it themselves.
-func (b *Ballot) keep(v claim.Vote) {
-	b.choice, b.found, b.err, b.detail = v.Choice, v.Answer.Found, v.Err, v.Answer.Detail
+func (r *Round) keepLocked(i int, v claim.Vote) {
+	b := &r.Ballots[i]
+	b.choice, b.found, b.detail = v.Choice, v.Answer.Found, v.Answer.Detail
+	if v.Err != nil || r.rare.errs != nil {
+		r.keepErrLocked(i, v.Err)
+	}
 }
 
-// vote returns the node's vote.
-func (b *Ballot) vote() claim.Vote {
-	return claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}, Err: b.err}
+func (r *Round) keepErrLocked(i int, err error) {
+	if r.rare.errs == nil {
+		r.rareLocked().errs = make([]error, len(r.Ballots))
+	}
+	r.rare.errs[i] = err
 }
 
-// A Decider is told when the answer of a round cannot change any more, or when its deadline has come. The
-// round calls Decided at most once, with Round.mu held: Decided must not block, nor use the round.
+// voteLocked returns the vote of node i.
+func (r *Round) voteLocked(i int) claim.Vote {
+	b := &r.Ballots[i]
+	v := claim.Vote{Choice: b.choice, Answer: claim.Answer{Found: b.found, Detail: b.detail}}
+	if r.rare.errs != nil {
+		v.Err = r.rare.errs[i]
+	}
+	return v
+}
+
+// A Decider is an operation that is told when the answer of its round cannot change any more, if no caller waits for
+// the round. The round calls Decided at most once, with Round.mu held: Decided must not block, nor use the round.
 type Decider interface{ Decided() }
-
-// Nobody is the Decider of a round for which nobody waits.
-type Nobody struct{}
-
-// Decided implements Decider.
-func (Nobody) Decided() {}
 
 // NoCall is the context of a round that is part of no call of the user's.
 var NoCall = context.Background()
@@ -81,27 +107,26 @@ var NoCall = context.Background()
 func (s *Set) Start(ctx context.Context, op Operation, waitAll bool) *Round {
 	r, ballots, _ := claim.WithRoom[Round, Ballot, struct{}](len(s.Nodes))
 	r.Ballots = ballots
-	r.Prepare(ctx, s, op, waitAll, nil)
+	r.Prepare(ctx, s, op, waitAll, true)
 	r.Send()
 	return r
 }
 
 // Prepare makes r take the votes of s's nodes for op. r is zero, but its caller may have set Ballots, to a zero ballot
-// for each node. A nil Decider stands for a caller who waits. Only the tracer uses ctx. A nil ctx is NoCall.
-func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool, then Decider) {
-	if then == nil {
-		then = s.timers.get(r)
+// for each node. waits says that a caller will wait for r. Only the tracer uses ctx. A nil ctx is NoCall.
+func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, waits bool) {
+	r.set, r.op, r.brief, r.rare = s, op, op.Brief(), &plain
+	if waits {
+		r.timer = s.timers.get(r)
 	}
-	r.set, r.rule, r.then = s, s.Rule(), then
-	if _, pings := op.(Ping); pings {
-		r.rule = s.FullRule() // the answers also show which server each node is
+	if _, pings := op.(Ping); !pings { // whose answers also show which server each node is
+		r.merged = s.merger()
 	}
-	r.op, r.brief = op, op.Brief()
-	if r.brief.Tally != nil {
-		r.tally = r.brief.Tally.Tally(r.rule)
+	if r.brief.Tallies {
+		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
 	}
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
-		r.trace = &trace{cmp.Or(ctx, NoCall), time.Now()}
+		r.rareLocked().trace = trace{cmp.Or(ctx, NoCall), time.Now()}
 	}
 	if r.Ballots == nil {
 		r.Ballots = make([]Ballot, len(s.Nodes))
@@ -114,11 +139,16 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll bool,
 // Call returns the command of the round.
 func (r *Round) Call() claim.Call { return r.brief.Call }
 
-// Rule returns the rule by which the votes decide.
-func (r *Round) Rule() claim.Rule { return r.rule }
+// Rule returns the rule by which the votes decide. It is that of the set when the round began.
+func (r *Round) Rule() claim.Rule {
+	if r.merged != nil {
+		return r.merged.rule
+	}
+	return r.set.rule
+}
 
 // Asks reports whether the round asks node i. It does not if another node is known to be the same server.
-func (r *Round) Asks(i int) bool { return r.rule.All().Has(i) }
+func (r *Round) Asks(i int) bool { return r.Rule().All().Has(i) }
 
 // Send sends the command to all nodes.
 func (r *Round) Send() {
@@ -283,7 +313,7 @@ func (r *Round) sendAgain() (refusals []error) {
 		if !r.Asks(i) || !unanswered && b.choice != claim.Failed {
 			continue
 		}
-		b.keep(claim.Vote{})
+		r.keepLocked(i, claim.Vote{})
 		r.count.Failed = r.count.Failed.Without(i)
 		switch err := r.send(i, r.commandLocked(i), nil); {
 		case unanswered && err == nil:
@@ -318,9 +348,9 @@ type trace struct {
 	start time.Time
 }
 
-// tellTracer tells the tracer node i's first answer. t is nil if the tracer is not to be told.
-func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
-	if t != nil {
+// tellTracer tells the tracer node i's first answer. t is zero if the tracer is not to be told.
+func (r *Round) tellTracer(t trace, i int, v claim.Vote, late, later bool) {
+	if t.ctx != nil {
 		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
 		r.brief.Tracer.Voted(t.ctx, vote, later)
 	}
@@ -329,15 +359,15 @@ func (r *Round) tellTracer(t *trace, i int, v claim.Vote, late, later bool) {
 // heardLocked notes an answer of node i, and returns the trace if that is the node's first answer. Once every
 // node has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's
 // context in memory.
-func (r *Round) heardLocked(i int) *trace {
+func (r *Round) heardLocked(i int) trace {
 	b := &r.Ballots[i]
 	if b.heard {
-		return nil
+		return trace{}
 	}
 	b.heard = true
-	t := r.trace
-	if t != nil && r.allHeardLocked() {
-		r.trace = nil
+	t := r.rare.trace
+	if t.ctx != nil && r.allHeardLocked() {
+		r.rare.trace = trace{}
 	}
 	return t
 }
@@ -404,9 +434,9 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. t is the trace for telling the tracer, nil unless this is the node's first answer. late reports whether
+// too. t is the trace for telling the tracer, zero unless this is the node's first answer. late reports whether
 // the vote came too late to count. as is the vote as it counts.
-func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, as claim.Vote) {
+func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t trace, late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
@@ -421,15 +451,15 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t *trace, late bool, 
 		b.more--
 		return t, false, v
 	}
-	if v.Choice != claim.Failed && r.set.standsForLess(i, r.rule) {
+	if v.Choice != claim.Failed && r.set.standsForLess(i, r.Rule()) {
 		v = v.Fails(errOtherServer)
 	}
 	v = r.onceLocked(i, v, by)
-	b.keep(v)
+	r.keepLocked(i, v)
 	b.by = by
 	r.count = r.count.With(i, v.Choice)
-	if r.tally != nil {
-		r.tally.Add(i, v)
+	if r.rare.tally != nil {
+		r.rare.tally.Add(i, v)
 	}
 	r.proved = r.standingLocked()
 	switch {
@@ -465,8 +495,8 @@ func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
 		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
 		case b.choice == claim.Granted:
 			return v.Fails(ErrDuplicate)
-		case b.vote().Taken() && v.Choice == claim.Granted:
-			b.keep(b.vote().Fails(ErrDuplicate))
+		case r.voteLocked(other).Taken() && v.Choice == claim.Granted:
+			r.keepLocked(other, r.voteLocked(other).Fails(ErrDuplicate))
 			r.count.Refused = r.count.Refused.Without(other)
 			r.count = r.count.With(other, claim.Failed)
 		}
@@ -480,19 +510,20 @@ func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
 	}
-	if r.tally != nil {
-		r.tally = r.brief.Tally.Tally(r.rule)
+	if r.rare.tally != nil {
+		r.rare.tally = r.op.(claim.Tallier).Tally(r.Rule())
 	}
 	r.count = claim.Count{}
 	for i := range r.Ballots {
-		b := &r.Ballots[i]
+		v := r.voteLocked(i)
 		if barred.Has(i) {
-			b.keep(b.vote().Fails(ErrDuplicate))
+			v = v.Fails(ErrDuplicate)
+			r.keepLocked(i, v)
 		}
-		if b.choice != claim.Pending {
-			r.count = r.count.With(i, b.choice)
-			if r.tally != nil {
-				r.tally.Add(i, b.vote())
+		if v.Choice != claim.Pending {
+			r.count = r.count.With(i, v.Choice)
+			if r.rare.tally != nil {
+				r.rare.tally.Add(i, v)
 			}
 		}
 	}
@@ -502,8 +533,8 @@ func (r *Round) barLocked(barred claim.Nodes) {
 func (r *Round) WaitFor(i int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := &r.Ballots[i]; b.choice == claim.Pending {
-		b.err = err
+	if r.Ballots[i].choice == claim.Pending {
+		r.keepErrLocked(i, err)
 	}
 }
 
@@ -511,15 +542,15 @@ func (r *Round) WaitFor(i int, err error) {
 func (r *Round) WaitsFor(i int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.Ballots[i].err
+	return r.voteLocked(i).Err
 }
 
 // standingLocked returns what the votes prove by now.
 func (r *Round) standingLocked() claim.Standing {
-	if r.tally != nil {
-		return r.tally.Standing()
+	if r.rare.tally != nil {
+		return r.rare.tally.Standing()
 	}
-	return r.rule.Standing(r.count)
+	return r.Rule().Standing(r.count)
 }
 
 // isFinal reports whether the answer can be given, after votes that prove s. A blocked acquire also has to
@@ -536,7 +567,7 @@ func (r *Round) isFinal(s claim.Standing) bool {
 		return false
 	}
 	w, waits := r.op.(Waiter)
-	return !waits || !w.MayWait(r.rule, r.missingLocked())
+	return !waits || !w.MayWait(r.Rule(), r.missingLocked())
 }
 
 // mayBeDisprovedLocked reports whether the votes do not prove a loss, but nodes that have not answered could. A node
@@ -545,12 +576,12 @@ func (r *Round) isFinal(s claim.Standing) bool {
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
-		if v := r.Ballots[i].vote(); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
+		if v := r.voteLocked(i); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
 			against = against.With(i)
 		}
 	}
 	awaited := r.missingLocked() &^ r.set.known.late.load()
-	return !r.rule.Blocks(against) && r.rule.Blocks(against|awaited)
+	return !r.Rule().Blocks(against) && r.Rule().Blocks(against|awaited)
 }
 
 // finishLocked makes the round final.
@@ -573,14 +604,18 @@ func (r *Round) isWon() bool {
 	return r.proved.Won
 }
 
-// decideLocked makes a won round take effect, and tells the Decider that the round is decided or that its
-// deadline has come. The methods that it calls may take only locks that come after Round.mu (see package
+// decideLocked makes a won round take effect, and tells the waiting caller or the Decider that the round is decided or
+// that its deadline has come. The methods that it calls may take only locks that come after Round.mu (see package
 // lease).
 func (r *Round) decideLocked() {
 	if w, ok := r.op.(Winner); ok && r.proved.Won {
 		w.OnWon()
 	}
-	r.then.Decided()
+	if r.timer != nil {
+		r.timer.Decided()
+	} else if d, ok := r.op.(Decider); ok {
+		d.Decided()
+	}
 }
 
 // expire gives up the round at its deadline.
@@ -633,7 +668,7 @@ func NoAnswerWithin(within time.Duration) error {
 // the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
 // gives up an acquire if the votes are split and the missing nodes are late: see split.go. In these cases the nodes that
 // have not voted count as failed, unless ctx has ended the round: see Result.Cut. Wait is called once. The round must
-// have been prepared with a nil Decider.
+// have been prepared for a caller who waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
@@ -643,7 +678,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 	if r.all != nil {
 		start = time.Now()
 	}
-	t := r.then.(*roundTimer)
+	t := r.timer
 	t.start(l.Decide)
 	select {
 	case <-t.decided:
@@ -727,7 +762,7 @@ func (r *Round) Votes(silent error) []claim.Vote {
 }
 
 func (r *Round) resultLocked(silent error, votes bool) Result {
-	res := Result{Standing: r.proved, Set: r.set, Rule: r.rule, Tally: r.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
+	res := Result{Standing: r.proved, Set: r.set, Rule: r.Rule(), Tally: r.rare.tally, Count: r.count, Split: r.expired && r.hastened && !r.final}
 	if res.Won && !votes {
 		return res // nobody needs the other votes
 	}
@@ -738,7 +773,7 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 		if !r.Asks(i) {
 			continue
 		}
-		v := r.Ballots[i].vote()
+		v := r.voteLocked(i)
 		if v.Choice == claim.Pending {
 			if v.Err == nil { // see WaitFor
 				v.Err = silent
@@ -755,10 +790,10 @@ func (r *Round) resultLocked(silent error, votes bool) Result {
 		}
 		res.Votes[i] = v
 	}
-	if undecided && r.tally == nil {
-		res.Standing = r.rule.Standing(res.Count)
+	if undecided && r.rare.tally == nil {
+		res.Standing = r.Rule().Standing(res.Count)
 	}
-	if t, ok := r.tally.(claim.LateTally); ok { // on these nodes, others have what the caller needed
+	if t, ok := r.rare.tally.(claim.LateTally); ok { // on these nodes, others have what the caller needed
 		res.Taken |= t.Astray()
 	}
 	return res

@@ -216,7 +216,7 @@ func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
 					assert.Equal(t, "evalsha", sent[0].Args[0])
 					assert.Equal(t, "eval", sent[1].Args[0])
 				}
-				v := r.Ballots[0].vote()
+				v := r.voteLocked(0)
 				assert.Equal(t, c.want, v.Choice)
 				switch name {
 				case "pool refuses":
@@ -330,7 +330,7 @@ func TestRoundLetsAWinnerActBeforeAnybodyIsTold(t *testing.T) {
 		for _, wins := range []bool{true, false} {
 			s, a := newScene(3), &act{}
 			r := &Round{}
-			r.Prepare(t.Context(), s.Set, a, false, a)
+			r.Prepare(t.Context(), s.Set, a, false, false)
 			r.Send()
 			a.told = nil
 			answer := mine
@@ -353,7 +353,7 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(3)
 		tally := &tallyOf{wins: 2}
-		r := s.Start(t.Context(), &act{brief: Brief{Tally: tally}}, false)
+		r := s.Start(t.Context(), &act{tally: tally}, false)
 		s.answer(0, mine)
 		s.answer(1, mine)
 		assert.False(t, r.IsFinal(), "a quorum is not what counts")
@@ -364,15 +364,12 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 		assert.Equal(t, []int{0, 1, 2}, tally.added)
 
 		tally = &tallyOf{wins: 2}
-		r = s.Start(t.Context(), &act{brief: Brief{Tally: tally}}, false)
+		r = s.Start(t.Context(), &act{tally: tally}, false)
 		s.answer(2, other)
 		res, _ = within(t, r, second)
 		assert.Equal(t, claim.Standing{Blocked: true}, res.Standing)
 	})
 }
-
-// Tally implements claim.Tallier.
-func (t *tallyOf) Tally(claim.Rule) claim.Tally { return t }
 
 // A tallyOf is won by the vote of one node.
 type tallyOf struct {

@@ -27,7 +27,7 @@ func (r *Round) isSplitLocked() bool {
 	if !r.proved.Explained || r.proved.Decided() || r.set.known.waitsOut {
 		return false
 	}
-	if t, ok := r.tally.(claim.LateTally); ok && t.Astray() != 0 {
+	if t, ok := r.rare.tally.(claim.LateTally); ok && t.Astray() != 0 {
 		return true
 	}
 	return r.count.Refused != 0
@@ -46,9 +46,9 @@ func (r *Round) splitLocked() {
 // hastenLocked lets the patience for the missing nodes begin, if a caller waits. When it has begun, a further answer may
 // end it earlier: see silentLocked.
 func (r *Round) hastenLocked() {
-	if t, waits := r.then.(*roundTimer); waits {
+	if r.timer != nil {
 		r.hastened = true
-		if soon, sooner := t.hasten(r.silentLocked(), &r.set.known.late); sooner {
+		if soon, sooner := r.timer.hasten(r.silentLocked(), &r.set.known.late); sooner {
 			r.inTime = clock.Now().Mono + soon
 		}
 	}
@@ -57,11 +57,10 @@ func (r *Round) hastenLocked() {
 // postponeLocked lets the patience go on if a missing node has answered an earlier request meanwhile. It reports whether it
 // does.
 func (r *Round) postponeLocked() bool {
-	t, waits := r.then.(*roundTimer)
-	if !waits {
+	if r.timer == nil {
 		return false
 	}
-	left := t.postpone(r.silentLocked(), &r.set.known.late)
+	left := r.timer.postpone(r.silentLocked(), &r.set.known.late)
 	r.inTime += left
 	return left > 0
 }
@@ -80,7 +79,7 @@ func (r *Round) silentLocked() time.Duration {
 }
 
 // missingLocked returns the nodes that have not voted.
-func (r *Round) missingLocked() claim.Nodes { return r.rule.All() &^ r.count.Voted() }
+func (r *Round) missingLocked() claim.Nodes { return r.Rule().All() &^ r.count.Voted() }
 
 // giveUpLocked ends a round that is split.
 func (r *Round) giveUpLocked() {
@@ -128,8 +127,7 @@ func (r *Round) isInTime() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inTime == 0 {
-		_, waits := r.then.(*roundTimer)
-		return waits && !r.final && !r.expired
+		return r.timer != nil && !r.final && !r.expired
 	}
 	return clock.Now().Mono <= r.inTime
 }

@@ -24,7 +24,7 @@ type roundTimer struct {
 	fires    time.Time // when timer does; zero when it is not running
 }
 
-// Decided implements Decider.
+// Decided tells the caller that the round is decided, or that its deadline has come.
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
 // start sets the deadline of the round.

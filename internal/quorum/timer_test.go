@@ -24,13 +24,13 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 		s := setOf(nil, nil, nil)
 		open := func() *Round {
 			r := &Round{}
-			r.Prepare(t.Context(), s, Ping{}, false, s.timers.get(r))
+			r.Prepare(t.Context(), s, Ping{}, false, true)
 			return r
 		}
 		for range 100 {
 			for _, before := range []time.Duration{time.Second, time.Hour} {
 				former := open()
-				former.then.Decided()
+				former.timer.Decided()
 				former.Wait(context.Background(), Limits{Decide: before})
 				next := open()
 				start := time.Now()
@@ -61,7 +61,7 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 		time.Sleep(399 * time.Millisecond)
 		slow = true
 		r := s.Start(t.Context(), Ping{}, false)
-		require.Same(t, shared, r.then)
+		require.Same(t, shared, r.timer)
 		res = r.Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
 		assert.True(t, res.Won)
 		assert.False(t, r.expired)
