@@ -49,7 +49,7 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 170, "Unlock": 179, "Lock that waits": 406},
+	"functions executed":           {"Lock": 169, "Unlock": 178, "Lock that waits": 405},
 	"files executed":               {"Lock": 41, "Unlock": 41, "Lock that waits": 67},
 	"files of features not in use": {"Lock": 5, "Unlock": 3, "Lock that waits": 9},
 }
