@@ -48,7 +48,7 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 168, "Unlock": 177, "Lock that waits": 393},
+	"functions executed":           {"Lock": 167, "Unlock": 176, "Lock that waits": 392},
 	"files executed":               {"Lock": 41, "Unlock": 40, "Lock that waits": 67},
 	"files of features not in use": {"Lock": 4, "Unlock": 2, "Lock that waits": 8},
 }

@@ -52,7 +52,11 @@ func (l *Lease) extensions() *sync.RWMutex {
 func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextcheck // see overdue
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	round := l.terms.Keeper.Set.Start(ctx, e.behindFill(), l.terms.WaitAll)
+	op := quorum.Operation(e)
+	if b := e.behindFill(); b.uncounted != 0 {
+		op = b
+	}
+	round := l.terms.Keeper.Set.Start(ctx, op, l.terms.WaitAll)
 	select {
 	case <-limits.Over: // the process has paused since before it sent the requests: no silent node is to blame
 		ctx, limits.Over = overdue(), nil

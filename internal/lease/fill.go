@@ -258,7 +258,7 @@ func (e Extension) behindFill() behindFill {
 	l := e.lease
 	uncounted := l.writes.marked(refused)
 	if uncounted == 0 {
-		return behindFill{Extension: e}
+		return behindFill{e, 0}
 	}
 	later := l.writes.marked(setLater)
 	for i, n := range l.terms.Keeper.Set.Nodes {

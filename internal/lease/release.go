@@ -226,8 +226,8 @@ func (rel *Release) Wait(ctx context.Context) quorum.Result {
 	return rel.round.Wait(ctx, rel.lease.terms.Timing.limits())
 }
 
-// WasInTime reports whether a quorum had confirmed the release before the validity ended. The validity of a lease that
-// has not begun, such as an adopted one, cannot have ended.
+// WasInTime reports whether a quorum had confirmed the release, which has a Caller, before the validity ended. The
+// validity of a lease that has not begun, such as an adopted one, cannot have ended.
 func (rel *Release) WasInTime() bool { return rel.inTime }
 
 // Others returns the lines for which a node has told of a waiter of another process by now.
@@ -259,7 +259,11 @@ func (rel *Release) rest() time.Duration {
 func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
 
 // OnWon implements quorum.Winner.
-func (rel *Release) OnWon() { rel.inTime = !rel.lease.Begun() || rel.lease.WasValid(clock.Now()) }
+func (rel *Release) OnWon() {
+	if rel.awaited {
+		rel.inTime = !rel.lease.Begun() || rel.lease.WasValid(clock.Now())
+	}
+}
 
 // send sends the release to node i in a form. resp is the encoding of that form, nil if there is none.
 // While the Keeper is closing, the release may have to wait for others.

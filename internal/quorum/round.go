@@ -41,8 +41,8 @@ type Round struct {
 // A rare is what few rounds need.
 type rare struct {
 	tally claim.Tally // adds up the votes; nil if they are counted plainly
-	trace trace       // zero if votes are not traced
 	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
+	trace trace       // zero if votes are not traced
 }
 
 // plain is the rare of all rounds that have nothing of it. It never changes.
@@ -64,7 +64,6 @@ type Ballot struct {
 	found  claim.Found
 	full   bool  // the script was sent in full
 	alone  bool  // the command of the Fallback was sent, or is about to be
-	heard  bool  // the node's answer has come, in time or not
 	more   int16 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
@@ -126,7 +125,7 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 		r.rareLocked().tally = op.(claim.Tallier).Tally(r.Rule())
 	}
 	if r.brief.Tracer != nil && r.brief.Tracer.TracesVotes() {
-		r.rareLocked().trace = trace{cmp.Or(ctx, NoCall), time.Now()}
+		r.rareLocked().trace = trace{cmp.Or(ctx, NoCall), time.Now(), claim.FirstNodes(len(s.Nodes))}
 	}
 	if r.Ballots == nil {
 		r.Ballots = make([]Ballot, len(s.Nodes))
@@ -329,56 +328,51 @@ func (r *Round) sendAgain() (refusals []error) {
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
 // none or it is not known. Cast returns the vote as it counts.
 func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
-	t, late, v := r.add(i, v, by)
-	r.tellTracer(t, i, v, late, false)
+	late, v := r.add(i, v, by)
+	r.tellTracer(i, v, late, false)
 	return v
 }
 
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
 // one belongs to a caller who must go on to the other nodes, whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
-	t, late, v := r.add(i, claim.Failure(err), nil)
-	r.tellTracer(t, i, v, late, true)
+	late, v := r.add(i, claim.Failure(err), nil)
+	r.tellTracer(i, v, late, true)
 	r.NoteHealth(i, v)
 }
 
 // A trace is what a round keeps for a tracer of votes.
 type trace struct {
-	ctx   context.Context //nolint:containedctx // of the call that the round is part of
-	start time.Time
+	ctx    context.Context //nolint:containedctx // of the call that the round is part of
+	start  time.Time
+	untold claim.Nodes // the nodes of whose answers the tracer has not been told
 }
 
-// tellTracer tells the tracer node i's first answer. t is zero if the tracer is not to be told.
-func (r *Round) tellTracer(t trace, i int, v claim.Vote, late, later bool) {
-	if t.ctx != nil {
+// tellTracer tells the tracer node i's first answer.
+func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
+	if r.brief.Tracer == nil {
+		return
+	}
+	if t := r.takeTrace(i); t.ctx != nil {
 		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
 		r.brief.Tracer.Voted(t.ctx, vote, later)
 	}
 }
 
-// heardLocked notes an answer of node i, and returns the trace if that is the node's first answer. Once every
-// node has answered, r drops the trace: a release can be sent again for hours, and must not keep its caller's
-// context in memory.
-func (r *Round) heardLocked(i int) trace {
-	b := &r.Ballots[i]
-	if b.heard {
-		return trace{}
+// takeTrace returns the trace for the first answer of node i, zero for later ones. Once every node has answered, r drops
+// the trace: a release can be sent again for hours, and must not keep its caller's context in memory.
+func (r *Round) takeTrace(i int) (t trace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.rare
+	if !x.trace.untold.Has(i) {
+		return t
 	}
-	b.heard = true
-	t := r.rare.trace
-	if t.ctx != nil && r.allHeardLocked() {
-		r.rare.trace = trace{}
+	t = x.trace
+	if x.trace.untold = t.untold.Without(i); x.trace.untold&r.Rule().All() == 0 {
+		x.trace = trace{}
 	}
 	return t
-}
-
-func (r *Round) allHeardLocked() bool {
-	for i := range r.Ballots {
-		if r.Asks(i) && !r.Ballots[i].heard {
-			return false
-		}
-	}
-	return true
 }
 
 // NoteHealth notes what node i's vote says of the node's health.
@@ -434,22 +428,20 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. t is the trace for telling the tracer, zero unless this is the node's first answer. late reports whether
-// the vote came too late to count. as is the vote as it counts.
-func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t trace, late bool, as claim.Vote) {
+// too. late reports whether the vote came too late to count. as is the vote as it counts.
+func (r *Round) add(i int, v claim.Vote, by *pool.Server) (late bool, as claim.Vote) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
-	t = r.heardLocked(i)
 	if r.closed || b.choice != claim.Pending || !r.Asks(i) {
 		if r.hastened {
 			r.noteTooLateLocked(i)
 		}
-		return t, true, v
+		return true, v
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
-		return t, false, v
+		return false, v
 	}
 	if v.Choice != claim.Failed && r.set.standsForLess(i, r.Rule()) {
 		v = v.Fails(errOtherServer)
@@ -474,7 +466,7 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (t trace, late bool, a
 	if r.all != nil && r.missingLocked() == 0 {
 		close(r.all)
 	}
-	return t, false, v
+	return false, v
 }
 
 // onceLocked returns node i's vote as it counts beside the votes of other addresses of its server. A server votes once
