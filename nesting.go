@@ -185,7 +185,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, err error) {
 	outer := scopeOf(ctx)
 	for _, caller := range slices.Backward(live) {
-		s := &scope{nest: caller.nest, writes: !m.set.kind().isReader, outer: outer}
+		s := &scope{Context: ctx, nest: caller.nest, writes: !m.set.kind().isReader, outer: outer}
 		isIn, err := s.nest.admit(s, caller, m.set.nesting)
 		if !isIn {
 			leave(joined)
@@ -199,7 +199,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 // whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
 // with that of fn.
 func (m *Mutex) whileJoined(ctx context.Context, joined []*scope, fn func(context.Context) error) (err error) {
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, joined[len(joined)-1]))
+	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
 		for _, s := range slices.Backward(joined) {
 			if lost := s.nest.hold.Err(clock.Now()); lost != nil {
