@@ -382,7 +382,8 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 			return v
 		}
 	}
-	return a.lease.unlessRestarted(i, reply.Server, a.lease.First, v)
+	a.lease.failIfRestarted(&v, i, reply.Server, a.lease.First)
+	return v
 }
 
 // errBlind is why a reader is let in without a look at the queue.
@@ -436,14 +437,13 @@ func (l *Lease) deny(i int, err error, ofUser bool) {
 	}
 }
 
-// unlessRestarted returns v, which is a grant of node i in a round that began at start. If the node's server
-// may have forgotten what it granted to others, unlessRestarted returns v as a failure.
-func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
+// failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
+// have forgotten what it granted to others.
+func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
 	t := l.terms
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
-		return v.Fails(err)
+		*v = v.Fails(err)
 	}
-	return v
 }
 
 // Check asks the nodes whether they hold the claim of l.

@@ -32,7 +32,7 @@ func FuzzVotes(f *testing.F) {
 		terms := newTerms(timingOf(8*time.Second), nil)
 		terms.Fencing = fences
 		l := New(terms, "v", at(0, 0))
-		read := func(call claim.Call) claim.Vote { return terms.Keeper.Set.Read(call, reply) }
+		read := func(call claim.Call) claim.Vote { return terms.Keeper.Set.Read(call.Read, reply.Value, reply.Err) }
 
 		// A script that looks for a value: what it found, and flags.
 		want := claim.Failed

@@ -95,6 +95,7 @@ type form struct {
 // again at once, and in which form.
 func next(f form, reply pool.Reply) (form, bool) {
 	switch {
+	case reply.Err == nil:
 	case pool.IsNoScript(reply.Err) && !f.inFull:
 		f.inFull = true
 		return f, true
@@ -327,7 +328,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 // args returns the command in a form. encoded says that the bytes to send are those that the round has
 // encoded. Then args must return the round's command.
 func (rel *Release) args(as form, encoded bool) []any {
-	call := rel.round.Call()
+	var call claim.Call
 	switch {
 	case as.quietly:
 		call = rel.quietCall()
@@ -336,6 +337,10 @@ func (rel *Release) args(as form, encoded bool) []any {
 		call = rel.call(t)
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(*rel.turnover)
+	case !as.inFull:
+		return rel.round.Call().Command.Args
+	default:
+		call = *rel.round.Call()
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -365,7 +370,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.send(i, as, nil)
 		return
 	}
-	v := k.Set.Read(rel.round.Call(), reply)
+	v := k.Set.Read(rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {
 		rel.others.Or(uint64(others))
 	}
@@ -413,7 +418,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
-	v = rel.round.Cast(i, v, reply.Server)
+	rel.round.Cast(i, &v, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
@@ -450,7 +455,8 @@ func (rel *Release) giveUp(i int) {
 func (rel *Release) endVote(i int) {
 	if s := &rel.progress[i]; s.unvoted {
 		s.unvoted = false
-		_ = rel.round.Cast(i, claim.Failure(rel.round.WaitsFor(i)), nil)
+		v := claim.Failure(rel.round.WaitsFor(i))
+		rel.round.Cast(i, &v, nil)
 	}
 }
 
