@@ -110,7 +110,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		return false, err
 	}
 	if len(joined) > 0 {
-		return true, m.whileJoined(ctx, joined, fn)
+		return true, m.whileJoined(joined, fn) //nolint:contextcheck // the scopes have ctx
 	}
 	m, done := m.forDo()
 	defer done()
@@ -147,7 +147,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
-	return false, fn(working)
+	return false, fn(working) //nolint:contextcheck // s has ctx
 }
 
 // doing returns the operation that the error names if the lock was lost: "lead" or "do".

@@ -146,7 +146,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 // waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
 // that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
-	has := "a Do around the call has a permit of " + quoted(m.name)
+	has := "a Do around the call has a permit of " + quoted(m.label())
 	if !m.set.kind().isAlone {
 		slices.Sort(lines)
 		has = "a Do around the call holds " + quotedAll(lines)
@@ -198,7 +198,7 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 
 // whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
 // with that of fn.
-func (m *Mutex) whileJoined(ctx context.Context, joined []*scope, fn func(context.Context) error) (err error) {
+func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
 	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
 		for _, s := range slices.Backward(joined) {

@@ -18,23 +18,18 @@ type Instant struct {
 // stepped forward ends a lease early, which is safe. A wall clock stepped back has no effect, because the
 // monotonic clock then shows the longer time.
 func (i Instant) Since(start Instant) time.Duration {
-	return max(i.Mono-start.Mono, wallSince(i.Wall, start.Wall))
-}
-
-// wallSince returns the time elapsed from start to t by the wall clock.
-func wallSince(t, start time.Time) time.Duration {
-	// The usual subtraction cannot overflow, and costs less than Sub. Round(0) strips the monotonic reading, which Sub
-	// would prefer.
-	if s := t.Unix() - start.Unix(); -1<<31 < s && s < 1<<31 {
-		return time.Duration(s)*time.Second + time.Duration(t.Nanosecond()-start.Nanosecond())
+	seconds := i.Wall.Unix() - start.Wall.Unix()
+	wall := time.Duration(seconds)*time.Second + time.Duration(i.Wall.Nanosecond()-start.Wall.Nanosecond())
+	if seconds < -1<<31 || seconds > 1<<31 { // wall may have overflowed; Sub cannot, but costs more
+		wall = i.Wall.Round(0).Sub(start.Wall.Round(0)) // Round(0) strips the monotonic reading, which Sub would prefer
 	}
-	return t.Round(0).Sub(start.Round(0))
+	return max(i.Mono-start.Mono, wall)
 }
 
 // LeastSince returns the time elapsed from start to i by the clock on which less has passed, 0 if one of them was set
 // back. It is for a time that must not end early.
 func (i Instant) LeastSince(start Instant) time.Duration {
-	return max(0, min(i.Mono-start.Mono, wallSince(i.Wall, start.Wall)))
+	return max(0, min(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0))))
 }
 
 // After returns the time d after i, for a timer. Timers go by the monotonic clock, which i.Wall has, too. But in a

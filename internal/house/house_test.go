@@ -27,7 +27,7 @@ const (
 // lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
 var bounds = map[string]map[string]int{
 	"size": {
-		"fields of Mutex":      12,
+		"fields of Mutex":      11,
 		"Go files in the root": 31,
 		"words of README.md":   725,
 	},
@@ -49,8 +49,8 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 170, "Unlock": 179, "Lock that waits": 403},
-	"files executed":               {"Lock": 43, "Unlock": 42, "Lock that waits": 67},
+	"functions executed":           {"Lock": 166, "Unlock": 174, "Lock that waits": 401},
+	"files executed":               {"Lock": 43, "Unlock": 41, "Lock that waits": 67},
 	"files of features not in use": {"Lock": 6, "Unlock": 3, "Lock that waits": 9},
 }
 

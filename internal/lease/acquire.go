@@ -183,11 +183,15 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	l.Try = try
 	op := &l.acquireOp // kept in l, which saves an allocation
 	op.lease, op.turn, op.special = l, turn, &plain
-	if s := newSurplus(l.Claim(), len(set.Nodes)); s != nil || t.Fencing || at != (script.Place{}) {
-		op.special = &special{place: at, surplus: s}
+	switch s := newSurplus(l.Claim(), len(set.Nodes)); {
+	case s != nil:
+		s.special = special{place: at, surplus: s}
+		op.special = &s.special
+	case t.Fencing || at != (script.Place{}):
+		op.special = &special{place: at}
 	}
 	if t.Fencing {
-		op.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
+		op.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
 	first := set.FirstToIdentify()
@@ -208,11 +212,11 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.far.Store(0)
-		op.proposal = next // Start asks op for a new Brief, which has this proposal
+		op.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
 	}
-	o := l.outcome(res, op.proposal)
+	o := l.outcome(res, op.fence.Token)
 	o.Touched = touched
 	return l, o
 }
@@ -285,10 +289,10 @@ type acquire struct {
 
 // A special is what few acquires need. Every lease has room for an acquire, so it is kept apart.
 type special struct {
-	place    script.Place  // in the queues of the nodes; without a ticket it enters none
-	surplus  *surplus      // nil if the claim can have none
-	proposal uint64        // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
-	far      atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
+	place   script.Place  // in the queues of the nodes; without a ticket it enters none
+	surplus *surplus      // nil if the claim can have none
+	fence   script.Fence  // with the proposed token; zero for none; the goroutine that runs Acquire may change it
+	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
 }
 
 // plain is the special of all acquires that need none. It never changes.
@@ -312,7 +316,7 @@ func (a *acquire) Brief() quorum.Brief {
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	timing := &a.lease.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	return c.Acquire(max(ttl, timing.MinHold), at, fence(a.proposal))
+	return c.Acquire(max(ttl, timing.MinHold), at, a.fence)
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in

@@ -47,7 +47,7 @@ func FuzzVotes(f *testing.F) {
 		// An acquire.
 		a := &acquire{lease: l, special: &special{}}
 		if fences {
-			a.proposal = 7
+			a.fence = fence(7)
 		}
 		if queues {
 			a.place.Ticket = script.TicketOf("ticket")

@@ -144,11 +144,11 @@ func (l *Lease) Release(how Releasing) *Release {
 	if rel.shortens {
 		rel.filled = l.fillRest(how.nodes) // the release follows on each of them
 	}
-	turnover, someLeave := l.writes.turnover(len(rel.claim.Lines()))
+	var someLeave bool
+	rel.turnover, someLeave = l.writes.turnover(len(rel.claim.Lines()))
 	rel.queued = someLeave || k.Waiters.Any()
-	rel.turnover = &noTurnover
 	if someLeave || len(how.Enters) > 0 {
-		rel.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
+		rel.turnover = entering(rel.turnover, how.Enters, len(rel.claim.Lines()))
 	}
 	var then quorum.Decider // nil: the caller, who waits
 	if !rel.awaited {
@@ -188,12 +188,12 @@ func (rel *Release) process() script.Process {
 	return script.Process{}
 }
 
-// noTurnover is the turnover of a release with which nobody enters or leaves the queues. It is never changed.
-var noTurnover script.Turnover
-
 // entering returns t, for a claim with that many lines, with tickets that enter the queues. It leaves out those of
-// waiters that have given up meanwhile.
-func entering(t script.Turnover, tickets []Entering, lines int) *script.Turnover {
+// waiters that have given up meanwhile. It changes t, unless that is noTurnover.
+func entering(t *script.Turnover, tickets []Entering, lines int) *script.Turnover {
+	if t == &noTurnover {
+		t = &script.Turnover{}
+	}
 	t.Alive = AliveFor.Milliseconds()
 	for _, e := range tickets {
 		switch {
@@ -207,7 +207,7 @@ func entering(t script.Turnover, tickets []Entering, lines int) *script.Turnover
 			t.Parts[e.Line].Enters = e.Ticket
 		}
 	}
-	return &t
+	return t
 }
 
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
@@ -334,7 +334,7 @@ func (rel *Release) args(as form, encoded bool) []any {
 		call = rel.quietCall()
 	case as.again: // it enters no ticket again: the waiter may have left since
 		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
-		call = rel.call(t)
+		call = rel.call(*t)
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(*rel.turnover)
 	case !as.inFull:

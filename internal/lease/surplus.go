@@ -17,6 +17,8 @@ type surplus struct {
 	won   claim.Winner   // nil until the lease has won
 	early []claim.Answer // by node: the answers that came before
 	nodes claim.Nodes    // the nodes with an early answer
+
+	special special // room for that of the acquire
 }
 
 // newSurplus returns the surplus of a lease that acquires c on n nodes, or nil if all nodes grant c itself or

@@ -197,11 +197,23 @@ func (w *writes) leaveAs(other *writes) bool {
 	return len(leaving) > 0
 }
 
+// noTurnover is the turnover of a release with which nobody enters or leaves the queues. It is never changed.
+var noTurnover script.Turnover
+
 // turnover returns the tickets that the release of the value takes off the queues of a claim with that many
-// lines, and whether there are any.
-func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
+// lines, and whether there are any. If there are, t is the caller's.
+func (w *writes) turnover(lines int) (t *script.Turnover, some bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.leaving) == 0 {
+		return &noTurnover, false
+	}
+	own := &struct { // one allocation for both
+		script.Turnover
+		room [1]script.Ticket
+	}{}
+	t = &own.Turnover
+	t.Leave = own.room[:0]
 	for _, l := range w.leaving {
 		if l.keeps == allQueues {
 			t.Leave = append(t.Leave, l.ticket)
@@ -216,5 +228,5 @@ func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
 			}
 		}
 	}
-	return t, len(w.leaving) > 0
+	return t, true
 }
