@@ -110,7 +110,7 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 		return false, err
 	}
 	if len(joined) > 0 {
-		return true, m.whileJoined(ctx, joined, fn)
+		return true, m.whileJoined(joined, fn) //nolint:contextcheck // the scopes have ctx
 	}
 	m, done := m.forDo()
 	defer done()
@@ -123,18 +123,23 @@ func (m *Mutex) do(ctx context.Context, fn func(context.Context) error, once boo
 }
 
 // whileHeld calls fn while m has h, then waits until the calls that have joined h have returned, and then unlocks h.
-// It reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
+// For a Lead it reports whether h was lost before fn had returned. Its error is the reason why h was lost or could not be
 // unlocked, joined with that of fn.
 func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.Context) error) (isLost bool, err error) {
-	s := m.newNest(h, scopeOf(ctx))
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, s))
+	s := m.newNest(ctx, h)
+	working, cancel := context.WithCancelCause(s)
 	defer func() {
-		isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // false if fn has unlocked m: then Err returns ErrNotHeld
+		if m.set.leads {
+			isLost = errors.Is(h.Err(clock.Now()), ErrLockLost) // false if fn has unlocked m: then Err returns ErrNotHeld
+		}
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards Err returns ErrNotHeld
+		if ctx.Done() != nil {
+			ctx = context.WithoutCancel(ctx)
+		}
 		// Unlock only h: fn may have unlocked m, and another call may have locked m since.
-		_, unlocked := m.unlockOnly(context.WithoutCancel(ctx), h)
+		_, unlocked := m.unlockOnly(ctx, h)
 		if lost != nil {
 			unlocked = m.failure(m.set.doing(), lost)
 		}
@@ -142,7 +147,7 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	}()
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
-	return false, fn(working)
+	return false, fn(working) //nolint:contextcheck // s has ctx
 }
 
 // doing returns the operation that the error names if the lock was lost: "lead" or "do".

@@ -25,12 +25,11 @@ import (
 // Many goroutines may use a Mutex at once. As with sync.Mutex, no goroutine owns a lock: one goroutine may
 // lock it and another may unlock it. A nil context stands for context.Background().
 type Mutex struct {
-	core  *core
-	name  string      // for errors and events: what Name returns, but "" if there are no names or too many
-	names []string    // sorted and distinct; mostly one
-	room  claim.Keyed // for the claim of a lock on one name
-	set   *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
-	terms queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
+	core    *core
+	room    claim.Keyed // the name, and room for the claim, of a lock on one name
+	several *several    // of a lock on several names; nil if it has one
+	set     *settings   // those of the Redsync or of many Mutexes, unless changed; nil in the zero Mutex
+	terms   queue.Terms // derived from set; in use only if set has a plan, because an option may be applied after NewMutex
 
 	mu       sync.Mutex   // guards hold, nest, adopts and usedByDo
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
@@ -38,6 +37,12 @@ type Mutex struct {
 	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
 	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
 	changed  bool         // set is m's own: see change
+}
+
+// A several is the names of a lock on several names.
+type several struct {
+	label string   // what Name returns, but "" if there are no names or too many
+	names []string // sorted and distinct
 }
 
 // NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
@@ -59,9 +64,8 @@ func (r *Redsync) newMutex(name string) *Mutex {
 	if r == nil {
 		r = &Redsync{} // r comes from an Open that failed, and has no nodes
 	}
-	m := &Mutex{core: r.core, name: name, set: r.set}
+	m := &Mutex{core: r.core, set: r.set}
 	m.room.Init(name)
-	m.names = m.room.Lines()
 	return m
 }
 
@@ -166,21 +170,21 @@ func (m *Mutex) adoptNamed() {
 	set := m.change()
 	own := *set.adopts // the Redsync may have the same for other Mutexes
 	m.adopts, set.adopts = &own, &own
-	names, err := set.adopt(m.name, m.names)
+	names, err := set.adopt(m.label(), m.names())
 	if err != nil {
 		set.fail(err)
-	} else if len(names) != len(m.names) {
+	} else if len(names) != len(m.names()) {
 		m.setNames(names)
 	}
 }
 
 // setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
-// and m.name stays empty, so that no error lists thousands of names.
+// and its label stays empty, so that no error lists thousands of names.
 func (m *Mutex) setNames(names []string) {
 	set := m.change()
-	set.several, m.names, m.name = true, names, ""
+	set.several, m.several = true, &several{names: names}
 	if len(names) > 0 && len(names) <= claim.MaxLines {
-		m.name = joinNames(names)
+		m.several.label = joinNames(names)
 	}
 	if err := m.core.checkNames(names); err != nil {
 		set.fail(err)
@@ -197,11 +201,11 @@ func (m *Mutex) prepare() {
 // termsBy returns the terms of m's holds by a plan.
 func (m *Mutex) termsBy(p *plan) queue.Terms {
 	t := queue.Terms{
-		Terms:  lease.Terms{Policy: &p.holds, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names)},
+		Terms:  lease.Terms{Policy: &p.holds, Keeper: &m.core.keeper, Claim: m.set.kind().claim(&m.set.options, &m.room, m.names())},
 		Policy: &p.waits,
 	}
 	if m.set.observers != nil {
-		e := &events{to: m.set.observers, notices: m.core.notices, name: m.name}
+		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label()}
 		t.Events, t.Attempts = e, e
 	}
 	return t
@@ -210,16 +214,31 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 // Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,
 // joined with ", ".
 func (m *Mutex) Name() string {
-	if m.name == "" {
-		return joinNames(m.names)
+	if label := m.label(); label != "" {
+		return label
 	}
-	return m.name
+	return joinNames(m.names())
+}
+
+// label returns the name for errors and events.
+func (m *Mutex) label() string {
+	if m.several != nil {
+		return m.several.label
+	}
+	return m.room.Name()
 }
 
 // Names returns the names of the lock, its Redis keys, sorted and without duplicates. Most locks have one
 // name. If NewMultiMutex was given too many names, or names that no lock can have, Names still returns them.
 // If it was given no names, Names returns an empty list.
-func (m *Mutex) Names() []string { return slices.Clone(m.names) }
+func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
+
+func (m *Mutex) names() []string {
+	if m.several != nil {
+		return m.several.names
+	}
+	return m.room.Lines()
+}
 
 // Value returns the value that the nodes hold for the current lock. Before the first Lock it returns the
 // value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
@@ -377,7 +396,7 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		err = m.failure("lock", err)
 		if m.set.observers != nil {
 			tell(ctx, m.set.observers, observe.NotAcquiredObserver.ObserveNotAcquired,
-				observe.NotAcquired{Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Err: err})
+				observe.NotAcquired{Name: m.label(), Start: start.Wall, Took: clock.Now().Since(start), Err: err})
 		}
 		return nil, err
 	}
@@ -468,9 +487,9 @@ func (m *Mutex) notAcquired(ctx context.Context, t *queue.Terms, why *queue.Fail
 	case why.Last.Kind == lease.Waiting && ctx.Err() != nil:
 		return m.interrupted(ctx, nil)
 	case why.Interrupted:
-		return m.interrupted(ctx, verdict(m.name, t.Claim.Lines(), why.Last))
+		return m.interrupted(ctx, verdict(m.label(), t.Claim.Lines(), why.Last))
 	}
-	return verdict(m.name, t.Claim.Lines(), why.Last)
+	return verdict(m.label(), t.Claim.Lines(), why.Last)
 }
 
 // gaveUp says what a person wants to know of a call that began at start and has waited in vain: how long it tried, which
@@ -527,7 +546,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	now := clock.Now()
 	took := now.Since(start)
 	tell(ctx, m.set.observers, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
-		Name: m.name, Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: h.Try,
+		Name: m.label(), Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: h.Try,
 		Left: h.Remaining(now),
 	})
 	told = true
@@ -641,7 +660,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
-	event := observe.Released{Name: m.name, Start: start.Wall}
+	event := observe.Released{Start: start.Wall}
 	switch {
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
@@ -653,7 +672,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	}
 	ok, err := m.unlock(ctx, h, start)
 	if m.set.observers != nil {
-		event.Took, event.Err = clock.Now().Since(start), err
+		event.Name, event.Took, event.Err = m.label(), clock.Now().Since(start), err
 		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, event)
 	}
 	return ok, err
@@ -685,9 +704,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant)
 	case res.Won && rel.WasInTime():
 		return true, nil
 	case res.Won, res.Rejected:
-		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.name, res))
+		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.label(), res))
 	}
-	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.name, res),
+	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.label(), res),
 		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
 }
 
@@ -776,7 +795,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 			}
 		}()
 		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{
-			Name: m.name, Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
+			Name: m.label(), Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
 		})
 		told = true
 	}
@@ -864,7 +883,7 @@ func (m *Mutex) tellExtended(ctx context.Context, start clock.Instant, left time
 	}
 	took := clock.Now().Since(start)
 	tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
-		observe.Extended{Name: m.name, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
+		observe.Extended{Name: m.label(), Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
 }
 
 // open begins an operation that needs a hold. It returns the current term, or a new one for an
@@ -912,9 +931,9 @@ func (m *Mutex) extended(ctx context.Context, op string, h *lease.Lease, res quo
 	case over != nil: // unlocked, lost or closed meanwhile, or held for as long as WithMaxHold allows
 		return false, m.failure(op, over)
 	case h.Disproved(res):
-		return false, m.failure(op, h.Lose(ends.Rejected(m.name, res)))
+		return false, m.failure(op, h.Lose(ends.Rejected(m.label(), res)))
 	}
-	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
+	return false, m.failure(op, ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
 }
 
 // stillHeld says for how long h is still held, if it has begun: an adopted value may be nobody's.
@@ -947,9 +966,9 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adop
 		}
 		return adopted, ok, err
 	case res.Rejected:
-		return false, false, m.failure("extend", ErrLockAlreadyExpired, unconfirmed(m.name, res))
+		return false, false, m.failure("extend", ErrLockAlreadyExpired, unconfirmed(m.label(), res))
 	}
-	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.name, res))
+	return false, false, m.failure("extend", ErrExtendFailed, m.interruption(ctx), unconfirmed(m.label(), res))
 }
 
 // takeOver makes h, an adopted hold that a quorum has confirmed, the current term. If another call has
@@ -1008,11 +1027,11 @@ func (m *Mutex) checked(ctx context.Context, op string, h *lease.Lease, res quor
 	case res.Won:
 		return true, nil
 	case !h.Begun() && res.Rejected: // adopted: there is no hold to lose
-		return false, m.failure(op, ErrLockAlreadyExpired, unconfirmed(m.name, res))
+		return false, m.failure(op, ErrLockAlreadyExpired, unconfirmed(m.label(), res))
 	case h.Begun() && h.Disproved(res):
-		return false, m.failure(op, h.Lose(ends.Rejected(m.name, res)))
+		return false, m.failure(op, h.Lose(ends.Rejected(m.label(), res)))
 	}
-	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.name, res), stillHeld(h))
+	return false, m.failure(op, m.interruption(ctx), unconfirmed(m.label(), res), stillHeld(h))
 }
 
 // Fence returns the fencing token of the current hold: a number for the resource that the lock
@@ -1095,7 +1114,7 @@ func (m *Mutex) holdOrAdopted() (*lease.Lease, *adoption) {
 }
 
 // failure returns the error of an operation on m.
-func (m *Mutex) failure(op string, why ...error) error { return fail(op, m.name, why...) }
+func (m *Mutex) failure(op string, why ...error) error { return fail(op, m.label(), why...) }
 
 // interruption returns what may have ended an operation early: the error of ctx and its cause if ctx is done, and
 // ErrClosed after Close. It returns nil if there is neither.

@@ -113,7 +113,7 @@ func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
 		joined, err = m.join(ctx)
 		require.NoError(t, err)
 		require.Empty(t, joined)
-		require.False(t, m.newNest(h, nil).isLive(), "Unlock has come before Do began to call its function")
+		require.False(t, m.newNest(t.Context(), h).isLive(), "Unlock has come before Do began to call its function")
 		return nil
 	}), ErrNotHeld)
 }

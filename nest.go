@@ -29,9 +29,11 @@ type nest struct {
 	alone   chan struct{}       // for finish, which waits for joined calls: closed when none is left
 }
 
-// A scope is what the context of a Do's function carries: the function works under the hold of nest. If a call has
-// joined several holds, its context carries a scope for each.
+// A scope is in the context of a Do's function: the function works under the hold of nest. It is a context itself, which
+// saves an allocation. If a call has joined several holds, it has a scope for each, and the context that of the innermost.
 type scope struct {
+	context.Context //nolint:containedctx // of the Do
+
 	nest   *nest
 	writes bool   // the call has joined, and is exclusive
 	outer  *scope // the scope around this one; nil if there is none
@@ -49,12 +51,20 @@ func scopeOf(ctx context.Context) *scope {
 	return s
 }
 
+// Value implements context.Context.
+func (s *scope) Value(key any) any {
+	if key == (scopeKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
 // The outermost call.
 
-// newNest returns the scope of the function of a Do of m that has h. outer is the scope around the Do.
-func (m *Mutex) newNest(h *lease.Lease, outer *scope) *scope {
+// newNest returns the scope of the function of a Do of m that has h. ctx is the context of the Do.
+func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	n := &nest{mutex: m, hold: h, limit: m.set.nesting, shared: h.Claim().Shares()}
-	n.first = scope{nest: n, outer: outer}
+	n.first = scope{Context: ctx, nest: n, outer: scopeOf(ctx)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold == h {

@@ -146,7 +146,7 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 // waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
 // that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
-	has := "a Do around the call has a permit of " + quoted(m.name)
+	has := "a Do around the call has a permit of " + quoted(m.label())
 	if !m.set.kind().isAlone {
 		slices.Sort(lines)
 		has = "a Do around the call holds " + quotedAll(lines)
@@ -185,7 +185,7 @@ func (m *Mutex) checkTerms(h *lease.Lease, want lease.Timing) error {
 func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, err error) {
 	outer := scopeOf(ctx)
 	for _, caller := range slices.Backward(live) {
-		s := &scope{nest: caller.nest, writes: !m.set.kind().isReader, outer: outer}
+		s := &scope{Context: ctx, nest: caller.nest, writes: !m.set.kind().isReader, outer: outer}
 		isIn, err := s.nest.admit(s, caller, m.set.nesting)
 		if !isIn {
 			leave(joined)
@@ -198,8 +198,8 @@ func (m *Mutex) joinAll(ctx context.Context, live []*scope) (joined []*scope, er
 
 // whileJoined calls fn on the holds that the scopes have joined. Its error is the reasons why holds were lost, joined
 // with that of fn.
-func (m *Mutex) whileJoined(ctx context.Context, joined []*scope, fn func(context.Context) error) (err error) {
-	working, cancel := context.WithCancelCause(context.WithValue(ctx, scopeKey{}, joined[len(joined)-1]))
+func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (err error) {
+	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
 		for _, s := range slices.Backward(joined) {
 			if lost := s.nest.hold.Err(clock.Now()); lost != nil {

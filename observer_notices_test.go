@@ -72,9 +72,9 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	ctx := t.Context()
 	allocated := testing.AllocsPerRun(100, func() {
 		m.acquired(ctx, h, h.First, nil)
-		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, observe.Released{Name: m.name, Err: ErrLockLost})
-		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended, observe.Extended{Name: m.name, Took: 1, Left: 1})
-		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{Name: m.name, Held: 1, Left: 1})
+		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, observe.Released{Name: m.label(), Err: ErrLockLost})
+		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended, observe.Extended{Name: m.label(), Took: 1, Left: 1})
+		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{Name: m.label(), Held: 1, Left: 1})
 	})
 	assert.Zero(t, allocated)
 }

@@ -128,7 +128,7 @@ func (m *Mutex) forDo() (mine *Mutex, done func()) {
 
 // twin returns a new Mutex with the name and the settings of m. The new Mutex adopts nothing.
 func (m *Mutex) twin() *Mutex {
-	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.name)
+	twin := (&Redsync{core: m.core, set: m.set}).newMutex(m.label())
 	twin.prepare()
 	return twin
 }

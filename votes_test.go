@@ -55,7 +55,7 @@ func FuzzVotes(f *testing.F) {
 		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
 			want = []claim.Choice{claim.Refused, claim.Granted, claim.Refused, claim.Refused}[found%4]
 		}
-		v := set.Read(c.Check(), reply)
+		v := set.Read(c.Check().Read, reply.Value, reply.Err)
 		require.Equal(t, want, v.Choice, "%v", value)
 		checkVote(t, set.Nodes[0], v)
 
@@ -89,7 +89,7 @@ func FuzzVotes(f *testing.F) {
 				}
 			}
 		}
-		v = set.Read(c.Acquire(terms[fences].Timing.TTL, place, fence), reply)
+		v = set.Read(c.Acquire(terms[fences].Timing.TTL, place, fence).Read, reply.Value, reply.Err)
 		require.Equal(t, want, v.Choice, "%v", value)
 		checkVote(t, set.Nodes[0], v)
 

@@ -31,6 +31,12 @@ func (k *Keyed) Init(name string) {
 	k.Exclusive = Exclusive{&k.room, ""}
 }
 
+// Name returns the name, which is empty before Init.
+func (k *Keyed) Name() string { return k.room.Name() }
+
+// Lines returns the name alone.
+func (k *Keyed) Lines() []string { return k.room.Lines() }
+
 // Value implements Claim.
 func (e *Exclusive) Value() string { return e.value.(string) }
 

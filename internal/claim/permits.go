@@ -21,6 +21,7 @@ type Permits struct {
 	value any // a string
 	asks  script.Entering
 	usual atomic.Pointer[Detail] // see readAlike
+	won   Permit                 // room for what the lease wins
 }
 
 // A semaphore is what all claims of one Mutex have in common.
@@ -153,7 +154,12 @@ func (p *Permits) Release(process script.Process, t script.Turnover, _ script.Fe
 
 // Of returns the claim of a lease that has won these slots with the value of p.
 func (p *Permits) Of(slots script.Slots) *Permit {
-	w := &Permit{Permits: p, slots: slots}
+	w := p.of(slots)
+	return &w
+}
+
+func (p *Permits) of(slots script.Slots) Permit {
+	w := Permit{Permits: p, slots: slots}
 	if !w.isOne() {
 		w.locks = p.Multi(slots, p.Value())
 	}
@@ -381,7 +387,10 @@ func (t *permitTally) Standing() Standing {
 
 // Won implements LateTally.
 func (t *permitTally) Won() Winner {
-	return t.permits.Of(t.groups[t.chosen()].slots)
+	p := t.permits
+	p.won = p.of(t.groups[t.chosen()].slots)
+	p.usual.Store(nil) // p lasts as long as the hold
+	return &p.won
 }
 
 // chosen returns the index of the group that has won, or of the one with the most nodes if none has won. With

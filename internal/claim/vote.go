@@ -144,7 +144,8 @@ type Tallier interface{ Tally(r Rule) Tally }
 // A LateTally is a tally for which only the votes tell what the round can win. Nodes may grant different
 // things, such as different permits, and only nodes that have granted the same add up to a quorum.
 type LateTally interface {
-	// Won returns the claim that the round has won. It replaces the claim with which the lease was acquired.
+	// Won returns the claim that the round has won. It replaces the claim with which the lease was acquired. Won is
+	// called once.
 	Won() Winner
 
 	// Astray returns the nodes whose grants do not count, because they have granted something else than the

@@ -18,8 +18,12 @@ type Instant struct {
 // stepped forward ends a lease early, which is safe. A wall clock stepped back has no effect, because the
 // monotonic clock then shows the longer time.
 func (i Instant) Since(start Instant) time.Duration {
-	// Round(0) strips the monotonic reading, which Sub would prefer.
-	return max(i.Mono-start.Mono, i.Wall.Round(0).Sub(start.Wall.Round(0)))
+	seconds := i.Wall.Unix() - start.Wall.Unix()
+	wall := time.Duration(seconds)*time.Second + time.Duration(i.Wall.Nanosecond()-start.Wall.Nanosecond())
+	if seconds < -1<<31 || seconds > 1<<31 { // wall may have overflowed; Sub cannot, but costs more
+		wall = i.Wall.Round(0).Sub(start.Wall.Round(0)) // Round(0) strips the monotonic reading, which Sub would prefer
+	}
+	return max(i.Mono-start.Mono, wall)
 }
 
 // LeastSince returns the time elapsed from start to i by the clock on which less has passed, 0 if one of them was set

@@ -27,7 +27,7 @@ const (
 // lowered. What has no bound must be 0. CONTRIBUTING.md says what to do when a figure is larger ("When a guard fails").
 var bounds = map[string]map[string]int{
 	"size": {
-		"fields of Mutex":      12,
+		"fields of Mutex":      11,
 		"Go files in the root": 31,
 		"words of README.md":   725,
 	},
@@ -48,8 +48,8 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 167, "Unlock": 176, "Lock that waits": 392},
-	"files executed":               {"Lock": 41, "Unlock": 40, "Lock that waits": 67},
+	"functions executed":           {"Lock": 163, "Unlock": 171, "Lock that waits": 390},
+	"files executed":               {"Lock": 41, "Unlock": 39, "Lock that waits": 67},
 	"files of features not in use": {"Lock": 4, "Unlock": 2, "Lock that waits": 8},
 }
 

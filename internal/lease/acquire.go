@@ -184,7 +184,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	l.specialize(at, turn)
 	op := (*acquire)(l)
 	if t.Fencing {
-		op.special.proposal = t.Keeper.Tokens.proposal(t.Claim.Lines(), start)
+		op.special.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
 	}
 	waitAll, limits := t.WaitAll, t.Timing.limits()
 	first := set.FirstToIdentify()
@@ -205,11 +205,11 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 			break
 		}
 		op.special.far.Store(0)
-		op.special.proposal = next // Start asks op for a new Brief, which has this proposal
+		op.special.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
 		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
 		touched = touched || touches(res)
 	}
-	o := l.outcome(res, op.special.proposal)
+	o := l.outcome(res, op.special.fence.Token)
 	o.Touched = touched
 	return l, o
 }
@@ -296,12 +296,12 @@ type acquire Lease
 
 // A special is what few acquires need. It stands apart, because every lease would have room for it.
 type special struct {
-	place    script.Place  // in the queues of the nodes; without a ticket it enters none
-	turn     Turn          // nil if nobody waits
-	surplus  *surplus      // nil if the claim can have none
-	proposal uint64        // the proposed fencing token, 0 for none; only the goroutine that runs Acquire uses it
-	far      atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
-	token    uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
+	place   script.Place  // in the queues of the nodes; without a ticket it enters none
+	turn    Turn          // nil if nobody waits
+	surplus *surplus      // nil if the claim can have none
+	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
+	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
+	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
 }
 
 // plain is the special of all acquires that need none. It never changes.
@@ -331,7 +331,7 @@ func (a *acquire) Tally(r claim.Rule) claim.Tally {
 func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	return c.Acquire(max(ttl, timing.MinHold), at, fence(a.special.proposal))
+	return c.Acquire(max(ttl, timing.MinHold), at, a.special.fence)
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
@@ -404,7 +404,8 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 			return v
 		}
 	}
-	return l.unlessRestarted(i, reply.Server, a.First, v)
+	l.failIfRestarted(&v, i, reply.Server, a.First)
+	return v
 }
 
 // errBlind is why a reader is let in without a look at the queue.
@@ -460,14 +461,13 @@ func (l *Lease) deny(i int, err error, ofUser bool) {
 	}
 }
 
-// unlessRestarted returns v, which is a grant of node i in a round that began at start. If the node's server
-// may have forgotten what it granted to others, unlessRestarted returns v as a failure.
-func (l *Lease) unlessRestarted(i int, s *pool.Server, start clock.Instant, v claim.Vote) claim.Vote {
+// failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
+// have forgotten what it granted to others.
+func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
 	t := l.terms
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
-		return v.Fails(err)
+		*v = v.Fails(err)
 	}
-	return v
 }
 
 // Check asks the nodes whether they hold the claim of l.

@@ -39,7 +39,7 @@ func FuzzVotes(f *testing.F) {
 		terms := newTerms(timingOf(8*time.Second), nil)
 		terms.Fencing = fences
 		l := New(terms, "v", at(0, 0))
-		read := func(call claim.Call) claim.Vote { return terms.Keeper.Set.Read(call, reply) }
+		read := func(call claim.Call) claim.Vote { return terms.Keeper.Set.Read(call.Read, reply.Value, reply.Err) }
 
 		// A script that looks for a value: what it found, and flags.
 		want := claim.Failed
@@ -55,7 +55,7 @@ func FuzzVotes(f *testing.F) {
 		l.special = &special{}
 		a := (*acquire)(l)
 		if fences {
-			a.special.proposal = 7
+			a.special.fence = fence(7)
 		}
 		if queues {
 			a.special.place.Ticket = script.TicketOf("ticket")

@@ -61,7 +61,7 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 // somebody in this process waits, it also names this process. The reply then tells whether readers of this
 // process may go on.
 func (l *Lease) downgradeCommand() script.Downgrade {
-	t, _ := l.writes.turnover(1)
+	t := l.writes.turnover(1, nil)
 	d := script.Downgrade{Leave: t.Leave}
 	if k := l.terms.Keeper; k.Waiters.Any() {
 		d.Process = k.Process

@@ -216,5 +216,6 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
 	}
-	return e.lease.unlessRestarted(i, reply.Server, e.start, v)
+	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
+	return v
 }

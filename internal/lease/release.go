@@ -74,8 +74,9 @@ type Release struct {
 // extras are what few releases need. They do not change once the release is sent.
 type extras struct {
 	turnover script.Turnover
-	filled   claim.Nodes   // where the release sends a fill ahead: see fillRest
-	began    time.Duration // the monotonic time at which it was made; only set with surplus
+	room     [1]script.Ticket // for turnover.Leave
+	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
+	began    time.Duration    // the monotonic time at which it was made; only set with surplus
 }
 
 // noExtras is the extras of all releases that need none: nobody enters or leaves the queues with them. It never changes.
@@ -102,6 +103,7 @@ type form struct {
 // again at once, and in which form.
 func next(f form, reply pool.Reply) (form, bool) {
 	switch {
+	case reply.Err == nil:
 	case pool.IsNoScript(reply.Err) && !f.inFull:
 		f.inFull = true
 		return f, true
@@ -138,10 +140,9 @@ func (l *Lease) Release(how Releasing) *Release {
 	rel.lease, rel.claim, rel.awaited, rel.undoes = l, l.Claim(), how.Caller != nil, how.Undoes
 	rel.progress, rel.round.Ballots = progress, ballots
 	rel.open.Store(int32(len(progress))) //nolint:gosec // few
-	var x extras
 	switch {
 	case how.claim != nil:
-		rel.claim, rel.surplus, x.began = how.claim, true, clock.Now().Mono
+		rel.claim, rel.surplus = how.claim, true
 	case l.terms.Timing.MinHold > 0 && l.Begun():
 		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
 		_, rel.shortens = rel.claim.(claim.Shortener)
@@ -149,16 +150,11 @@ func (l *Lease) Release(how Releasing) *Release {
 	if how.nodes == 0 {
 		how.nodes = claim.FirstNodes(len(k.Set.Nodes))
 	}
-	if rel.shortens {
-		x.filled = l.fillRest(how.nodes) // the release follows on each of them
-	}
-	turnover, someLeave := l.writes.turnover(len(rel.claim.Lines()))
+	someLeave := l.writes.someLeave()
 	rel.queued = someLeave || k.Waiters.Any()
-	if someLeave || len(how.Enters) > 0 {
-		x.turnover = entering(turnover, how.Enters, len(rel.claim.Lines()))
-	}
-	if rel.extras = &noExtras; rel.surplus || x.filled != 0 || someLeave || len(how.Enters) > 0 {
-		rel.extras = new(x)
+	rel.extras = &noExtras
+	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
+		rel.extras = rel.newExtras(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
@@ -183,6 +179,21 @@ func (l *Lease) Release(how Releasing) *Release {
 		}
 	})
 	return rel
+}
+
+// newExtras returns the extras of a release that needs them. With a minimal hold, it sends the fills: the release follows
+// on each of their nodes.
+func (rel *Release) newExtras(how Releasing) *extras {
+	x := &extras{}
+	if rel.surplus {
+		x.began = clock.Now().Mono
+	}
+	if rel.shortens {
+		x.filled = rel.lease.fillRest(how.nodes)
+	}
+	lines := len(rel.claim.Lines())
+	x.turnover = entering(rel.lease.writes.turnover(lines, x.room[:0]), how.Enters, lines)
+	return x
 }
 
 // process returns what identifies the waiters of this process to the nodes. It returns zero if no waiter of
@@ -328,15 +339,18 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 // args returns the command in a form. encoded says that the bytes to send are those that the round has
 // encoded. Then args must return the round's command.
 func (rel *Release) args(as form, encoded bool) []any {
-	call := rel.round.Call()
+	var call claim.Call
 	switch {
 	case as.quietly:
 		call = rel.call(script.Turnover{Quietly: true})
 	case as.again: // it enters no ticket again: the waiter may have left since
-		t, _ := rel.lease.writes.turnover(len(rel.claim.Lines()))
-		call = rel.call(t)
+		call = rel.call(rel.lease.writes.turnover(len(rel.claim.Lines()), nil))
 	case rel.shortens && !encoded: // the rest may be shorter than when the round began
 		call = rel.call(rel.extras.turnover)
+	case !as.inFull:
+		return rel.round.Call().Command.Args
+	default:
+		call = *rel.round.Call()
 	}
 	if as.inFull {
 		return call.Command.InFull()
@@ -366,7 +380,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		rel.send(i, as, nil)
 		return
 	}
-	v := k.Set.Read(rel.round.Call(), reply)
+	v := k.Set.Read(rel.round.Call().Read, reply.Value, reply.Err)
 	if others := v.Answer.OthersIn(); others != 0 {
 		rel.others.Or(uint64(others))
 	}
@@ -418,7 +432,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v = v.Fails(fmt.Errorf("the reply to the release was lost, and %s", afterwards(v)))
 	}
 	s.unvoted = false
-	v = rel.round.Cast(i, v, reply.Server)
+	rel.round.Cast(i, &v, reply.Server)
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
@@ -454,7 +468,8 @@ func (rel *Release) giveUp(i int) {
 func (rel *Release) endVote(i int) {
 	if s := &rel.progress[i]; s.unvoted {
 		s.unvoted = false
-		_ = rel.round.Cast(i, claim.Failure(rel.round.WaitsFor(i)), nil)
+		v := claim.Failure(rel.round.WaitsFor(i))
+		rel.round.Cast(i, &v, nil)
 	}
 }
 

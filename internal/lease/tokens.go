@@ -51,7 +51,11 @@ func (l *Lease) fence() script.Fence {
 	if !l.terms.Fencing {
 		return fence(0)
 	}
-	return fence(l.Token())
+	token := l.Token()
+	if s := l.special; s.fence.Token == token {
+		return s.fence
+	}
+	return fence(token)
 }
 
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
@@ -141,7 +145,7 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
 		next = lowestOfQuorum(res) + 1
 	}
-	if next <= a.special.proposal || next >= endOfTokens {
+	if next <= a.special.fence.Token || next >= endOfTokens {
 		return 0
 	}
 	return next

@@ -52,8 +52,8 @@ func newWatchdog(l *Lease) *watchdog {
 func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.stopped {
-		w.schedule(w.third(clock.Now()))
+	if now := clock.Now(); !w.stopped {
+		w.lease.terms.Keeper.extensions.Set(&w.next, now.After(w.third(now)))
 	}
 }
 

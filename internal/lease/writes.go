@@ -221,15 +221,27 @@ func (w *writes) leaveAs(other *writes) bool {
 	return len(leaving) > 0
 }
 
-// turnover returns the tickets that the release of the value takes off the queues of a claim with that many
-// lines, and whether there are any.
-func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
+// someLeave reports whether the release of the value takes tickets off the queues.
+func (w *writes) someLeave() bool {
 	r := w.rare.Load()
 	if r == nil {
-		return t, false
+		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return len(r.leaving) > 0
+}
+
+// turnover returns the tickets that the release of the value takes off the queues of a claim with that many
+// lines. It puts them into room as far as there is room.
+func (w *writes) turnover(lines int, room []script.Ticket) (t script.Turnover) {
+	r := w.rare.Load()
+	if r == nil {
+		return t
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Leave = room
 	for _, l := range r.leaving {
 		if l.keeps == allQueues {
 			t.Leave = append(t.Leave, l.ticket)
@@ -244,5 +256,5 @@ func (w *writes) turnover(lines int) (t script.Turnover, some bool) {
 			}
 		}
 	}
-	return t, len(r.leaving) > 0
+	return t
 }

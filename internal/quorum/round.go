@@ -135,8 +135,8 @@ func (r *Round) Prepare(ctx context.Context, s *Set, op Operation, waitAll, wait
 	}
 }
 
-// Call returns the command of the round.
-func (r *Round) Call() claim.Call { return r.brief.Call }
+// Call returns the command of the round. It must not be changed.
+func (r *Round) Call() *claim.Call { return &r.brief.Call }
 
 // Rule returns the rule by which the votes decide. It is that of the set when the round began.
 func (r *Round) Rule() claim.Rule {
@@ -205,9 +205,10 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 func (r *Round) Receive(i int, reply pool.Reply) {
 	r.set.NoteReply(i, reply)
 	r.NoteLate(i, reply)
-	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call, reply))
+	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call.Read, reply.Value, reply.Err))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
+	case reply.Err == nil:
 	case pool.IsNoScript(reply.Err):
 		sent, refusal = r.resend(i)
 	case IsForbidden(reply.Err):
@@ -219,18 +220,18 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 	if refusal != nil {
 		v.Err = refusal
 	}
-	v = r.Cast(i, v, reply.Server)
+	r.Cast(i, &v, reply.Server)
 	if !mayGrant {
 		r.NoteHealth(i, v)
 	}
 }
 
-// Read returns how a reply to call counts by itself.
-func (s *Set) Read(call claim.Call, reply pool.Reply) claim.Vote {
-	if reply.Err != nil {
-		return claim.Failure(reply.Err)
+// Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call.
+func (s *Set) Read(read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
+	if failure != nil {
+		return claim.Failure(failure)
 	}
-	answer, err := call.Read(reply.Value)
+	answer, err := read(reply)
 	if err != nil {
 		return claim.Failure(err)
 	}
@@ -255,7 +256,7 @@ func (r *Round) resend(i int) (sent bool, refusal error) {
 // client's user lacks the permission, a cluster keeps the key on another node than the lock, or somebody has put a key
 // of another type where the queue belongs.
 func IsForbidden(err error) bool {
-	return pool.IsDenied(err) || pool.IsCrossSlot(err) || err != nil && IsNoQueue(err)
+	return err != nil && (pool.IsDenied(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
 }
 
 // IsNoQueue reports whether err comes from a node that has a key of another type where the queue belongs. The text is
@@ -326,18 +327,18 @@ func (r *Round) sendAgain() (refusals []error) {
 }
 
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
-// none or it is not known. Cast returns the vote as it counts.
-func (r *Round) Cast(i int, v claim.Vote, by *pool.Server) claim.Vote {
-	late, v := r.add(i, v, by)
+// none or it is not known. Cast makes v the vote as it counts.
+func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) {
+	late := r.add(i, v, by)
 	r.tellTracer(i, v, late, false)
-	return v
 }
 
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this
 // one belongs to a caller who must go on to the other nodes, whatever an observer does.
 func (r *Round) Refuse(i int, err error) {
-	late, v := r.add(i, claim.Failure(err), nil)
-	r.tellTracer(i, v, late, true)
+	v := claim.Failure(err)
+	late := r.add(i, &v, nil)
+	r.tellTracer(i, &v, late, true)
 	r.NoteHealth(i, v)
 }
 
@@ -349,12 +350,12 @@ type trace struct {
 }
 
 // tellTracer tells the tracer node i's first answer.
-func (r *Round) tellTracer(i int, v claim.Vote, late, later bool) {
+func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
 	if r.brief.Tracer == nil {
 		return
 	}
 	if t := r.takeTrace(i); t.ctx != nil {
-		vote := Voted{r.brief.Op, r.set.Nodes[i], v, late, t.start, time.Since(t.start)}
+		vote := Voted{r.brief.Op, r.set.Nodes[i], *v, late, t.start, time.Since(t.start)}
 		r.brief.Tracer.Voted(t.ctx, vote, later)
 	}
 }
@@ -428,8 +429,8 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. late reports whether the vote came too late to count. as is the vote as it counts.
-func (r *Round) add(i int, v claim.Vote, by *pool.Server) (late bool, as claim.Vote) {
+// too. late reports whether the vote came too late to count. add makes v the vote as it counts.
+func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := &r.Ballots[i]
@@ -437,21 +438,21 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (late bool, as claim.V
 		if r.hastened {
 			r.noteTooLateLocked(i)
 		}
-		return true, v
+		return true
 	}
 	if v.Choice == claim.Failed && b.more > 0 { // the reply to another sending may be better
 		b.more--
-		return false, v
+		return false
 	}
 	if v.Choice != claim.Failed && r.set.standsForLess(i, r.Rule()) {
-		v = v.Fails(errOtherServer)
+		*v = v.Fails(errOtherServer)
 	}
-	v = r.onceLocked(i, v, by)
-	r.keepLocked(i, v)
+	r.onceLocked(i, v, by)
+	r.keepLocked(i, *v)
 	b.by = by
 	r.count = r.count.With(i, v.Choice)
 	if r.rare.tally != nil {
-		r.rare.tally.Add(i, v)
+		r.rare.tally.Add(i, *v)
 	}
 	r.proved = r.standingLocked()
 	switch {
@@ -466,34 +467,34 @@ func (r *Round) add(i int, v claim.Vote, by *pool.Server) (late bool, as claim.V
 	if r.all != nil && r.missingLocked() == 0 {
 		close(r.all)
 	}
-	return false, v
+	return false
 }
 
-// onceLocked returns node i's vote as it counts beside the votes of other addresses of its server. A server votes once
+// onceLocked makes v, node i's vote, what it counts beside the votes of other addresses of its server. A server votes once
 // in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
-func (r *Round) onceLocked(i int, v claim.Vote, by *pool.Server) claim.Vote {
+func (r *Round) onceLocked(i int, v *claim.Vote, by *pool.Server) {
 	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
 		if barred.Has(i) && v.Choice != claim.Failed {
-			return v.Fails(ErrDuplicate)
+			*v = v.Fails(ErrDuplicate)
 		}
 	}
 	if v.Choice == claim.Failed || v.Choice == claim.Refused && !v.Taken() {
-		return v
+		return
 	}
 	for other := range r.Ballots {
 		b := &r.Ballots[other]
 		switch {
 		case b.by == nil || !sameServer(b.by, by) || !r.set.apart(i, other):
 		case b.choice == claim.Granted:
-			return v.Fails(ErrDuplicate)
+			*v = v.Fails(ErrDuplicate)
+			return
 		case r.voteLocked(other).Taken() && v.Choice == claim.Granted:
 			r.keepLocked(other, r.voteLocked(other).Fails(ErrDuplicate))
 			r.count.Refused = r.count.Refused.Without(other)
 			r.count = r.count.With(other, claim.Failed)
 		}
 	}
-	return v
 }
 
 // barLocked takes the votes back of nodes that do not count any more, because another address of another set turned out

@@ -274,13 +274,13 @@ func TestRoundTakesARefusalBesideAGrantForNoOtherValue(t *testing.T) {
 
 func TestReadOfAReplyIsAVoteByItself(t *testing.T) {
 	s, call := newScene(3), (&act{}).Brief().Call
-	v := s.Read(call, pool.Reply{Value: mine})
+	v := s.Read(call.Read, mine, nil)
 	assert.Equal(t, claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}, v)
-	assert.Equal(t, claim.Refused, s.Read(call, pool.Reply{Value: other}).Choice)
-	v = s.Read(call, pool.Reply{Value: "OK"})
+	assert.Equal(t, claim.Refused, s.Read(call.Read, other, nil).Choice)
+	v = s.Read(call.Read, "OK", nil)
 	assert.Equal(t, claim.Failed, v.Choice)
 	require.ErrorContains(t, v.Err, "odd answer")
-	assert.Equal(t, claim.Failure(errBroken), s.Read(call, pool.Reply{Value: mine, Err: errBroken}))
+	assert.Equal(t, claim.Failure(errBroken), s.Read(call.Read, mine, errBroken))
 }
 
 func TestRoundCountsWhatItsOperationJudges(t *testing.T) {

@@ -1,11 +1,15 @@
 package quorum
 
 import (
+	"math"
 	"sync"
 	"time"
 )
 
 // This file is the deadline of a round.
+
+// origin is what the times of a roundTimer count from. The time since then needs one clock, and time.Now reads two.
+var origin = time.Now()
 
 // A roundTimer lets a caller wait for a round. It is used again for other rounds. Its timer is left
 // alone for as long as it fires early enough: most rounds end long before their deadline, and resetting
@@ -15,13 +19,13 @@ type roundTimer struct {
 
 	mu       sync.Mutex    // guards what follows
 	round    expirer       // nil while it is not used
-	began    time.Time     // when the caller began to wait; zero until then
-	hastened time.Time     // the deadline is not later; zero if it need not hasten
-	patient  time.Time     // hastened cannot be later; it is earlier while nodes have been silent
+	began    time.Duration // when the caller began to wait; zero until then
+	hastened time.Duration // the deadline is not later; zero if it need not hasten
+	patient  time.Duration // hastened cannot be later; it is earlier while nodes have been silent
 	took     time.Duration // until the round was hastened, since the caller began to wait
-	deadline time.Time     // of the round; zero until it is waited for
+	deadline time.Duration // of the round; zero until it is waited for
 	timer    *time.Timer
-	fires    time.Time // when timer does; zero when it is not running
+	fires    time.Duration // when timer does; zero when it is not running
 }
 
 // Decided tells the caller that the round is decided, or that its deadline has come.
@@ -31,11 +35,9 @@ func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 func (t *roundTimer) start(after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.began = time.Now()
-	t.deadline = t.began.Add(after)
-	if t.deadline.Before(t.patient) {
-		t.patient = t.deadline
-	}
+	t.began = time.Since(origin)
+	t.deadline = t.began + min(after, math.MaxInt64/2) // the sum must not overflow
+	t.patient = min(t.patient, t.deadline)
 	t.armInTimeLocked(after)
 }
 
@@ -45,23 +47,22 @@ func (t *roundTimer) start(after time.Duration) {
 func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Duration, sooner bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
+	now := time.Since(origin)
 	before := t.hastened
-	if before.IsZero() {
-		if !t.began.IsZero() {
-			t.took = now.Sub(t.began)
+	if before == 0 {
+		if t.began != 0 {
+			t.took = now - t.began
 		}
-		t.patient = now.Add(late.patience(t.took))
-		if !t.deadline.IsZero() && t.deadline.Before(t.patient) {
-			t.patient = t.deadline
+		t.patient = now + late.patience(t.took)
+		if t.deadline != 0 {
+			t.patient = min(t.patient, t.deadline)
 		}
 		t.hastened = t.patient
 	}
-	if known := now.Add(t.took + late.patience(t.took) - silent); known.Before(t.hastened) {
-		t.hastened = known // an earlier request was sent to these nodes
-	}
-	soon, sooner = max(t.hastened.Sub(now), 0), t.hastened != before
-	if sooner && !t.deadline.IsZero() {
+	// An earlier request may have been sent to these nodes.
+	t.hastened = min(t.hastened, now+max(t.took+late.patience(t.took)-silent, 0))
+	soon, sooner = max(t.hastened-now, 0), t.hastened != before
+	if sooner && t.deadline != 0 {
 		t.armInTimeLocked(soon)
 	}
 	return soon, sooner
@@ -72,12 +73,12 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	left = min(t.took+late.patience(t.took)-silent, t.patient.Sub(now))
+	now := time.Since(origin)
+	left = min(t.took+late.patience(t.took)-silent, t.patient-now)
 	if left <= 0 {
 		return 0
 	}
-	t.hastened = now.Add(left)
+	t.hastened = now + left
 	t.deadline = t.hastened
 	t.armLocked(left)
 	return left
@@ -85,10 +86,10 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 
 // armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
 func (t *roundTimer) armInTimeLocked(after time.Duration) {
-	if !t.hastened.IsZero() && t.hastened.Before(t.deadline) {
-		t.deadline, after = t.hastened, time.Until(t.hastened)
+	if t.hastened != 0 && t.hastened < t.deadline {
+		t.deadline, after = t.hastened, t.hastened-time.Since(origin)
 	}
-	if t.fires.IsZero() || t.deadline.Before(t.fires) {
+	if t.fires == 0 || t.deadline < t.fires {
 		t.armLocked(after)
 	}
 }
@@ -124,11 +125,11 @@ func (t *roundTimer) fire() {
 func (t *roundTimer) due() expirer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fires = time.Time{}
-	if t.round == nil || t.deadline.IsZero() {
+	t.fires = 0
+	if t.round == nil || t.deadline == 0 {
 		return nil
 	}
-	if left := time.Until(t.deadline); left > 0 {
+	if left := t.deadline - time.Since(origin); left > 0 {
 		t.armLocked(left)
 		return nil
 	}
@@ -149,8 +150,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.round, t.began, t.hastened, t.patient, t.took, t.deadline =
-		r, time.Time{}, time.Time{}, time.Time{}, 0, time.Time{}
+	t.round, t.began, t.hastened, t.patient, t.took, t.deadline = r, 0, 0, 0, 0, 0
 	return t
 }
 

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -66,6 +67,26 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 		assert.True(t, res.Won)
 		assert.False(t, r.expired)
 	})
+}
+
+// The longest times do not overflow: neither the deadline of a round of a lock that nearly never expires, nor that of a
+// round whose missing nodes have been silent for ever. In a bubble the clock is before origin.
+func TestLongestTimesOfARound(t *testing.T) {
+	var timers roundTimers
+	show := func(t *testing.T) {
+		t.Helper()
+		timer := timers.get(nil)
+		timer.start(math.MaxInt64)
+		defer timer.stop()
+		soon, sooner := timer.hasten(0, &lateNodes{})
+		assert.Positive(t, soon)
+		assert.True(t, sooner)
+		soon, sooner = timer.hasten(math.MaxInt64, &lateNodes{})
+		assert.Zero(t, soon)
+		assert.True(t, sooner)
+	}
+	show(t)
+	synctest.Test(t, show)
 }
 
 // A mute pool never answers, and keeps no request.

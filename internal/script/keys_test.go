@@ -251,3 +251,21 @@ func TestEachAcquireHasItsOwnTTL(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// All commands of a lock have the same key of the queue: the first, which does not keep it, and those that run at the
+// moment when it is kept.
+func TestSideKeyIsTheSameForAllCommands(t *testing.T) {
+	for range 100 {
+		k := script.NewKey("a")
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 3 {
+					c := script.Release(k.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
+					assert.Equal(t, script.QueueKey("a"), c.Args[4])
+				}
+			})
+		}
+		all.Wait()
+	}
+}

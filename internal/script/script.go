@@ -121,21 +121,22 @@ type Key struct {
 }
 
 // A side is a key beside the lock's own. It is kept from the second command that names it on, because many locks are
-// used once.
-type side struct {
-	named atomic.Bool // a command has named it
-	key   atomic.Pointer[any]
-}
+// used once. Before that it is nil, and then &named.
+type side struct{ key atomic.Pointer[any] }
+
+var named any
 
 // of returns the key of a name, which is always the same one, that ends in side: see sideKey.
 func (s *side) of(name, side string) any {
-	if key := s.key.Load(); key != nil {
-		return *key
+	kept := s.key.Load()
+	if kept != nil && kept != &named {
+		return *kept
 	}
-	if !s.named.Swap(true) {
-		return sideKey(name, side)
+	text := sideKey(name, side)
+	if kept == nil && s.key.CompareAndSwap(nil, &named) {
+		return text
 	}
-	key := any(sideKey(name, side))
+	key := any(text)
 	s.key.Store(&key)
 	return key
 }
@@ -172,7 +173,7 @@ func (l Lock) queue() any { return l.of.queue.of(l.of.lines[0], queueSide) }
 // allocation.
 type lastTTL struct{ last atomic.Pointer[any] }
 
-var lockTTL, fenceTTL lastTTL
+var lockTTL, fenceTTL, aliveTTL lastTTL
 
 // argument returns a TTL in the type of a command's arguments.
 func (t *lastTTL) argument(ttl int64) any {
@@ -212,6 +213,13 @@ func Valid(l Lock) Command {
 type Fence struct {
 	Token uint64
 	TTL   int64
+	text  any // of Token, in the type of a command's arguments; nil if it is made for each command
+}
+
+// Kept returns f with the text of its token, which saves allocations if several commands have it.
+func (f Fence) Kept() Fence {
+	f.text = strconv.FormatUint(f.Token, 10)
+	return f
 }
 
 // A Turnover says whose tickets enter and leave the queue of a lock's waiters with a release.
@@ -261,9 +269,9 @@ func Release(l Lock, process Process, turnover Turnover, fence Fence) Command {
 }
 
 func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turnover, fence Fence) Command {
-	n := 6
-	if fence.Token != 0 {
-		n = 10
+	n, plain := 6, process.IsZero() && fence.Token == 0 && turnover.none()
+	if !plain {
+		n = 10 + len(turnover.Leave)
 	}
 	r := newRequest(s, n)
 	r.keys(l.key)
@@ -275,7 +283,7 @@ func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turn
 	switch {
 	case turnover.Quietly:
 		r.args(noQueue)
-	case process.IsZero() && fence.Token == 0 && turnover.none():
+	case plain:
 		return r.command()
 	default:
 		r.args(process.argument())
@@ -316,7 +324,7 @@ func Enter(l Lock, ttl int64, place Place, fence Fence) Command {
 		strict = 1
 	}
 	r.register(l, fence)
-	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), place.Alive, strict)
+	r.args(l.value, lockTTL.argument(ttl), place.Ticket.argument(), aliveTTL.argument(place.Alive), strict)
 	r.token(fence)
 	return r.command()
 }
@@ -376,14 +384,18 @@ func (r *request) register(l Lock, f Fence) {
 
 // token adds the arguments of a fence, if there is one.
 func (r *request) token(f Fence) {
-	if f.Token != 0 {
-		r.args(strconv.FormatUint(f.Token, 10), fenceTTL.argument(f.TTL))
+	if f.Token == 0 {
+		return
 	}
+	if f.text == nil {
+		f = f.Kept()
+	}
+	r.args(f.text, fenceTTL.argument(f.TTL))
 }
 
 // turnover adds the tickets that enter and leave the queue.
 func (r *request) turnover(t Turnover) {
-	r.args(t.Enters.argument(), t.Alive)
+	r.args(t.Enters.argument(), aliveTTL.argument(t.Alive))
 	for _, ticket := range t.Leave {
 		r.args(ticket.argument())
 	}

@@ -60,7 +60,7 @@ const (
 // first, then the earlier time, in microseconds. queue.lua finds the process in the text.
 func NewTicket(priority int, micros int64, p Process, number uint32) Ticket {
 	return TicketOf(fmt.Sprintf("%04d:%016d:%s:%010d",
-		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p, number))
+		MaxPriority-priority, min(max(micros, 0), maxTicketTime), p.argument(), number))
 }
 
 // TicketOf returns the Ticket with a text.
