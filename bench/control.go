@@ -167,12 +167,13 @@ func (c contender) checkSettings(lib library, lock held, nodes int, ttl time.Dur
 	if l, ok := lib.(rueidislockLibrary); ok {
 		got = reflect.ValueOf(l.locker)
 	}
-	if _, ok := like.(*redsync.Mutex); !ok {
+	m, ok := like.(*redsync.Mutex)
+	if !ok {
 		return differ("lock", got, want)
 	}
 	err = errors.Join(differPart(got, want, "set"), differPart(got, want, "core", "keeper", "Set", "Nodes"))
 	if c.names > 0 {
-		err = errors.Join(err, differPart(got, want, "names"))
+		err = errors.Join(err, differ("names", reflect.ValueOf(lock.(*redsync.Mutex).Names()), reflect.ValueOf(m.Names())))
 	}
 	return err
 }
