@@ -234,8 +234,11 @@ func (m *Mutex) label() string {
 func (m *Mutex) Names() []string { return slices.Clone(m.names()) }
 
 func (m *Mutex) names() []string {
-	if m.several != nil {
+	switch {
+	case m.several != nil:
 		return m.several.names
+	case m.core == nil: // the zero Mutex
+		return nil
 	}
 	return m.room.Lines()
 }
@@ -383,8 +386,10 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 		return nil, m.failure("lock", err)
 	}
 	defer m.core.endCall()
-	if err := m.checkNested(ctx, t); err != nil {
-		return nil, m.failure("lock", err)
+	if ctx.Value(scopeKey{}) != nil { // a Do is around the call
+		if err := m.checkNested(ctx, t); err != nil {
+			return nil, m.failure("lock", err)
+		}
 	}
 	if inDo {
 		t = termsInDo(t)
@@ -727,6 +732,9 @@ func (m *Mutex) take(only *lease.Lease) (h *lease.Lease, adopted *adoption, err 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if only != nil && m.hold != only {
+		if m.nest != nil && m.nest.hold == only {
+			m.nest = nil // it would keep the context of its Do
+		}
 		return nil, nil, nil
 	}
 	if only == nil && m.set.leads {

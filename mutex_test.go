@@ -76,6 +76,22 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 	})
 }
 
+// The hold of a Do is lost, and the Mutex has another one before the Do ends. It keeps nothing of the Do's context.
+func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := New(&puppet.Puppet{Answer: puppet.Yes})
+		m := rs.NewMutex("lock")
+		err := m.Do(t.Context(), func(context.Context) error {
+			m.current().End(lost(nil))
+			return m.Lock()
+		})
+		require.ErrorIs(t, err, ErrLockLost)
+		assert.Nil(t, m.nest)
+		assert.NotNil(t, m.current(), "the other hold stands")
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	rs := New(&puppet.Puppet{Answer: puppet.Yes})
 	m := rs.NewMutex("lock", WithValue("v"))

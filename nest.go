@@ -29,10 +29,10 @@ type nest struct {
 	alone   chan struct{}       // for finish, which waits for joined calls: closed when none is left
 }
 
-// A scope is in the context of a Do's function: the function works under the hold of nest. It is a context itself, which
-// saves an allocation. If a call has joined several holds, it has a scope for each, and the context that of the innermost.
+// A scope is the context that the context of a Do's function is derived from. It says that the function works under the
+// hold of nest. A call that has joined several holds has a scope for each; its context comes from the innermost.
 type scope struct {
-	context.Context //nolint:containedctx // of the Do
+	context.Context //nolint:containedctx // the one that Do was called with
 
 	nest   *nest
 	writes bool   // the call has joined, and is exclusive

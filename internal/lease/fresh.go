@@ -18,14 +18,14 @@ func (t *Terms) newValue() (string, error) {
 	switch {
 	case err != nil:
 		return "", err
+	case !t.UserValues:
+		return value, nil
 	case value == "":
 		return "", errors.New("redsync: WithGenValueFunc returned an empty value")
 	case !script.MayBeValue(value, t.Claim.Shares()): // the value is a secret, so the error does not say it
 		return "", errNoValue
-	case t.UserValues:
-		return value, usedValues.claim(value)
 	}
-	return value, nil
+	return value, usedValues.claim(value)
 }
 
 // rememberedValues is how many values a valueLog remembers at least.

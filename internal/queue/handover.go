@@ -11,7 +11,7 @@ import (
 )
 
 // This file decides what the waiters of this process do when a lock is released. Leases see them as a
-// Group, which implements lease.Waiters.
+// Group, which implements lease.Waiters. Its method Wake stands in attempt.go, because it knows turns.
 
 // HandOver passes the lock of l, which Unlock has ended, to the first in line by direct hand-off, and
 // reports whether it did. The value and its validity go to a new lease. No node is told, and nothing that

@@ -30,7 +30,7 @@ type waiter struct {
 	state       state
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
 	attempts    uint32         // made so far
-	place       uint32         // the number of its first ticket
+	place       uint32         // the order in which waiters have joined their lines
 	number      uint32         // the number of its next ticket
 	ticket      script.Ticket  // its place in the queues; zero until Group.ticketLocked makes it
 	mean        time.Duration  // of its retry delays; the last delay if a function of the user's makes them
@@ -84,8 +84,8 @@ func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.ter
 func (w *waiter) isQueued() bool { return len(w.entered) > 0 }
 
 // compare returns a negative number if w stands before other in every line. That is the order of their
-// tickets. If it were another order, the nodes could tell the process that it is the turn of one waiter while
-// another is the first in line.
+// tickets, but for waiters of one microsecond. If it were another order, the nodes could tell the process that it is the
+// turn of one waiter while another is the first in line.
 func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
 		cmp.Compare(other.terms.Priority, w.terms.Priority),

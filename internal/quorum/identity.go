@@ -82,7 +82,8 @@ func (s *servers) Pairs() (pairs [][2]*Node) {
 	return pairs
 }
 
-// IsIdentified reports whether Identify has nothing to ask.
+// IsIdentified reports whether Identify has nothing to ask. Callers ask it first, so that a plain lock does not enter
+// meeting.go.
 func (s *servers) IsIdentified() bool { return !s.joint || s.identity.complete.Load() }
 
 // FirstToIdentify reports whether the caller's acquire must wait to learn which server each node is. Only the first

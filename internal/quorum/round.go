@@ -327,7 +327,7 @@ func (r *Round) sendAgain() (refusals []error) {
 }
 
 // Cast counts node i's vote and traces it. by is the server process that gave the vote, nil if there is
-// none or it is not known. Cast makes v the vote as it counts.
+// none or it is not known. Cast changes *v to the vote as it counts.
 func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) {
 	late := r.add(i, v, by)
 	r.tellTracer(i, v, late, false)
@@ -429,7 +429,7 @@ var ErrFilled = errors.New("its key was set after the lock was acquired, and doe
 var errOtherServer = errors.New("it is another server than before, which may be in one of the sets only")
 
 // add counts node i's vote. The deciding vote closes the round, unless the round waits for the other nodes
-// too. late reports whether the vote came too late to count. add makes v the vote as it counts.
+// too. late reports whether the vote came too late to count. add changes *v to the vote as it counts.
 func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -470,8 +470,8 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 	return false
 }
 
-// onceLocked makes v, node i's vote, what it counts beside the votes of other addresses of its server. A server votes once
-// in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
+// onceLocked changes *v, the vote of node i, or the vote of another node, if both are addresses of one server. A server votes
+// once in a set: it grants if it has granted at one address, and a refusal at another one is no other value.
 func (r *Round) onceLocked(i int, v *claim.Vote, by *pool.Server) {
 	if barred := claim.Nodes(r.set.identity.barred.Load()); barred != 0 {
 		r.barLocked(barred)
@@ -491,8 +491,7 @@ func (r *Round) onceLocked(i int, v *claim.Vote, by *pool.Server) {
 			return
 		case r.voteLocked(other).Taken() && v.Choice == claim.Granted:
 			r.keepLocked(other, r.voteLocked(other).Fails(ErrDuplicate))
-			r.count.Refused = r.count.Refused.Without(other)
-			r.count = r.count.With(other, claim.Failed)
+			r.recountLocked()
 		}
 	}
 }
@@ -503,21 +502,28 @@ func (r *Round) barLocked(barred claim.Nodes) {
 	if barred &= r.count.Answered(); barred == 0 || r.final {
 		return
 	}
+	for i := range r.Ballots {
+		if barred.Has(i) {
+			r.keepLocked(i, r.voteLocked(i).Fails(ErrDuplicate))
+		}
+	}
+	r.recountLocked()
+}
+
+// recountLocked counts the votes anew, because one of them has changed.
+func (r *Round) recountLocked() {
 	if r.rare.tally != nil {
 		r.rare.tally = r.op.(claim.Tallier).Tally(r.Rule())
 	}
 	r.count = claim.Count{}
 	for i := range r.Ballots {
 		v := r.voteLocked(i)
-		if barred.Has(i) {
-			v = v.Fails(ErrDuplicate)
-			r.keepLocked(i, v)
+		if v.Choice == claim.Pending {
+			continue
 		}
-		if v.Choice != claim.Pending {
-			r.count = r.count.With(i, v.Choice)
-			if r.rare.tally != nil {
-				r.rare.tally.Add(i, v)
-			}
+		r.count = r.count.With(i, v.Choice)
+		if r.rare.tally != nil {
+			r.rare.tally.Add(i, v)
 		}
 	}
 }

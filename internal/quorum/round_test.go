@@ -375,16 +375,46 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 type tallyOf struct {
 	wins     int
 	added    []int
+	choices  []claim.Choice
 	standing claim.Standing
 }
 
 func (t *tallyOf) Add(i int, v claim.Vote) {
-	t.added = append(t.added, i)
+	t.added, t.choices = append(t.added, i), append(t.choices, v.Choice)
 	if i == t.wins {
 		t.standing = claim.Standing{Won: v.Choice == claim.Granted, Blocked: v.Choice != claim.Granted}
 	}
 }
 func (t *tallyOf) Standing() claim.Standing { return t.standing }
+
+// A server has refused at one address and grants at another one: it has granted, and its refusal counts no more, in a tally
+// either.
+func TestTallyForgetsTheRefusalOfAServerThatGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newScene(3), &pool.Server{RunID: "a"}
+		a := &tallied{act: act{tally: &tallyOf{}}}
+		r := s.Start(t.Context(), a, true)
+		for i, value := range []any{other, mine} {
+			s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: server})
+		}
+		last := a.made[len(a.made)-1]
+		assert.Equal(t, []int{0, 1}, last.added)
+		assert.Equal(t, []claim.Choice{claim.Failed, claim.Granted}, last.choices)
+		assert.Equal(t, claim.Count{Failed: nodes(0), Granted: nodes(1)}, r.SoFar(nil).Count)
+		r.Close()
+	})
+}
+
+// A tallied is an act with a fresh tally each time.
+type tallied struct {
+	act
+	made []*tallyOf
+}
+
+func (a *tallied) Tally(claim.Rule) claim.Tally {
+	a.made = append(a.made, &tallyOf{wins: -1})
+	return a.made[len(a.made)-1]
+}
 
 // A round has room for the ballots of a usual number of nodes. It must work for other numbers, too.
 func TestRoundOfAnyNumberOfNodes(t *testing.T) {

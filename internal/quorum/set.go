@@ -3,8 +3,9 @@
 // root of the library hands down the rule by which votes decide.
 //
 // A command goes down through Set.Start, Round.Send and pool.Pool.Send. A reply comes back through
-// Round.Receive, Operation.Judge, Round.Cast and Round.add. Only lease.Release sends and receives by itself,
-// because it repeats its command on each node until that node is settled. It uses a Round just to count.
+// Round.Receive, Operation.Judge, Round.Cast and Round.add. Only the releases and fills of package lease send and receive
+// by themselves: a release repeats its command on each node until that node is settled, and uses a Round just to count,
+// and a fill is for single nodes.
 package quorum
 
 import (

@@ -281,7 +281,7 @@ func (s *Semaphore) AllBut(some Slots) (all Slots) {
 // changed, it tells nobody: the first waiter may want more slots than are free, and would try again and again.
 //
 // The node replies as to Release. The reply is Mine if at least weight slots of gives and keeps had the
-// value: as many as a lease has. Otherwise it is Missing.
+// value: as many as a lease has. Otherwise it is Missing. A quiet release does not look at keeps.
 func ReleaseSlots(s *Semaphore, value any, weight int, gives, keeps Slots, process Process, turnover Turnover) Command {
 	r := newRequest(releasePermitsScript, keyCount+1+s.n+6+len(turnover.Leave))
 	r.keys(s.keysOf(gives)...)

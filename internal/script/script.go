@@ -224,8 +224,8 @@ func (f Fence) Kept() Fence {
 
 // A Turnover says whose tickets enter and leave the queue of a lock's waiters with a release.
 type Turnover struct {
-	// Quietly says that the release touches no queue, which the user may not use: it names none, no ticket enters or
-	// leaves, and nobody is told.
+	// Quietly says that the release touches no queue, because the user may not use it: it names none, and nobody is told.
+	// The other fields are empty then.
 	Quietly bool
 
 	Enters Ticket
@@ -275,7 +275,7 @@ func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turn
 	}
 	r := newRequest(s, n)
 	r.keys(l.key)
-	if !turnover.Quietly {
+	if !turnover.Quietly { // without turnover.queues, which costs an allocation
 		r.keys(queue)
 	}
 	r.register(l, fence)
