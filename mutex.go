@@ -655,7 +655,7 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 
 // unlockOnly does what Unlock does. If only is not nil, it unlocks m only if only is the current term.
 func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error) {
-	t, err := m.beginCall()
+	t, err := m.beginUnlock()
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
@@ -1090,6 +1090,14 @@ func (m *Mutex) beginCall() (*queue.Terms, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// beginUnlock is beginCall for Unlock. A hold can be ended whatever options have been applied since it began.
+func (m *Mutex) beginUnlock() (*queue.Terms, error) {
+	if m.current() == nil {
+		return m.beginCall()
+	}
+	return &m.terms, m.core.beginCall()
 }
 
 // ready returns the terms of m's holds, or why m cannot be used.

@@ -92,6 +92,33 @@ func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 	})
 }
 
+// An option that is out of its range is applied to a Mutex that is held. The hold can be ended, and Do ends it.
+func TestHoldEndsAfterABadOption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet.Puppet{Answer: puppet.Yes}
+		rs := New(p)
+		m := rs.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		WithTries(-1).Apply(m)
+		ok, err := m.Unlock()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		require.ErrorContains(t, m.Lock(), "WithTries(-1) is out of range")
+		_, err = m.Unlock()
+		require.ErrorContains(t, err, "WithTries(-1) is out of range", "nothing is held")
+
+		m = rs.NewMutex("other")
+		require.NoError(t, m.Do(t.Context(), func(context.Context) error {
+			WithTries(-1).Apply(m)
+			return nil
+		}))
+		synctest.Wait()
+		assert.Nil(t, m.current())
+		assert.Equal(t, 2, p.Count("evalsha"), "both are released")
+		require.NoError(t, rs.Close(t.Context()))
+	})
+}
+
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	rs := New(&puppet.Puppet{Answer: puppet.Yes})
 	m := rs.NewMutex("lock", WithValue("v"))
