@@ -551,7 +551,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 	now := clock.Now()
 	took := now.Since(start)
 	tell(ctx, m.set.observers, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
-		Name: m.label(), Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: h.Try,
+		Name: m.label(), Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: int(h.Try),
 		Left: h.Remaining(now),
 	})
 	told = true

@@ -192,7 +192,7 @@ func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome)
 		why = verdict(e.name, o.Lines, o)
 	}
 	tell(ctx, e.to, observe.AttemptObserver.ObserveAttempt, observe.Attempt{
-		Name: e.name, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: l.Try, Err: why,
+		Name: e.name, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: int(l.Try), Err: why,
 		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),
 	})
 	return why

@@ -2,164 +2,14 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-// An Outcome is how an attempt has ended. The zero Outcome says that no attempt was made.
-type Outcome struct {
-	Kind      Kind
-	Result    quorum.Result     // of the last round; zero if there was none
-	Duplicate *quorum.Duplicate // for Duplicates
-	Err       error             // for Unusable
-	Told      error             // the error that observers were told; nil if nobody listens
-	Validity  time.Duration     // for Late: the length of the validity that had ended
-	Lines     []string          // of the claim
-	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
-}
-
-// A Kind is how an attempt can end.
-type Kind uint8
-
-// The kinds of outcomes.
-const (
-	NotAsked   Kind = iota // no attempt was made
-	Waiting                // no attempt was made, because others of this process wait for the claim
-	Won                    // the lease can begin
-	NotWon                 // no quorum granted
-	Late                   // a quorum granted, after the validity had ended
-	Duplicates             // two nodes are one server, and too few servers are left
-	Unusable               // the generator made no usable value
-)
-
-// Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
-// of values, are set up wrongly, or if the clients are closed.
-func (o Outcome) Mends() bool {
-	failed := o.Result.Count.Failed
-	return o.Kind != Duplicates && o.Kind != Unusable && (failed == 0 || !o.Result.Severed())
-}
-
-// Taken reports whether the attempt failed because something else is in the way, and not because too many
-// nodes failed: see quorum.Result.NotFree.
-func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
-
-// MayWinAtOnce reports whether a new attempt may win although nothing has been released: see claim.LateTally.
-func (o Outcome) MayWinAtOnce() bool {
-	t, ok := o.Result.Tally.(claim.LateTally)
-	return ok && o.Kind == NotWon && t.MayWinAtOnce()
-}
-
-// IsSplit reports whether the votes were split: some nodes have granted, and something else is in the way on others.
-// Several attempts may have been made at the same moment, and none of them has won. Or another lease may hold the lock
-// on just a quorum of the nodes. The answers do not tell which, because they do not say whose value is there.
-func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
-
-// MayMix reports whether nodes may grant different things: see claim.LateTally.
-func (o Outcome) MayMix() bool {
-	_, ok := o.Result.Tally.(claim.LateTally)
-	return ok
-}
-
-// IsMixed reports whether a quorum of nodes has granted, but not the same thing: see claim.LateTally.
-func (o Outcome) IsMixed() bool {
-	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
-}
-
-// IsCut reports whether the caller's context has ended the attempt before a quorum of nodes had answered. Such an attempt
-// proves nothing.
-func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
-
-// Heard reports whether a quorum of nodes has granted or refused.
-func (o Outcome) Heard() bool {
-	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
-}
-
-// KeptBackBy returns the index of the claim's line that has kept the attempt back: see Sight.KeptBackBy. The Result must
-// have a Rule.
-func (o Outcome) KeptBackBy() int { return o.Sight().KeptBackBy(0) }
-
-// Sight returns what the attempt has seen of the claim's lines. The Result must have a Rule.
-func (o Outcome) Sight() *Sight {
-	s := NewSight(o.Result.Rule, len(o.Lines))
-	s.failed = o.Result.Count.Failed
-	for i, v := range o.Result.Votes {
-		if v.Choice == claim.Granted || v.Choice == claim.Refused {
-			s.Add(i, v.FreeIn())
-		}
-	}
-	return s
-}
-
-// A Sight is what an attempt has seen of the lines of its claim: on which nodes nothing was in its way in each line.
-type Sight struct {
-	rule             claim.Rule
-	answered, failed claim.Nodes
-	free             []claim.Nodes // by line
-}
-
-// NewSight returns the Sight of an attempt on that many lines. It has seen nothing yet.
-func NewSight(rule claim.Rule, lines int) *Sight {
-	return &Sight{rule: rule, free: make([]claim.Nodes, lines)}
-}
-
-// Add adds the answer of a node: the lines in which nothing was in the way.
-func (s *Sight) Add(node int, lines claim.Lines) {
-	s.answered = s.answered.With(node)
-	for at := range s.free {
-		if lines.Has(at) {
-			s.free[at] = s.free[at].With(node)
-		}
-	}
-}
-
-// AddLate adds the answers of other that s does not have, except those of nodes that have failed.
-func (s *Sight) AddLate(other *Sight) {
-	late := other.answered &^ s.answered &^ s.failed
-	s.answered |= late
-	for at := range s.free {
-		s.free[at] |= other.free[at] & late
-	}
-}
-
-// KeptBackBy returns the index of the line that has kept the attempt back. That is a line that is not free on a quorum
-// of nodes, even if it is free on all nodes that have not answered. If there is no such line, some nodes have refused
-// because of one line and some because of another. Then KeptBackBy returns a line because of which a node has refused.
-//
-// was is the index of the line for which the waiter has waited. KeptBackBy returns it if it is among the lines from
-// which it must choose, and otherwise the first of them. So the choice seldom depends on which nodes have answered
-// first, and the waiter does not move back and forth between two lines.
-func (s *Sight) KeptBackBy(was int) int {
-	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
-		if is(was) {
-			return was
-		}
-		for at := range s.free {
-			if is(at) {
-				return at
-			}
-		}
-	}
-	return was
-}
-
-// keepsBack reports whether a line is not free on a quorum of nodes. Nodes that have not answered count as free.
-func (s *Sight) keepsBack(at int) bool {
-	return !s.rule.Quorum(s.rule.All() &^ s.failed &^ s.takenOn(at))
-}
-
-// isTaken reports whether a node has refused because of a line.
-func (s *Sight) isTaken(at int) bool { return s.takenOn(at) != 0 }
-
-// takenOn returns the nodes on which something was in the way in a line.
-func (s *Sight) takenOn(at int) claim.Nodes { return s.answered &^ s.free[at] }
 
 // Acquire makes one attempt. Its validity counts from start, and at is its place in the queues of the nodes.
 // turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
@@ -180,7 +30,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		start = clock.Now() // stillDuplicate took a while, and nothing has been sent for the lock yet
 	}
 	l := New(t, value, start)
-	l.Try = try
+	l.Try = int32(try) //nolint:gosec // few
 	l.specialize(at, turn)
 	op := (*acquire)(l)
 	if t.Fencing {
@@ -212,21 +62,6 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	o := l.outcome(res, op.special.fence.Token)
 	o.Touched = touched
 	return l, o
-}
-
-// specialize gives l a special of its own if its acquire needs one.
-func (l *Lease) specialize(at script.Place, turn Turn) {
-	switch _, tallies := l.claim.(claim.Tallier); {
-	case tallies:
-		l.special = newSurplus(len(l.writes.nodes))
-	case turn != nil:
-		l.special = &turn.Room().special
-	case l.terms.Fencing || at != (script.Place{}):
-		l.special = &special{}
-	default:
-		return
-	}
-	l.special.place, l.special.turn = at, turn
 }
 
 // touches reports whether a node has granted the lock, even if its grant does not count.
@@ -267,52 +102,63 @@ func (l *Lease) won(res quorum.Result, proposal uint64) {
 	if t, ok := res.Tally.(claim.LateTally); ok {
 		won := t.Won()
 		l.Replace(won)
-		l.special.surplus.wins(l, won)
+		l.keepOnly(won)
 	}
 	if proposal != 0 {
 		l.takeToken(proposal)
 	}
 }
 
-// takeToken gives l a fencing token that a quorum has stored.
-func (l *Lease) takeToken(token uint64) {
-	l.mu.Lock()
-	if l.special == &plain { // it is adopted
-		l.special = &special{}
+// keepOnly gives back what nodes may have granted l beyond what it has won. Nodes that answer later: see returnSurplus.
+func (l *Lease) keepOnly(won claim.Winner) {
+	nodes, others := l.special.surplus.wins(won)
+	for i := range l.writes.nodes {
+		if others.Has(i) {
+			l.refusedBy(i)
+		}
 	}
-	l.special.token = token
-	l.mu.Unlock()
-	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
+	if nodes != 0 {
+		l.giveBack(won, nodes)
+	}
 }
 
-// brief returns the brief of an operation on l. Its Purpose is Looking; operations that grant set another.
-func (l *Lease) brief(op quorum.Op, call claim.Call) quorum.Brief {
-	return quorum.Brief{Op: op, Call: call, Within: l.terms.Timing.NodeTimeout, Tracer: l.terms.tracer()}
+// specialize gives l a special of its own if its acquire needs one.
+func (l *Lease) specialize(at script.Place, turn Turn) {
+	switch _, tallies := l.claim.(claim.Tallier); {
+	case tallies:
+		l.special = specialWithSurplus(len(l.writes.nodes))
+	case turn != nil:
+		l.special = &turn.Room().special
+	case l.terms.Fencing || at != (script.Place{}):
+		l.special = &special{}
+	default:
+		return
+	}
+	l.special.place, l.special.turn = at, turn
+}
+
+// specialWithSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. All nodes
+// grant any other claim itself or nothing.
+func specialWithSurplus(n int) *special {
+	type both struct {
+		special
+		room surplus
+	}
+	s, early, _ := claim.WithRoom[both, claim.Answer, struct{}](n)
+	s.surplus, s.room.early = &s.room, early
+	return &s.special
 }
 
 // An acquire is the operation that sets a lease's value. It is the lease itself, which saves an allocation. It is no
 // quorum.Winner, because its caller checks after the round whether the nodes answered in time.
 type acquire Lease
 
-// A special is what few acquires need. It stands apart, because every lease would have room for it.
-type special struct {
-	place   script.Place  // in the queues of the nodes; without a ticket it enters none
-	turn    Turn          // nil if nobody waits
-	surplus *surplus      // nil if the claim can have none
-	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
-	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
-	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
-}
-
-// plain is the special of all acquires that need none. It never changes.
-var plain special
-
 // Brief implements quorum.Operation. It sets Explain, because the caller must tell a taken lock from nodes
 // that are down.
 func (a *acquire) Brief() quorum.Brief {
 	l := (*Lease)(a)
 	c := l.Claim()
-	b := l.brief(quorum.Lock, a.call(c, a.special.place))
+	b := l.terms.brief(quorum.Lock, a.call(c, a.special.place))
 	b.Explain, b.Purpose = true, quorum.Granting
 	b.Patient = a.special.turn != nil && a.special.turn.IsPatient()
 	if !a.special.place.Ticket.IsZero() {
@@ -341,15 +187,10 @@ func (a *acquire) CanDoWithout() bool {
 }
 
 // Lacks implements quorum.Fallback.
-func (a *acquire) Lacks(i int) bool { return (*Lease)(a).lacksQueue(i) }
+func (a *acquire) Lacks(i int) bool { return a.terms.lacksQueue(i) }
 
 // Without implements quorum.Fallback.
 func (a *acquire) Without() claim.Call { return a.call((*Lease)(a).Claim(), script.Place{Blind: true}) }
-
-// lacksQueue reports whether node i has just denied the queue of l's lock. l's claim must have only one line.
-func (l *Lease) lacksQueue(i int) bool {
-	return l.terms.Keeper.Set.Nodes[i].DeniesQueueOf(l.terms.Claim.Lines()[0])
-}
 
 // Began implements quorum.Timed.
 func (a *acquire) Began() time.Duration { return a.First.Mono }
@@ -360,114 +201,35 @@ func (a *acquire) Sending(i int) { a.writes.sending(i) }
 // Unsent implements quorum.Recorder.
 func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
 
-// Judge implements quorum.Operation.
-func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	l := (*Lease)(a)
-	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
-		k.answered(i)
-	}
-	if a.special.surplus != nil {
-		defer a.special.surplus.heard(l, i, reply, v.Answer) // at the end: its release needs what writes notes below
-	}
-	if a.terms.Claim.Shares() {
-		a.noteBlind(i, reply, v)
-	}
-	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
-		a.special.turn.Barred(i, reply.Err)
-	}
-	if !a.special.place.Ticket.IsZero() {
-		a.tellWaiter(i, reply, v)
-		if d := v.Answer.Detail; d != nil {
-			d.At = clock.Now().Mono
-		}
-	}
-	if pool.IsNoScript(reply.Err) {
-		a.writes.unsent(i) // nothing was executed
-	} else {
-		a.writes.answered(i, reply.Fate)
-	}
+// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
+// far ahead already, the missing nodes show which register is just high enough.
+func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
+	far := claim.Nodes(a.special.far.Load())
+	return far != 0 && missing != 0 && rule.Quorum(far|missing)
+}
+
+// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that
+// round failed only because its proposal was too low: without the nodes that have another value or have failed, a
+// quorum must still be possible, or a quorum must be far ahead. known is the highest token that this process has seen
+// by now, including in late answers.
+func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
 	switch {
-	case v.Choice == claim.Refused && v.Taken():
-		l.refusedBy(i)
-		return v
-	case v.Choice != claim.Granted:
-		return v
-	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.writes.onNode(i).sent() < 2:
-		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
-		// been sent it at another address.
-		l.refusedBy(i)
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
-	}
-	if a.terms.Fencing {
-		a.writes.grants(i) // it may have refused an earlier round
-		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
-			return v
+	case res.Won:
+		return 0
+	case !res.Rule.Blocks(res.Taken | res.Count.Failed):
+		next = known + 1
+		for _, v := range res.Votes {
+			if r := v.Answer.Details().Register; v.Answer.Found == claim.Mine && !isFar(r, a.First) {
+				next = max(next, r+1)
+			}
 		}
+	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
+		next = lowestOfQuorum(res) + 1
 	}
-	l.failIfRestarted(&v, i, reply.Server, a.First)
-	return v
-}
-
-// errBlind is why a reader is let in without a look at the queue.
-var errBlind = errors.New("redsync: the user may not read the queue")
-
-// noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
-// writers that wait there.
-func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
-	l := (*Lease)(a)
-	switch {
-	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
-		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
-	case v.Answer.Details().Blind:
-		l.deny(i, errBlind, true)
+	if next <= a.special.fence.Token || next >= endOfTokens {
+		return 0
 	}
-}
-
-// tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
-func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
-	l := (*Lease)(a)
-	denied := quorum.IsForbidden(reply.Err)
-	if denied {
-		l.deny(i, reply.Err, pool.IsDenied(reply.Err))
-	}
-	switch {
-	case a.special.turn == nil:
-	case denied && quorum.IsNoQueue(reply.Err):
-		a.special.turn.NoQueue()
-	case denied:
-		a.special.turn.Denied()
-	default:
-		several := len(a.terms.Claim.Lines()) > 1
-		if free := v.FreeIn(); free != 0 || several && v.Answer.Found == claim.Other {
-			a.special.turn.Free(i, free)
-		}
-	}
-}
-
-// deny notes that the client cannot use the queue of l's lock on node i. ofUser says that its user lacks a permission.
-// Otherwise the queue is a key of another type, or a cluster keeps it on another node than the lock. If the claim has
-// several lines, the cluster may instead keep their names apart, which says nothing of the queue of one name.
-func (l *Lease) deny(i int, err error, ofUser bool) {
-	name := ""
-	switch lines := l.terms.Claim.Lines(); {
-	case len(lines) == 1:
-		name = lines[0]
-	case pool.IsCrossSlot(err):
-		return
-	}
-	n := l.terms.Keeper.Set.Nodes[i]
-	if n.Deny(name, ofUser) && l.terms.Events != nil {
-		l.terms.Events.Denied(n, err)
-	}
-}
-
-// failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
-// have forgotten what it granted to others.
-func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
-	t := l.terms
-	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
-		*v = v.Fails(err)
-	}
+	return next
 }
 
 // Check asks the nodes whether they hold the claim of l.
@@ -491,12 +253,7 @@ type check struct {
 
 // Brief implements quorum.Operation.
 func (c check) Brief() quorum.Brief {
-	b := c.lease.brief(quorum.Valid, c.claim.Check())
+	b := c.lease.terms.brief(quorum.Valid, c.claim.Check())
 	b.Disproves, b.Heals = true, c.lease.terms.Heals
 	return b
-}
-
-// Judge implements quorum.Operation.
-func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {
-	return c.lease.unlessReplaced(c.claim, v)
 }

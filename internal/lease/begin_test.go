@@ -145,7 +145,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	r := &watchRound{behindFill: behindFill{Extension: Extension{lease: l}}}
 	allocated := testing.AllocsPerRun(100, func() {
 		r.tell(quorum.Result{}, true)
-		l.deny(0, errBroken, true)
+		l.terms.deny(0, errBroken, true)
 		if l.terms.tracer() != nil {
 			t.Fatal("a tracer for nobody")
 		}

@@ -68,16 +68,3 @@ func (l *Lease) downgradeCommand() script.Downgrade {
 	}
 	return d
 }
-
-// errReplaced is the error of a vote about a claim that the lease no longer has.
-var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
-
-// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile,
-// it returns v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim,
-// and that proves no loss.
-func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
-	if v.Choice == claim.Refused && l.Claim() != c {
-		return v.Fails(errReplaced)
-	}
-	return v
-}

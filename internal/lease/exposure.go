@@ -6,13 +6,6 @@ import "github.com/seed14bd9ef4/redsync/internal/clock"
 // value: then the lease is not handed over to a waiter, and no later Lock releases its keys. Before a lease
 // is handed over or released, it hides its value, so that nobody sees the value after that check.
 
-// An exposure says whether the user may have seen the value of a lease, and whether the user may still see
-// it.
-type exposure struct {
-	shown  bool // the user may have seen it
-	hidden bool // nobody is shown it any more
-}
-
 // Value returns the value. It is for what is sent to nodes, not for the user.
 func (l *Lease) Value() string { return l.Claim().Value() }
 

@@ -2,13 +2,11 @@ package lease
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // An Extension is the operation that prolongs a lease.
@@ -39,15 +37,6 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	}
 }
 
-// extensions returns the mutex extending. Few leases need it, because watchdogs do not. A caller that locks it
-// must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
-func (l *Lease) extensions() *sync.RWMutex {
-	if l.extending.Load() == nil {
-		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
-	}
-	return l.extending.Load()
-}
-
 // round makes one round of e. The votes count until the old Until, not only for one node deadline.
 func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextcheck // see overdue
 	l := e.lease
@@ -72,6 +61,30 @@ func overdue() context.Context {
 	return ctx
 }
 
+// A behindFill is an extension that leaves out the votes of some nodes, unless they come long after the fill. Only a fill
+// has set the key there.
+type behindFill struct {
+	Extension
+	uncounted claim.Nodes
+}
+
+// behindFill fills up the lease of e, and returns the operation for a round of e.
+func (e Extension) behindFill() behindFill {
+	l := e.lease
+	uncounted := l.writes.marked(refused)
+	if uncounted == 0 {
+		return behindFill{e, 0}
+	}
+	later := l.writes.marked(setLater)
+	for i, n := range l.terms.Keeper.Set.Nodes {
+		if later.Has(i) && (l.terms.Heals || n.IsGuarded()) {
+			uncounted = uncounted.Without(i)
+		}
+	}
+	l.fill()
+	return behindFill{e, uncounted}
+}
+
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,
 // because the lock may be another's by now. If another lease with the same value has begun meanwhile, the
 // caller passes the Extension to the Prolong of that lease. token is the fencing token of the former holder, 0
@@ -84,6 +97,9 @@ func (l *Lease) Confirm(ctx context.Context, token uint64) (quorum.Result, Exten
 	}
 	return res, e
 }
+
+// A confirming is the extension by which a lease is adopted. It also shows which nodes refuse the value.
+type confirming struct{ Extension }
 
 // extension returns the operation that prolongs l, which has begun, from start on. The error says why l is not
 // held. Or it is Errors.Spent: then l is held, but MaxHold does not allow a longer validity.
@@ -133,6 +149,23 @@ func (l *Lease) Prolong(e Extension, confirmed clock.Instant) {
 	}
 }
 
+// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the
+// hold.
+func (e Extension) prolongOthers(confirmed clock.Instant) {
+	s := e.lease.sharing()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extended = e.start
+	for _, other := range s.leases {
+		if other != e.lease {
+			other.Prolong(e, confirmed)
+		}
+	}
+}
+
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
 // again, only nodes that hold another value prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {
@@ -144,7 +177,7 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 
 // Brief implements quorum.Operation.
 func (e Extension) Brief() quorum.Brief {
-	b := e.lease.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
+	b := e.lease.terms.brief(quorum.Extend, e.claim.Extend(e.ttl, e.heals))
 	b.Purpose = quorum.Granting
 	b.Disproves, b.Heals = true, e.lease.terms.Heals
 	return b
@@ -157,7 +190,7 @@ func (e Extension) CanDoWithout() bool {
 }
 
 // Lacks implements quorum.Fallback.
-func (e Extension) Lacks(i int) bool { return e.lease.lacksQueue(i) }
+func (e Extension) Lacks(i int) bool { return e.lease.terms.lacksQueue(i) }
 
 // Without implements quorum.Fallback.
 func (e Extension) Without() claim.Call {
@@ -197,25 +230,3 @@ func (e Extension) OnWon() {
 
 // Open implements quorum.Gate. Nothing may set the value again once the lease has ended.
 func (e Extension) Open() bool { return e.lease.NotHeld(clock.Now()) == nil }
-
-// Judge implements quorum.Operation.
-func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
-		e.lease.writes.answered(i, reply.Fate)
-	} else {
-		e.lease.writes.prolonged()
-		e.lease.writes.noteRenewal()
-	}
-	e.lease.writes.confirms(i, v.Answer.Found)
-	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
-		e.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
-	}
-	if first := v.Answer.FirstIn(); first != 0 {
-		e.lease.wake(e.claim, i, first, nil)
-	}
-	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
-		return e.lease.unlessReplaced(e.claim, v)
-	}
-	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
-	return v
-}

@@ -27,67 +27,6 @@ const (
 	maxFills  = 6
 )
 
-// lacks returns the nodes that have refused the value, and have not confirmed since then that they have it.
-func (w *writes) lacks() (nodes claim.Nodes) { return w.marked(lacking) }
-
-// marked returns the nodes with a mark.
-func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
-	for i := range w.nodes {
-		if w.onNode(i)&mark != 0 {
-			nodes = nodes.With(i)
-		}
-	}
-	return nodes
-}
-
-// confirms notes what a command that came after the acquire has found on node i: whether the node has the value, and
-// whether that command has set it.
-func (w *writes) confirms(i int, found claim.Found) {
-	if w.onNode(i)&refused == 0 {
-		return
-	}
-	switch found {
-	case claim.Created:
-		r := w.needRare()
-		r.mu.Lock()
-		r.filled = clock.Now().Mono
-		r.mu.Unlock()
-		w.nodes[i].Or(setLater)
-	case claim.Mine, claim.PartCreated:
-	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
-		return
-	}
-	w.nodes[i].And(^int64(lacking))
-}
-
-// sendingFill counts a fill to node i, and reports true, unless the node has the value by now or has not answered an earlier
-// command that sets it. Leases that share a hold may fill it up at once.
-func (w *writes) sendingFill(i int) bool {
-	r := w.needRare()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := w.onNode(i); n&lacking == 0 || n.awaits() {
-		return false
-	}
-	w.sending(i)
-	return true
-}
-
-// lastFilled returns the monotonic time at which a node last confirmed a fill.
-func (w *writes) lastFilled() time.Duration {
-	r := w.needRare()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.filled
-}
-
-// grants notes that node i has granted an acquire of the value, perhaps after it had refused one.
-func (w *writes) grants(i int) {
-	if w.onNode(i)&refused != 0 {
-		w.nodes[i].And(^int64(lacking | refused | setLater))
-	}
-}
-
 // refusedBy notes that node i has refused l. If l is held already, or has even ended and left its keys for a minimal
 // hold, refusedBy sets the alarm for a fill.
 func (l *Lease) refusedBy(i int) {
@@ -99,17 +38,6 @@ func (l *Lease) refusedBy(i int) {
 		l.fills = 0
 		l.terms.Keeper.expiries.Set(&l.expiry, l.nextFillLocked(l.validity.Start.After(l.validity.Length)))
 	}
-}
-
-// setAlarm sets the alarm of l for the time at, or for the next fill if that comes first. It reports false if Close has
-// begun.
-func (l *Lease) setAlarm(at time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == Held && l.fillsLocked() {
-		at = l.nextFillLocked(at)
-	}
-	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }
 
 // fillsLocked reports whether nodes lack the value of l, or may do so. If l was handed over, a node may refuse the acquire
@@ -216,7 +144,7 @@ func (f filling) Receive(i int, reply pool.Reply) {
 func (l *Lease) extendSoon(n *quorum.Node) {
 	if w := l.watchdog; w != nil && !l.terms.Heals && !n.IsGuarded() {
 		t := &l.terms.Timing
-		w.startWithin(w.patience() + 2*(t.Expiry-t.Validity) + fillDelay)
+		w.extendSoon(2*(t.Expiry-t.Validity) + fillDelay)
 	}
 }
 
@@ -237,68 +165,4 @@ func (l *Lease) fillRest(on claim.Nodes) (filled claim.Nodes) {
 	}
 	l.sendFill(c.Fill(rest), lacks)
 	return lacks
-}
-
-// fillOutlived fills up the keys of a minimal hold that Unlock has ended. A release follows to the same nodes, and
-// settles what the fill leaves there.
-func (l *Lease) fillOutlived() {
-	l.mu.Lock()
-	outlived := l.outlived
-	l.mu.Unlock()
-	if !outlived || l.terms.Timing.rest(l.First, clock.Now()) == 0 {
-		return
-	}
-	if lacks := l.writes.lacks(); lacks != 0 {
-		l.Release(Releasing{nodes: lacks})
-	}
-}
-
-// behindFill fills up the lease of e, and returns the operation for a round of e.
-func (e Extension) behindFill() behindFill {
-	l := e.lease
-	uncounted := l.writes.marked(refused)
-	if uncounted == 0 {
-		return behindFill{e, 0}
-	}
-	later := l.writes.marked(setLater)
-	for i, n := range l.terms.Keeper.Set.Nodes {
-		if later.Has(i) && (l.terms.Heals || n.IsGuarded()) {
-			uncounted = uncounted.Without(i)
-		}
-	}
-	l.fill()
-	return behindFill{e, uncounted}
-}
-
-// isOldFill reports whether a fill has set the key on node i so long ago that its vote counts without a guard.
-func (l *Lease) isOldFill(i int) bool {
-	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
-}
-
-// A behindFill is an extension that leaves out the votes of some nodes, unless they come long after the fill. Only a fill
-// has set the key there.
-type behindFill struct {
-	Extension
-	uncounted claim.Nodes
-}
-
-// Judge implements quorum.Operation.
-func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	v = b.Extension.Judge(i, reply, v)
-	if v.Choice == claim.Granted && b.uncounted.Has(i) && !b.lease.isOldFill(i) {
-		return v.Fails(quorum.ErrFilled)
-	}
-	return v
-}
-
-// A confirming is the extension by which a lease is adopted. It also shows which nodes refuse the value.
-type confirming struct{ Extension }
-
-// Judge implements quorum.Operation.
-func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	v = c.Extension.Judge(i, reply, v)
-	if v.Choice == claim.Refused {
-		c.lease.refusedBy(i)
-	}
-	return v
 }

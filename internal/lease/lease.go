@@ -1,6 +1,10 @@
 // Package lease implements one term of holding a claim: from the attempt that acquires it to its release on
 // every node.
 //
+// The state stands below: keeper.go, terms.go, lease.go, and what these use. The operations stand on it: they name the
+// state, and the state names none of them. So each can be read alone: acquire.go, extend.go, watchdog.go, release.go and
+// so on. How replies count is in judge.go.
+//
 // Everything that may come late (a reply, an extension, a release, a timer) names its lease, so that
 // it cannot hurt a newer one.
 //
@@ -45,7 +49,8 @@ const (
 // A Lease is one term of holding a claim.
 type Lease struct {
 	First clock.Instant // the start of the attempt that acquired the lock, or when it was handed over
-	Try   int           // retry delays that had elapsed, plus 1; 0 if adopted or handed over
+	Try   int32         // retry delays that had elapsed, plus 1; 0 if adopted or handed over; short, like seat, to save memory
+	seat  int32         // the index of l in sharing.leases; guarded by sharing.mu
 
 	terms *Terms
 	chain time.Duration // for how long the lock had been handed over from lease to lease when this one got it
@@ -65,24 +70,64 @@ type Lease struct {
 	validity Validity
 	watched  *watched    // unwatched until something of it is set: see watchedLocked
 	expiry   alarm.Alarm // at the end of the validity, in Keeper.expiries
-	watchdog *watchdog   // nil without Terms.Watchdog; set by Begin
+	watchdog minder      // nil without Terms.Watchdog; set by Begin
 
 	shares    atomic.Pointer[sharing] // see sharing; nil if nobody can join l; not guarded
-	seat      int                     // the index of l in sharing.leases; guarded by sharing.mu
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room
 	special   *special // of the operation that acquires it: see acquire
 }
 
+// An exposure says whether the user may have seen the value of a lease, and whether the user may still see
+// it.
+type exposure struct {
+	shown  bool // the user may have seen it
+	hidden bool // nobody is shown it any more
+}
+
+// A minder extends a lease by itself. The lease knows no more of its watchdog, because the watchdog stands on the lease.
+type minder interface {
+	// start starts it for a lease that has just begun.
+	start()
+
+	// stop ends it, because the lease is over. After stop it sends nothing, not even for a round that is open.
+	stop()
+
+	// restart gives up the open round, if there is one, because its command is out of date.
+	restart()
+
+	// hasten makes it look at the lease at once, if it would do so only after a time.
+	hasten(by time.Time)
+
+	// extendSoon makes it start the next round within some time beyond the patience with a round, if none is open.
+	extendSoon(beyond time.Duration)
+}
+
+// A sharing is what the leases that share a hold have in common: see sharing.go.
+type sharing struct {
+	acquired clock.Instant // when the hold was acquired
+	spoiled  atomic.Bool   // nobody may join: the user has seen the value, or a lease was lost
+
+	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
+	leases   []*Lease      // those that have not left
+	closed   bool          // nobody may join: see Join, Leave and StayAlone
+	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
+	began    clock.Instant // when the extender began it
+	extended clock.Instant // the start of the last extension that a quorum has confirmed
+
+	room [1]*Lease // for leases, while there is one
+}
+
 // watched is what a lease has that was lost, or whose end somebody waits for. Lease.mu guards it.
 type watched struct {
-	cause     error       // why it is over; nil after Unlock and Detach
-	loss      error       // the error of Err, made once
-	ended     signal      // closed when Past, Over or Dropped
-	lost      signal      // closed when Past, or Over or Dropped for a cause
-	listeners listeners   // see Listen
-	room      [1]Listener // for listeners
+	cause     error          // why it is over; nil after Unlock and Detach
+	loss      error          // the error of Err, made once
+	missed    *quorum.Result // see noteMissed
+	ended     signal         // closed when Past, Over or Dropped
+	lost      signal         // closed when Past, or Over or Dropped for a cause
+	listeners listeners      // see Listen
+	room      [1]Listener    // for listeners
 }
 
 // unwatched is the watched of all leases that have nothing of it. It never changes.
@@ -154,6 +199,18 @@ func (l *Lease) Begun() bool {
 }
 
 func (l *Lease) begunLocked() bool { return l.state == Held || l.state == Past || l.state == Over }
+
+// sharing returns what l has in common with others, nil if it is not to be shared. It never changes once
+// BeginSharing has set it.
+func (l *Lease) sharing() *sharing { return l.shares.Load() }
+
+// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock
+// sharing.mu.
+func (l *Lease) spoil() {
+	if s := l.sharing(); s != nil {
+		s.spoiled.Store(true)
+	}
+}
 
 // moveLocked moves l to a state, and closes the signals that belong to it. Nothing else changes the state.
 func (l *Lease) moveLocked(to State, cause error) {
@@ -241,13 +298,19 @@ func (l *Lease) lossLocked() error {
 		if why == nil {
 			why = l.expiredLocked()
 		}
-		var missed *quorum.Result
-		if l.watchdog != nil {
-			missed = l.watchdog.missed
-		}
-		w.loss = l.terms.Keeper.Errors.Lost(why, missed)
+		w.loss = l.terms.Keeper.Errors.Lost(why, w.missed)
 	}
 	return w.loss
+}
+
+// noteMissed notes the result of the last extension by the watchdog, or of a round that goes on, for the error of a loss.
+// It is nil for a round that was won.
+func (l *Lease) noteMissed(res *quorum.Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if res != nil || l.watched != &unwatched {
+		l.watchedLocked().missed = res
+	}
 }
 
 // Err returns the error of Mutex.Err for l at now: nil while it is held.
@@ -259,54 +322,6 @@ func (l *Lease) Err(now clock.Instant) error {
 		return err
 	}
 	return l.lossLocked()
-}
-
-// Begin makes l held. From now on the alarms of the Keeper make l past at the end of its validity, extend it
-// before that if it has a watchdog, and release it on Close. An error of Begin says why l cannot begin: its
-// validity has ended since the attempt, or Close has begun. In that case l was never held, and observers are
-// not told of a loss.
-func (l *Lease) Begin() error {
-	if err := l.begin(); err != nil {
-		return err
-	}
-	l.terms.Keeper.expiries.CompareClocks(max(min(l.terms.Timing.Expiry/10, time.Second), minCompare), l.First)
-	if l.watchdog != nil {
-		l.watchdog.start()
-	}
-	return nil
-}
-
-// minCompare is the shortest interval at which Begin makes the Keeper's schedule compare the wall clock with
-// the monotonic clock. A lease with an expiry of less than 100 ms needs no shorter interval, because its
-// alarm fires soon in any case.
-const minCompare = 10 * time.Millisecond
-
-// begin checks the time and makes l held without unlocking l.mu in between. If another goroutine finds the
-// time up before that, l does not begin. If one finds it up later, observers are told of the loss.
-func (l *Lease) begin() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.notHeldLocked(clock.Now()); err != nil {
-		return err
-	}
-	l.expiry.What = l
-	if l.terms.Watchdog {
-		l.watchdog = newWatchdog(l)
-	}
-	at := l.validity.Start.After(l.validity.Length)
-	var nodes nodeWrites // of all nodes
-	for i := range l.writes.nodes {
-		nodes |= nodeWrites(l.writes.nodes[i].Load())
-	}
-	// A node that has not answered the acquire of the lease that was handed over may still refuse it.
-	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
-		at = l.nextFillLocked(at)
-	}
-	if !l.terms.Keeper.expiries.Set(&l.expiry, at) { // from here on Close may end l
-		return l.terms.Keeper.Errors.Closed
-	}
-	l.moveLocked(Held, nil)
-	return nil
 }
 
 // End ends l for a cause and reports whether it had not ended before. A nil cause, as for Unlock and
@@ -336,6 +351,15 @@ func (l *Lease) End(cause error) (first bool) {
 		l.watchdog.stop()
 	}
 	return first
+}
+
+// extensions returns the mutex extending. Few leases need it, because watchdogs do not. A caller that locks it
+// must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
+func (l *Lease) extensions() *sync.RWMutex {
+	if l.extending.Load() == nil {
+		l.extending.CompareAndSwap(nil, &sync.RWMutex{})
+	}
+	return l.extending.Load()
 }
 
 // EndHeld ends l for Unlock or Detach, and hides its value, if l may be relied upon at now. Otherwise it
@@ -394,46 +418,6 @@ func (l *Lease) Lose(why error) error {
 func (l *Lease) Abandon(cause error) {
 	l.End(cause)
 	l.terms.Keeper.Waiters.ReleaseAndAdmit(l)
-}
-
-// Fire implements alarm.Firer. It runs at the end of the validity that was known when the alarm was set (an
-// extension does not move the alarm), when it is time to fill l up, after a step of the wall clock, and on Close.
-func (l *Lease) Fire(closing bool) {
-	if closing {
-		l.close()
-		return
-	}
-	left := l.Remaining(clock.Now())
-	if left == 0 { // Remaining has just made l Past and told the holder, or l was over before
-		l.fillOutlived()
-		return
-	}
-	k := l.terms.Keeper
-	if why := k.severed.Load(); why != nil {
-		_ = l.Lose(*why)
-		return
-	}
-	l.fillUp()
-	switch {
-	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
-		l.close()
-	case l.watchdog != nil: // a step of the wall clock may have left it little time
-		k.extensions.Hasten(&l.watchdog.next, time.Now().Add(left/2))
-	}
-}
-
-// close ends and releases l because of Close, unless it has ended before. A lease whose time is up is left alone, even
-// if its alarm has not fired yet: another lease may hold the lock with the same value by now, and with a lock delay the
-// keys are meant to stay.
-func (l *Lease) close() {
-	k := l.terms.Keeper
-	if l.Remaining(clock.Now()) == 0 {
-		return
-	}
-	if !l.End(k.Errors.Lost(k.Errors.Closed, nil)) {
-		return
-	}
-	k.Waiters.ReleaseAndAdmit(l)
 }
 
 // A Listener is told when a lease is past or has ended.
@@ -528,4 +512,31 @@ func (l *Lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.special.token
+}
+
+// takeToken gives l a fencing token that a quorum has stored.
+func (l *Lease) takeToken(token uint64) {
+	l.mu.Lock()
+	if l.special == &plain { // it is adopted
+		l.special = &special{}
+	}
+	l.special.token = token
+	l.mu.Unlock()
+	l.terms.Keeper.Tokens.Raise(l.terms.Claim.Lines(), token)
+}
+
+// maxSearched is how many leases HeldOn looks at.
+const maxSearched = 10_000
+
+// HeldOn returns a lease of k that is held on one of these lines, nil if it finds none. It is for texts: it looks at a
+// bounded number of leases.
+func (k *Keeper) HeldOn(lines []string) *Lease {
+	for _, f := range k.expiries.First(maxSearched) {
+		l, ok := f.(*Lease)
+		on := func(line string) bool { return slices.Contains(lines, line) }
+		if ok && l.NotHeld(clock.Now()) == nil && slices.ContainsFunc(l.Claim().Lines(), on) {
+			return l
+		}
+	}
+	return nil
 }

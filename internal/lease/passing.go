@@ -60,21 +60,6 @@ func (l *Lease) passLocked(other *Lease) {
 	other.chain = l.chain + other.First.Since(l.First)
 }
 
-// Nobody returns a lease whose value no node ever has. Its releases only change the queues.
-func Nobody(t *Terms) *Lease {
-	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
-}
-
-// LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the
-// Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
-// is the first in a queue, the node tells this process of a release instead of the next waiter.
-func (l *Lease) LeaveQueues() {
-	nobody := Nobody(l.terms)
-	if nobody.writes.leaveAs(l.writes) {
-		nobody.Release(Releasing{})
-	}
-}
-
 // AwaitReplies waits until every command that can set or prolong a key of l has been answered or is known to
 // be lost. It waits no longer than the node deadline, and not after ctx is done. l must have ended.
 func (l *Lease) AwaitReplies(ctx context.Context) {

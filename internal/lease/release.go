@@ -28,10 +28,6 @@ const (
 	// to repeat the release of every lock that was held.
 	maxRepeats = 1 << 16
 
-	// repeatsInARow bounds what it costs to repeat very many releases while nodes are down. The schedule pauses for 1 ms
-	// after that many, so at most 64,000 releases are repeated in a second.
-	repeatsInARow = 64
-
 	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
 	AliveFor = time.Second
 )
@@ -56,7 +52,7 @@ type Release struct {
 	executed atomic.Uint64 // the claim.Nodes that have executed it, although a command that sets the value may still come
 	open     atomic.Int32  // how many nodes have not settled it, and are not given up
 
-	seat int32 // the index in unsettled.all; guarded by its mutex, as are won and complete
+	seat seat // in unsettled
 
 	// By node. The sender to the node and the receiver of its reply use it in turn, never at once.
 	progress []progress
@@ -67,8 +63,6 @@ type Release struct {
 	inTime   bool // a quorum had confirmed before the validity ended; set before the waiting caller is signalled
 	undoes   bool // see Releasing
 	queued   bool // at the start a waiter of this process waited, or had left a ticket in the queues: see process
-
-	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
 }
 
 // extras are what few releases need. They do not change once the release is sent.
@@ -160,7 +154,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	// An earlier release of l may still be repeated. It must go on until every key of l has run out. A node may have
 	// given such a key its full TTL as late as now.
 	l.writes.noteRenewal()
-	k.unsettled.add(rel)
+	k.unsettled.add(rel, &rel.seat)
 	rel.round.Call().Command.WithRESP(func(resp []byte) {
 		for i, n := range k.Set.Nodes {
 			switch {
@@ -224,12 +218,61 @@ func entering(t script.Turnover, tickets []Entering, lines int) script.Turnover 
 	return t
 }
 
+// giveBack releases the surplus of l on some nodes. It goes on even after l has been unlocked.
+func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
+	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
+}
+
+// fillOutlived fills up the keys of a minimal hold that Unlock has ended. A release follows to the same nodes, and
+// settles what the fill leaves there.
+func (l *Lease) fillOutlived() {
+	l.mu.Lock()
+	outlived := l.outlived
+	l.mu.Unlock()
+	if !outlived || l.terms.Timing.rest(l.First, clock.Now()) == 0 {
+		return
+	}
+	if lacks := l.writes.lacks(); lacks != 0 {
+		l.Release(Releasing{nodes: lacks})
+	}
+}
+
 // LeaveQueuesOnRelease makes every later release of l take a ticket off the queues of all lines.
 func (l *Lease) LeaveQueuesOnRelease(t script.Ticket) { l.writes.leaveQueuesOnRelease(t, allQueues) }
 
 // StayInOneQueueOnRelease makes every later release of l take a ticket off the queues of all lines but one.
 func (l *Lease) StayInOneQueueOnRelease(t script.Ticket, line int) {
 	l.writes.leaveQueuesOnRelease(t, line)
+}
+
+// Nobody returns a lease whose value no node ever has. Its releases only change the queues.
+func Nobody(t *Terms) *Lease {
+	return New(t, "nobody:"+t.Keeper.Process.String(), clock.Now())
+}
+
+// LeaveQueues removes from the queues the tickets that a release of l would remove. It is for Detach: the
+// Mutex that adopts the hold does not know the tickets, so its release leaves them there. While such a ticket
+// is the first in a queue, the node tells this process of a release instead of the next waiter.
+func (l *Lease) LeaveQueues() {
+	nobody := Nobody(l.terms)
+	if nobody.writes.leaveAs(l.writes) {
+		nobody.Release(Releasing{})
+	}
+}
+
+// Leaver returns a lease whose release takes the ticket of a waiter that has won l off the queues. It returns
+// nil if the ticket may stay there until l is released, because nobody else can hold the claim meanwhile.
+//
+// While l has a permit, others can have the other permits. If the ticket stayed at the head of a queue, the
+// node would wake this process when the next permit is free, and the next waiter would not learn of it.
+func (l *Lease) Leaver(ticket script.Ticket) *Lease {
+	if _, ok := l.Claim().(claim.Winner); !ok {
+		return nil
+	}
+	l.LeaveQueuesOnRelease(ticket) // a late command may put it there again
+	nobody := Nobody(l.terms)
+	nobody.LeaveQueuesOnRelease(ticket)
+	return nobody
 }
 
 // Wait waits for a quorum of nodes. It is for a release with a Caller.
@@ -246,7 +289,7 @@ func (rel *Release) Others() claim.Lines { return claim.Lines(rel.others.Load())
 
 // Brief implements quorum.Operation.
 func (rel *Release) Brief() quorum.Brief {
-	return rel.lease.brief(quorum.Unlock, rel.call(rel.extras.turnover))
+	return rel.lease.terms.brief(quorum.Unlock, rel.call(rel.extras.turnover))
 }
 
 // call returns the command to send now, which lets the tickets of t enter and leave the queues. A release has the same
@@ -256,6 +299,19 @@ func (rel *Release) call(t script.Turnover) claim.Call {
 		return rel.claim.(claim.Shortener).Shorten(rest, rel.process(), t, rel.lease.fence())
 	}
 	return rel.claim.Release(rel.process(), t, rel.lease.fence())
+}
+
+// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing. Then
+// its release does not touch the registers, because the client's user may not be permitted to use them.
+func (l *Lease) fence() script.Fence {
+	if !l.terms.Fencing {
+		return script.Fence{}
+	}
+	token := l.Token()
+	if s := l.special; s.fence.Token == token {
+		return s.fence
+	}
+	return fence(token)
 }
 
 // rest returns for how much longer the keys must stay.
@@ -375,7 +431,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	}
 	if as, again := next(sent.form, reply); again {
 		if as.quietly && !sent.form.quietly {
-			rel.lease.deny(i, reply.Err, pool.IsDenied(reply.Err))
+			rel.lease.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
 		}
 		rel.send(i, as, nil)
 		return
@@ -389,7 +445,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		if rel.undoes {
 			undoes = rel.lease.special.turn
 		}
-		rel.lease.wake(rel.claim, i, first, undoes)
+		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
 	if v.Choice == claim.Failed && reply.Err == nil {
 		reply.Err = v.Err // an odd answer settles nothing
@@ -404,7 +460,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		rel.executed.Or(1 << i)
 		if k.IsClosed() {
-			k.unsettled.progressed(rel)
+			k.unsettled.progressed(&rel.seat)
 		}
 	}
 	rel.repeatLater(i, reply.Err)
@@ -437,16 +493,6 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
 	rel.round.NoteHealth(i, v)
-}
-
-// wake wakes the first waiter in each of these lines of c, because node i has told that it is that waiter's
-// turn.
-func (l *Lease) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
-	for at, name := range c.Lines() {
-		if first.Has(at) {
-			l.terms.Keeper.Waiters.Wake(name, i, undoes)
-		}
-	}
 }
 
 // afterwards says what a repetition has found instead of our value. Neither finding shows whether the first
@@ -499,10 +545,10 @@ func (rel *Release) nodeEnded(i int, settled bool) {
 	last := rel.open.Add(-1) == 0
 	if k.IsClosed() {
 		k.lastSettled.Store(int64(clock.Now().Mono))
-		k.unsettled.progressed(rel)
+		k.unsettled.progressed(&rel.seat)
 	}
 	if last {
-		k.unsettled.remove(rel)
+		k.unsettled.remove(&rel.seat)
 	}
 }
 
@@ -542,6 +588,9 @@ type repetition struct {
 	node    int
 }
 
+// isOn implements nodeAlarm.
+func (r repetition) isOn(node int) bool { return r.node == node }
+
 // Fire implements alarm.Firer. At the end of Close the release gives up.
 func (r repetition) Fire(closing bool) {
 	if closing {
@@ -570,13 +619,30 @@ func (rel *Release) cleared(now clock.Instant) bool {
 	return rel.lasts(now) < 0
 }
 
-// lasts returns for how much longer such a key may last.
+// lasts implements cleaner, and needs keepTime first.
 func (rel *Release) lasts(now clock.Instant) time.Duration {
 	if rel.surplus {
 		return rel.lease.terms.Timing.lasts(rel.extras.began, now)
 	}
 	return rel.lease.lasts(now)
 }
+
+// unconfirmed implements cleaner.
+func (rel *Release) unconfirmed() claim.Nodes {
+	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
+}
+
+// isConfirmed implements cleaner.
+func (rel *Release) isConfirmed() bool {
+	rule := rel.round.Rule()
+	return rule.Quorum(rule.All() &^ rel.unconfirmed())
+}
+
+// keepTime implements cleaner.
+func (rel *Release) keepTime() { rel.lease.writes.keepTime() }
+
+// of implements cleaner.
+func (rel *Release) of() (name string, to Events) { return rel.claim.Name(), rel.lease.terms.Events }
 
 // lasts returns for how much longer a key that l set may last.
 func (l *Lease) lasts(now clock.Instant) time.Duration {

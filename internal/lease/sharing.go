@@ -2,8 +2,6 @@ package lease
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -12,21 +10,6 @@ import (
 // This file is about readers of one process that share a hold. Each has a lease of its own, and all leases
 // have one value on the nodes. To the nodes they are one reader, however many they are. The last lease that
 // leaves releases the value.
-
-// A sharing is what the leases that share a hold have in common.
-type sharing struct {
-	acquired clock.Instant // when the hold was acquired
-	spoiled  atomic.Bool   // nobody may join: the user has seen the value, or a lease was lost
-
-	mu       sync.Mutex    // guards what follows, and Lease.seat; it comes before Lease.mu
-	leases   []*Lease      // those that have not left
-	closed   bool          // nobody may join: see Join, Leave and StayAlone
-	extender *Lease        // the lease whose watchdog was the last to begin a round; nil if none has
-	began    clock.Instant // when the extender began it
-	extended clock.Instant // the start of the last extension that a quorum has confirmed
-
-	room [1]*Lease // for leases, while there is one
-}
 
 // A Likeness is what readers must have in common to share a hold. It is comparable.
 type Likeness struct {
@@ -43,10 +26,6 @@ func (t *Terms) Likeness() Likeness {
 	timing.Drift = nil // the Redsync decides it
 	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals}
 }
-
-// sharing returns what l has in common with others, nil if it is not to be shared. It never changes once
-// BeginSharing has set it.
-func (l *Lease) sharing() *sharing { return l.shares.Load() }
 
 // BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether
 // they do.
@@ -90,7 +69,7 @@ func (l *Lease) Join(t *Terms, window time.Duration) *Lease {
 		s.closed = true
 		return nil
 	}
-	other.seat = len(s.leases)
+	other.seat = int32(len(s.leases)) //nolint:gosec // so many do not fit into the memory
 	s.leases = append(s.leases, other)
 	return other
 }
@@ -113,14 +92,6 @@ func (s *sharing) close() {
 	s.closed = true
 }
 
-// spoil keeps others from joining the hold of l. The caller may hold Lease.mu, so spoil does not lock
-// sharing.mu.
-func (l *Lease) spoil() {
-	if s := l.sharing(); s != nil {
-		s.spoiled.Store(true)
-	}
-}
-
 // Leave ends the part of l, which has ended, in the hold that it shares. It reports whether l must release
 // the hold, because no other lease has it. A lease that is past or lost does not have it any more. A second
 // Leave reports the same, unless others have left meanwhile.
@@ -141,7 +112,9 @@ func (l *Lease) Leave() (last bool) {
 	return last
 }
 
-func (s *sharing) hasLocked(l *Lease) bool { return l.seat < len(s.leases) && s.leases[l.seat] == l }
+func (s *sharing) hasLocked(l *Lease) bool {
+	return int(l.seat) < len(s.leases) && s.leases[l.seat] == l
+}
 
 // removeLocked takes l out of leases. The last lease gets its seat.
 func (s *sharing) removeLocked(l *Lease) {
@@ -202,23 +175,6 @@ func (l *Lease) StayAlone() bool {
 func (s *sharing) isAloneLocked(l *Lease) bool {
 	now := clock.Now()
 	return !slices.ContainsFunc(s.leases, func(other *Lease) bool { return other != l && other.mayStillHave(now) })
-}
-
-// prolongOthers gives the validity of e, which a quorum has confirmed, to the other leases that share the
-// hold.
-func (e Extension) prolongOthers(confirmed clock.Instant) {
-	s := e.lease.sharing()
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.extended = e.start
-	for _, other := range s.leases {
-		if other != e.lease {
-			other.Prolong(e, confirmed)
-		}
-	}
 }
 
 // A duty is what a watchdog does when it is time for a round.

@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -19,79 +18,44 @@ type surplus struct {
 	nodes claim.Nodes    // the nodes with an early answer
 }
 
-// newSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. All nodes grant any
-// other claim itself or nothing.
-func newSurplus(n int) *special {
-	type both struct {
-		special
-		room surplus
-	}
-	s, early, _ := claim.WithRoom[both, claim.Answer, struct{}](n)
-	s.surplus, s.room.early = &s.room, early
-	return &s.special
-}
-
-// heard takes the reply of node i to the acquire of l. If l has won already and the node may have granted a
-// surplus, heard gives it back there. Otherwise wins looks at the answer when l wins. If l never wins, its
-// release gives back everything.
-func (s *surplus) heard(l *Lease, i int, reply pool.Reply, answer claim.Answer) {
+// heard takes the reply of node i to the acquire. If the lease has won already and the node may have granted a surplus,
+// heard returns what has been won: the surplus must be given back there. other says that the node has granted something
+// else for sure. Before the lease wins, heard only notes the answer, for wins. If it never wins, its release gives back
+// everything.
+func (s *surplus) heard(i int, reply pool.Reply, answer claim.Answer) (won claim.Winner, other bool) {
 	if reply.Fate == pool.NotSent || pool.IsNoScript(reply.Err) { // nothing was executed
-		return
+		return nil, false
 	}
 	if reply.Err != nil {
 		answer = claim.Answer{} // the node may have executed the script, at least in part
 	}
 	s.mu.Lock()
-	won := s.won
-	if won == nil {
+	defer s.mu.Unlock()
+	if s.won == nil {
 		s.early[i] = answer
 		s.nodes = s.nodes.With(i)
+		return nil, false
 	}
-	s.mu.Unlock()
-	if won != nil && won.IsSurplus(answer) {
-		l.giveBack(won, claim.Nodes(0).With(i))
-		if answer.Found == claim.Mine {
-			l.refusedBy(i) // it has granted something else
-		}
+	if !s.won.IsSurplus(answer) {
+		return nil, false
 	}
+	return s.won, answer.Found == claim.Mine
 }
 
-// wins notes what l has won, and gives back the surplus of the nodes that have answered.
-func (s *surplus) wins(l *Lease, won claim.Winner) {
-	var nodes claim.Nodes
+// wins notes what the lease has won. It returns the nodes that have answered and may have granted a surplus, and those
+// of them that have granted something else for sure.
+func (s *surplus) wins(won claim.Winner) (nodes, others claim.Nodes) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.won = won
 	for i, answer := range s.early {
 		if s.nodes.Has(i) && won.IsSurplus(answer) {
 			nodes = nodes.With(i)
 			if answer.Found == claim.Mine {
-				l.refusedBy(i) // it has granted something else
+				others = others.With(i)
 			}
 		}
 	}
 	clear(s.early) // nobody needs them any more
-	s.mu.Unlock()
-	if nodes != 0 {
-		l.giveBack(won, nodes)
-	}
-}
-
-// giveBack releases the surplus of l on some nodes. It goes on even after l has been unlocked.
-func (l *Lease) giveBack(won claim.Winner, nodes claim.Nodes) {
-	l.Release(Releasing{claim: won.Surplus(), nodes: nodes})
-}
-
-// Leaver returns a lease whose release takes the ticket of a waiter that has won l off the queues. It returns
-// nil if the ticket may stay there until l is released, because nobody else can hold the claim meanwhile.
-//
-// While l has a permit, others can have the other permits. If the ticket stayed at the head of a queue, the
-// node would wake this process when the next permit is free, and the next waiter would not learn of it.
-func (l *Lease) Leaver(ticket script.Ticket) *Lease {
-	if _, ok := l.Claim().(claim.Winner); !ok {
-		return nil
-	}
-	l.LeaveQueuesOnRelease(ticket) // a late command may put it there again
-	nobody := Nobody(l.terms)
-	nobody.LeaveQueuesOnRelease(ticket)
-	return nobody
+	return nodes, others
 }

@@ -1,10 +1,9 @@
 package lease
 
 import (
-	"time"
-
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file is what the root of the library and package queue hand down to leases.
@@ -32,14 +31,6 @@ type Policy struct {
 	OfDo       *Policy                // the same for the leases of a Do
 }
 
-// tracer returns the tracer of votes, nil if nobody listens.
-func (t *Terms) tracer() quorum.Tracer {
-	if t.Events == nil {
-		return nil
-	}
-	return t.Events
-}
-
 // Errors are the library's errors for the end of a lease. This package passes them on, and interprets none.
 type Errors struct {
 	NotHeld error // unlocked, detached, or never held
@@ -60,74 +51,47 @@ type Errors struct {
 	Severed func(res quorum.Result) error
 }
 
-// Events is told what becomes of leases. Its methods must not block.
-type Events interface {
-	quorum.Tracer
-
-	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
-	Lost(held time.Duration, err error)
-
-	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
-	// so far if it is undecided. lost says that it proves that the lease is lost. left is how long the lease was still
-	// valid at start.
-	Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration)
-
-	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
-	// some node. givenUp says that the release is not sent to the node again.
-	Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error)
-
-	// Left tells at the end of Close how many releases a node has not confirmed, and when their keys will have run out.
-	Left(n *quorum.Node, releases int, within time.Duration, err error)
-
-	// Audience returns a comparable value that stands for those who are told.
-	Audience() any
-
-	// Denied tells that a node denies the client's user access to the queue.
-	Denied(n *quorum.Node, err error)
-
-	// Ignored tells that a node's fencing register has a value that no client can have written.
-	Ignored(n *quorum.Node, err error)
+// tracer returns the tracer of votes, nil if nobody listens.
+func (t *Terms) tracer() quorum.Tracer {
+	if t.Events == nil {
+		return nil
+	}
+	return t.Events
 }
 
-// Waiters are the callers of this process that wait for a claim. Package queue implements it.
-type Waiters interface {
-	// Any reports whether anybody waits.
-	Any() bool
-
-	// ReleaseAndAdmit releases l, which has ended, and admits the next waiter.
-	ReleaseAndAdmit(l *Lease)
-
-	// Nudge makes the first waiter in each of the lines try, because the lease that it waited for has ended.
-	Nudge(lines []string)
-
-	// Wake tells the first waiter in the line that its lock is free on a node, and that this process is the
-	// first in the queue there. The news comes from a release. If that release undoes a failed attempt, undoes
-	// is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
-	Wake(line string, node int, undoes Turn)
+// brief returns the brief of an operation on a lease. Its Purpose is Looking; operations that grant set another.
+func (t *Terms) brief(op quorum.Op, call claim.Call) quorum.Brief {
+	return quorum.Brief{Op: op, Call: call, Within: t.Timing.NodeTimeout, Tracer: t.tracer()}
 }
 
-// Room is memory for what a lease keeps of a Turn.
-type Room struct{ special }
+// lacksQueue reports whether node i has just denied the queue of the lock. The claim must have only one line.
+func (t *Terms) lacksQueue(i int) bool {
+	return t.Keeper.Set.Nodes[i].DeniesQueueOf(t.Claim.Lines()[0])
+}
 
-// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
-// those that come too late to count.
-type Turn interface {
-	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
-	Room() *Room
+// deny notes that the client cannot use the queue of the lock on node i. ofUser says that its user lacks a permission.
+// Otherwise the queue is a key of another type, or a cluster keeps it on another node than the lock. If the claim has
+// several lines, the cluster may instead keep their names apart, which says nothing of the queue of one name.
+func (t *Terms) deny(i int, err error, ofUser bool) {
+	name := ""
+	switch lines := t.Claim.Lines(); {
+	case len(lines) == 1:
+		name = lines[0]
+	case pool.IsCrossSlot(err):
+		return
+	}
+	n := t.Keeper.Set.Nodes[i]
+	if n.Deny(name, ofUser) && t.Events != nil {
+		t.Events.Denied(n, err)
+	}
+}
 
-	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
-	// one line and the node refuses it, the lease does not call Free.
-	Free(node int, lines claim.Lines)
-
-	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
-	IsPatient() bool
-
-	// Denied tells that a node denies the client's user access to the queue.
-	Denied()
-
-	// NoQueue tells that a node has a key of another type in place of the queue.
-	NoQueue()
-
-	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
-	Barred(node int, err error)
+// wake wakes the first waiter in each of these lines of c, because node i has told that it is that waiter's
+// turn.
+func (t *Terms) wake(c claim.Claim, i int, first claim.Lines, undoes Turn) {
+	for at, name := range c.Lines() {
+		if first.Has(at) {
+			t.Keeper.Waiters.Wake(name, i, undoes)
+		}
+	}
 }

@@ -45,19 +45,6 @@ func fence(token uint64) script.Fence {
 	return script.Fence{Token: token, TTL: fenceTTL.Milliseconds()}
 }
 
-// fence returns the Fence with which l is released. An adopted lease may have a token without Fencing. Then
-// its release does not touch the registers, because the client's user may not be permitted to use them.
-func (l *Lease) fence() script.Fence {
-	if !l.terms.Fencing {
-		return fence(0)
-	}
-	token := l.Token()
-	if s := l.special; s.fence.Token == token {
-		return s.fence
-	}
-	return fence(token)
-}
-
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
 // token after the highest one that is known for the names, whichever is greater.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
@@ -75,29 +62,10 @@ func notStored(d claim.Detail) error {
 	return fmt.Errorf("its fencing register is at %d, not below the proposal", d.Register)
 }
 
-// judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.
-func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
-	d, terms := v.Answer.Details(), a.terms
-	if !d.Stored && a.isFar(d.Register) {
-		if d.Register < endOfTokens {
-			a.special.far.Or(uint64(claim.Nodes(0).With(i)))
-		}
-		err := &farRegister{terms.Claim.Lines(), d.Register}
-		if terms.Events != nil && terms.Keeper.Tokens.ignores(err.lines[0], i) {
-			terms.Events.Ignored(terms.Keeper.Set.Nodes[i], err)
-		}
-		return v.Fails(err)
-	}
-	terms.Keeper.Tokens.Raise(terms.Claim.Lines(), d.Register)
-	if err := notStored(d); err != nil {
-		v.Choice, v.Err = claim.Refused, err
-	}
-	return v
-}
-
-// isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's clock.
-func (a *acquire) isFar(register uint64) bool {
-	return register >= endOfTokens || register > micros(a.First)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
+// isFar reports whether no client can have written a register: it is more than a fenceTTL ahead of the caller's
+// clock, which says now.
+func isFar(register uint64, now clock.Instant) bool {
+	return register >= endOfTokens || register > micros(now)+uint64(fenceTTL.Microseconds()) //nolint:gosec // it is positive
 }
 
 // A farRegister is the error of a node whose register no client can have written.
@@ -118,37 +86,6 @@ func (e *farRegister) Error() string {
 		which = "one of the fencing registers"
 	}
 	return fmt.Sprintf("%s %s is at %d, which no client can have written", which, strings.Join(keys, ", "), e.value)
-}
-
-// MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
-// far ahead already, the missing nodes show which register is just high enough.
-func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
-	far := claim.Nodes(a.special.far.Load())
-	return far != 0 && missing != 0 && rule.Quorum(far|missing)
-}
-
-// beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that
-// round failed only because its proposal was too low: without the nodes that have another value or have failed, a
-// quorum must still be possible, or a quorum must be far ahead. known is the highest token that this process has seen
-// by now, including in late answers.
-func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64) {
-	switch {
-	case res.Won:
-		return 0
-	case !res.Rule.Blocks(res.Taken | res.Count.Failed):
-		next = known + 1
-		for _, v := range res.Votes {
-			if r := v.Answer.Details().Register; v.Answer.Found == claim.Mine && !a.isFar(r) {
-				next = max(next, r+1)
-			}
-		}
-	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
-		next = lowestOfQuorum(res) + 1
-	}
-	if next <= a.special.fence.Token || next >= endOfTokens {
-		return 0
-	}
-	return next
 }
 
 // lowestOfQuorum returns the lowest value that is not below the registers of a quorum of nodes.
@@ -172,15 +109,6 @@ func lowestOfQuorum(res quorum.Result) uint64 {
 		}
 	}
 	return endOfTokens
-}
-
-// margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be
-// older than the grant by that much: clients' clocks differ, and an attempt takes time.
-func (t *Terms) margin() time.Duration {
-	if !t.Fencing {
-		return 0
-	}
-	return fenceSkew + (1+maxCatchUps)*t.Timing.NodeTimeout
 }
 
 // maxKnown bounds how many tokens are remembered. A forgotten token may cost an attempt one more round.

@@ -11,7 +11,7 @@ import (
 // unsettled is the list of the releases that some node has not settled. Close waits for them, and says which are left.
 type unsettled struct {
 	mu  sync.Mutex // guards what follows, and the seats of the releases
-	all []*Release // in no order
+	all []unended  // in no order
 
 	// While Close counts them:
 	counts  bool
@@ -22,43 +22,78 @@ type unsettled struct {
 	errs    []error       // by node: why its last release failed
 }
 
+// A cleaner is a release, as Close sees it.
+type cleaner interface {
+	// unconfirmed returns the nodes that have not executed it, of those that may have the value.
+	unconfirmed() claim.Nodes
+
+	// isConfirmed reports whether a quorum has executed it: no key that it releases is left there.
+	isConfirmed() bool
+
+	// keepTime begins to keep the time that lasts needs.
+	keepTime()
+
+	// lasts returns for how much longer a key that it releases may last. It is negative if all must have run out.
+	lasts(now clock.Instant) time.Duration
+
+	// of returns the name of its claim, and who is told what becomes of it; nil for nobody.
+	of() (name string, to Events)
+}
+
+// An unended is a release that has not ended.
+type unended struct {
+	cleaner
+	seat *seat
+
+	won, complete bool // a quorum, and all nodes, have confirmed it: known only while Close counts
+}
+
+// A seat is the index of a release in unsettled.all, which guards it; noSeat once the release has ended.
+type seat int32
+
+const noSeat seat = -1
+
 // A left is a release that has ended, with the nodes that have not confirmed it.
 type left struct {
-	release   *Release
+	cleaner
 	nodes     claim.Nodes
 	confirmed bool // by a quorum
 }
 
-func (u *unsettled) add(rel *Release) {
+// add adds a release, and keeps its seat up to date.
+func (u *unsettled) add(rel cleaner, at *seat) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	rel.seat = int32(len(u.all)) //nolint:gosec // so many do not fit into the memory
-	u.all = append(u.all, rel)
+	*at = seat(len(u.all)) //nolint:gosec // so many do not fit into the memory
+	u.all = append(u.all, unended{cleaner: rel, seat: at})
 	if u.counts {
 		u.open++
 		u.partial++
 	}
 }
 
-// remove takes off rel, which every node has settled, or which has given up the others.
-func (u *unsettled) remove(rel *Release) {
+// remove takes off the release with a seat. Every node has settled it, or it has given up the others.
+func (u *unsettled) remove(at *seat) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	end := len(u.all) - 1
-	u.all[rel.seat], u.all[end].seat = u.all[end], rel.seat // the last release gets its seat
-	u.all[end] = nil
+	rel := u.all[*at]
+	u.all[*at] = u.all[end] // the last release gets its seat
+	*u.all[*at].seat = *at
+	*at = noSeat
+	u.all[end] = unended{}
 	u.all = u.all[:end]
 	if !u.counts {
 		return
 	}
 	if nodes := rel.unconfirmed(); nodes != 0 {
-		u.left = append(u.left, left{rel, nodes, rel.isConfirmed()})
+		u.left = append(u.left, left{rel.cleaner, nodes, rel.isConfirmed()})
 	}
-	u.noteLocked(rel, true, true)
+	u.noteLocked(&rel, true, true)
 }
 
 // noteLocked notes that Close need not wait any more for a quorum to confirm rel, or for all nodes.
-func (u *unsettled) noteLocked(rel *Release, won, complete bool) {
+func (u *unsettled) noteLocked(rel *unended, won, complete bool) {
 	if won && !rel.won {
 		rel.won = true
 		u.open--
@@ -80,20 +115,25 @@ func (u *unsettled) begin(nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.counts, u.changed, u.errs = true, make(chan struct{}, 1), make([]error, nodes)
-	for _, rel := range u.all {
+	for i := range u.all {
 		u.open++
 		u.partial++
-		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
+		u.countLocked(&u.all[i])
 	}
 }
 
-// progressed notes that one more node may have confirmed rel.
-func (u *unsettled) progressed(rel *Release) {
+// progressed notes that one more node may have confirmed the release with a seat.
+func (u *unsettled) progressed(at *seat) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.counts {
-		u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
+	if u.counts && *at != noSeat {
+		u.countLocked(&u.all[*at])
 	}
+}
+
+// countLocked notes who has confirmed rel.
+func (u *unsettled) countLocked(rel *unended) {
+	u.noteLocked(rel, rel.isConfirmed(), rel.unconfirmed() == 0)
 }
 
 // failed notes why a release has failed on node i.
@@ -123,8 +163,8 @@ func (u *unsettled) missing() (open, partial int) {
 func (u *unsettled) keepTimes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, rel := range u.all {
-		rel.lease.writes.keepTime()
+	for i := range u.all {
+		u.all[i].keepTime()
 	}
 }
 
@@ -134,9 +174,9 @@ func (u *unsettled) lasts(now clock.Instant) time.Duration {
 	longest := time.Duration(-1)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, rel := range u.all {
-		if !rel.won {
-			rel.lease.writes.keepTime()
+	for i := range u.all {
+		if rel := &u.all[i]; !rel.won {
+			rel.keepTime()
 			longest = max(longest, rel.lasts(now))
 		}
 	}
@@ -151,20 +191,9 @@ func (u *unsettled) rest() (all []left, errs []error) {
 	all = u.left
 	for _, rel := range u.all {
 		if nodes := rel.unconfirmed(); nodes != 0 {
-			all = append(all, left{rel, nodes, rel.isConfirmed()})
+			all = append(all, left{rel.cleaner, nodes, rel.isConfirmed()})
 		}
 	}
 	u.left = nil
 	return all, u.errs
-}
-
-// unconfirmed returns the nodes that have not executed rel, of those that may have the value.
-func (rel *Release) unconfirmed() claim.Nodes {
-	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
-}
-
-// isConfirmed reports whether a quorum has executed rel: no key that it releases is left there.
-func (rel *Release) isConfirmed() bool {
-	rule := rel.round.Rule()
-	return rule.Quorum(rule.All() &^ rel.unconfirmed())
 }

@@ -25,8 +25,6 @@ type watchdog struct {
 	stopped bool
 	open    *watchRound // nil between extensions
 	backoff time.Duration
-
-	missed *quorum.Result // of the last extension, or of a round that goes on, if not won; guarded by lease.mu
 }
 
 // A watchRound is a round of a watchdog, and the operation of that round.
@@ -48,7 +46,7 @@ func newWatchdog(l *Lease) *watchdog {
 	return w
 }
 
-// start starts the watchdog of a lease that has just begun. Close may have stopped it already.
+// start implements minder. Close may have stopped the watchdog already.
 func (w *watchdog) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,17 +55,20 @@ func (w *watchdog) start() {
 	}
 }
 
-// startWithin starts the next round within some time, if none is open.
-func (w *watchdog) startWithin(within time.Duration) {
+// extendSoon implements minder.
+func (w *watchdog) extendSoon(beyond time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	within := w.patience() + beyond
 	if !w.stopped && w.open == nil && within < w.third(clock.Now()) {
 		w.schedule(within)
 	}
 }
 
-// stop stops the watchdog, because its lease is over. After stop the watchdog sends nothing, not even for a
-// round that is open.
+// hasten implements minder.
+func (w *watchdog) hasten(by time.Time) { w.lease.terms.Keeper.extensions.Hasten(&w.next, by) }
+
+// stop implements minder.
 func (w *watchdog) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,8 +77,7 @@ func (w *watchdog) stop() {
 	w.closeRoundLocked()
 }
 
-// restart gives up the open round, if there is one, because its command is out of date. The next round begins
-// at the next third of the expiry.
+// restart implements minder. The next round begins at the next third of the expiry.
 func (w *watchdog) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +176,7 @@ func (w *watchdog) startLocked() bool {
 	set := w.lease.terms.Keeper.Set
 	r, ballots, _ := claim.WithRoom[watchRound, quorum.Ballot, struct{}](len(set.Nodes))
 	r.behindFill, r.round.Ballots = e.behindFill(), ballots
-	r.verdict.What, r.began, r.left = r, e.start, w.lease.Remaining(e.start)
+	r.verdict.What, r.began, r.left = (*verdict)(w), e.start, w.lease.Remaining(e.start)
 	w.open = r
 	r.round.Prepare(quorum.NoCall, set, r, false, false)
 	r.round.Send()
@@ -189,13 +189,16 @@ func (r *watchRound) Decided() {
 	r.lease.terms.Keeper.extensions.Set(&r.verdict, time.Now())
 }
 
+// A verdict is the alarm of a watchdog whose round is decided.
+type verdict watchdog
+
 // Fire implements alarm.Firer.
-func (r *watchRound) Fire(closing bool) {
+func (v *verdict) Fire(closing bool) {
 	if closing {
 		return
 	}
-	if lost := r.lease.watchdog.look(); lost != nil {
-		_ = r.lease.Lose(lost)
+	if lost := (*watchdog)(v).look(); lost != nil {
+		_ = v.lease.Lose(lost)
 	}
 }
 
@@ -232,12 +235,12 @@ func (w *watchdog) look() error {
 
 // note notes the result of a round, or its result so far, for the error of a loss.
 func (w *watchdog) note(res quorum.Result) {
-	w.lease.mu.Lock()
-	defer w.lease.mu.Unlock()
-	if w.missed = nil; !res.Won {
-		missed := res // a copy, so that a won round costs no allocation
-		w.missed = &missed
+	if res.Won {
+		w.lease.noteMissed(nil)
+		return
 	}
+	missed := res // a copy, so that a won round costs no allocation
+	w.lease.noteMissed(&missed)
 }
 
 // tell tells the observers the result of a round, or its result so far if it is not final.

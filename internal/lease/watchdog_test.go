@@ -70,13 +70,13 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			<-l.Lost(l.First)
 			time.Sleep(late)
 			unanswered := d.unanswered()
-			assert.Equal(t, late == 0, l.watchdog.open != nil, "it gives the round up when it wakes next")
+			assert.Equal(t, late == 0, l.watchdog.(*watchdog).open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
 				req.To.Receive(req.Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
 				synctest.Wait()
 			}
-			assert.Nil(t, l.watchdog.open, "the last answer wakes it as well")
+			assert.Nil(t, l.watchdog.(*watchdog).open, "the last answer wakes it as well")
 			assert.Len(t, d.unanswered(), 7)
 			assert.Zero(t, d.Count("eval"), "it would set the key")
 			require.NoError(t, closes(t.Context(), terms.Keeper))
@@ -96,7 +96,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		resume := terms.Keeper.extensions.Pause() // other alarms are firing
 		reply, _ := puppet.Yes(asked[0])
 		asked[0].To.Receive(asked[0].Tag, *reply)
-		l.watchdog.Fire(false) // its alarm was due before the verdict
+		l.watchdog.(*watchdog).Fire(false) // its alarm was due before the verdict
 		resume()
 		synctest.Wait()
 		assert.Len(t, d.unanswered(), 1)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -119,6 +120,69 @@ func (w *writes) prolongs() { w.prolonging.Add(1) }
 func (w *writes) prolonged() {
 	w.prolonging.Add(-1)
 	w.checkQuiet()
+}
+
+// lacks, marked, confirms, sendingFill, lastFilled and grants are about nodes that have refused the value: see fill.go.
+
+// lacks returns the nodes that have refused the value, and have not confirmed since then that they have it.
+func (w *writes) lacks() (nodes claim.Nodes) { return w.marked(lacking) }
+
+// marked returns the nodes with a mark.
+func (w *writes) marked(mark nodeWrites) (nodes claim.Nodes) {
+	for i := range w.nodes {
+		if w.onNode(i)&mark != 0 {
+			nodes = nodes.With(i)
+		}
+	}
+	return nodes
+}
+
+// confirms notes what a command that came after the acquire has found on node i: whether the node has the value, and
+// whether that command has set it.
+func (w *writes) confirms(i int, found claim.Found) {
+	if w.onNode(i)&refused == 0 {
+		return
+	}
+	switch found {
+	case claim.Created:
+		r := w.needRare()
+		r.mu.Lock()
+		r.filled = clock.Now().Mono
+		r.mu.Unlock()
+		w.nodes[i].Or(setLater)
+	case claim.Mine, claim.PartCreated:
+	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
+		return
+	}
+	w.nodes[i].And(^int64(lacking))
+}
+
+// sendingFill counts a fill to node i, and reports true, unless the node has the value by now or has not answered an earlier
+// command that sets it. Leases that share a hold may fill it up at once.
+func (w *writes) sendingFill(i int) bool {
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := w.onNode(i); n&lacking == 0 || n.awaits() {
+		return false
+	}
+	w.sending(i)
+	return true
+}
+
+// lastFilled returns the monotonic time at which a node last confirmed a fill.
+func (w *writes) lastFilled() time.Duration {
+	r := w.needRare()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.filled
+}
+
+// grants notes that node i has granted an acquire of the value, perhaps after it had refused one.
+func (w *writes) grants(i int) {
+	if w.onNode(i)&refused != 0 {
+		w.nodes[i].And(^int64(lacking | refused | setLater))
+	}
 }
 
 // awaitQuiet returns a channel that is closed when each command that may set or prolong the key has been

@@ -1,0 +1,177 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// BeginClose reports whether the caller is the first to close k. That caller must call Close.
+func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
+
+// Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
+// waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
+// run out. It waits for the other nodes as long as some node settles a release within timeout.
+func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
+	k.unsettled.begin(len(k.Set.Nodes))
+	k.lastSettled.Store(int64(clock.Now().Mono))
+	close(k.closing)
+	k.extensions.Close() // no watchdog starts a round any more
+	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
+	// Operations under way give up at their next step, or have a deadline.
+	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
+	leave()
+	k.unsettled.keepTimes()
+	k.repeats.Hurry(func(alarm.Firer) bool { return true })
+	reason := k.awaitQuorums(ctx)
+	if reason == nil {
+		k.awaitOthers(ctx, timeout)
+	}
+	k.repeats.Close()
+	return k.rest(timeout, reason)
+}
+
+// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It returns an error when ctx
+// is done, or when the keys have run out.
+func (k *Keeper) awaitQuorums(ctx context.Context) error {
+	for {
+		open, _ := k.unsettled.missing()
+		if open == 0 {
+			return nil
+		}
+		lasts := k.unsettled.lasts(clock.Now())
+		if lasts < 0 {
+			return errLeft
+		}
+		if !k.awaitChange(ctx, min(lasts, time.Hour)+1) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// awaitOthers waits until all nodes have confirmed all releases, until none has settled one for the length of timeout, or
+// until ctx is done.
+func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
+	for {
+		last := time.Duration(k.lastSettled.Load())
+		if _, partial := k.unsettled.missing(); partial == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
+			return
+		}
+		k.awaitChange(ctx, timeout-(clock.Now().Mono-last))
+	}
+}
+
+// awaitChange waits until the unsettled releases have changed. It reports false if they have not after d, or when ctx is
+// done.
+func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-k.unsettled.changed:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
+// no node has settled a release for the length of timeout.
+func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+	for {
+		last := k.lastSettled.Load()
+		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
+		ended := Await(step, done)
+		cancel()
+		switch {
+		case ended:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case k.lastSettled.Load() == last:
+			return quorum.NoAnswerWithin(timeout)
+		}
+	}
+}
+
+// Await waits until done is closed, or reports false when ctx is done first.
+func Await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A Rest is what Close has left on the nodes.
+type Rest struct {
+	Names  []string    // the locks whose release no quorum has confirmed; sorted, each once
+	Nodes  claim.Nodes // the nodes that have not confirmed it
+	Errs   []error     // by node: why it has not confirmed
+	Reason error       // why Close has not waited for them; nil if there are none
+}
+
+// rest returns what is left, and tells the observers of each node on which something is. reason says why Close waits no
+// longer, nil if it need not.
+func (k *Keeper) rest(timeout time.Duration, reason error) (r Rest) {
+	all, errs := k.unsettled.rest()
+	for i, n := range k.Set.Nodes {
+		switch {
+		case n.IsClosed():
+			errs[i] = pool.ErrClientClosed
+		case errs[i] == nil:
+			errs[i] = quorum.NoAnswerWithin(timeout)
+		}
+		k.tellLeft(n, all, errs[i])
+	}
+	for _, l := range all {
+		if !l.confirmed {
+			r.Nodes |= l.nodes
+			name, _ := l.of()
+			r.Names = append(r.Names, name)
+		}
+	}
+	slices.Sort(r.Names)
+	r.Names, r.Errs = slices.Compact(r.Names), errs
+	if len(r.Names) > 0 {
+		r.Reason = cmp.Or(reason, errLeft)
+	}
+	return r
+}
+
+// errLeft says that releases have ended without a quorum, because their keys have run out, or a pool sends nothing.
+var errLeft = errors.New("the keys are left to their expiry")
+
+// tellLeft tells the observers what node n has not confirmed.
+func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {
+	type sum struct {
+		tell   Events
+		count  int
+		within time.Duration
+	}
+	sums, now := map[any]sum{}, clock.Now() // by audience
+	for _, l := range all {
+		if _, e := l.of(); e != nil && l.nodes.Has(n.Index) {
+			s := sums[e.Audience()]
+			l.keepTime()
+			sums[e.Audience()] = sum{e, s.count + 1, max(s.within, l.lasts(now))}
+		}
+	}
+	for _, s := range sums {
+		s.tell.Left(n, s.count, s.within, err)
+	}
+}

@@ -1,0 +1,210 @@
+package lease
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file decides how the reply of a node counts: for an attempt, for an extension, and for a question. A reply also
+// tells what else the lease has to know, such as that a command is no longer in flight. It does so even if it comes too
+// late to count. Nothing else of this package knows this file: a round asks it.
+
+// Judge implements quorum.Operation.
+func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	l := (*Lease)(a)
+	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
+		k.answered(i)
+	}
+	if a.special.surplus != nil {
+		defer l.returnSurplus(i, reply, v.Answer) // at the end: its release needs what writes notes below
+	}
+	if a.terms.Claim.Shares() {
+		a.noteBlind(i, reply, v)
+	}
+	if a.special.turn != nil && v.Choice == claim.Failed && pool.IsPermanent(reply.Err) {
+		a.special.turn.Barred(i, reply.Err)
+	}
+	if !a.special.place.Ticket.IsZero() {
+		a.tellWaiter(i, reply, v)
+		if d := v.Answer.Detail; d != nil {
+			d.At = clock.Now().Mono
+		}
+	}
+	if pool.IsNoScript(reply.Err) {
+		a.writes.unsent(i) // nothing was executed
+	} else {
+		a.writes.answered(i, reply.Fate)
+	}
+	switch {
+	case v.Choice == claim.Refused && v.Taken():
+		l.refusedBy(i)
+		return v
+	case v.Choice != claim.Granted:
+		return v
+	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.writes.onNode(i).sent() < 2:
+		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
+		// been sent it at another address.
+		l.refusedBy(i)
+		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
+	}
+	if a.terms.Fencing {
+		a.writes.grants(i) // it may have refused an earlier round
+		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
+			return v
+		}
+	}
+	l.failIfRestarted(&v, i, reply.Server, a.First)
+	return v
+}
+
+// judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.
+func (a *acquire) judgeRegister(i int, v claim.Vote) claim.Vote {
+	d, terms := v.Answer.Details(), a.terms
+	if !d.Stored && isFar(d.Register, a.First) {
+		if d.Register < endOfTokens {
+			a.special.far.Or(uint64(claim.Nodes(0).With(i)))
+		}
+		err := &farRegister{terms.Claim.Lines(), d.Register}
+		if terms.Events != nil && terms.Keeper.Tokens.ignores(err.lines[0], i) {
+			terms.Events.Ignored(terms.Keeper.Set.Nodes[i], err)
+		}
+		return v.Fails(err)
+	}
+	terms.Keeper.Tokens.Raise(terms.Claim.Lines(), d.Register)
+	if err := notStored(d); err != nil {
+		v.Choice, v.Err = claim.Refused, err
+	}
+	return v
+}
+
+// errBlind is why a reader is let in without a look at the queue.
+var errBlind = errors.New("redsync: the user may not read the queue")
+
+// noteBlind notes that node i denies a reader without a ticket access to the queue. Such a reader does not see
+// writers that wait there.
+func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
+	switch {
+	case a.special.place.Ticket.IsZero() && quorum.IsForbidden(reply.Err):
+		a.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+	case v.Answer.Details().Blind:
+		a.terms.deny(i, errBlind, true)
+	}
+}
+
+// tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
+func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
+	denied := quorum.IsForbidden(reply.Err)
+	if denied {
+		a.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+	}
+	switch {
+	case a.special.turn == nil:
+	case denied && quorum.IsNoQueue(reply.Err):
+		a.special.turn.NoQueue()
+	case denied:
+		a.special.turn.Denied()
+	default:
+		several := len(a.terms.Claim.Lines()) > 1
+		if free := v.FreeIn(); free != 0 || several && v.Answer.Found == claim.Other {
+			a.special.turn.Free(i, free)
+		}
+	}
+}
+
+// returnSurplus gives back what node i may have granted l beyond what l has won, if l has won already.
+func (l *Lease) returnSurplus(i int, reply pool.Reply, answer claim.Answer) {
+	won, other := l.special.surplus.heard(i, reply, answer)
+	if won == nil {
+		return
+	}
+	l.giveBack(won, claim.Nodes(0).With(i))
+	if other {
+		l.refusedBy(i)
+	}
+}
+
+// Judge implements quorum.Operation.
+func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
+		e.lease.writes.answered(i, reply.Fate)
+	} else {
+		e.lease.writes.prolonged()
+		e.lease.writes.noteRenewal()
+	}
+	e.lease.writes.confirms(i, v.Answer.Found)
+	if quorum.IsForbidden(reply.Err) { // only a downgrade names the queue
+		e.lease.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
+	}
+	if first := v.Answer.FirstIn(); first != 0 {
+		e.lease.terms.wake(e.claim, i, first, nil)
+	}
+	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
+		return e.lease.unlessReplaced(e.claim, v)
+	}
+	e.lease.failIfRestarted(&v, i, reply.Server, e.start)
+	return v
+}
+
+// Judge implements quorum.Operation.
+func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	v = b.Extension.Judge(i, reply, v)
+	if v.Choice == claim.Granted && b.uncounted.Has(i) && !b.lease.isOldFill(i) {
+		return v.Fails(quorum.ErrFilled)
+	}
+	return v
+}
+
+// isOldFill reports whether a fill has set the key on node i so long ago that its vote counts without a guard.
+func (l *Lease) isOldFill(i int) bool {
+	return l.writes.onNode(i)&setLater != 0 && l.terms.Timing.lasts(l.writes.lastFilled(), clock.Now()) < 0
+}
+
+// Judge implements quorum.Operation.
+func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	v = c.Extension.Judge(i, reply, v)
+	if v.Choice == claim.Refused {
+		c.lease.refusedBy(i)
+	}
+	return v
+}
+
+// Judge implements quorum.Operation.
+func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {
+	return c.lease.unlessReplaced(c.claim, v)
+}
+
+// errReplaced is the error of a vote about a claim that the lease no longer has.
+var errReplaced = errors.New("redsync: the lock was downgraded meanwhile")
+
+// unlessReplaced returns v, a vote about claim c. If v refuses because a Downgrade has replaced c meanwhile,
+// it returns v as a failure: a node that has executed the downgrade refuses commands for the exclusive claim,
+// and that proves no loss.
+func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
+	if v.Choice == claim.Refused && l.Claim() != c {
+		return v.Fails(errReplaced)
+	}
+	return v
+}
+
+// failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
+// have forgotten what it granted to others.
+func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
+	t := l.terms
+	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
+		*v = v.Fails(err)
+	}
+}
+
+// margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be
+// older than the grant by that much: clients' clocks differ, and an attempt takes time.
+func (t *Terms) margin() time.Duration {
+	if !t.Fencing {
+		return 0
+	}
+	return fenceSkew + (1+maxCatchUps)*t.Timing.NodeTimeout
+}

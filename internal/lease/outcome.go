@@ -1,0 +1,155 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+)
+
+// An Outcome is how an attempt has ended. The zero Outcome says that no attempt was made.
+type Outcome struct {
+	Kind      Kind
+	Result    quorum.Result     // of the last round; zero if there was none
+	Duplicate *quorum.Duplicate // for Duplicates
+	Err       error             // for Unusable
+	Told      error             // the error that observers were told; nil if nobody listens
+	Validity  time.Duration     // for Late: the length of the validity that had ended
+	Lines     []string          // of the claim
+	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
+}
+
+// A Kind is how an attempt can end.
+type Kind uint8
+
+// The kinds of outcomes.
+const (
+	NotAsked   Kind = iota // no attempt was made
+	Waiting                // no attempt was made, because others of this process wait for the claim
+	Won                    // the lease can begin
+	NotWon                 // no quorum granted
+	Late                   // a quorum granted, after the validity had ended
+	Duplicates             // two nodes are one server, and too few servers are left
+	Unusable               // the generator made no usable value
+)
+
+// Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
+// of values, are set up wrongly, or if the clients are closed.
+func (o Outcome) Mends() bool {
+	failed := o.Result.Count.Failed
+	return o.Kind != Duplicates && o.Kind != Unusable && (failed == 0 || !o.Result.Severed())
+}
+
+// Taken reports whether the attempt failed because something else is in the way, and not because too many
+// nodes failed: see quorum.Result.NotFree.
+func (o Outcome) Taken() bool { return o.Kind == NotWon && o.Result.NotFree() }
+
+// MayWinAtOnce reports whether a new attempt may win although nothing has been released: see claim.LateTally.
+func (o Outcome) MayWinAtOnce() bool {
+	t, ok := o.Result.Tally.(claim.LateTally)
+	return ok && o.Kind == NotWon && t.MayWinAtOnce()
+}
+
+// IsSplit reports whether the votes were split: some nodes have granted, and something else is in the way on others.
+// Several attempts may have been made at the same moment, and none of them has won. Or another lease may hold the lock
+// on just a quorum of the nodes. The answers do not tell which, because they do not say whose value is there.
+func (o Outcome) IsSplit() bool { return o.Touched && o.Taken() }
+
+// MayMix reports whether nodes may grant different things: see claim.LateTally.
+func (o Outcome) MayMix() bool {
+	_, ok := o.Result.Tally.(claim.LateTally)
+	return ok
+}
+
+// IsMixed reports whether a quorum of nodes has granted, but not the same thing: see claim.LateTally.
+func (o Outcome) IsMixed() bool {
+	return o.MayMix() && o.Kind == NotWon && o.Result.Rule.Quorum(o.Result.Count.Granted)
+}
+
+// IsCut reports whether the caller's context has ended the attempt before a quorum of nodes had answered. Such an attempt
+// proves nothing.
+func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
+
+// Heard reports whether a quorum of nodes has granted or refused.
+func (o Outcome) Heard() bool {
+	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())
+}
+
+// KeptBackBy returns the index of the claim's line that has kept the attempt back: see Sight.KeptBackBy. The Result must
+// have a Rule.
+func (o Outcome) KeptBackBy() int { return o.Sight().KeptBackBy(0) }
+
+// Sight returns what the attempt has seen of the claim's lines. The Result must have a Rule.
+func (o Outcome) Sight() *Sight {
+	s := NewSight(o.Result.Rule, len(o.Lines))
+	s.failed = o.Result.Count.Failed
+	for i, v := range o.Result.Votes {
+		if v.Choice == claim.Granted || v.Choice == claim.Refused {
+			s.Add(i, v.FreeIn())
+		}
+	}
+	return s
+}
+
+// A Sight is what an attempt has seen of the lines of its claim: on which nodes nothing was in its way in each line.
+type Sight struct {
+	rule             claim.Rule
+	answered, failed claim.Nodes
+	free             []claim.Nodes // by line
+}
+
+// NewSight returns the Sight of an attempt on that many lines. It has seen nothing yet.
+func NewSight(rule claim.Rule, lines int) *Sight {
+	return &Sight{rule: rule, free: make([]claim.Nodes, lines)}
+}
+
+// Add adds the answer of a node: the lines in which nothing was in the way.
+func (s *Sight) Add(node int, lines claim.Lines) {
+	s.answered = s.answered.With(node)
+	for at := range s.free {
+		if lines.Has(at) {
+			s.free[at] = s.free[at].With(node)
+		}
+	}
+}
+
+// AddLate adds the answers of other that s does not have, except those of nodes that have failed.
+func (s *Sight) AddLate(other *Sight) {
+	late := other.answered &^ s.answered &^ s.failed
+	s.answered |= late
+	for at := range s.free {
+		s.free[at] |= other.free[at] & late
+	}
+}
+
+// KeptBackBy returns the index of the line that has kept the attempt back. That is a line that is not free on a quorum
+// of nodes, even if it is free on all nodes that have not answered. If there is no such line, some nodes have refused
+// because of one line and some because of another. Then KeptBackBy returns a line because of which a node has refused.
+//
+// was is the index of the line for which the waiter has waited. KeptBackBy returns it if it is among the lines from
+// which it must choose, and otherwise the first of them. So the choice seldom depends on which nodes have answered
+// first, and the waiter does not move back and forth between two lines.
+func (s *Sight) KeptBackBy(was int) int {
+	for _, is := range []func(at int) bool{s.keepsBack, s.isTaken} {
+		if is(was) {
+			return was
+		}
+		for at := range s.free {
+			if is(at) {
+				return at
+			}
+		}
+	}
+	return was
+}
+
+// keepsBack reports whether a line is not free on a quorum of nodes. Nodes that have not answered count as free.
+func (s *Sight) keepsBack(at int) bool {
+	return !s.rule.Quorum(s.rule.All() &^ s.failed &^ s.takenOn(at))
+}
+
+// isTaken reports whether a node has refused because of a line.
+func (s *Sight) isTaken(at int) bool { return s.takenOn(at) != 0 }
+
+// takenOn returns the nodes on which something was in the way in a line.
+func (s *Sight) takenOn(at int) claim.Nodes { return s.answered &^ s.free[at] }

@@ -1,0 +1,47 @@
+package lease
+
+import (
+	"sync/atomic"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
+// those that come too late to count.
+type Turn interface {
+	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
+	Room() *Room
+
+	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
+	// one line and the node refuses it, the lease does not call Free.
+	Free(node int, lines claim.Lines)
+
+	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
+	IsPatient() bool
+
+	// Denied tells that a node denies the client's user access to the queue.
+	Denied()
+
+	// NoQueue tells that a node has a key of another type in place of the queue.
+	NoQueue()
+
+	// Barred tells that a node has failed for a reason that a repetition does not change: see pool.IsPermanent.
+	Barred(node int, err error)
+}
+
+// Room is memory for what a lease keeps of a Turn.
+type Room struct{ special }
+
+// A special is what few acquires need. It stands apart, because every lease would have room for it.
+type special struct {
+	place   script.Place  // in the queues of the nodes; without a ticket it enters none
+	turn    Turn          // nil if nobody waits
+	surplus *surplus      // nil if the claim can have none
+	fence   script.Fence  // with the proposed token; zero for none; only the goroutine that runs Acquire changes it
+	far     atomic.Uint64 // the nodes whose fencing register is far ahead, but can be followed: see tokens.go
+	token   uint64        // the fencing token of the lease, once it is won; guarded by Lease.mu
+}
+
+// plain is the special of all acquires that need none. It never changes.
+var plain special
