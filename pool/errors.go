@@ -31,6 +31,13 @@ func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || answers(err, deniedInScript)
 }
 
+// WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, or the
+// client's user lacks a permission for the command or one of its keys. A script that has begun to run may end with a
+// denial, too, which says so.
+func WasNotRun(err error) bool {
+	return IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script")
+}
+
 // IsCrossSlot reports whether err is the answer of a cluster's node that it does not have all
 // keys of a command: the keys are not in one slot (CROSSSLOT), or the slot is moving and they may
 // be on different nodes (TRYAGAIN). The command was not run. A command with a single key is never

@@ -368,7 +368,7 @@ const surprise = 125 * time.Millisecond
 func (b badness) limit(operation string, percent int, without, deadline time.Duration) time.Duration {
 	limit := without*12/10 + 5*time.Millisecond
 	if operation == "Close" || strings.HasSuffix(operation, ", all nodes") {
-		limit += deadline
+		limit += deadline + 5*time.Millisecond // it begins when the last of the other nodes has answered
 	}
 	if b.comes && percent > 50 {
 		limit += surprise

@@ -673,7 +673,7 @@ func TestTextsOfServers(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				pools = append(pools, pool.New(client))
 			}
-			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4))
+			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), redsync.WithFailFast(false)) // all nodes are heard
 			t.Cleanup(func() { _ = rs.Close(t.Context()) })
 			err := rs.NewMutex("lock").TryLock()
 			require.ErrorIs(t, err, redsync.ErrNoQuorum)

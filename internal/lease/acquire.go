@@ -137,8 +137,8 @@ func (l *Lease) specialize(at script.Place, turn Turn) {
 	l.special.place, l.special.turn = at, turn
 }
 
-// specialWithSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. All nodes
-// grant any other claim itself or nothing.
+// specialWithSurplus returns a special with a surplus, for a lease that acquires a claim.Tallier on n nodes. Other
+// claims have no surplus: a node grants all of such a claim, or nothing.
 func specialWithSurplus(n int) *special {
 	type both struct {
 		special

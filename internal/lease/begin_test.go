@@ -68,6 +68,17 @@ type listener struct{ f func(loss error) }
 
 func (l *listener) Ended(loss error) { l.f(loss) }
 
+// A lease whose release a node has not settled stays in memory. It does not keep its Listeners, which have contexts.
+func TestEndedLeaseKeepsNoListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		terms := newTerms(timingOf(8*time.Second), on(puppet.Yes))
+		l := begun(t, terms)
+		l.Listen(&listener{func(error) {}})
+		l.End(nil)
+		assert.Equal(t, watched{}, *l.watched)
+	})
+}
+
 // A lease neither tells nor keeps a Listener that it has forgotten.
 func TestLeaseForgetsAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,6 +90,9 @@ func TestLeaseForgetsAListener(t *testing.T) {
 		l.Forget(goes)
 		l.Forget(goes)
 		assert.Len(t, l.watched.listeners, 1)
+		l.Forget(stays)
+		assert.Nil(t, l.watched.room[0])
+		l.Listen(stays)
 		l.End(nil)
 		assert.Equal(t, 1, told)
 		l.Listen(stays)

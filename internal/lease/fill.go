@@ -63,6 +63,12 @@ func (l *Lease) nextFillLocked(at time.Time) time.Time {
 
 // fillUp fills l up if nodes lack its value. Its caller is the alarm of l.
 func (l *Lease) fillUp() {
+	l.mu.Lock()
+	fills := l.fillsLocked()
+	l.mu.Unlock()
+	if !fills { // most leases lack no node, and need no mutex extending
+		return
+	}
 	x := l.extensions()
 	if !x.TryRLock() {
 		return // End waits for an extension

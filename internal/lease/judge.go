@@ -35,8 +35,8 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 			d.At = clock.Now().Mono
 		}
 	}
-	if pool.IsNoScript(reply.Err) {
-		a.writes.unsent(i) // nothing was executed
+	if reply.Err != nil && pool.WasNotRun(reply.Err) {
+		a.writes.unsent(i)
 	} else {
 		a.writes.answered(i, reply.Fate)
 	}

@@ -76,7 +76,7 @@ type Lease struct {
 	writes    *writes                 // of the value; a lease that was handed over shares them with the lease before it
 	ownWrites writes                  // room for writes
 	room      claim.Room
-	special   *special // of the operation that acquires it: see acquire
+	special   *special // plain until something of it is needed
 }
 
 // An exposure says whether the user may have seen the value of a lease, and whether the user may still see
@@ -341,6 +341,7 @@ func (l *Lease) End(cause error) (first bool) {
 	l.mu.Unlock()
 	if len(all) > 0 {
 		all.tell(loss)
+		clear(all) // the room of the first one would keep it until every node has settled the release
 	}
 	l.terms.Keeper.expiries.Drop(&l.expiry)
 	if x := l.extending.Load(); x != nil { // otherwise a later extension finds that l is over
@@ -353,7 +354,7 @@ func (l *Lease) End(cause error) (first bool) {
 	return first
 }
 
-// extensions returns the mutex extending. Few leases need it, because watchdogs do not. A caller that locks it
+// extensions returns the mutex extending. Only Extend, Downgrade and a fill need it. A caller that locks it
 // must look afterwards whether l has ended: End does not wait for a mutex that is made after End has looked for it.
 func (l *Lease) extensions() *sync.RWMutex {
 	if l.extending.Load() == nil {
@@ -459,8 +460,11 @@ func (l *Lease) Listen(to Listener) {
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.watchedLocked()
+	w := l.watched
 	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
+	if w.room[0] == to { // listeners may have outgrown it
+		w.room[0] = nil
+	}
 }
 
 // Remaining returns for how much longer l may be relied upon; 0 if it is not held.

@@ -47,7 +47,7 @@ type Release struct {
 	lease    *Lease
 	claim    claim.Claim
 	round    quorum.Round
-	extras   *extras       // noExtras if it needs none; it does not change
+	extras   *extras       // noExtras for most; fixed once the release is sent
 	others   atomic.Uint64 // the claim.Lines of Others
 	executed atomic.Uint64 // the claim.Nodes that have executed it, although a command that sets the value may still come
 	open     atomic.Int32  // how many nodes have not settled it, and are not given up
@@ -138,7 +138,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	case how.claim != nil:
 		rel.claim, rel.surplus = how.claim, true
 	case l.terms.Timing.MinHold > 0 && l.Begun():
-		// It always is one: a reader's claim is not, but a reader's lease has no MinHold.
+		// Every claim of a lease with a MinHold is one: WithMinHold excludes WithShared.
 		_, rel.shortens = rel.claim.(claim.Shortener)
 	}
 	if how.nodes == 0 {
@@ -536,7 +536,8 @@ func (rel *Release) settles(i int, sent progress, reply pool.Reply, v claim.Vote
 	return !f.reached() || looked && (f.settled() && reply.Conn != 0 || v.Choice == claim.Granted && f.sent() == 1)
 }
 
-// nodeEnded notes that node i has settled the release. Otherwise the release has given the node up.
+// nodeEnded notes that nothing more is sent to node i: it has settled the release, or, if settled is false, the release
+// gives it up. It is called once for each node.
 func (rel *Release) nodeEnded(i int, settled bool) {
 	k := rel.lease.terms.Keeper
 	if settled {

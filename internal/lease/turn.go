@@ -30,10 +30,11 @@ type Turn interface {
 	Barred(node int, err error)
 }
 
-// Room is memory for what a lease keeps of a Turn.
+// Room is memory for the special of the lease that an attempt makes. It is used once.
 type Room struct{ special }
 
-// A special is what few acquires need. It stands apart, because every lease would have room for it.
+// A special is what few leases need: those that wait, are fenced, or have a tally. It is not a part of Lease, so that the
+// others have no room for it. Its address does not change once others can see the lease.
 type special struct {
 	place   script.Place  // in the queues of the nodes; without a ticket it enters none
 	turn    Turn          // nil if nobody waits

@@ -35,7 +35,7 @@ type rareWrites struct {
 	room    [1]leaving    // for leaving
 }
 
-// needRare returns what w has of rareWrites.
+// needRare returns what w has of rareWrites, and makes it if there is none.
 func (w *writes) needRare() *rareWrites {
 	if w.rare.Load() == nil {
 		w.rare.CompareAndSwap(nil, &rareWrites{})
