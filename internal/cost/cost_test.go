@@ -56,7 +56,7 @@ var bounds = map[string]figure{
 	"a held lock":                             {5, 585, 5, 0, 1},
 	"a held lock, watchdog":                   {6, 674, 5, 0, 2},
 	"a held lock, fenced":                     {8, 740, 5, 0, 1},
-	"a held lock, shared":                     {13, 1812, 5, 0, 1},
+	"a held lock, shared":                     {13, 1836, 5, 0, 1},
 	"a held lock, permits":                    {25, 1681, 5, 0, 1},
 	"import of the package":                   {54, 2696, 0, 0, 0},
 }
