@@ -135,7 +135,8 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		cancel(nil)
 		s.nest.finish(s)
 		lost := h.Err(clock.Now()) // before the release, because afterwards Err returns ErrNotHeld
-		if ctx.Done() != nil {     // otherwise it cannot end, and needs no copy
+		// The end of ctx must not cut the release. A ctx that cannot end needs no copy.
+		if ctx.Done() != nil {
 			ctx = context.WithoutCancel(ctx)
 		}
 		// Unlock only h: fn may have unlocked m, and another call may have locked m since.

@@ -83,9 +83,9 @@ func (w *waiter) standsInOneOfSeveral() bool { return len(w.names) > 1 && !w.ter
 // isQueued reports whether the ticket of w may be in the queue of a node.
 func (w *waiter) isQueued() bool { return len(w.entered) > 0 }
 
-// compare returns a negative number if w stands before other in every line. That is the order of their
-// tickets, but for waiters of one microsecond. If it were another order, the nodes could tell the process that it is the
-// turn of one waiter while another is the first in line.
+// compare returns a negative number if w stands before other in every line. That is the order of their tickets: if it were
+// another, the nodes could tell the process that it is the turn of one waiter while another is the first in line. Only two
+// waiters that came in the same microsecond may have their tickets in the other order.
 func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
 		cmp.Compare(other.terms.Priority, w.terms.Priority),

@@ -666,8 +666,8 @@ func NoAnswerWithin(within time.Duration) error {
 // Wait returns the result once the round is decided. With waitAll it also waits until every node has voted or
 // the node deadline has passed. It gives the round up after l.Decide, when ctx is done, or when l.Over is closed. It
 // gives up an acquire if the votes are split and the missing nodes are late: see split.go. In these cases the nodes that
-// have not voted count as failed, unless ctx has ended the round: see Result.Cut. Wait is called once. The round must
-// have been prepared for a caller who waits.
+// have not voted count as failed, unless ctx has ended the round: see Result.Cut. Wait is called once, and only
+// if Prepare was told that a caller waits.
 //
 // Wait does not watch a channel that the Close of a Redsync closes: all rounds would contend for the lock
 // inside that channel. That Close ends each lease instead, which closes l.Over. A round without l.Over runs
