@@ -503,6 +503,33 @@ func TestCloseEndsWhenTheKeysHaveRunOut(t *testing.T) {
 	}
 }
 
+// A Close that does not wait, because the keys have run out or its context is over, blames no node for its silence.
+func TestCloseThatDoesNotWaitSpeaksOfNoTimeout(t *testing.T) {
+	unheard := 0
+	for after := time.Duration(0); after < 2*time.Second; after += 100 * time.Millisecond {
+		for _, waits := range []bool{true, false} {
+			play(t, func(f field) {
+				for _, n := range f.nodes {
+					n.On("evalsha", 1<<20, embedded.Fault{Err: "READONLY You can't write against a read only replica."})
+				}
+				_, err := f.held(redsync.WithExpiry(900 * time.Millisecond)).Unlock()
+				require.Error(f, err)
+				time.Sleep(after)
+				ctx, cancel := context.WithCancel(f.Context())
+				defer cancel()
+				if !waits {
+					cancel()
+				}
+				if err := f.Close(ctx); err != nil {
+					require.NotContains(f, err.Error(), "no answer", "%v after the Unlock", after)
+					unheard += strings.Count(err.Error(), "it has not confirmed the release")
+				}
+			})
+		}
+	}
+	assert.Positive(t, unheard, "some Close had to say of a node that it has said nothing")
+}
+
 // The program closes its go-redis clients, and perhaps does not know of Close.
 
 // closedWithin is how soon after that everything on the clients has ended.

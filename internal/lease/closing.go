@@ -30,13 +30,18 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
 	leave()
 	k.unsettled.keepTimes()
+	asked := clock.Now().Mono
 	k.repeats.Hurry(func(alarm.Firer) bool { return true })
 	reason := k.awaitQuorums(ctx)
 	if reason == nil {
 		k.awaitOthers(ctx, timeout)
 	}
 	k.repeats.Close()
-	return k.rest(timeout, reason)
+	silent := errUnconfirmed
+	if clock.Now().Mono-asked >= timeout {
+		silent = quorum.NoAnswerWithin(timeout)
+	}
+	return k.rest(silent, reason)
 }
 
 // awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It returns an error when ctx
@@ -125,16 +130,16 @@ type Rest struct {
 	Reason error       // why Close has not waited for them; nil if there are none
 }
 
-// rest returns what is left, and tells the observers of each node on which something is. reason says why Close waits no
-// longer, nil if it need not.
-func (k *Keeper) rest(timeout time.Duration, reason error) (r Rest) {
+// rest returns what is left, and tells the observers of each node on which something is. silent is the error of a node
+// that has said nothing; reason says why Close waits no longer, nil if it need not.
+func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
 		switch {
 		case n.IsClosed():
 			errs[i] = pool.ErrClientClosed
 		case errs[i] == nil:
-			errs[i] = quorum.NoAnswerWithin(timeout)
+			errs[i] = silent
 		}
 		k.tellLeft(n, all, errs[i])
 	}
@@ -152,6 +157,9 @@ func (k *Keeper) rest(timeout time.Duration, reason error) (r Rest) {
 	}
 	return r
 }
+
+// errUnconfirmed is the error of a node for whose answer Close has not waited.
+var errUnconfirmed = errors.New("it has not confirmed the release")
 
 // errLeft says that releases have ended without a quorum, because their keys have run out, or a pool sends nothing.
 var errLeft = errors.New("the keys are left to their expiry")
