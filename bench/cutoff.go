@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // cutExpiry is short, because each measurement first waits for one and a half expiries.
@@ -45,12 +45,12 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		return nil, err
 	}
 	proxy := r.child.cmd.Process
-	defer func() { err = errors.Join(err, proxy.Signal(syscall.SIGCONT), r.close()) }()
+	defer func() { err = errors.Join(err, realredis.Resume(proxy), r.close()) }()
 	holder, err := c.contender.start(ctx, r.addrs, cutExpiry)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = proxy.Signal(syscall.SIGCONT); err = errors.Join(err, holder.Close()) }()
+	defer func() { _ = realredis.Resume(proxy); err = errors.Join(err, holder.Close()) }()
 	waiter, err := c.contender.start(ctx, l.addrs, cutExpiry)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func measureCutOff(ctx context.Context, l *lab, c cell) (f figures, err error) {
 		return nil, err
 	}
 	time.Sleep(cutExpiry * 3 / 2)
-	if err := proxy.Signal(syscall.SIGSTOP); err != nil {
+	if err := realredis.Pause(proxy); err != nil {
 		return nil, err
 	}
 	cut := time.Now()

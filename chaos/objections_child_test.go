@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -279,7 +278,7 @@ func (c *child) goOn() {
 // overdue when it goes on.
 func (c *child) stop() {
 	c.t.Helper()
-	c.signal(syscall.SIGSTOP)
+	c.do(realredis.Pause)
 	if _, ok := within(scenePatience, c.stopped); !ok {
 		c.t.Fatal("the child did not stop")
 	}
@@ -287,7 +286,7 @@ func (c *child) stop() {
 
 func (c *child) cont() {
 	c.t.Helper()
-	c.signal(syscall.SIGCONT)
+	c.do(realredis.Resume)
 }
 
 // stopped reports whether all threads of the process have stopped. One thread may still run
@@ -307,9 +306,9 @@ func (c *child) stopped() bool {
 	return len(tasks) > 0
 }
 
-func (c *child) signal(sig os.Signal) {
+func (c *child) do(what func(*os.Process) error) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(sig); err != nil {
+	if err := what(c.cmd.Process); err != nil {
 		c.t.Fatal(err)
 	}
 }

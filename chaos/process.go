@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
@@ -133,8 +132,8 @@ func (p *process) await(ctx context.Context, word string) error {
 	}
 }
 
-func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *process) pause() error  { return realredis.Pause(p.cmd.Process) }
+func (p *process) resume() error { return realredis.Resume(p.cmd.Process) }
 
 // finish waits until the process ends. The caller must have told it sayGoodbye.
 func (p *process) finish(ctx context.Context) error {

@@ -22,7 +22,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -545,7 +544,7 @@ func startSentinel(t *testing.T, host, port string) string {
 	var log bytes.Buffer
 	cmd := exec.Command("redis-server", conf, "--sentinel") //nolint:gosec // a file of this test
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = realredis.EndWithParent()
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

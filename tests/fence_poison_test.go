@@ -135,7 +135,7 @@ func TestFenceWaitsForTheOthersThatMayBeFarAhead(t *testing.T) {
 				}
 				m := process(f.nodes[:4]).NewMutex("lock", redsync.WithFencing())
 				require.NoError(t, m.TryLock())
-				assert.EqualValues(t, 1000000000000001, m.Fence())
+				assert.Equal(t, uint64(1000000000000001), m.Fence())
 				f.unlock(m)
 			})
 		})

@@ -497,7 +497,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			"WithPermits excludes WithShared":                                  {redsync.WithPermits(3), redsync.WithShared()},
 			"WithPermits excludes WithFencing":                                 {redsync.WithPermits(3), redsync.WithFencing()},
 			"WithValue excludes WithPermits":                                   {redsync.WithPermits(3), redsync.WithValue("v")},
-			fmt.Sprintf("WithWeight(%d) is out of range: 1 to", math.MinInt64): {redsync.WithPermits(3), redsync.WithWeight(math.MinInt64)},
+			fmt.Sprintf("WithWeight(%d) is out of range: 1 to", math.MinInt): {redsync.WithPermits(3), redsync.WithWeight(math.MinInt)},
 		} {
 			refuses(f.T, f.NewMutex("lock", options...), what)
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)

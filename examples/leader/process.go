@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/rpc"
-	"syscall"
+	"os"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -60,7 +60,7 @@ func (ps processes) start(ctx context.Context, j job) error {
 	return nil
 }
 
-func (ps processes) signal(who string, s syscall.Signal) error { return ps[who].Cmd.Process.Signal(s) }
+func (ps processes) process(who string) *os.Process { return ps[who].Cmd.Process }
 
 // resign makes a candidate resign, and waits until it has ended.
 func (ps processes) resign(who string) error {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // term is how long a leader leads before something happens to it.
@@ -49,7 +49,7 @@ func (s *scene) run(ctx context.Context) error {
 	}
 	time.Sleep(term)
 	s.journal.say("%s is killed", first)
-	if err := s.processes.signal(first, syscall.SIGKILL); err != nil {
+	if err := s.processes.process(first).Kill(); err != nil {
 		return err
 	}
 	second, err := s.journal.leader(ctx, 2)
@@ -100,7 +100,7 @@ func (s *scene) stops(ctx context.Context, leader string) (third string, err err
 		return "", err
 	}
 	s.journal.say("%s is stopped", leader)
-	if err := s.processes.signal(leader, syscall.SIGSTOP); err != nil {
+	if err := realredis.Pause(s.processes.process(leader)); err != nil {
 		return "", err
 	}
 	if third, err = s.journal.leader(ctx, 3); err != nil {
@@ -108,7 +108,7 @@ func (s *scene) stops(ctx context.Context, leader string) (third string, err err
 	}
 	s.journal.say("%s goes on", leader)
 	goOn()
-	if err := s.processes.signal(leader, syscall.SIGCONT); err != nil {
+	if err := realredis.Resume(s.processes.process(leader)); err != nil {
 		return "", err
 	}
 	return third, s.journal.await(ctx, "the late entry has come", func() bool {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"syscall"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
@@ -69,8 +68,8 @@ func (p *process) write(ctx context.Context) (report, error) {
 	return p.next(ctx, wrote, refused)
 }
 
-func (p *process) pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *process) pause() error  { return realredis.Pause(p.cmd.Process) }
+func (p *process) resume() error { return realredis.Resume(p.cmd.Process) }
 
 // end closes the input of the process, kills the process, and waits until it has exited. Closing
 // the input is not enough, because pause may have suspended the process.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"syscall"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
@@ -83,14 +82,14 @@ func (p *process) awaitHalfway() error {
 // stop kills or pauses the process.
 func (p *process) stop(fate fate) error {
 	if fate == paused {
-		return p.child.Cmd.Process.Signal(syscall.SIGSTOP)
+		return realredis.Pause(p.child.Cmd.Process)
 	}
 	return p.child.Cmd.Process.Kill()
 }
 
 // goOn lets the paused process continue with the second half of its transfer, which must fail.
 func (p *process) goOn() error {
-	if err := p.child.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := realredis.Resume(p.child.Cmd.Process); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(p.child.Stdin, "\n"); err != nil {

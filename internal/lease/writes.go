@@ -70,7 +70,7 @@ const (
 	maxSent = 1 << 27
 )
 
-func (n nodeWrites) sent() int { return int(n&(setLater-1)) / oneSent }
+func (n nodeWrites) sent() int { return int(n & (setLater - 1) / oneSent) }
 
 // reached reports whether the node may hold the value, now or later.
 func (n nodeWrites) reached() bool { return n.sent() > 0 }
