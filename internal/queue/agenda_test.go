@@ -181,6 +181,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 func (v view) at(now time.Time) view {
 	held, ear := v.held-now.Sub(v.now), v.subscriptions
 	v.held, v.now = max(held, 0), now
+	v.shows = v.shows && (!v.first || v.held > 0) // see call.view: a waiter that may try shows its ticket by that
 	v.subscriptions = hearing(func() (time.Time, bool) { // as subscriber.hears does
 		from, listens := ear.hears()
 		if !listens || !from.After(now) {
@@ -256,6 +257,9 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 		if what, _ := v.at(noon).next(a); what == notFirst {
 			return // there is nothing to do at any time
 		}
+		if v.shows && a.refresh.IsZero() {
+			return // a ticket that was never shown is shown at once, whatever else it knows
+		}
 		_, before := acts(t, v, a)
 		more, sooner := a, v
 		advance := func(name string, at time.Time) time.Time {
@@ -277,12 +281,12 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 		case "runs out":
 			more.runsOut = advance("by", more.runsOut)
 		case "refresh":
-			if v.shows && a.refresh.IsZero() {
-				return // a ticket that was never shown is shown at once
-			}
 			more.refresh = advance("by", more.refresh)
 		case "held":
 			sooner.held /= 2
+			if from, _ := v.subscriptions.hears(); v.shows && from.After(before) {
+				before = from // once it may try, it first waits to hear; its ticket outlasts that: see maxWaitToHear
+			}
 		case "heard":
 			sooner.subscriptions = hearsNow
 		case "given":
