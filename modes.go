@@ -29,8 +29,9 @@ type kind struct {
 	// Mutex is over.
 	sharesName bool
 
-	// isAlone says that a Do inside a Do on the same name does not join its hold.
-	isAlone bool
+	// alone is what a Do holds, in an error, if a Do inside it on the same name does not join its hold: "a permit of", and
+	// then the name. It is empty if the inner one joins.
+	alone string
 
 	// isFixed is why Downgrade cannot make a hold shared; nil if it can.
 	isFixed error
@@ -56,7 +57,7 @@ var (
 		adopted: func(c claim.Claim, slots script.Slots) claim.Claim {
 			return c.(*claim.Permits).Of(slots) //nolint:forcetypeassert // it is what claim returns
 		},
-		sharesName: true, isAlone: true,
+		sharesName: true, alone: "a permit of",
 		isFixed: errors.New("WithPermits: a permit cannot become shared"),
 	}
 )
@@ -87,7 +88,7 @@ const (
 	hasValue
 	hasSequencer
 
-	// What a Sequencer is of:
+	// What a Sequencer is of. A Mutex can have what stands above; String looks at that alone.
 	ofPermits
 	ofLock
 	ofExclusive

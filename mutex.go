@@ -96,8 +96,7 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	}
 	adopts := func(m *Mutex) {
 		set := m.change()
-		set.adopts = &adoption{sequencer: s} // this replaces what r has set for its own locks
-		set.shared, set.permits, set.weight, set.fencing = false, 0, 0, false
+		set.takeAsIs(&adoption{sequencer: s})
 	}
 	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
 	return err

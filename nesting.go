@@ -100,7 +100,7 @@ func (m *Mutex) checkJoin(ctx context.Context, t *queue.Terms, live []*scope, li
 	if err := m.checkUpgrade(live); err != nil {
 		return err
 	}
-	if m.set.kind().isAlone {
+	if m.set.kind().alone != "" {
 		return m.waitsForItself(lines, "")
 	}
 	if len(lines) < len(t.Claim.Lines()) {
@@ -146,12 +146,12 @@ func (m *Mutex) checkUpgrade(live []*scope) error {
 // waitsForItself returns the error of a call of m that could wait for the end of a Do around it. lines are those
 // that the Do has, and missing says what it does not have.
 func (m *Mutex) waitsForItself(lines []string, missing string) error {
-	has := "a Do around the call has a permit of " + quoted(m.label())
-	if !m.set.kind().isAlone {
-		slices.Sort(lines)
-		has = "a Do around the call holds " + quotedAll(lines)
+	slices.Sort(lines)
+	has := "holds " + quotedAll(lines)
+	if alone := m.set.kind().alone; alone != "" {
+		has = "has " + alone + " " + quoted(m.label())
 	}
-	return fmt.Errorf("%w: %s%s, so the call could wait for itself", ErrNested, has, missing)
+	return fmt.Errorf("%w: a Do around the call %s%s, so the call could wait for itself", ErrNested, has, missing)
 }
 
 // checkTerms returns an error if an option of m asks for more than h has, the hold that a call of m would join. The

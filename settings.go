@@ -69,6 +69,13 @@ type adoption struct {
 	slots     script.Slots // that the hold has, if it is of permits
 }
 
+// takeAsIs makes the options those of a lock that is only looked at: what o has set for locks of its own does not count.
+func (o *options) takeAsIs(a *adoption) {
+	o.adopts = a
+	o.shared, o.permits, o.weight = false, 0, 0
+	o.fencing, o.minHold = false, 0
+}
+
 // valueOf returns the value of the hold, "" if a is nil.
 func (a *adoption) valueOf() string {
 	switch {

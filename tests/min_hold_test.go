@@ -55,7 +55,7 @@ func (f field) taken(options ...redsync.Option) {
 // the expiry.
 func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 	for k, kind := range lockKinds {
-		if kind.shared {
+		if !kind.goesWith("WithMinHold") {
 			continue
 		}
 		for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {

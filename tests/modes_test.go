@@ -286,6 +286,13 @@ func (u user) confirms(ok bool, err error) {
 	require.True(u, ok)
 }
 
+// goesWith reports whether a lock of the kind can have an option.
+func (k lockKind) goesWith(option string) bool {
+	row := slices.IndexFunc(modeRows, func(r modeRow) bool { return r.name == option })
+	kind := slices.IndexFunc(lockKinds, func(other lockKind) bool { return other.column == k.column })
+	return modeRows[row].cells[kind] != fails
+}
+
 // optionRows returns the rows of modeRows that are options.
 func optionRows() (rows []modeRow) {
 	for _, r := range modeRows {
@@ -609,4 +616,36 @@ func readModesPage(t *testing.T) map[string][]string {
 		}
 	}
 	return said
+}
+
+// A server may make its Redsync with any option: Current looks at the hold of somebody else.
+func TestCurrentIgnoresTheOptionsOfTheRedsync(t *testing.T) {
+	for _, kind := range lockKinds {
+		play(t, func(f field) {
+			m := kind.lock(f.Redsync)
+			require.NoError(f, m.Lock())
+			s := m.Sequencer()
+			for _, row := range optionRows() {
+				require.NoError(f, f.With(row.option(s)).Current(f.Context(), s), "%s: %s", kind.column, row.name)
+			}
+			f.unlock(m)
+		})
+	}
+}
+
+// A new connection sends every script, also those of modes that its program does not use.
+func TestNewConnectionSendsFewBytesOfScripts(t *testing.T) {
+	play(t, func(f field) {
+		scripts := map[string]bool{}
+		f.nodes[0].On("script", 1<<20, embedded.Fault{Then: func(args []string) { scripts[args[len(args)-1]] = true }})
+		f.meet()
+		synctest.Wait()
+		sent := 0
+		for s := range scripts {
+			sent += len(s)
+		}
+		f.Logf("%d scripts with %d bytes", len(scripts), sent)
+		assert.Positive(f, sent)
+		assert.LessOrEqual(f, sent, 54_000, "a bound that goes up needs a reason in the commit")
+	})
 }

@@ -281,10 +281,11 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 						f.nodes[i].Del(kind.keys[0])
 					}
 				})
-				m := kind.lock(f.Redsync, append(mode, hearsAll, redsync.WithMinHold(time.Second))...)
-				if kind.shared {
-					m = kind.lock(f.Redsync, append(mode, hearsAll)...)
+				options := append(mode, hearsAll)
+				if kind.goesWith("WithMinHold") {
+					options = append(options, redsync.WithMinHold(time.Second))
 				}
+				m := kind.lock(f.Redsync, options...)
 				start := time.Now()
 				require.NoError(f, m.TryLock())
 				assert.LessOrEqual(f, time.Since(start), (16+32+64)*time.Millisecond)

@@ -18,8 +18,8 @@ type Claim interface {
 	// With returns the same claim with another value. It may store the copy in room, which must be zero.
 	With(value string, room *Room) Claim
 
-	// Acquire takes the claim for ttl if it is free. If at has a ticket, the ticket enters the queue. If f
-	// has a token, Acquire proposes it.
+	// Acquire takes the claim for ttl if it is free. If at has a ticket, the ticket enters the queue; a claim without a
+	// queue ignores tickets, and its waiters try at least twice in lease.AliveFor. If f has a token, Acquire proposes it.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
 	// Extend makes the claim last for at least ttl from now, and never shortens it. With heal it takes a
@@ -46,11 +46,12 @@ type Claim interface {
 	// the lock. The fencing tokens that this process has seen are kept by these names, too.
 	Lines() []string
 
-	// Shares reports whether the claim is a reader's. Many such claims can be held for one line at a time.
+	// Shares reports whether others may hold the same line in the same way, as readers do. Then an exclusive Do inside
+	// must not join the hold, the tickets are those of readers, and the value may not contain a line feed. Whether leases
+	// of this process share one hold is the Policy's to say: lease.Policy.Joins.
 	Shares() bool
 
-	// HoldsAlone reports whether a lease with the claim excludes all other leases for its lines. A reader's
-	// does not, and a permit does not.
+	// HoldsAlone reports whether a lease with the claim excludes all other leases for its lines.
 	HoldsAlone() bool
 
 	// PassesTo reports whether a lease with this claim may be handed over, without telling the nodes, to a

@@ -158,8 +158,9 @@ type LateTally interface {
 	MayWinAtOnce() bool
 }
 
-// A Winner is the claim that a LateTally has chosen. Nodes may have granted the lease a surplus: something
-// that the claim does not need.
+// A Winner is the claim that a LateTally has chosen. Its commands are about what the round has won, and about nothing
+// else: a node that has something else of the lease must not count towards the quorum of an Extend or a Check. Nodes may
+// have granted the lease a surplus: something that the claim does not need.
 type Winner interface {
 	Claim
 

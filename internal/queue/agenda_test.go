@@ -181,7 +181,7 @@ func drawView(t *rapid.T) (v view, a agenda) {
 func (v view) at(now time.Time) view {
 	held, ear := v.held-now.Sub(v.now), v.subscriptions
 	v.held, v.now = max(held, 0), now
-	v.shows = v.shows && (!v.first || v.held > 0) // see call.view: a waiter that may try shows its ticket by that
+	v.shows = v.shows && (!v.first || v.held > 0)        // see call.view: a waiter that may try shows its ticket by that
 	v.subscriptions = hearing(func() (time.Time, bool) { // as subscriber.hears does
 		from, listens := ear.hears()
 		if !listens || !from.After(now) {

@@ -86,8 +86,9 @@ func newScript(script string) *pool.Script {
 	return pool.NewScriptOf(func() string { return complete(script) })
 }
 
-// complete returns a script with what it includes, and without comments on lines of their own and
-// indentation: each new connection sends all scripts.
+// complete returns a script with what it includes, and without comments on lines of their own and indentation: each new
+// connection sends all scripts. A script that releases ends with turnover.lua, if it has the arguments of release.lua, or
+// with next.lua, which says what it needs.
 func complete(script string) string {
 	for _, i := range []struct{ name, text string }{ // an included script can include those further down in this list
 		{"turnover", turnover},

@@ -33,7 +33,8 @@ var (
 	releaseSharedScript = newScript(releaseShared)
 )
 
-// readersPrefix is what a key begins with while readers hold it.
+// readersPrefix is what a key begins with while readers hold it. No value of a lock begins so. A mode that keeps a text of
+// its own in the lock's key begins it in this way too, and ends it without a line feed, which the text of readers ends in.
 const readersPrefix = "readers\n"
 
 // MayBeValue reports whether a lease may have a value. No value may begin like the text that readers share,
