@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -80,20 +81,24 @@ type errMissing string
 func (e errMissing) Error() string { return string(e) }
 
 // find returns the path of a program that is on PATH, or else in one of the folders that match
-// places. Of several the last is taken, which has the newest version.
-func find(name string, places ...string) (string, error) {
+// place. Of several it takes that of the newest version.
+func find(name, place string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return filepath.EvalSymlinks(path)
 	}
-	for _, place := range places {
-		paths, err := filepath.Glob(filepath.Join(place, name))
-		if err == nil && len(paths) > 0 {
-			return slices.MaxFunc(paths, func(a, b string) int {
-				return 2*(len(a)-len(b)) + strings.Compare(a, b) // 9 is older than 15
-			}), nil
+	paths, err := filepath.Glob(filepath.Join(place, name))
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // 9 is older than 15
+	})
+	for _, path := range slices.Backward(paths) {
+		if path, err = exec.LookPath(path); err == nil {
+			return path, nil
 		}
 	}
-	return "", errMissing(fmt.Sprintf("%s is neither on PATH nor in %v", name, places))
+	return "", errMissing(fmt.Sprintf("%s is neither on PATH nor in %s", name, place))
 }
 
 // startPostgreSQL returns the data source name of a new PostgreSQL server.
@@ -125,9 +130,9 @@ func startPostgreSQL() (string, error) {
 
 // startMariaDB returns the data source name of a new MariaDB server.
 func startMariaDB() (string, error) {
-	daemon, err := find("mariadbd", "/usr/sbin", "/usr/local/sbin")
+	daemon, err := find("mariadbd", "/usr/sbin")
 	if err == nil {
-		_, err = find("mariadb-install-db")
+		_, err = find("mariadb-install-db", "/usr/bin")
 	}
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install mariadb-server-core mariadb-client-core, or brew install mariadb")
