@@ -335,6 +335,52 @@ func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
 	require.True(t, repeatable(err), "%v", err)
 }
 
+// The server ends a statement that waits for too long. That says nothing about the token.
+func TestSQLLockTimeout(t *testing.T) {
+	params := map[string]map[string]string{
+		kindPostgreSQL: {"lock_timeout": "20ms"},
+		kindMySQL:      {"innodb_lock_wait_timeout": "0"}, // MariaDB then does not wait at all
+	}
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		guard := guardOf(d.kind, d.again(t, session{params: params[d.kind]}))
+		require.NoError(t, d.Do(ctx, id, 2, func(*sql.Tx) error {
+			for _, err := range []error{
+				guard.Do(ctx, id, 1, d.save(ctx, id, "late")),
+				guard.Do(ctx, id, 3, d.save(ctx, id, "newer")),
+				guard.Read(ctx, id, 1, d.load(ctx, id, new(string))),
+				guard.Read(ctx, id, 3, d.load(ctx, id, new(string))),
+			} {
+				assert.ErrorContains(t, err, "fencing: raise the token of ")
+				assert.NotErrorIs(t, err, fencing.ErrStale)
+			}
+			return nil
+		}))
+		assert.Equal(t, "new", d.state(t, id))
+		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
+		require.NoError(t, guard.Read(ctx, id, 3, d.load(ctx, id, new(string))))
+	})
+}
+
+// TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
+func TestSQLOneConnection(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		d.db.SetMaxOpenConns(1)
+		fail := func(*sql.Tx) error { return errWrite }
+		for range 2 {
+			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "saved")))
+			require.NoError(t, d.Read(ctx, id, 2, d.load(ctx, id, new(string))))
+			requireStale(t, d.Do(ctx, id, 1, fail), 1, 2)
+			requireStale(t, d.Read(ctx, id, 1, fail), 1, 2)
+			require.ErrorIs(t, d.Do(ctx, id, 2, fail), errWrite)
+			require.ErrorIs(t, d.Read(ctx, id, 2, fail), errWrite)
+		}
+	})
+}
+
 // Two transactions that check two names in different orders wait for each other. The database ends one of them.
 func TestSQLDeadlock(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
@@ -404,6 +450,21 @@ func TestSQLMySQLImplicitCommit(t *testing.T) {
 		require.ErrorIs(t, err, errWrite)
 		assert.Equal(t, create != "", d.state(t, id) == "failed")
 	}
+}
+
+// In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
+func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
+	d := emptyServer(t, kindPostgreSQL, session{})
+	d.create(t)
+	ctx, id := t.Context(), d.newResource(t)
+	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
+		err := d.save(ctx, id, "failed")(tx)
+		_, _ = tx.ExecContext(ctx, `SELECT 1/0`)
+		return err
+	})
+	require.ErrorContains(t, err, "fencing: commit: ")
+	assert.Equal(t, "new", d.state(t, id))
+	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")))
 }
 
 // A cut is a connection that ends at the COMMIT: before the server has it, or before the answer.
