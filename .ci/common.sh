@@ -9,6 +9,7 @@ export GOGC=400
 export GORACE=atexit_sleep_ms=0
 export GOTOOLCHAIN=local
 export REDSYNC_TEST_REDIS=require
+export REDSYNC_TEST_SQL=require
 export REDSYNC_TEST_FAKETIME=require
 
 # step NAME COMMAND... runs one step, and says what it is and how long it took.
@@ -33,16 +34,29 @@ as_root() {
 }
 
 install_tools() {
-	local missing=()
+	local missing=() no_cluster=
 	command -v redis-server >/dev/null || missing+=(redis-server)
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev) # the race detector needs it
 	compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime) # clocks of servers
+	# Of the databases only the programs, which the tests start: these packages of MariaDB have no service, and the
+	# file keeps the package of PostgreSQL from making a database and starting it.
+	[ -x /usr/sbin/mariadbd ] && command -v mariadb-install-db >/dev/null ||
+		missing+=(mariadb-server-core mariadb-client-core)
+	if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
+		missing+=(postgresql)
+		no_cluster=/etc/postgresql-common/createcluster.d/redsync.conf
+		as_root mkdir -p "${no_cluster%/*}"
+		as_root tee "$no_cluster" <<<'create_main_cluster = false' >/dev/null
+	fi
 	if [ ${#missing[@]} -gt 0 ]; then
 		as_root apt-get update
 		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 	fi
+	[ -z "$no_cluster" ] || as_root rm "$no_cluster"
 	go version
 	redis-server --version
+	/usr/sbin/mariadbd --version
+	ls -d /usr/lib/postgresql/*
 }
 
 # nested_modules prints the directories of the modules that nobody imports.

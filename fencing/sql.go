@@ -10,7 +10,8 @@ import (
 // SQL guards data in any tables of a database. It keeps the newest token of each resource in a
 // table of its own, fencing_tokens, and raises it in the transaction that makes the writes. Until
 // that transaction ends, all others with the same name wait for the row. Many goroutines may use an
-// SQL at once. Names have at most 255 bytes.
+// SQL at once. Names are compared byte by byte, and have at most 255 bytes. In PostgreSQL they are
+// valid UTF-8 without the byte 0.
 //
 // A token is kept as a text of 20 digits, because BIGINT ends at 2^63-1, SQLite's NUMERIC is a
 // float beyond that, and database/sql does not accept a greater uint64. As text every token is
@@ -46,6 +47,7 @@ type SQL struct {
 	create        string
 	widen         func(context.Context, *sql.DB) error // nil: nothing to do
 	raise, newest string
+	longest       int // name in bytes, 0 for any
 	// A read executes raiseRead in place of raise, and seen in place of newest. The argument of
 	// raiseRead is a readText whose second token is 0. The statement replaces that 0 by the
 	// newest token of a write, which it takes from the table.
@@ -98,6 +100,8 @@ func NewMySQL(db *sql.DB) *SQL {
 			(name VARBINARY(255) PRIMARY KEY, token VARCHAR(41) CHARACTER SET ascii COLLATE ascii_bin NOT NULL)
 			ENGINE = InnoDB`,
 		widen: widenMySQL,
+		// Outside its strict mode MySQL cuts a longer name off, and takes it for another.
+		longest: 255,
 		raise: `INSERT INTO fencing_tokens (name, token) VALUES (?, ?)
 			ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))`,
 		// FOR UPDATE reads the current row, not the snapshot of the transaction, which may be
@@ -125,10 +129,19 @@ func widenMySQL(ctx context.Context, db *sql.DB) error {
 }
 
 // Create creates the table if it does not exist. Call it during deployment, or when the program
-// starts. In MySQL it also widens the column token of a table that an earlier version of this
-// package has created, which needs the privilege ALTER.
+// starts; several processes may call it at once. It needs the privilege CREATE, also if the table
+// exists. Do, Check and Read need SELECT, INSERT and UPDATE for the table fencing_tokens. In MySQL Create
+// also widens the column token of a table that an earlier version of this package has created, which
+// needs the privilege ALTER.
 func (s *SQL) Create(ctx context.Context) error {
-	if _, err := s.db.ExecContext(orBackground(ctx), s.create); err != nil {
+	ctx = orBackground(ctx)
+	_, err := s.db.ExecContext(ctx, s.create)
+	if err != nil {
+		// In PostgreSQL, IF NOT EXISTS fails while another process creates the table. The error comes when
+		// the other has committed, so the second time the table exists.
+		_, err = s.db.ExecContext(ctx, s.create)
+	}
+	if err != nil {
 		return fmt.Errorf("fencing: create the table: %w", err)
 	}
 	if s.widen == nil {
@@ -146,6 +159,17 @@ func (s *SQL) Create(ctx context.Context) error {
 //
 // If write returns an error, Do returns it and rolls everything back, the newest token included.
 // If the commit returns an error, the writes may or may not have been made.
+//
+// An error that matches neither ErrStale nor ErrNoToken says nothing about the token. The database
+// may end a transaction because of others, and ask to repeat it: then call Do again, with the same
+// token. It does so after a deadlock (SQLSTATE 40P01 in PostgreSQL, 40001 in MySQL); MySQL may find
+// one where several calls wait for the first write of a name, and that write fails. PostgreSQL also
+// does so (40001) where the isolation level is REPEATABLE READ or SERIALIZABLE, and the call has
+// waited for another with the same name. The level that a database has by default is enough for Do.
+//
+// The function write must return the errors of its statements: in MySQL a deadlock rolls the
+// transaction back, and what is executed after that is not part of one. For the same reason it must
+// execute nothing that MySQL commits implicitly, such as CREATE TABLE.
 func (s *SQL) Do(ctx context.Context, name string, token uint64, write func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
@@ -178,6 +202,9 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	if token == 0 {
 		return ErrNoToken
 	}
+	if err := s.checkName(name); err != nil {
+		return err
+	}
 	ctx = orBackground(ctx)
 	// The number of affected rows does not show whether the token is admitted: in MySQL an equal token
 	// affects no row.
@@ -197,6 +224,14 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 	return noToken(newest)
 }
 
+// checkName returns an error if the table cannot keep name.
+func (s *SQL) checkName(name string) error {
+	if s.longest > 0 && len(name) > s.longest {
+		return fmt.Errorf("fencing: a name of %d bytes: the table keeps %d", len(name), s.longest)
+	}
+	return nil
+}
+
 // Read calls read with a transaction, if token is not older than the newest token of a write to the
 // resource with that name. Otherwise it does not call read, and returns a *StaleError, or ErrNoToken
 // if token is 0. From then on the guard refuses writes with older tokens, even if read fails. Read
@@ -208,10 +243,13 @@ func (s *SQL) Check(ctx context.Context, tx *sql.Tx, name string, token uint64) 
 // and Do does not wait for them. In MySQL this is true only for tables with InnoDB.
 //
 // Before the transaction, Read notes token in a statement of its own, which waits while a
-// transaction of Do with that name is open.
+// transaction of Do with that name is open. For errors of the database see Do.
 func (s *SQL) Read(ctx context.Context, name string, token uint64, read func(tx *sql.Tx) error) error {
 	if token == 0 {
 		return ErrNoToken
+	}
+	if err := s.checkName(name); err != nil {
+		return err
 	}
 	ctx = orBackground(ctx)
 	// This is committed before the transaction begins. So a write that the transaction does not see

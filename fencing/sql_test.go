@@ -119,6 +119,52 @@ func TestSQLReadCommitsNothing(t *testing.T) {
 	require.Empty(t, tokens.data)
 }
 
+// While another process creates the table, PostgreSQL fails. Then the table exists.
+func TestSQLCreateTwice(t *testing.T) {
+	for _, fails := range []int{1, 2} {
+		db := sql.OpenDB(&busy{&table{}, fails})
+		err := fencing.NewPostgreSQL(db).Create(t.Context())
+		if fails == 1 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, errUnwell)
+			require.ErrorContains(t, err, "fencing: create the table: ")
+		}
+		require.NoError(t, db.Close())
+	}
+}
+
+// A busy database does not execute its first statements.
+type busy struct {
+	*table
+	fails int
+}
+
+func (d *busy) Connect(context.Context) (driver.Conn, error) { return d, nil }
+
+func (d *busy) Prepare(query string) (driver.Stmt, error) {
+	if d.fails > 0 {
+		d.fails--
+		return nil, errUnwell
+	}
+	return d.table.Prepare(query)
+}
+
+// MySQL may cut a long name off. No statement with such a name is sent.
+func TestSQLMySQLNameTooLong(t *testing.T) {
+	ctx, tokens := t.Context(), &table{rows: map[string]string{}}
+	db := sql.OpenDB(tokens)
+	defer func() { _ = db.Close() }()
+	guard, nothing := fencing.NewMySQL(db), func(*sql.Tx) error { return nil }
+	long := strings.Repeat("x", 256)
+	const says = "fencing: a name of 256 bytes: the table keeps 255"
+	require.EqualError(t, guard.Do(ctx, long, 2, nothing), says)
+	require.EqualError(t, guard.Read(ctx, long, 2, nothing), says)
+	require.Empty(t, tokens.rows)
+	require.NoError(t, guard.Do(ctx, long[1:], 2, nothing))
+	require.NoError(t, guard.Read(ctx, long[1:], 2, nothing))
+}
+
 // In MySQL the column of earlier versions has room for 20 digits. Writes still fit into that
 // column. Reads fail until Create has widened it.
 func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {

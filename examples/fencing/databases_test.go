@@ -7,17 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	mathrand "math/rand/v2"
-	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -25,74 +20,109 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// Environment variables with the data source names of servers to test with. The tests
-// leave tables named fencing_tokens and fencing_test there.
+// The kinds of databases that fencing.SQL supports. kindMySQL is MariaDB, unless envMySQL names a server.
 const (
-	envPostgreSQL = "FENCING_POSTGRES" // postgres://user@host/database
-	envMySQL      = "FENCING_MYSQL"    // user@tcp(host:3306)/database
+	kindSQLite     = "SQLite"
+	kindPostgreSQL = "PostgreSQL"
+	kindMySQL      = "MySQL"
 )
 
-// A database is one that fencing.SQL supports, with a table for the tests: id is the
-// name of a resource, state its data, fence a token in a column of its own.
+// A database is one that fencing.SQL supports, with the table of the tokens and a table for the tests: id is the name
+// of a resource, state its data.
 type database struct {
 	*fencing.SQL
-	db *sql.DB
-	// The arguments of insert are id, state and fence, those of update are state, fence, id and fence. The others
-	// take id.
-	insert, update, selectState, selectFence string
+	db   *sql.DB
+	kind string
+	// again opens the database with other settings. In SQLite they have no effect.
+	again func(t *testing.T, s session) *sql.DB
 }
 
-// onDatabases runs f on an SQLite file, and on the servers that the environment variables name.
+// onDatabases runs f on an SQLite file and on the servers.
 func onDatabases(t *testing.T, f func(t *testing.T, d *database)) {
 	t.Helper()
-	const table = `CREATE TABLE IF NOT EXISTS fencing_test (id %s PRIMARY KEY, state VARCHAR(100) NOT NULL, fence %s NOT NULL)`
-	t.Run("SQLite", func(t *testing.T) {
-		db, err := openSQLite(filepath.Join(t.TempDir(), "test.db"))
-		require.NoError(t, err)
-		f(t, newDatabase(t, db, fencing.NewSQLite(db), fmt.Sprintf(table, "TEXT", "TEXT")))
-	})
-	t.Run("PostgreSQL", func(t *testing.T) {
-		db := openServer(t, "pgx", envPostgreSQL)
-		d := newDatabase(t, db, fencing.NewPostgreSQL(db), fmt.Sprintf(table, "TEXT", `TEXT COLLATE "C"`))
-		for _, query := range []*string{&d.insert, &d.update, &d.selectState, &d.selectFence} {
-			*query = numbered(*query)
-		}
+	t.Run(kindSQLite, func(t *testing.T) {
+		d := emptySQLite(t)
+		d.create(t)
 		f(t, d)
 	})
-	t.Run("MySQL", func(t *testing.T) {
-		db := openServer(t, "mysql", envMySQL)
-		f(t, newDatabase(t, db, fencing.NewMySQL(db),
-			fmt.Sprintf(table, "VARBINARY(255)", "CHAR(20) CHARACTER SET ascii")))
-	})
+	onServers(t, f)
 }
 
-func newDatabase(t *testing.T, db *sql.DB, guard *fencing.SQL, table string) *database {
+// onServers runs f on PostgreSQL and MariaDB, each as the driver connects by default and without prepared statements.
+func onServers(t *testing.T, f func(t *testing.T, d *database)) {
 	t.Helper()
-	t.Cleanup(func() { _ = db.Close() })
+	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
+		for name, s := range map[string]session{kind: {}, kind + ", plain": {plain: true}} {
+			t.Run(name, func(t *testing.T) {
+				d := emptyServer(t, kind, s)
+				d.create(t)
+				f(t, d)
+			})
+		}
+	}
+}
+
+// emptySQLite returns an SQLite file without a table.
+func emptySQLite(t *testing.T) *database {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "test.db")
+	again := func(t *testing.T, _ session) *sql.DB {
+		t.Helper()
+		db, err := openSQLite(file)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	db := again(t, session{})
+	return &database{guardOf(kindSQLite, db), db, kindSQLite, again}
+}
+
+// emptyServer returns a place without a table.
+func emptyServer(t *testing.T, kind string, s session) *database {
+	t.Helper()
+	p := newPlace(t, kind)
+	db := p.open(t, s)
+	return &database{guardOf(kind, db), db, kind, p.open}
+}
+
+func guardOf(kind string, db *sql.DB) *fencing.SQL {
+	switch kind {
+	case kindPostgreSQL:
+		return fencing.NewPostgreSQL(db)
+	case kindMySQL:
+		return fencing.NewMySQL(db)
+	}
+	return fencing.NewSQLite(db)
+}
+
+// create creates the tables.
+func (d *database) create(t *testing.T) {
+	t.Helper()
 	for range 2 { // Create must accept a table that exists
-		require.NoError(t, guard.Create(t.Context()))
+		require.NoError(t, d.Create(t.Context()))
 	}
-	_, err := db.ExecContext(t.Context(), table)
-	require.NoError(t, err)
-	return &database{
-		SQL:         guard,
-		db:          db,
-		insert:      `INSERT INTO fencing_test (id, state, fence) VALUES (?, ?, ?)`,
-		update:      `UPDATE fencing_test SET state = ?, fence = ? WHERE id = ? AND fence <= ?`,
-		selectState: `SELECT state FROM fencing_test WHERE id = ?`,
-		selectFence: `SELECT fence FROM fencing_test WHERE id = ?`,
+	id := "TEXT"
+	if d.kind == kindMySQL {
+		id = "VARBINARY(255)"
 	}
+	d.exec(t, `CREATE TABLE fencing_test (id `+id+` PRIMARY KEY, state VARCHAR(100) NOT NULL)`)
 }
 
-func openServer(t *testing.T, driver, env string) *sql.DB {
-	t.Helper()
-	dsn := os.Getenv(env)
-	if dsn == "" {
-		t.Skipf("%s is not set", env)
+// query returns the text of a query with ? for its arguments, as the database has it.
+func (d *database) query(text string) string {
+	if d.kind == kindPostgreSQL {
+		return numbered(text)
 	}
-	db, err := sql.Open(driver, dsn)
+	return text
+}
+
+// exec executes a statement, which must succeed, and returns how many rows it affects.
+func (d *database) exec(t require.TestingT, query string, args ...any) int64 {
+	result, err := d.db.ExecContext(context.Background(), d.query(query), args...)
+	require.NoError(t, err, query)
+	rows, err := result.RowsAffected()
 	require.NoError(t, err)
-	return db
+	return rows
 }
 
 // numbered replaces each ? by $1, $2 and so on.
@@ -107,25 +137,25 @@ func numbered(query string) string {
 	return b.String()
 }
 
-// newResource inserts a resource with the state "new" and the fence 0, and returns its
-// name.
+// newResource inserts a resource with the state "new", and returns its name.
 func (d *database) newResource(t require.TestingT) string {
 	id := rand.Text()
-	_, err := d.db.ExecContext(context.Background(), d.insert, id, "new", fencing.Text(0))
-	require.NoError(t, err)
+	d.exec(t, `INSERT INTO fencing_test (id, state) VALUES (?, 'new')`, id)
 	return id
 }
 
 // save returns a function for Do that sets the state of id.
 func (d *database) save(ctx context.Context, id, state string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, d.update, state, fencing.Text(0), id, fencing.Text(0))
+		_, err := tx.ExecContext(ctx, d.query(`UPDATE fencing_test SET state = ? WHERE id = ?`), state, id)
 		return err
 	}
 }
 
+const selectState = `SELECT state FROM fencing_test WHERE id = ?`
+
 func (d *database) state(t require.TestingT, id string) (state string) {
-	require.NoError(t, d.db.QueryRowContext(context.Background(), d.selectState, id).Scan(&state))
+	require.NoError(t, d.db.QueryRowContext(context.Background(), d.query(selectState), id).Scan(&state))
 	return state
 }
 
@@ -202,15 +232,67 @@ func TestSQLContextEndsBeforeTheCommit(t *testing.T) {
 	})
 }
 
+// The names are such that collations take some of them for others, and that quotation may go wrong.
 func TestSQLNamesAreSeparate(t *testing.T) {
+	names := []string{
+		"x", "X", "x ", " x", "x\t", "x\n", "", " ", "ü", "u", "u\u0308", "Ü", "ß", "ss", "ı", "i", "\u200bx", "日本", "😀", "😁",
+		`'`, `''`, `"`, "`", `\`, `\\`, `\'`, "%", "_", "?", "$1", "--", ";", "1", "01", "1.0", "1e0", "NULL",
+		strings.Repeat("ü", 127) + "x", strings.Repeat("ü", 127) + "X", strings.Repeat("x", 254) + " ", strings.Repeat("x", 255),
+	}
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		nothing := func(*sql.Tx) error { return nil }
-		for i, name := range []string{"x", "X", "x ", "", "ü", "u"} {
-			token := uint64(10 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
-			require.NoError(t, d.Do(ctx, id+name, token, nothing), "%q", name)
+		ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
+		names := names
+		if d.kind != kindPostgreSQL { // there a text has neither
+			names = append(slices.Clip(names), "x\x00", "\x00", "\xff", "\xfe", "\xc3", "\xc3(")
+		}
+		for i, name := range names {
+			token := uint64(1000 - i) // falling, so the guard would refuse it if it confused this name with an earlier one
+			require.NoError(t, d.Do(ctx, name, token, nothing), "%q", name)
+		}
+		for i, name := range names {
+			token := uint64(1000 - i)
+			requireStale(t, d.Do(ctx, name, token-1, nothing), token-1, token)
+			require.NoError(t, d.Read(ctx, name, token, nothing), "%q", name)
+		}
+		if d.kind == kindPostgreSQL {
+			for _, name := range []string{"x\x00", "\xff"} {
+				require.ErrorContains(t, d.Do(ctx, name, 1, nothing), "fencing: raise the token of ")
+			}
 		}
 	})
+}
+
+// A name that is too long must not be cut off, because others may begin as it does.
+func TestSQLNameTooLong(t *testing.T) {
+	long := strings.Repeat("x", 255)
+	for _, mode := range []string{"STRICT_ALL_TABLES", ""} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			d := emptyServer(t, kindMySQL, session{params: map[string]string{"sql_mode": "'" + mode + "'"}})
+			d.create(t)
+			ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
+			require.NoError(t, d.Do(ctx, long, 1, nothing))
+			require.ErrorContains(t, d.Do(ctx, long+"x", 2, nothing), "fencing: a name of 256 bytes")
+			require.ErrorContains(t, d.Read(ctx, long+"x", 2, nothing), "fencing: a name of 256 bytes")
+			require.NoError(t, d.Do(ctx, long, 1, nothing), "the other name has the token 2")
+		})
+	}
+}
+
+// Processes whose connections have different character sets mean the same name.
+func TestSQLMySQLCharacterSets(t *testing.T) {
+	d := emptyServer(t, kindMySQL, session{})
+	d.create(t)
+	ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
+	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
+	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
+		for _, plain := range []bool{false, true} {
+			guard := guardOf(kindMySQL, d.again(t, session{charset: charset, plain: plain}))
+			requireStale(t, guard.Do(ctx, "ü", 4, nothing), 4, 5)
+			require.NoError(t, guard.Do(ctx, "ü", 5, nothing))
+			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
+			requireStale(t, guard.Read(ctx, "ü", 4, nothing), 4, 5)
+		}
+	}
 }
 
 func TestSQLNoTable(t *testing.T) {
@@ -238,36 +320,6 @@ func TestSQLTokensSurviveTheProcess(t *testing.T) {
 	}
 }
 
-// TestSQLManyWriters lets many writers save their tokens. At the end the state must be the
-// greatest token that was admitted.
-func TestSQLManyWriters(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		id := d.newResource(t)
-		var mu sync.Mutex
-		var greatest uint64
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 25 {
-					token := math.MaxUint64 - mathrand.Uint64N(100)
-					err := d.Do(ctx, id, token, d.save(ctx, id, fencing.Text(token)))
-					if err != nil {
-						assert.ErrorIs(t, err, fencing.ErrStale)
-						continue
-					}
-					mu.Lock()
-					greatest = max(greatest, token)
-					mu.Unlock()
-				}
-			})
-		}
-		all.Wait()
-		assert.Equal(t, fencing.Text(greatest), d.state(t, id))
-	})
-}
-
 // TestSQLCheckInATransactionThatHasAnOldSnapshot: a transaction reads before its Check,
 // against the advice, and a newer holder writes in between. The database or the guard must
 // refuse the transaction even so.
@@ -275,11 +327,11 @@ func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
 		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
-		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: snapshotOf(t)})
+		tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: d.snapshot()})
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
 		var state string
-		require.NoError(t, tx.QueryRowContext(ctx, d.selectState, id).Scan(&state))
+		require.NoError(t, tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&state))
 		require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "newer")))
 		require.Error(t, d.Check(ctx, tx, id, 1))
 		require.NoError(t, tx.Rollback())
@@ -287,47 +339,12 @@ func TestSQLCheckInATransactionThatHasAnOldSnapshot(t *testing.T) {
 	})
 }
 
-// snapshotOf returns the isolation level in which all reads of a transaction see the same
-// snapshot. SQLite has no other level.
-func snapshotOf(t *testing.T) sql.IsolationLevel {
-	t.Helper()
-	if strings.HasSuffix(t.Name(), "SQLite") {
+// snapshot is the isolation level in which all reads of a transaction see the same snapshot. SQLite has no other level.
+func (d *database) snapshot() sql.IsolationLevel {
+	if d.kind == kindSQLite {
 		return sql.LevelDefault
 	}
 	return sql.LevelRepeatableRead
-}
-
-// TestColumnOfYourOwn tests the statement that the doc of fencing.SQL gives.
-func TestColumnOfYourOwn(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		for _, p := range pairs {
-			ctx, id := t.Context(), d.newResource(t)
-			save := func(state string, token uint64) error {
-				text := fencing.Text(token)
-				result, err := d.db.ExecContext(ctx, d.update, state, text, id, text)
-				if err != nil {
-					return err
-				}
-				if rows, err := result.RowsAffected(); err != nil || rows > 0 {
-					return err
-				}
-				var newest string
-				if err := d.db.QueryRowContext(ctx, d.selectFence, id).Scan(&newest); err != nil {
-					return err // sql.ErrNoRows: there is no such order
-				}
-				n, err := strconv.ParseUint(newest, 10, 64)
-				if err != nil {
-					return err
-				}
-				return fencing.Admit(token, n)
-			}
-			require.NoError(t, save("older", p.older))
-			require.NoError(t, save("newer", p.newer))
-			require.NoError(t, save("newer again", p.newer))
-			requireStale(t, save("paused", p.older), p.older, p.newer)
-			assert.Equal(t, "newer again", d.state(t, id))
-		}
-	})
 }
 
 func TestSQLLikeTheModel(t *testing.T) {

@@ -19,7 +19,15 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(thenStop{m})
+}
+
+// thenStop runs the tests, and then ends the servers that they have started.
+type thenStop struct{ tests *testing.M }
+
+func (s thenStop) Run() int {
+	defer stopServers()
+	return s.tests.Run()
 }
 
 func TestRunRefusesTheLateHolder(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +22,7 @@ import (
 // load returns a function for Read that stores the state of id in *state.
 func (d *database) load(ctx context.Context, id string, state *string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, d.selectState, id).Scan(state)
+		return tx.QueryRowContext(ctx, d.query(selectState), id).Scan(state)
 	}
 }
 
@@ -158,7 +157,7 @@ func TestSQLReadDoesNotWrite(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
 		ctx, id := t.Context(), d.newResource(t)
 		err := d.Read(ctx, id, 1, d.save(ctx, id, "by a reader"))
-		assert.Equal(t, !strings.HasSuffix(t.Name(), "SQLite"), err != nil, "%v", err)
+		assert.Equal(t, d.kind != kindSQLite, err != nil, "%v", err)
 		assert.Equal(t, "new", d.state(t, id))
 	})
 }
@@ -219,17 +218,16 @@ func TestSQLManyReadersAndWriters(t *testing.T) {
 // earlier holds the statements of package fencing in the version before Read was added.
 type earlier struct{ create, raise, newest string }
 
-func earlierOf(t *testing.T) earlier {
-	t.Helper()
-	switch {
-	case strings.HasSuffix(t.Name(), "PostgreSQL"):
+func earlierOf(kind string) earlier {
+	switch kind {
+	case kindPostgreSQL:
 		return earlier{
 			`CREATE TABLE fencing_tokens (name TEXT PRIMARY KEY, token TEXT COLLATE "C" NOT NULL)`,
 			`INSERT INTO fencing_tokens (name, token) VALUES ($1, $2)
 				ON CONFLICT (name) DO UPDATE SET token = GREATEST(fencing_tokens.token, excluded.token)`,
 			`SELECT token FROM fencing_tokens WHERE name = $1`,
 		}
-	case strings.HasSuffix(t.Name(), "MySQL"):
+	case kindMySQL:
 		return earlier{
 			`CREATE TABLE fencing_tokens (name VARBINARY(255) PRIMARY KEY,
 				token CHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB`,
@@ -275,14 +273,14 @@ func (e earlier) do(ctx context.Context, db *sql.DB, id string, token uint64, wr
 // still write to it, and must be refused like others.
 func TestSQLEarlierVersion(t *testing.T) {
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, before := t.Context(), earlierOf(t)
+		ctx, before := t.Context(), earlierOf(d.kind)
 		_, err := d.db.ExecContext(ctx, `DROP TABLE fencing_tokens`)
 		require.NoError(t, err)
 		_, err = d.db.ExecContext(ctx, before.create)
 		require.NoError(t, err)
 		old := d.newResource(t)
 		require.NoError(t, before.do(ctx, d.db, old, 7, d.save(ctx, old, "old")))
-		if strings.HasSuffix(t.Name(), "MySQL") {
+		if d.kind == kindMySQL {
 			require.NoError(t, d.Create(ctx)) // only MySQL needs another call of Create
 		}
 		d.requireUnread(t, old, 6, 7)
@@ -320,63 +318,6 @@ func TestSQLEarlierVersion(t *testing.T) {
 					}
 					d.requireRead(t, id, token, state)
 					read = max(read, token)
-				}
-			}
-		})
-	})
-}
-
-// TestColumnsOfYourOwn tests the statements that the doc of fencing.SQL gives for readers.
-func TestColumnsOfYourOwn(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id, token, place := t.Context(), "TEXT", "TEXT", func(query string) string { return query }
-		switch {
-		case strings.HasSuffix(t.Name(), "PostgreSQL"):
-			token, place = `TEXT COLLATE "C"`, numbered
-		case strings.HasSuffix(t.Name(), "MySQL"):
-			id, token = "VARBINARY(255)", "CHAR(20) CHARACTER SET ascii"
-		}
-		for _, query := range []string{
-			`DROP TABLE IF EXISTS fencing_columns_test`,
-			fmt.Sprintf(`CREATE TABLE fencing_columns_test
-				(id %s PRIMARY KEY, state VARCHAR(100) NOT NULL, fence %s NOT NULL, written %s NOT NULL)`, id, token, token),
-		} {
-			_, err := d.db.ExecContext(ctx, query)
-			require.NoError(t, err)
-		}
-		insert := place(`INSERT INTO fencing_columns_test (id, state, fence, written) VALUES (?, ?, ?, ?)`)
-		save := place(`UPDATE fencing_columns_test SET state = ?, fence = ?, written = ? WHERE id = ? AND fence <= ?`)
-		raise := place(`UPDATE fencing_columns_test SET fence = ? WHERE id = ? AND fence < ?`)
-		load := place(`SELECT state, written FROM fencing_columns_test WHERE id = ?`)
-		count := 0
-		rapid.Check(t, func(t *rapid.T) {
-			count++
-			id, state, zero := fmt.Sprint(count), "new", fencing.Text(0)
-			var write, read uint64 // the highest token of a write, and of a read
-			_, err := d.db.ExecContext(ctx, insert, id, state, zero, zero)
-			require.NoError(t, err)
-			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
-				base := rapid.SampledFrom([]uint64{write, read, math.MaxInt64}).Draw(t, "base")
-				token := max(base+uint64(rapid.Int64Range(-2, 3).Draw(t, "step")), 1)
-				text := fencing.Text(token)
-				if rapid.Bool().Draw(t, "read") {
-					_, err := d.db.ExecContext(ctx, raise, text, id, text)
-					require.NoError(t, err)
-					var found, written string
-					require.NoError(t, d.db.QueryRowContext(ctx, load, id).Scan(&found, &written))
-					require.Equal(t, token >= write, text >= written)
-					require.Equal(t, state, found)
-					read = max(read, token)
-					continue
-				}
-				next := fmt.Sprint("state ", i)
-				result, err := d.db.ExecContext(ctx, save, next, text, text, id, text)
-				require.NoError(t, err)
-				rows, err := result.RowsAffected()
-				require.NoError(t, err)
-				require.Equal(t, token >= max(write, read), rows > 0)
-				if rows > 0 {
-					write, state = token, next
 				}
 			}
 		})

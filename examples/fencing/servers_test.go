@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// envSQL is the environment variable that decides what the tests do if PostgreSQL or MariaDB is
+// missing: with the value realredis.Require they fail, otherwise they are skipped.
+const envSQL = "REDSYNC_TEST_SQL"
+
+// Environment variables with the data source names of servers to test with, in place of those
+// that the tests start. The tests create schemas or databases there, and drop them.
+const (
+	envPostgreSQL = "FENCING_POSTGRES" // postgres://user@host/database
+	envMySQL      = "FENCING_MYSQL"    // user@tcp(host:3306)/database
+)
+
+const (
+	launchTries  = 3 // another process may take a free port first
+	readyTimeout = time.Minute
+	stopTimeout  = 20 * time.Second
+	readyPause   = 20 * time.Millisecond
+)
+
+// A server is a process of a database that the tests have started.
+type server struct {
+	program string // for messages
+	cmd     *exec.Cmd
+	log     string        // a file
+	exit    chan struct{} // closed when cmd has ended
+	stop    os.Signal     // ends it fast, and without leftovers in the system
+}
+
+// The servers run from the first test that needs them until TestMain has run all tests.
+var (
+	postgreSQL = sync.OnceValues(startPostgreSQL)
+	mariaDB    = sync.OnceValues(startMariaDB)
+	started    struct {
+		servers []*server
+		folders []string
+	}
+)
+
+// stopServers ends the servers and removes their files.
+func stopServers() {
+	for _, s := range started.servers {
+		s.end()
+	}
+	for _, dir := range started.folders {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// errMissing means that a database is not installed.
+type errMissing string
+
+func (e errMissing) Error() string { return string(e) }
+
+// find returns the path of a program that is on PATH, or else in one of the folders that match
+// place. Of several it takes that of the newest version.
+func find(name, place string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return filepath.EvalSymlinks(path)
+	}
+	paths, err := filepath.Glob(filepath.Join(place, name))
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) // 9 is older than 15
+	})
+	for _, path := range slices.Backward(paths) {
+		if path, err = exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errMissing(fmt.Sprintf("%s is neither on PATH nor in %s", name, place))
+}
+
+// startPostgreSQL returns the data source name of a new PostgreSQL server.
+func startPostgreSQL() (string, error) {
+	initdb, err := find("initdb", "/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return "", errMissing(err.Error() + ": apt-get install postgresql, or brew install postgresql")
+	}
+	dir, err := newFolder()
+	if err != nil {
+		return "", err
+	}
+	data := filepath.Join(dir, "data")
+	if err := prepare(initdb, "-D", data, "-U", "postgres", "--auth", "trust", "--no-sync", "--no-locale",
+		"--encoding", "UTF8"); err != nil {
+		return "", err
+	}
+	address, err := launch(dir, "database system is ready to accept connections", syscall.SIGQUIT,
+		func(host, port string) []string {
+			return []string{
+				filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-p", port,
+				"-c", "listen_addresses=" + host, "-c", "unix_socket_directories=",
+				"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "autovacuum=off",
+				"-c", "deadlock_timeout=20ms",
+			}
+		})
+	return "postgres://postgres@" + address + "/postgres?sslmode=disable", err
+}
+
+// startMariaDB returns the data source name of a new MariaDB server.
+func startMariaDB() (string, error) {
+	daemon, err := find("mariadbd", "/usr/sbin")
+	if err == nil {
+		_, err = find("mariadb-install-db", "/usr/bin")
+	}
+	if err != nil {
+		return "", errMissing(err.Error() + ": apt-get install mariadb-server-core mariadb-client-core, or brew install mariadb")
+	}
+	dir, err := newFolder()
+	if err != nil {
+		return "", err
+	}
+	data := filepath.Join(dir, "data")
+	if err := prepare("mariadb-install-db", "--no-defaults", "--datadir="+data,
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+		"--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"); err != nil {
+		return "", err
+	}
+	address, err := launch(dir, "ready for connections", syscall.SIGKILL, func(host, port string) []string {
+		return []string{
+			daemon, "--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + port,
+			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
+			"--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M",
+			"--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+		}
+	})
+	return "root@tcp(" + address + ")/mysql", err
+}
+
+// unprivileged returns the attributes of the databases' processes: they end with this process, if
+// the system supports that, and are nobody's where this process is root's, as PostgreSQL demands.
+func unprivileged() *syscall.SysProcAttr {
+	attributes := realredis.EndWithParent()
+	if os.Getuid() != 0 {
+		return attributes
+	}
+	if attributes == nil {
+		attributes = new(syscall.SysProcAttr)
+	}
+	attributes.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	return attributes
+}
+
+const nobody = 65534
+
+// newFolder returns an empty folder in which the databases' processes may write.
+func newFolder() (string, error) {
+	dir, err := os.MkdirTemp("", "redsync-sql")
+	if err != nil {
+		return "", err
+	}
+	started.folders = append(started.folders, dir)
+	if os.Getuid() == 0 {
+		err = os.Chown(dir, nobody, nobody)
+	}
+	return dir, err
+}
+
+// prepare runs a program that prepares the files of a server.
+func prepare(program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = unprivileged()
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+	}
+	return nil
+}
+
+// launch starts a server on a free loopback port, and returns its address when the log has the text ready.
+func launch(dir, ready string, stop os.Signal, command func(host, port string) []string) (address string, err error) {
+	var errs []error
+	for range launchTries {
+		address, err := realredis.FreeAddr()
+		if err != nil {
+			return "", err
+		}
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return "", err
+		}
+		if err = start(filepath.Join(dir, "log"+port), ready, stop, command(host, port)); err == nil {
+			return address, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+func start(log, ready string, stop os.Signal, command []string) error {
+	file, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	s := &server{filepath.Base(command[0]), exec.Command(command[0], command[1:]...), log, make(chan struct{}), stop}
+	s.cmd.Stdout, s.cmd.Stderr = file, file
+	s.cmd.Dir = "/"
+	s.cmd.SysProcAttr = unprivileged()
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = s.cmd.Wait() // its error does not matter
+		close(s.exit)
+	}()
+	if err := s.awaitReady(ready); err != nil {
+		s.end()
+		return err
+	}
+	started.servers = append(started.servers, s)
+	return nil
+}
+
+// awaitReady waits until the log has the text ready. A successful connection would prove nothing: another
+// process may have taken the port first.
+func (s *server) awaitReady(ready string) error {
+	pause := time.NewTicker(readyPause)
+	defer pause.Stop()
+	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
+		ended := false
+		select {
+		case <-s.exit:
+			ended = true // the log is complete
+		case <-pause.C:
+		}
+		said, err := os.ReadFile(s.log)
+		switch {
+		case err != nil:
+			return err
+		case ended:
+			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
+		case bytes.Contains(said, []byte(ready)):
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not ready after %v", s.program, readyTimeout)
+}
+
+// end ends the process and waits for its end.
+func (s *server) end() {
+	_ = s.cmd.Process.Signal(s.stop) // the process may have ended
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
+	select {
+	case <-s.exit:
+	case <-timeout.C:
+		_ = s.cmd.Process.Kill()
+		<-s.exit
+	}
+}
+
+// A session says how a test is connected to a server. The zero value is the driver's default.
+type session struct {
+	params map[string]string // variables of the server
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	user   string
+	// charset is that of the connection, in MySQL.
+	charset string
+	// plain means without prepared statements. In MySQL the number of affected rows is then that of the rows
+	// found, not of those changed.
+	plain bool
+}
+
+// serverDSN returns the data source name of a server: that in the environment variable env, or of
+// one that start has started.
+func serverDSN(t *testing.T, env string, start func() (string, error)) string {
+	t.Helper()
+	if dsn := os.Getenv(env); dsn != "" {
+		return dsn
+	}
+	dsn, err := start()
+	var missing errMissing
+	if errors.As(err, &missing) {
+		if os.Getenv(envSQL) == realredis.Require {
+			t.Fatalf("%s=%s, and %v", envSQL, realredis.Require, err)
+		}
+		t.Skipf("%v; %s=%s makes this a failure", err, envSQL, realredis.Require)
+	}
+	require.NoError(t, err)
+	return dsn
+}
+
+// A place is an empty schema of a PostgreSQL server, or an empty database of a MySQL server. The end of the test
+// drops it.
+type place struct {
+	postgres *pgx.ConnConfig
+	mysql    *mysql.Config
+}
+
+// newPlace returns a place on the server of that kind.
+func newPlace(t *testing.T, kind string) place {
+	t.Helper()
+	var p place
+	name := "fencing_" + strings.ToLower(rand.Text())
+	create, drop := "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE"
+	var err error
+	if kind == kindPostgreSQL {
+		p.postgres, err = pgx.ParseConfig(serverDSN(t, envPostgreSQL, postgreSQL))
+	} else {
+		create, drop = "CREATE DATABASE "+name, "DROP DATABASE "+name
+		p.mysql, err = mysql.ParseDSN(serverDSN(t, envMySQL, mariaDB))
+	}
+	require.NoError(t, err)
+	owner := p.open(t, session{})
+	_, err = owner.ExecContext(t.Context(), create)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := owner.ExecContext(context.Background(), drop)
+		require.NoError(t, err)
+	})
+	if kind == kindPostgreSQL {
+		p.postgres.RuntimeParams["search_path"] = name
+	} else {
+		p.mysql.DBName = name
+	}
+	return p
+}
+
+// open returns new connections to the place. The end of the test closes them.
+func (p place) open(t *testing.T, s session) *sql.DB {
+	t.Helper()
+	var db *sql.DB
+	if p.postgres != nil {
+		db = openPostgreSQL(p.postgres.Copy(), s)
+	} else {
+		db = openMySQL(t, p.mysql.Clone(), s)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func openPostgreSQL(c *pgx.ConnConfig, s session) *sql.DB {
+	maps.Copy(c.RuntimeParams, s.params)
+	if s.dial != nil {
+		c.DialFunc = s.dial
+	}
+	if s.user != "" {
+		c.User = s.user
+	}
+	if s.plain {
+		c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	}
+	return stdlib.OpenDB(*c)
+}
+
+func openMySQL(t *testing.T, c *mysql.Config, s session) *sql.DB {
+	t.Helper()
+	c.Logger = &mysql.NopLogger{} // it would write of connections that tests cut
+	if len(s.params) > 0 {
+		c.Params = s.params
+	}
+	if s.dial != nil {
+		c.DialFunc = s.dial
+	}
+	if s.user != "" {
+		c.User = s.user
+	}
+	if s.charset != "" {
+		require.NoError(t, c.Apply(mysql.Charset(s.charset, "")))
+	}
+	c.InterpolateParams, c.ClientFoundRows = s.plain, s.plain
+	connector, err := mysql.NewConnector(c)
+	require.NoError(t, err)
+	return sql.OpenDB(connector)
+}

@@ -1,0 +1,592 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/fencing"
+)
+
+// repeatable reports whether the database has rolled the transaction back because of other transactions, and asks to
+// repeat it: a serialization failure or a deadlock.
+func repeatable(err error) bool {
+	var postgres *pgconn.PgError
+	var maria *mysql.MySQLError
+	switch {
+	case errors.As(err, &postgres):
+		return postgres.Code == "40001" || postgres.Code == "40P01"
+	case errors.As(err, &maria):
+		return string(maria.SQLState[:]) == "40001" || maria.Number == errCheckRead
+	}
+	return false
+}
+
+// errCheckRead is the number of MariaDB's error for a row that has changed since the snapshot of the transaction. Its
+// SQLSTATE says nothing.
+const errCheckRead = 1020
+
+// A history is a table in which each write leaves its token, in the transaction that the guard checks.
+func (d *database) createHistory(t *testing.T) {
+	t.Helper()
+	number := map[string]string{
+		kindSQLite:     "INTEGER PRIMARY KEY AUTOINCREMENT",
+		kindPostgreSQL: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+		kindMySQL:      "BIGINT AUTO_INCREMENT PRIMARY KEY",
+	}[d.kind]
+	d.exec(t, `CREATE TABLE fencing_history (number `+number+`, name VARCHAR(100) NOT NULL, token VARCHAR(20) NOT NULL)`)
+}
+
+// note returns a function for Do that adds token to the history of name.
+func (d *database) note(ctx context.Context, name string, token uint64) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, d.query(`INSERT INTO fencing_history (name, token) VALUES (?, ?)`), name, fencing.Text(token))
+		return err
+	}
+}
+
+// history returns the tokens of the writes to name, in their order.
+func (d *database) history(t *testing.T, name string) (tokens []string) {
+	t.Helper()
+	rows, err := d.db.QueryContext(t.Context(), d.query(`SELECT token FROM fencing_history WHERE name = ? ORDER BY number`), name)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	for rows.Next() {
+		var token string
+		require.NoError(t, rows.Scan(&token))
+		tokens = append(tokens, token)
+	}
+	require.NoError(t, rows.Err())
+	return tokens
+}
+
+// doAgain calls Do until it returns no error that is repeatable.
+func (d *database) doAgain(ctx context.Context, name string, token uint64, write func(*sql.Tx) error) (err error) {
+	for range 100 {
+		if err = d.Do(ctx, name, token, write); !repeatable(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// TestSQLManyWriters lets many writers save their tokens under a name that the table does not have yet. Some of the
+// writes fail. The history, which is written in the same transactions, must never fall, and have every write that was
+// admitted.
+func TestSQLManyWriters(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		d.createHistory(t)
+		for round := range 5 {
+			name := fmt.Sprint("round ", round)
+			var admitted atomic.Int64
+			var all sync.WaitGroup
+			for range 6 {
+				all.Go(func() {
+					for range 10 {
+						token := math.MaxUint64 - mathrand.Uint64N(30)
+						err := d.doAgain(ctx, name, token, func(tx *sql.Tx) error {
+							err := d.note(ctx, name, token)(tx)
+							if err == nil && mathrand.IntN(3) == 0 {
+								err = errWrite
+							}
+							return err
+						})
+						switch {
+						case err == nil:
+							admitted.Add(1)
+						case !errors.Is(err, errWrite):
+							assert.ErrorIs(t, err, fencing.ErrStale)
+						}
+					}
+				})
+			}
+			all.Wait()
+			history := d.history(t, name)
+			assert.IsNonDecreasing(t, history)
+			assert.EqualValues(t, admitted.Load(), len(history))
+			assert.NotEmpty(t, history)
+		}
+	})
+}
+
+// awaitWaiting waits until n transactions wait for others in the server.
+func (d *database) awaitWaiting(t *testing.T, n int) {
+	t.Helper()
+	count := map[string]string{
+		kindPostgreSQL: `SELECT 'waiting', count(*) FROM pg_locks WHERE NOT granted`,
+		kindMySQL:      `SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'`,
+	}[d.kind]
+	require.Eventually(t, func() bool {
+		var name string
+		var waiting int
+		return assert.NoError(t, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
+func TestSQLWritesOfOneNameDoNotOverlap(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "0")))
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				for range 8 {
+					assert.NoError(t, d.doAgain(ctx, id, 1, func(tx *sql.Tx) error {
+						var count int
+						if err := tx.QueryRowContext(ctx, d.query(selectState), id).Scan(&count); err != nil {
+							return err
+						}
+						return d.save(ctx, id, fmt.Sprint(count+1))(tx)
+					}))
+				}
+			})
+		}
+		all.Wait()
+		assert.Equal(t, "40", d.state(t, id))
+	})
+}
+
+// TestSQLFirstWriteFails: others wait for the first write of a name, which fails. The database may take this for a
+// deadlock of those that wait. Then they get its error, not ErrStale, and succeed when they repeat the call.
+func TestSQLFirstWriteFails(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		d.createHistory(t)
+		for round := range 5 {
+			name := fmt.Sprint("round ", round)
+			var all sync.WaitGroup
+			err := d.Do(ctx, name, 2, func(*sql.Tx) error {
+				for range 4 {
+					all.Go(func() {
+						assert.NoError(t, d.doAgain(ctx, name, 1, d.note(ctx, name, 1)))
+					})
+				}
+				d.awaitWaiting(t, 4)
+				return errWrite
+			})
+			require.ErrorIs(t, err, errWrite)
+			all.Wait()
+			assert.Len(t, d.history(t, name), 4)
+		}
+	})
+}
+
+func TestSQLOtherNamesDoNotWait(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		nothing := func(*sql.Tx) error { return nil }
+		for range 2 { // the second time the table has the names
+			require.NoError(t, d.Do(ctx, "b", 1, func(*sql.Tx) error {
+				for _, name := range []string{"a", "c", "bb", "B"} {
+					assert.NoError(t, d.Do(ctx, name, 1, nothing), name)
+					assert.NoError(t, d.Read(ctx, name, 1, nothing), name)
+				}
+				return nil
+			}))
+		}
+	})
+}
+
+// levels are the isolation levels, and whether a transaction of that level may meet an error that asks to repeat it,
+// where it waits for another.
+var levels = map[string][]struct {
+	level  sql.IsolationLevel
+	repeat bool
+}{
+	kindPostgreSQL: {
+		{sql.LevelReadUncommitted, false},
+		{sql.LevelReadCommitted, false},
+		{sql.LevelRepeatableRead, true},
+		{sql.LevelSerializable, true},
+	},
+	kindMySQL: {
+		{sql.LevelReadUncommitted, false},
+		{sql.LevelReadCommitted, false},
+		{sql.LevelRepeatableRead, false},
+		{sql.LevelSerializable, false},
+	},
+}
+
+// TestSQLWaitingWriter: a transaction waits for one with an older, equal or newer token. Afterwards the guard gives its
+// verdict, or the database asks to repeat the transaction; then the verdict comes at the second time.
+func TestSQLWaitingWriter(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, l := range levels[d.kind] {
+			for _, waiting := range []uint64{4, 5, 6} {
+				for _, known := range []bool{false, true} {
+					name := fmt.Sprint(l.level, waiting, known)
+					if known {
+						require.NoError(t, d.Do(ctx, name, 1, func(*sql.Tx) error { return nil }))
+					}
+					err := d.whileOneWrites(t, ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
+					if l.repeat {
+						require.Error(t, err, name)
+						require.True(t, repeatable(err), "%s: %v", name, err)
+						require.NotErrorIs(t, err, fencing.ErrStale)
+						require.ErrorContains(t, err, "fencing: raise the token of ")
+						err = d.checkAt(ctx, l.level, name, waiting)
+					}
+					if waiting < 5 {
+						requireStale(t, err, waiting, 5)
+					} else {
+						require.NoError(t, err, name)
+					}
+				}
+			}
+		}
+	})
+}
+
+// whileOneWrites returns the error of f, which waits in the database until a write with token is committed.
+func (d *database) whileOneWrites(t *testing.T, ctx context.Context, name string, token uint64, f func() error) error { //nolint:revive // t first
+	t.Helper()
+	result := make(chan error, 1)
+	require.NoError(t, d.Do(ctx, name, token, func(*sql.Tx) error {
+		go func() { result <- f() }()
+		d.awaitWaiting(t, 1)
+		return nil
+	}))
+	return <-result
+}
+
+// checkAt calls Check in a transaction of that level.
+func (d *database) checkAt(ctx context.Context, level sql.IsolationLevel, name string, token uint64) error {
+	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := d.Check(ctx, tx, name, token); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// TestSQLDefaultLevel sets the level that transactions have by default. Do and Read use it for what they write.
+func TestSQLDefaultLevel(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for i, l := range levels[d.kind] {
+			params := map[string]string{"default_transaction_isolation": strings.ToLower(l.level.String())}
+			if d.kind == kindMySQL {
+				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
+			}
+			guard := guardOf(d.kind, d.again(t, session{params: params}))
+			name, nothing := fmt.Sprint(i), func(*sql.Tx) error { return nil }
+			write := func() error { return guard.Do(ctx, name, 4, nothing) }
+			read := func() error { return guard.Read(ctx, name, 4, nothing) }
+			for i, call := range []func() error{write, read} {
+				token := uint64(5 + i)
+				err := d.whileOneWrites(t, ctx, name, token, call)
+				if l.repeat {
+					require.True(t, repeatable(err), "%v: %v", l.level, err)
+					err = call()
+				}
+				requireStale(t, err, 4, token)
+			}
+			require.NoError(t, guard.Do(ctx, name, 7, nothing))
+			require.NoError(t, guard.Read(ctx, name, 7, nothing))
+		}
+	})
+}
+
+// Newer versions of MariaDB refuse to lock a row that has changed since the snapshot of the transaction.
+func TestSQLMariaDBSnapshotIsolation(t *testing.T) {
+	d := emptyServer(t, kindMySQL, session{params: map[string]string{"innodb_snapshot_isolation": "1"}})
+	d.create(t)
+	ctx, id := t.Context(), d.newResource(t)
+	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "old")))
+	err := d.whileOneWrites(t, ctx, id, 3, func() error { return d.Do(ctx, id, 2, d.save(ctx, id, "late")) })
+	requireStale(t, err, 2, 3)
+
+	tx, err := d.db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	require.NoError(t, d.load(ctx, id, new(string))(tx)) // against the advice: before Check
+	require.NoError(t, d.Do(ctx, id, 4, d.save(ctx, id, "newer")))
+	err = d.Check(ctx, tx, id, 3)
+	require.NotErrorIs(t, err, fencing.ErrStale)
+	require.True(t, repeatable(err), "%v", err)
+}
+
+// The server ends a statement that waits for too long. That says nothing about the token.
+func TestSQLLockTimeout(t *testing.T) {
+	params := map[string]map[string]string{
+		kindPostgreSQL: {"lock_timeout": "20ms"},
+		kindMySQL:      {"innodb_lock_wait_timeout": "0"}, // MariaDB then does not wait at all
+	}
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		guard := guardOf(d.kind, d.again(t, session{params: params[d.kind]}))
+		require.NoError(t, d.Do(ctx, id, 2, func(*sql.Tx) error {
+			for _, err := range []error{
+				guard.Do(ctx, id, 1, d.save(ctx, id, "late")),
+				guard.Do(ctx, id, 3, d.save(ctx, id, "newer")),
+				guard.Read(ctx, id, 1, d.load(ctx, id, new(string))),
+				guard.Read(ctx, id, 3, d.load(ctx, id, new(string))),
+			} {
+				assert.ErrorContains(t, err, "fencing: raise the token of ")
+				assert.NotErrorIs(t, err, fencing.ErrStale)
+			}
+			return nil
+		}))
+		assert.Equal(t, "new", d.state(t, id))
+		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
+		require.NoError(t, guard.Read(ctx, id, 3, d.load(ctx, id, new(string))))
+	})
+}
+
+// TestSQLOneConnection: each call returns its connection, however it ends, and needs only one.
+func TestSQLOneConnection(t *testing.T) {
+	onDatabases(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		id := d.newResource(t)
+		d.db.SetMaxOpenConns(1)
+		fail := func(*sql.Tx) error { return errWrite }
+		for range 2 {
+			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "saved")))
+			require.NoError(t, d.Read(ctx, id, 2, d.load(ctx, id, new(string))))
+			requireStale(t, d.Do(ctx, id, 1, fail), 1, 2)
+			requireStale(t, d.Read(ctx, id, 1, fail), 1, 2)
+			require.ErrorIs(t, d.Do(ctx, id, 2, fail), errWrite)
+			require.ErrorIs(t, d.Read(ctx, id, 2, fail), errWrite)
+		}
+	})
+}
+
+// Two transactions that check two names in different orders wait for each other. The database ends one of them.
+func TestSQLDeadlock(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var both, all sync.WaitGroup
+		both.Add(2)
+		errs := make([]error, 2)
+		for i, names := range [][]string{{"a", "b"}, {"b", "a"}} {
+			all.Go(func() {
+				met := sync.OnceFunc(both.Done)
+				defer met()
+				errs[i] = d.Do(ctx, names[0], 5, func(tx *sql.Tx) error {
+					met()
+					both.Wait()
+					return d.Check(ctx, tx, names[1], 5)
+				})
+			})
+		}
+		all.Wait()
+		failed := errors.Join(errs...)
+		require.True(t, errs[0] == nil || errs[1] == nil, "%v", failed)
+		require.True(t, repeatable(failed), "%v", failed)
+		require.NotErrorIs(t, failed, fencing.ErrStale)
+	})
+}
+
+// TestSQLBackendKilled: the server ends the connection in the middle of a write. Nothing of it may stay.
+func TestSQLBackendKilled(t *testing.T) {
+	kill := map[string][2]string{
+		kindPostgreSQL: {`SELECT pg_backend_pid()`, `SELECT pg_terminate_backend(%d)`},
+		kindMySQL:      {`SELECT CONNECTION_ID()`, `KILL %d`},
+	}
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, id := t.Context(), d.newResource(t)
+		err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
+			if err := d.save(ctx, id, "failed")(tx); err != nil {
+				return err
+			}
+			var number int64
+			if err := tx.QueryRowContext(ctx, kill[d.kind][0]).Scan(&number); err != nil {
+				return err
+			}
+			_, err := d.db.ExecContext(ctx, fmt.Sprintf(kill[d.kind][1], number))
+			return err
+		})
+		require.ErrorContains(t, err, "fencing: commit: ")
+		require.NotErrorIs(t, err, fencing.ErrStale)
+		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "the token is rolled back, too")
+		assert.Equal(t, "saved", d.state(t, id))
+	})
+}
+
+// The doc of Do warns of statements that MySQL commits implicitly: what the write has done stays, although it fails.
+func TestSQLMySQLImplicitCommit(t *testing.T) {
+	d := emptyServer(t, kindMySQL, session{})
+	d.create(t)
+	ctx, id := t.Context(), d.newResource(t)
+	for token, create := range []string{``, `CREATE TABLE other (id INTEGER PRIMARY KEY)`} {
+		err := d.Do(ctx, id, uint64(token)+1, func(tx *sql.Tx) error {
+			err := d.save(ctx, id, "failed")(tx)
+			if err == nil && create != "" {
+				_, err = tx.ExecContext(ctx, create)
+			}
+			return errors.Join(err, errWrite)
+		})
+		require.ErrorIs(t, err, errWrite)
+		assert.Equal(t, create != "", d.state(t, id) == "failed")
+	}
+}
+
+// In PostgreSQL a statement that fails ends the transaction. If write does not return its error, Do must return one.
+func TestSQLPostgreSQLErrorNotReturned(t *testing.T) {
+	d := emptyServer(t, kindPostgreSQL, session{})
+	d.create(t)
+	ctx, id := t.Context(), d.newResource(t)
+	err := d.Do(ctx, id, 2, func(tx *sql.Tx) error {
+		err := d.save(ctx, id, "failed")(tx)
+		_, _ = tx.ExecContext(ctx, `SELECT 1/0`)
+		return err
+	})
+	require.ErrorContains(t, err, "fencing: commit: ")
+	assert.Equal(t, "new", d.state(t, id))
+	require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")))
+}
+
+// A cut is a connection that ends at the COMMIT: before the server has it, or before the answer.
+type cut struct {
+	net.Conn
+	before bool
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	if !bytes.Contains(bytes.ToUpper(p), []byte("COMMIT")) {
+		return c.Conn.Write(p)
+	}
+	if c.before {
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Write(p)
+	answer := make([]byte, 1)
+	_, _ = c.Conn.Read(answer) // the server has executed it
+	_ = c.Conn.Close()
+	return n, err
+}
+
+// TestSQLCommitWithoutAnswer: Do returns an error, whether the commit has been made or not. The data and the token
+// agree in both cases.
+func TestSQLCommitWithoutAnswer(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		for _, before := range []bool{true, false} {
+			dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, address)
+				return &cut{conn, before}, err
+			}
+			ctx, id := t.Context(), d.newResource(t)
+			guard := guardOf(d.kind, d.again(t, session{dial: dial}))
+			err := guard.Do(ctx, id, 2, d.save(ctx, id, "perhaps"))
+			require.ErrorContains(t, err, "fencing: commit: ")
+			require.NotErrorIs(t, err, fencing.ErrStale)
+			err = d.Do(ctx, id, 1, d.save(ctx, id, "older"))
+			if before {
+				require.NoError(t, err)
+				assert.Equal(t, "older", d.state(t, id))
+			} else {
+				requireStale(t, err, 1, 2)
+				assert.Equal(t, "perhaps", d.state(t, id))
+			}
+			require.NoError(t, d.Do(ctx, id, 2, d.save(ctx, id, "repeated")), "the holder may repeat its write")
+			assert.Equal(t, "repeated", d.state(t, id))
+		}
+	})
+}
+
+// TestSQLCreateAtOnce: several processes start at the same time, and each calls Create.
+func TestSQLCreateAtOnce(t *testing.T) {
+	create := func(t *testing.T, empty func() *database) {
+		t.Helper()
+		for range 3 {
+			d := empty()
+			var all sync.WaitGroup
+			begin := make(chan struct{})
+			for range 6 {
+				guard := guardOf(d.kind, d.again(t, session{}))
+				all.Go(func() {
+					<-begin
+					assert.NoError(t, guard.Create(t.Context()))
+				})
+			}
+			close(begin)
+			all.Wait()
+		}
+	}
+	t.Run(kindSQLite, func(t *testing.T) {
+		create(t, func() *database { return emptySQLite(t) })
+	})
+	for _, kind := range []string{kindPostgreSQL, kindMySQL} {
+		t.Run(kind, func(t *testing.T) {
+			create(t, func() *database { return emptyServer(t, kind, session{}) })
+		})
+	}
+}
+
+// Create widens the table of an earlier version, also if several processes call it.
+func TestSQLWidenAtOnce(t *testing.T) {
+	d := emptyServer(t, kindMySQL, session{})
+	d.exec(t, earlierOf(kindMySQL).create)
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() { assert.NoError(t, d.Create(t.Context())) })
+	}
+	all.Wait()
+	require.NoError(t, d.Read(t.Context(), "x", 1, func(*sql.Tx) error { return nil }))
+}
+
+// TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.
+func TestSQLPrivileges(t *testing.T) {
+	onServers(t, func(t *testing.T, d *database) {
+		ctx, id, user := t.Context(), d.newResource(t), "fencing_"+strings.ToLower(rand.Text())
+		statements := []string{
+			`GRANT SELECT, INSERT, UPDATE ON fencing_tokens TO ` + user,
+			`GRANT SELECT, UPDATE ON fencing_test TO ` + user,
+		}
+		drop := []string{`DROP USER ` + user}
+		if d.kind == kindPostgreSQL {
+			var schema string
+			require.NoError(t, d.db.QueryRowContext(ctx, `SELECT current_schema()`).Scan(&schema))
+			statements = append([]string{`CREATE ROLE ` + user + ` LOGIN`, `GRANT USAGE ON SCHEMA ` + schema + ` TO ` + user}, statements...)
+			drop = []string{`DROP OWNED BY ` + user, `DROP ROLE ` + user}
+		} else {
+			statements = append([]string{`CREATE USER ` + user}, statements...)
+		}
+		for _, statement := range statements {
+			d.exec(t, statement)
+		}
+		t.Cleanup(func() {
+			for _, statement := range drop {
+				d.exec(t, statement)
+			}
+		})
+		guard := guardOf(d.kind, d.again(t, session{user: user}))
+		require.NoError(t, guard.Do(ctx, id, 2, d.save(ctx, id, "saved")))
+		require.NoError(t, guard.Read(ctx, id, 2, d.load(ctx, id, new(string))))
+		requireStale(t, guard.Do(ctx, id, 1, d.save(ctx, id, "late")), 1, 2)
+		requireStale(t, guard.Read(ctx, id, 1, d.load(ctx, id, new(string))), 1, 2)
+		require.ErrorContains(t, guard.Create(ctx), "fencing: create the table: ")
+	})
+}
