@@ -121,7 +121,7 @@ func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
 	}
 }
 
-func TestTimingAtTheEdges(t *testing.T) {
+func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry, node  time.Duration
 		drift, factor float64

@@ -282,10 +282,10 @@ func freeTogetherOf(r Rule, free map[int]script.Slots, among Nodes, weight int) 
 	return sets
 }
 
-// TestFreeTogetherAtRandom compares what an attempt learns of free slots with a reference: the next attempt
+// TestNextAttemptBeginsWithSlotsThatAreFreeTogether compares what an attempt learns of free slots with a reference: the next attempt
 // begins with slots that are free together on a quorum, if there are any. It is made at once only if the nodes
 // of this quorum have granted.
-func TestFreeTogetherAtRandom(t *testing.T) {
+func TestNextAttemptBeginsWithSlotsThatAreFreeTogether(t *testing.T) {
 	for seed := range testlength.Of(1000, 5000, 500_000) {
 		r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
 		rule := []majorities{{0b1}, {0b111}, {0b11111}, {0b111, 0b11100}, {0b11, 0b110}}[r.IntN(5)]

@@ -734,9 +734,9 @@ func (l leave) changed(r *rand.Rand) leave {
 	return l
 }
 
-// TestCommandsAtRandom plays commands of readers and writers, of one name and of several, of old versions and
+// TestLockScriptsDoWhatTheReferenceSays plays commands of readers and writers, of one name and of several, of old versions and
 // of this one, on nodes of both kinds.
-func TestCommandsAtRandom(t *testing.T) {
+func TestLockScriptsDoWhatTheReferenceSays(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for seed := range testlength.Of(10, 40, 7000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable

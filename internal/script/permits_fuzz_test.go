@@ -409,8 +409,8 @@ func anyPermitsAction(r *rand.Rand) permitsAction {
 	return lookAt(look{pick(r, []int{r.IntN(3)}, []int{0, 1}, []int{1, 2}, []int{0, 1, 2}), value, pick(r, "extend", "heal", "valid")})
 }
 
-// TestPermitsAtRandom plays commands of permits, and of locks on their slots, on nodes of both kinds.
-func TestPermitsAtRandom(t *testing.T) {
+// TestPermitScriptsDoWhatTheReferenceSays plays commands of permits, and of locks on their slots, on nodes of both kinds.
+func TestPermitScriptsDoWhatTheReferenceSays(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for seed := range testlength.Of(5, 40, 4000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 2)) //nolint:gosec // it is to be repeatable

@@ -12,8 +12,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// This file tests how a key is shortened, on a real server and on an embedded one. TestCommandsAtRandom and
-// TestPermitsAtRandom compare it with a reference.
+// This file tests how a key is shortened, on a real server and on an embedded one. TestLockScriptsDoWhatTheReferenceSays and
+// TestPermitScriptsDoWhatTheReferenceSays compare it with a reference.
 
 // shortens runs the script that shortens the TTL of the lock to rest, and returns the reply.
 func (g ground) shortens(value string, rest int64) int64 {

@@ -50,7 +50,7 @@ func TestNestingIsLimited(t *testing.T) {
 
 // The limit of the outermost call counts, and the limit of the call that joins, too. Calls that have returned do not
 // count.
-func TestLimitsOfNesting(t *testing.T) {
+func TestTheLimitsOfBothCallsCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		outer, inner []redsync.Option
 		room         int // how many calls can join at once

@@ -21,7 +21,7 @@ import (
 // servers restart with their keys, freeze, and lose replies, and now and then deny INFO to a connection. No two
 // processes may hold the lock at once, and its tokens must rise.
 
-func TestJointExcludesUnderRandomFaults(t *testing.T) {
+func TestJointExcludesWhileNodesFail(t *testing.T) {
 	if testlength.Of(0, 0, 1) == 0 {
 		t.Skip("runs at night: internal/simulation plays changes at every length")
 	}

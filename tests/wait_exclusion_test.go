@@ -214,7 +214,7 @@ func (r *rush) fault() {
 	time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 }
 
-func TestWaitersAtRandom(t *testing.T) {
+func TestNoTwoWaitersHoldAndNoneIsForgotten(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 64), 7, []bool{true}, []string{"lock", "other"}, func(r *rush) {
 		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
 			return r.alone(rs.NewMutex(r.names[r.IntN(2)], options...), r.work())

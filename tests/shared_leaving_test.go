@@ -16,7 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// This file tests edge cases of shared locks.
+// This file tests who leaves and who joins a hold of readers, which values they can have, and denials of their queue.
 
 // A reader cannot have a value with a line feed. So a hold with such a value cannot be downgraded, and stays as it was.
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file tests the promise of fencing tokens at random: with processes whose clocks differ, nodes that fail, holders
+// This file tests the promise of fencing tokens with processes whose clocks differ, nodes that fail, holders
 // that stay for too long, and keys that vanish during a hold.
 
 // A tokenOf records a Lock that succeeded: its token, when it was called, and when it returned. Both times are numbers
@@ -148,7 +148,7 @@ func (c *contest) fault(random *rand.Rand) {
 	time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 }
 
-func TestFenceOrderAtRandom(t *testing.T) {
+func TestALaterLockHasAHigherToken(t *testing.T) {
 	parallelComputing(t)
 	seeds, acquired := testlength.Of(1, 1, 30), 0
 	for seed := range seeds {

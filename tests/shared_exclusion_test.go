@@ -157,7 +157,7 @@ func (r *rush) patron(rs *redsync.Redsync, options []redsync.Option, several boo
 	return p
 }
 
-func TestReadersAndWritersAtRandom(t *testing.T) {
+func TestNoWriterBesideAnotherHolder(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 200), 13, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)
 		l.prompt = !r.faults

@@ -154,7 +154,7 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 	})
 }
 
-func TestPermitsAtRandom(t *testing.T) {
+func TestNoMoreHoldersThanPermits(t *testing.T) {
 	for _, s := range []shift{
 		{permits: 1, clients: 4},
 		{permits: 3, clients: 7},
