@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -22,8 +22,7 @@ func TestBeginAndTheLooksOfTheLineDoNotRace(t *testing.T) {
 			Waiters: newGroup(0),
 		}
 		k.Init()
-		lock := claim.NewExclusive("lock")
-		terms := &lease.Terms{Keeper: k, Claim: &lock, Policy: &lease.Policy{Timing: lease.Timing{
+		terms := &lease.Terms{Keeper: k, Claim: claimtest.Exclusive("lock"), Policy: &lease.Policy{Timing: lease.Timing{
 			Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 50 * time.Microsecond,
 		}}}
 		h := lease.New(terms, "v", clock.Now())

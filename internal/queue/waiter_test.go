@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -27,10 +26,9 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		keeper := &lease.Keeper{Set: quorum.NewSet(nil, quorum.NewKnown(0), claimtest.Majority(0)), Errors: &ends}
 		keeper.Waiters = newGroup(0)
 		keeper.Init()
-		c := claim.NewExclusive("lock")
 		short := timing
 		short.Validity = 50 * time.Microsecond
-		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Policy: &lease.Policy{Timing: short}}, "v", clock.Now())
+		h := lease.New(&lease.Terms{Keeper: keeper, Claim: claimtest.Exclusive("lock"), Policy: &lease.Policy{Timing: short}}, "v", clock.Now())
 		l := &line{holder: h}
 		var wg sync.WaitGroup
 		wg.Go(func() {
