@@ -10,38 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows a waiter in each of its states, and what others may do with it there.
-
-// The line of waiters asks a lease how long it lasts, even before the lease has begun.
-func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
-	for range 100 {
-		keeper := &lease.Keeper{Set: quorum.NewSet(nil, quorum.NewKnown(0), claimtest.Majority(0)), Errors: &ends}
-		keeper.Waiters = newGroup(0)
-		keeper.Init()
-		short := timing
-		short.Validity = 50 * time.Microsecond
-		h := lease.New(&lease.Terms{Keeper: keeper, Claim: claimtest.Exclusive("lock"), Policy: &lease.Policy{Timing: short}}, "v", clock.Now())
-		l := &line{holder: h}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for l.heldFor() > 0 {
-				continue
-			}
-		})
-		_ = h.Begin()
-		wg.Wait()
-		h.End(nil)
-		require.NoError(t, keeper.Close(t.Context(), time.Second, func() {}).Reason)
-	}
-}
 
 // A waiter that has won the lock on the nodes stays in its line for a moment. If another holder
 // unlocks in that moment (the nodes had lost that holder's key), its lock must not be handed to
