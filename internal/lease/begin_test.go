@@ -45,24 +45,6 @@ func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 	})
 }
 
-// Functions that work under a lease are told of Close before anybody else can have the lock.
-func TestCloseTellsBeforeItReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := on(puppet.Yes)
-		terms := newTerms(timingOf(8*time.Second), p)
-		l, told := begun(t, terms), 0
-		l.Listen(&listener{func(loss error) {
-			told++
-			assert.Zero(t, p.Count("evalsha"), "it is released already")
-			assert.ErrorIs(t, loss, errClosed)
-			assert.Same(t, l.Err(clock.Now()), loss)
-		}})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
-		assert.Equal(t, 1, told)
-		assert.Equal(t, 1, p.Count("evalsha"))
-	})
-}
-
 // A listener is a Listener that calls a function.
 type listener struct{ f func(loss error) }
 

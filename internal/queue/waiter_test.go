@@ -270,50 +270,6 @@ func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
 	})
 }
 
-// The user's function of delays panics after the lock was handed over to the waiter. The waiter must release
-// the lock, because nobody else would.
-func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
-	for _, hands := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHouse(t, 3)
-			h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
-				if req.Args[0] == "set" || len(req.Args) < 12 {
-					return puppet.Yes(req)
-				}
-				return &pool.Reply{Value: int64(1000), Fate: pool.Answered, Conn: 1}, nil // to a waiter: held for 1 s
-			}
-			terms := h.terms()
-			giver := h.holds(terms)
-			delays := 0
-			terms = h.terms()
-			terms.Delay = func(int) time.Duration {
-				if delays++; delays == 1 {
-					return 5 * ms
-				}
-				if hands {
-					assert.True(t, h.unlocks(giver))
-				}
-				panic("the user's")
-			}
-			w := h.waits(terms, h.refused())
-			assert.PanicsWithValue(t, "the user's", func() { _, _ = w.run(t.Context()) })
-			assert.Zero(t, h.lines.count.Load())
-			if !hands {
-				assert.Equal(t, gone, w.state)
-				assert.Nil(t, w.handedOff)
-				assert.False(t, h.unlocks(giver))
-				h.closes()
-				return
-			}
-			assert.Equal(t, served, w.state)
-			require.ErrorIs(t, w.handedOff.NotHeld(clock.Now()), ends.Failed)
-			synctest.Wait()
-			time.Sleep(time.Minute)
-			h.closes()
-		})
-	}
-}
-
 // While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends. A
 // node may then get the command that removes the ticket before the release that puts it in. So a second release of the
 // giver removes the ticket.
