@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -181,23 +180,6 @@ func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 		assert.False(t, peek.SameProcess(redsync.New(), redsync.New()))
 		assert.False(t, peek.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
 	})
-}
-
-func TestGroupsAreNotKept(t *testing.T) {
-	before := queue.Groups()
-	client := redis.NewClient(&redis.Options{Addr: "a:1"})
-	defer func() { _ = client.Close() }()
-	for i := range 100 {
-		clients := []*redis.Client{client}
-		for range i {
-			clients = append(clients, client)
-		}
-		on(clients)
-	}
-	assert.Eventually(t, func() bool {
-		runtime.GC()
-		return queue.Groups() < before+50
-	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestNewForEachRequestOnRealServers(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -24,9 +25,14 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 		time.Hour:              time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			wall := clocktest.StepWall(t)
 			terms := newTerms(timingOf(expiry), on(puppet.Yes))
-			begun(t, terms)
-			assert.Equal(t, every, terms.Keeper.expiries.Comparing())
+			l, start := begun(t, terms), time.Now()
+			lost := l.Lost(clock.Now())
+			time.Sleep(time.Millisecond)
+			wall.Step(expiry)
+			<-lost
+			assert.Equal(t, every, time.Since(start), "the step is seen when the clocks are compared")
 			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
