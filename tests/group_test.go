@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -180,6 +181,17 @@ func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
 		assert.False(t, peek.SameProcess(redsync.New(), redsync.New()))
 		assert.False(t, peek.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
 	})
+}
+
+// A program need not close what it makes for a request.
+func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "a:1"})
+	defer func() { _ = client.Close() }()
+	keeper := weak.Make(peek.Keeper(on([]*redis.Client{client})))
+	assert.Eventually(t, func() bool {
+		runtime.GC()
+		return keeper.Value() == nil
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestNewForEachRequestOnRealServers(t *testing.T) {
