@@ -61,14 +61,20 @@ func poolOf(t *testing.T, client redis.UniversalClient) pool.Pool {
 // lockOnce sends the commands of a lock's whole life for key: acquire, check, extend and release.
 func lockOnce(t *testing.T, p pool.Pool, key string) {
 	t.Helper()
-	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(script.NewLock(key, "v"), 60000).Args...).Value)
-	require.Nil(t, pool.Answer(t, p, script.Acquire(script.NewLock(key, "w"), 60000).Args...).Value)
-	require.Equal(t, script.Mine, run(t, p, script.Valid(script.NewLock(key, "v"))))
-	require.Equal(t, script.Mine, run(t, p, script.Extend(script.NewLock(key, "v"), 90000)))
-	require.Equal(t, script.Other, run(t, p, release(script.NewLock(key, "w"))))
-	require.Equal(t, script.Mine, run(t, p, release(script.NewLock(key, "v"))))
-	require.Equal(t, script.Created, run(t, p, script.Heal(script.NewLock(key, "v"), 60000)))
-	require.Equal(t, script.Mine, run(t, p, release(script.NewLock(key, "v"))))
+	ours, theirs := lockOf(key, "v"), lockOf(key, "w")
+	require.Equal(t, "OK", pool.Answer(t, p, script.Acquire(ours, 60000).Args...).Value)
+	require.Nil(t, pool.Answer(t, p, script.Acquire(theirs, 60000).Args...).Value)
+	require.Equal(t, script.Mine, run(t, p, script.Valid(ours)))
+	require.Equal(t, script.Mine, run(t, p, script.Extend(ours, 90000)))
+	require.Equal(t, script.Other, run(t, p, release(theirs)))
+	require.Equal(t, script.Mine, run(t, p, release(ours)))
+	require.Equal(t, script.Created, run(t, p, script.Heal(ours, 60000)))
+	require.Equal(t, script.Mine, run(t, p, release(ours)))
+}
+
+func lockOf(key, value string) script.Lock {
+	k := script.NewKey(key)
+	return k.Lock(value)
 }
 
 // run executes a script. If the node does not have it, run sends its source.
@@ -176,8 +182,9 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 		refused = refused || r.Err != nil && !pool.IsNoScript(r.Err)
 		return r
 	}
-	send(script.Acquire(script.NewLock("lock:c", "v"), 60000).Args)
-	for _, c := range []script.Command{script.Valid(script.NewLock("lock:c", "v")), script.Extend(script.NewLock("lock:c", "v"), 90000), release(script.NewLock("lock:c", "v"))} {
+	lock := lockOf("lock:c", "v")
+	send(script.Acquire(lock, 60000).Args)
+	for _, c := range []script.Command{script.Valid(lock), script.Extend(lock, 90000), release(lock)} {
 		if pool.IsNoScript(send(c.Args).Err) {
 			send(c.InFull())
 		}

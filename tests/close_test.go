@@ -284,22 +284,6 @@ func TestCloseTriesPendingReleasesOnceMore(t *testing.T) {
 	})
 }
 
-func TestCloseLeavesTheUsersClientsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		client := nodes[0].Client()
-		defer func() { _ = client.Close() }()
-		for range 3 {
-			rs := redsync.New(pool.New(client))
-			require.NoError(t, rs.NewMutex("lock").Lock())
-			require.NoError(t, rs.Close(t.Context()))
-			require.NoError(t, client.Ping(t.Context()).Err())
-			require.Zero(t, nodes.Keys("lock"))
-		}
-	})
-}
-
 // A pool has refused a release. Close sends it once more, like any pending release. If the pool refuses because the
 // node owes too many replies, Close waits for a reply and tries again.
 func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T) {

@@ -112,12 +112,11 @@ func (e *election) count() int {
 }
 
 // leads checks that c is the leader, and that its term is number n.
-func (e *election) leads(c *candidate, n int) term {
+func (e *election) leads(c *candidate, n int) {
 	e.Helper()
 	t := e.term(n)
 	require.Same(e, c, t.of)
 	require.Zero(e, t.ended)
-	return t
 }
 
 // returned waits until the Lead of c has returned, and returns its error.

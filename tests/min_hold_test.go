@@ -43,12 +43,12 @@ func (f field) rests(want time.Duration) {
 }
 
 // taken checks that another process finds the lock taken.
-func (f field) taken(options ...redsync.Option) {
+func (f field) taken() {
 	f.Helper()
 	rs := f.another()
 	f.closes(rs)
 	var taken *redsync.ErrTaken
-	require.ErrorAs(f, rs.NewMutex("lock", options...).TryLock(), &taken)
+	require.ErrorAs(f, rs.NewMutex("lock").TryLock(), &taken)
 }
 
 // Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than

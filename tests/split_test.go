@@ -81,7 +81,7 @@ type rest struct {
 }
 
 // contend lets every process lock and unlock a name, one after the other, for some time.
-func contend(processes []*redsync.Redsync, during time.Duration, options ...redsync.Option) (r rest) {
+func contend(processes []*redsync.Redsync, during time.Duration) (r rest) {
 	var mu sync.Mutex
 	free := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), during)
@@ -95,7 +95,7 @@ func contend(processes []*redsync.Redsync, during time.Duration, options ...reds
 	for _, rs := range processes {
 		wg.Go(func() {
 			for {
-				m := rs.NewMutex("jobs", options...)
+				m := rs.NewMutex("jobs")
 				if m.LockContext(ctx) != nil {
 					return
 				}

@@ -52,18 +52,6 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 	})
 }
 
-func TestMutexUnlockOfALostLockSaysExpired(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.lose(0, 1, 2)
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		_, err = m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
-	})
-}
-
 func TestMutexUnlockWithTooFewAnswersCannotTell(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()

@@ -59,8 +59,8 @@ func sinceOrigin() time.Duration {
 // atOnce is the time of an alarm that is due before all others.
 const atOnce = math.MinInt64
 
-// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close and
-// Pause, which would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
+// A Firer is what an alarm calls. Fire must not block. It may call methods of its schedule except Close, which
+// would deadlock. closing is true if Close called Fire, for an alarm that had not fired.
 type Firer interface{ Fire(closing bool) }
 
 // Set schedules alarm a to fire at the time at. If a was scheduled already, at replaces its former time. If
@@ -248,13 +248,6 @@ func (s *Schedule) Close() {
 	}
 }
 
-// Comparing returns how often the clocks are compared, 0 for never. It is for tests.
-func (s *Schedule) Comparing() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.compare
-}
-
 // Count returns how many alarms have been set, and how many are on the schedule now. It is for tests.
 func (s *Schedule) Count() (set, now int) {
 	s.mu.Lock()
@@ -271,12 +264,6 @@ func (s *Schedule) First(n int) []Firer {
 		first = append(first, a.What)
 	}
 	return first
-}
-
-// Pause keeps every alarm from firing until resume is called. It is for tests.
-func (s *Schedule) Pause() (resume func()) {
-	s.firing.Lock()
-	return s.firing.Unlock
 }
 
 // alarmHeap implements heap.Interface, the earliest alarm first.

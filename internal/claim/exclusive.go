@@ -13,12 +13,6 @@ type Exclusive struct {
 	value any // a string
 }
 
-// NewExclusive returns the claim of a name. It has no value yet.
-func NewExclusive(name string) Exclusive {
-	k := script.NewKey(name)
-	return Exclusive{&k, ""}
-}
-
 // A Keyed is the claim of a name with room for its Key, which saves an allocation.
 type Keyed struct {
 	Exclusive

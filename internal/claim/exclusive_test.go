@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -22,8 +23,7 @@ func reads(t *testing.T, call claim.Call, reply any) claim.Answer {
 
 // fenced returns an acquire with the fencing token 7.
 func fenced(place script.Place) claim.Call {
-	c := claim.NewExclusive("lock")
-	return c.With("v", &claim.Room{}).Acquire(time.Minute, place, script.Fence{Token: 7, TTL: 1000})
+	return claimtest.Exclusive("lock").With("v", &claim.Room{}).Acquire(time.Minute, place, script.Fence{Token: 7, TTL: 1000})
 }
 
 // permits returns an acquire of one of three permits.

@@ -39,9 +39,6 @@ func NewPermits(name string, n, weight int) *Permits {
 	return &Permits{semaphore: &semaphore{Semaphore: s, weight: weight, lines: []string{s.Queue()}}, value: ""}
 }
 
-// Weight returns how many permits a lease has.
-func (s *semaphore) Weight() int { return s.weight }
-
 // Lines implements Claim. All waiters for permits of one semaphore stand in one line, whatever their weight.
 func (s *semaphore) Lines() []string { return s.lines }
 

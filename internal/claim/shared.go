@@ -13,9 +13,6 @@ import (
 // line.
 type Shared Exclusive
 
-// NewShared returns the claim of a reader of a name. It has no value yet.
-func NewShared(name string) Shared { return Shared(NewExclusive(name)) }
-
 // Shared returns the claim of a reader of e's name. It uses the memory of e, which saves an allocation.
 func (e *Exclusive) Shared() *Shared { return (*Shared)(e) }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -50,7 +51,7 @@ func sharedTicket(number uint32) script.Ticket {
 func TestShared(t *testing.T) {
 	n := startNode(t)
 	var rooms [3]claim.Room
-	reads, writes := claim.NewShared("lock"), claim.NewExclusive("lock")
+	reads, writes := claimtest.Shared("lock"), claimtest.Exclusive("lock")
 	v, w, x := reads.With("v", &rooms[0]), reads.With("w", &rooms[1]), writes.With("x", &rooms[2])
 	assert.Equal(t, "lock", v.Name())
 	assert.Equal(t, "v", v.Value())
@@ -92,20 +93,18 @@ func TestShared(t *testing.T) {
 // answer.
 func TestSharedGrantToAWaiterHasADetail(t *testing.T) {
 	n := startNode(t)
-	c := claim.NewShared("lock")
-	assert.NotNil(t, n.says(c.With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{})).Detail)
+	assert.NotNil(t, n.says(claimtest.Shared("lock").With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{})).Detail)
 }
 
 // The first Extend of a Downgraded is the downgrade. A node that it has not reached still finds the claim.
 func TestDowngraded(t *testing.T) {
-	writes, place := claim.NewExclusive("lock"), script.Place{Ticket: script.NewTicket(0, 1, script.ProcessOf(ours), 1), Alive: 100_000}
+	writes, place := claimtest.Exclusive("lock"), script.Place{Ticket: script.NewTicket(0, 1, script.ProcessOf(ours), 1), Alive: 100_000}
 	var room claim.Room
 	x := writes.With("x", &room).(*claim.Exclusive)
 	down := x.Downgraded(script.Downgrade{Process: script.ProcessOf(ours), Leave: []script.Ticket{place.Ticket}})
 	assert.Equal(t, "x", down.Value())
 	assert.Equal(t, "lock", down.Name())
-	reads := claim.NewShared("lock")
-	v := reads.With("v", new(claim.Room))
+	v := claimtest.Shared("lock").With("v", new(claim.Room))
 	waits := script.Place{Ticket: sharedTicket(2), Alive: 100_000}
 
 	n := startNode(t)
@@ -129,20 +128,20 @@ func TestDowngraded(t *testing.T) {
 
 // Only an exclusive lease passes, and only to another one of its name.
 func TestPassesTo(t *testing.T) {
-	exclusive, shared, b := claim.NewExclusive("a"), claim.NewShared("a"), claim.NewExclusive("b")
+	exclusive, shared, b := claimtest.Exclusive("a"), claimtest.Shared("a"), claimtest.Exclusive("b")
 	down := exclusive.Downgraded(script.Downgrade{})
 	for _, c := range []struct {
 		from, to claim.Claim
 		passes   bool
 	}{
-		{&exclusive, &exclusive, true},
-		{&shared, &shared, false},
-		{&exclusive, &shared, false},
-		{&shared, &exclusive, false},
-		{&exclusive, &b, false},
-		{down, &shared, false},
+		{exclusive, exclusive, true},
+		{shared, shared, false},
+		{exclusive, shared, false},
+		{shared, exclusive, false},
+		{exclusive, b, false},
+		{down, shared, false},
 		{down, down, false},
-		{&shared, down, false},
+		{shared, down, false},
 	} {
 		assert.Equal(t, c.passes, c.from.PassesTo(c.to), "%T to %T", c.from, c.to)
 	}
@@ -150,8 +149,7 @@ func TestPassesTo(t *testing.T) {
 
 // A grant tells a user who may not read the queue that nobody has looked at it.
 func TestSharedBlindGrant(t *testing.T) {
-	c := claim.NewShared("lock")
-	a, err := c.Acquire(time.Minute, script.Place{}, script.Fence{}).Read(int64(-3))
+	a, err := claimtest.Shared("lock").Acquire(time.Minute, script.Place{}, script.Fence{}).Read(int64(-3))
 	require.NoError(t, err)
 	assert.Equal(t, claim.Mine, a.Found)
 	assert.True(t, a.Details().Blind)

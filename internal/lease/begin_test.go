@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -24,9 +25,14 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 		time.Hour:              time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			wall := clocktest.StepWall(t)
 			terms := newTerms(timingOf(expiry), on(puppet.Yes))
-			begun(t, terms)
-			assert.Equal(t, every, terms.Keeper.expiries.Comparing())
+			l, start := begun(t, terms), time.Now()
+			lost := l.Lost(clock.Now())
+			time.Sleep(time.Millisecond)
+			wall.Step(expiry)
+			<-lost
+			assert.Equal(t, every, time.Since(start), "the step is seen when the clocks are compared")
 			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
@@ -41,24 +47,6 @@ func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 		require.NoError(t, closes(t.Context(), terms.Keeper))
 		l.Fire(false) // and fires it after Close
 		synctest.Wait()
-		assert.Equal(t, 1, p.Count("evalsha"))
-	})
-}
-
-// Functions that work under a lease are told of Close before anybody else can have the lock.
-func TestCloseTellsBeforeItReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := on(puppet.Yes)
-		terms := newTerms(timingOf(8*time.Second), p)
-		l, told := begun(t, terms), 0
-		l.Listen(&listener{func(loss error) {
-			told++
-			assert.Zero(t, p.Count("evalsha"), "it is released already")
-			assert.ErrorIs(t, loss, errClosed)
-			assert.Same(t, l.Err(clock.Now()), loss)
-		}})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
-		assert.Equal(t, 1, told)
 		assert.Equal(t, 1, p.Count("evalsha"))
 	})
 }

@@ -12,8 +12,8 @@ import (
 
 // This file is about an exclusive lease that becomes a shared one.
 
-// ErrNotExclusive is the error of Downgrade for a claim that is not exclusive.
-var ErrNotExclusive = errors.New("the lock is not exclusive")
+// errNotExclusive is the error of Downgrade for a claim that is not exclusive.
+var errNotExclusive = errors.New("the lock is not exclusive")
 
 // Downgrade makes l, which is exclusive, shared. Then it makes one round, which tells the nodes and prolongs
 // l. l is shared before the first byte is sent, and stays so whatever comes of the round, because a node that
@@ -50,7 +50,7 @@ func (l *Lease) downgrading(start clock.Instant) (Extension, error) {
 		l.claim = c.Downgraded(l.downgradeCommand())
 	case *claim.Downgraded:
 	default:
-		return Extension{}, ErrNotExclusive
+		return Extension{}, errNotExclusive
 	}
 	e := l.extensionFromLocked(start)
 	e.heals = l.terms.Heals

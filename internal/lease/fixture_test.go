@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
@@ -92,10 +91,9 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 		Tokens: &Tokens{}, Waiters: nobody{},
 	}
 	k.Init()
-	lock := claim.NewExclusive("lock")
 	var values atomic.Int64
 	return &Terms{
-		Keeper: k, Claim: &lock, Policy: &Policy{
+		Keeper: k, Claim: claimtest.Exclusive("lock"), Policy: &Policy{
 			Timing: timing,
 			Value:  func() (string, error) { return "v" + strconv.FormatInt(values.Add(1), 10), nil },
 		},

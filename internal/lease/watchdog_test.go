@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -84,6 +85,11 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 	}
 }
 
+// busy is the Firer of an alarm that fires until busy is closed.
+type busy chan struct{}
+
+func (b busy) Fire(bool) { <-b }
+
 func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := newDeaf(), &diary{}
@@ -93,11 +99,13 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		asked := d.unanswered()
 		require.Len(t, asked, 1)
-		resume := terms.Keeper.extensions.Pause() // other alarms are firing
+		other := make(busy) // another alarm, which is firing
+		terms.Keeper.extensions.Set(&alarm.Alarm{What: other}, time.Now())
+		synctest.Wait()
 		reply, _ := puppet.Yes(asked[0])
 		asked[0].To.Receive(asked[0].Tag, *reply)
 		l.watchdog.(*watchdog).Fire(false) // its alarm was due before the verdict
-		resume()
+		close(other)
 		synctest.Wait()
 		assert.Len(t, d.unanswered(), 1)
 		require.Len(t, told.extensions(), 1)

@@ -50,13 +50,13 @@ type house struct {
 	keeper  lease.Keeper
 	puppets []*puppet.Puppet
 	answer  func(node int, req pool.Request) (*pool.Reply, error) // puppet.Yes, unless it is replaced
-	claim   claim.Exclusive
+	claim   claim.Claim
 	values  int
 }
 
 func newHouse(t *testing.T, nodes int) *house {
 	t.Helper()
-	h := &house{T: t, claim: claim.NewExclusive("lock")}
+	h := &house{T: t, claim: claimtest.Exclusive("lock")}
 	h.answer = func(_ int, req pool.Request) (*pool.Reply, error) { return puppet.Yes(req) }
 	var pools []pool.Pool
 	for i := range nodes {
@@ -76,7 +76,7 @@ func newHouse(t *testing.T, nodes int) *house {
 func (h *house) terms() *Terms {
 	return &Terms{
 		Terms: lease.Terms{
-			Keeper: &h.keeper, Claim: &h.claim, Policy: &lease.Policy{
+			Keeper: &h.keeper, Claim: h.claim, Policy: &lease.Policy{
 				Timing: timing, Passes: true,
 				Value: func() (string, error) {
 					h.values++

@@ -159,10 +159,3 @@ func (g *Group) abandoned() bool { return g.members.Load() == 0 }
 
 // isOver implements owner.
 func (g *Group) isOver() bool { return g.abandoned() || g.severed.Load() }
-
-// Groups returns how many groups can be found by their clients. It is for tests.
-func Groups() int {
-	groups.Lock()
-	defer groups.Unlock()
-	return len(groups.byKey)
-}

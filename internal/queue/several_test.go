@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -25,8 +26,7 @@ func (h *house) wants(fair bool, names ...string) *Terms {
 		t.Claim = claim.NewMulti(names)
 		return t
 	}
-	one := claim.NewExclusive(names[0])
-	t.Claim = &one
+	t.Claim = claimtest.Exclusive(names[0])
 	return t
 }
 

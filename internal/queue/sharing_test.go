@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -23,9 +23,8 @@ func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 			return &pool.Reply{Value: script.Granted, Fate: pool.Answered, Conn: 1}, nil
 		}
 		for i := range 1000 {
-			readers := claim.NewShared("name-" + strconv.Itoa(i))
 			terms := h.terms()
-			terms.Claim, terms.Joins = &readers, true
+			terms.Claim, terms.Joins = claimtest.Shared("name-"+strconv.Itoa(i)), true
 			_, failure := h.Lock(t.Context(), terms, clock.Now(), 1)
 			require.Nil(t, failure)
 			time.Sleep(maxChain)

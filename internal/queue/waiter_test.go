@@ -10,40 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows a waiter in each of its states, and what others may do with it there.
-
-// The line of waiters asks a lease how long it lasts, even before the lease has begun.
-func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
-	for range 100 {
-		keeper := &lease.Keeper{Set: quorum.NewSet(nil, quorum.NewKnown(0), claimtest.Majority(0)), Errors: &ends}
-		keeper.Waiters = newGroup(0)
-		keeper.Init()
-		c := claim.NewExclusive("lock")
-		short := timing
-		short.Validity = 50 * time.Microsecond
-		h := lease.New(&lease.Terms{Keeper: keeper, Claim: &c, Policy: &lease.Policy{Timing: short}}, "v", clock.Now())
-		l := &line{holder: h}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for l.heldFor() > 0 {
-				continue
-			}
-		})
-		_ = h.Begin()
-		wg.Wait()
-		h.End(nil)
-		require.NoError(t, keeper.Close(t.Context(), time.Second, func() {}).Reason)
-	}
-}
 
 // A waiter that has won the lock on the nodes stays in its line for a moment. If another holder
 // unlocks in that moment (the nodes had lost that holder's key), its lock must not be handed to
@@ -295,50 +268,6 @@ func TestWaiterThatLeavesIsHandedNothing(t *testing.T) {
 		assert.Nil(t, w.handedOff)
 		h.closes()
 	})
-}
-
-// The user's function of delays panics after the lock was handed over to the waiter. The waiter must release
-// the lock, because nobody else would.
-func TestWaiterThatPanicsReleasesWhatItIsHanded(t *testing.T) {
-	for _, hands := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHouse(t, 3)
-			h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
-				if req.Args[0] == "set" || len(req.Args) < 12 {
-					return puppet.Yes(req)
-				}
-				return &pool.Reply{Value: int64(1000), Fate: pool.Answered, Conn: 1}, nil // to a waiter: held for 1 s
-			}
-			terms := h.terms()
-			giver := h.holds(terms)
-			delays := 0
-			terms = h.terms()
-			terms.Delay = func(int) time.Duration {
-				if delays++; delays == 1 {
-					return 5 * ms
-				}
-				if hands {
-					assert.True(t, h.unlocks(giver))
-				}
-				panic("the user's")
-			}
-			w := h.waits(terms, h.refused())
-			assert.PanicsWithValue(t, "the user's", func() { _, _ = w.run(t.Context()) })
-			assert.Zero(t, h.lines.count.Load())
-			if !hands {
-				assert.Equal(t, gone, w.state)
-				assert.Nil(t, w.handedOff)
-				assert.False(t, h.unlocks(giver))
-				h.closes()
-				return
-			}
-			assert.Equal(t, served, w.state)
-			require.ErrorIs(t, w.handedOff.NotHeld(clock.Now()), ends.Failed)
-			synctest.Wait()
-			time.Sleep(time.Minute)
-			h.closes()
-		})
-	}
 }
 
 // While the release of the giver puts the ticket of the first waiter into the queues, the wait of that waiter ends. A

@@ -116,8 +116,7 @@ func (a *act) Brief() Brief {
 	b := a.brief
 	b.Tallies = a.tally != nil
 	if b.Call.Read == nil {
-		lock := claim.NewExclusive("lock")
-		b.Call = lock.With("value", &claim.Room{}).Check()
+		b.Call = claimtest.Exclusive("lock").With("value", &claim.Room{}).Check()
 	}
 	return b
 }

@@ -161,12 +161,6 @@ type Lock struct {
 	of         *Key // nil for a slot, which has no queue of its own
 }
 
-// NewLock returns the Lock of key and value.
-func NewLock(key, value string) Lock {
-	k := NewKey(key)
-	return k.Lock(value)
-}
-
 // queue returns the key of the queue of the lock's waiters.
 func (l Lock) queue() any { return l.of.queue.of(l.of.lines[0], queueSide) }
 
@@ -185,9 +179,6 @@ func (t *lastTTL) argument(ttl int64) any {
 	t.last.Store(&arg)
 	return arg
 }
-
-// Name returns the key.
-func (l Lock) Name() string { return l.key.(string) }
 
 // Value returns the value.
 func (l Lock) Value() string { return l.value.(string) }

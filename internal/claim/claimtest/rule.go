@@ -1,4 +1,5 @@
-// Package claimtest has the plainest rule of a quorum, for tests of the packages that only apply a rule.
+// Package claimtest has the plainest rule of a quorum, and claims without a Mutex, for tests of the packages that only
+// apply a rule.
 package claimtest
 
 import "github.com/seed14bd9ef4/redsync/internal/claim"

@@ -1,0 +1,13 @@
+package claimtest
+
+import "github.com/seed14bd9ef4/redsync/internal/claim"
+
+// Exclusive returns the claim of a name. It has no value yet.
+func Exclusive(name string) *claim.Exclusive {
+	var k claim.Keyed
+	k.Init(name)
+	return &k.Exclusive
+}
+
+// Shared returns the claim of a reader of a name. It has no value yet.
+func Shared(name string) *claim.Shared { return Exclusive(name).Shared() }
