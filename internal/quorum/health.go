@@ -69,6 +69,11 @@ func (h *Health) see(s observation) {
 }
 
 func (h *Health) downLocked(s observation, now time.Time) {
+	if h.needs.Load() == answers && s.proof > answers {
+		// It answers again, and is down for another reason. That is news: the first reason may be over in no time, and the
+		// other one last for hours.
+		h.upLocked(observation{proof: answers}, now)
+	}
 	if h.state.Load() == healthy {
 		h.since = now
 		h.needs.Store(answers)

@@ -122,10 +122,30 @@ func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	assert.Len(t, to.hears(), 2, "if a node did not answer, any answer brings it back")
 }
 
+// A node that has lost its connection, and then answers that it does not count, is down for a new reason.
+func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+		distrusted := observation{to: to, node: n, err: errUnknownServer, proof: grants}
+		h.see(observation{to: to, node: n, err: errBroken})
+		time.Sleep(healthPause / 2)
+		h.see(distrusted)
+		assert.Equal(t, []string{"3 down, omitted 0: it broke", "3 up after 500ms"}, to.hears())
+		time.Sleep(healthPause / 2)
+		h.see(distrusted)
+		assert.Equal(t, []string{fmt.Sprint("3 down, omitted 0: ", errUnknownServer)}, to.hears())
+		h.see(observation{to: to, node: n, err: errBroken})
+		h.see(distrusted)
+		assert.Empty(t, to.hears(), "the greater reason lasts")
+		h.see(observation{to: to, node: n, proof: grants})
+		assert.Len(t, to.hears(), 1)
+	})
+}
+
 // What a node must do to be up again depends on all that it has failed to do, also after observers were told.
 func TestHealthNeedsTheGreatestProof(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-	for _, needs := range []int32{answers, acquires, grants} {
+	for _, needs := range []int32{grants, acquires, grants} {
 		h.see(observation{to: to, node: n, err: errBroken, proof: needs})
 	}
 	require.Len(t, to.hears(), 1)
