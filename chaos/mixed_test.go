@@ -82,7 +82,7 @@ func (f *fleet) requireNoKeys() {
 
 func (f *fleet) requireSoon(condition func() bool, message string) {
 	f.t.Helper()
-	require.Eventually(f.t, condition, 5*time.Second, 10*time.Millisecond, message)
+	require.Eventually(f.t, condition, time.Minute, 10*time.Millisecond, message)
 }
 
 // patientFactor makes an operation wait 3.2 s for its nodes, because the machine may be

@@ -60,7 +60,7 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 func TestAwaitEventsWaitsForALoss(t *testing.T) {
 	inEachForm(t, func(t *testing.T, _ form, nodes *redsynctest.Nodes, rs *redsync.Redsync) {
 		r := &redsynctest.Recorder{}
-		mutex := rs.NewMutex(name, redsync.WithObserver(r), redsync.WithExpiry(100*time.Millisecond), redsync.WithTries(0))
+		mutex := rs.NewMutex(name, redsync.WithObserver(r), redsync.WithExpiry(time.Second), redsync.WithTries(0))
 		require.NoError(t, mutex.Lock())
 		lost := redsynctest.AwaitEvents[observe.Lost](t, r, 1)
 		require.Len(t, lost, 1)

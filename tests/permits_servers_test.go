@@ -117,7 +117,7 @@ func TestPermitsUnderRollingFreezes(t *testing.T) {
 				assert.Eventually(t, func() bool {
 					keys, err := s.Do("keys", "*")
 					return err == nil && fmt.Sprint(keys) == "[]"
-				}, 10*time.Second, 50*time.Millisecond, "server %d", i)
+				}, time.Minute, 50*time.Millisecond, "server %d", i)
 			}
 		})
 	}
@@ -225,6 +225,6 @@ func TestPermitsOfImpatientCallersUnderFreezes(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			keys, err := s.Do("keys", "*")
 			return err == nil && fmt.Sprint(keys) == "[]"
-		}, 10*time.Second, 50*time.Millisecond, "server %d", i)
+		}, time.Minute, 50*time.Millisecond, "server %d", i)
 	}
 }

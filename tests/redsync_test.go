@@ -138,7 +138,7 @@ func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		left, err := servers[1].Do("dbsize")
 		return err == nil && left == int64(0)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 func TestDistinctLocksAtOnceLeaveNoKey(t *testing.T) {

@@ -138,7 +138,7 @@ func (d *database) awaitWaiting(t *testing.T, n int) {
 		var name string
 		var waiting int
 		return assert.NoError(t, d.db.QueryRowContext(context.Background(), count).Scan(&name, &waiting)) && waiting >= n
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestSQLWritesOfOneNameDoNotOverlap: the writes of one hold, which have the same token, read and then write.
