@@ -49,8 +49,8 @@ func meetThree(tb testing.TB) (servers []*Server) {
 // StartClusterNode returns the only node of a new cluster, without slots.
 func StartClusterNode(tb testing.TB) *Server {
 	tb.Helper()
-	// A replica need not wait for others.
-	return Start(tb, 1, clusterEnabled, "yes", "--repl-diskless-sync-delay", "0")[0]
+	// A replica need not wait for others, and nobody declares a frozen node failed, however slow the machine is.
+	return Start(tb, 1, clusterEnabled, "yes", "--repl-diskless-sync-delay", "0", "--cluster-node-timeout", "300000")[0]
 }
 
 // Meet makes s a node of the cluster of other.
