@@ -65,6 +65,25 @@ func TestSizes(t *testing.T) {
 	}))
 }
 
+// CONTRIBUTING.md has the figures of the bounds.
+func TestContributingHasTheFigures(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	require.NoError(t, err)
+	plain := strings.Join(strings.Fields(string(text)), " ")
+	functions, files, circle := bounds["functions executed"], bounds["files executed"], bounds["files in the largest circle"]
+	for _, sentence := range []string{
+		fmt.Sprintf("A plain Lock executes %d functions in %d files, an Unlock %d in %d.",
+			functions["Lock"], files["Lock"], functions["Unlock"], files["Unlock"]),
+		fmt.Sprintf("%d Go files stand at the top.", bounds["size"]["Go files in the root"]),
+		fmt.Sprintf("has %d files in `redsync`", circle["redsync"]),
+		fmt.Sprintf("%d in `internal/lease` and %d in `internal/quorum`; `internal/queue` and `pool` have none",
+			circle["redsync/internal/lease"], circle["redsync/internal/quorum"]),
+	} {
+		assert.Contains(t, plain, sentence)
+	}
+	assert.Zero(t, circle["redsync/internal/queue"]+circle["redsync/pool"])
+}
+
 // compare returns what is wrong with the figures of a kind, "" if nothing is.
 func compare(kind string, bound, got map[string]int) string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(bound)), maps.Keys(got))
