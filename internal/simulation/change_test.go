@@ -94,6 +94,9 @@ func (s *simulation) deploy(r *rand.Rand) {
 		if s.realm != hasty {
 			time.Sleep(s.longest)
 		}
+		if isJoint(kind) {
+			s.moveElders()
+		}
 		switch {
 		case !isJoint(kind):
 			s.retire(kind)

@@ -54,6 +54,9 @@
 //	go test -run 'TestSimulationOfTicks$' ./internal/simulation          # each seed with minimal holds
 //	REDSYNC_SIM_TICKS=1000                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
+//	go test -run 'TestSimulationBesideRedsyncV4$' ./internal/simulation  # clients of redsync v4 lock the same names
+//	REDSYNC_SIM_V4=200                                        # this many seeds in each mode; REDSYNC_SIM_FROM as above
+//
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
 //

@@ -139,6 +139,12 @@ func (s *simulation) play() {
 		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
 		clients.Go(c.run)
 	}
+	for i := range 2 * simProcesses {
+		if s.class[elders] {
+			e := &elder{simulation: s, process: i % simProcesses, name: fmt.Sprintf("v4.%d", i), random: s.random(uint64(600 + i))}
+			clients.Go(e.run)
+		}
+	}
 	clients.Wait()
 	s.adopters.Wait()
 	cancel()

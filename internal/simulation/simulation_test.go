@@ -118,6 +118,7 @@ var isOf = map[string]func(history.Event) bool{
 	permits:      func(e history.Event) bool { return isHeld(e) && e.Permits > 0 },
 	leaders:      func(e history.Event) bool { return isHeld(e) && e.Leads },
 	ticks:        func(e history.Event) bool { return isHeld(e) && e.Keeps > 0 },
+	elders:       func(e history.Event) bool { return isHeld(e) && strings.HasPrefix(e.Client, "v4.") },
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
@@ -149,6 +150,27 @@ func TestSimulationOfLeaders(t *testing.T) {
 func TestSimulationOfNesting(t *testing.T) {
 	oneByOne(t)
 	run(t, fromEnv(t, "REDSYNC_SIM_NESTING", testlength.Of(2, 2, 1000)), scene{with: nesting})
+}
+
+// Clients of redsync v4 lock the same names as those of this library, in every mode, and while the nodes change.
+func TestSimulationBesideRedsyncV4(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
+		t.Run(class, func(t *testing.T) {
+			run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(2, 6, 200)), scene{realm: rough, with: elders + "," + class})
+		})
+	}
+	t.Run("change", func(t *testing.T) {
+		run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(1, 2, 200)), scene{realm: changing, with: elders})
+	})
+}
+
+// The checks see it if clients of redsync v4 need no quorum, or have the old and the new nodes at the same time.
+func TestSimulationBesideRedsyncV4DoneWrong(t *testing.T) {
+	doneWrong(t,
+		control{scene{rough, elders, fewElders}, []string{history.Exclusion}},
+		control{scene{changing, elders, onBothSets}, []string{history.Exclusion}},
+	)
 }
 
 // Some clients try once per tick, beside others, in any realm.

@@ -259,6 +259,7 @@ type simulation struct {
 	together  atomic.Int64 // readers that shared a hold of their process
 	nested    atomic.Int64 // calls that joined the hold of a Do around them
 	rewritten atomic.Bool  // a mistake has changed a script
+	elders    elderWorld
 
 	mu    sync.Mutex
 	drawn struct { // by jitter: the last time, and how often at that time
@@ -371,6 +372,10 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	if in.mistake.takesAny() { // its clients bypass the pools, which deal with the other classes
 		p.class, p.off = map[string]bool{permits: true}, -1
 	}
+	if p.class[elders] = strings.Contains(in.with, elders); p.class[elders] {
+		p.class[babble] = false // redsync v4 believes such replies
+		p.lasts += time.Second  // its clients wait for long between two tries
+	}
 	p.drawPermits(r, in.mistake)
 	if in.mistake.takesAny() || p.realm == lawless {
 		return // the test of a lawless realm expects violations of exclusion and no others
@@ -415,6 +420,7 @@ type process struct {
 	works  map[string]*redsync.Mutex // by name: see permitsOf
 	few    *redsync.Redsync          // see minority
 	direct []*redis.Client           // see nodes
+	elders map[int]*redis.Client     // by node: see elderClient
 	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
 	conns  []net.Conn                // in the order in which they were opened
@@ -518,8 +524,8 @@ func (p *process) client(j int) *redis.Client {
 	return n.Client(func(opt *redis.Options) {
 		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
 		opt.DialTimeout = opt.ReadTimeout
-		if s.asked.mistake.takesAny() {
-			opt.PoolSize = 1000 // so no client waits for a connection: all bubbles share the timers of such waits
+		if s.asked.mistake.takesAny() || s.class[elders] {
+			opt.PoolSize, opt.MaxRetries = 1000, -1 // so no client waits for a connection: all bubbles share the timers of such waits
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return p.keep(n.DialVia(s.delay(p.slot, j))(ctx, network, addr))
