@@ -228,7 +228,7 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // client returns a client that starts no goroutine of its own.
 func client(addr string, dial dialer) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: addr, Dialer: dial,
+		Addr: addr, Dialer: dial, ReadTimeout: patience,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }

@@ -27,7 +27,7 @@ const (
 	serversEnv = "REDSYNCTEST_SERVERS"
 
 	maxNodes = 64               // redsync.New allows no more
-	patience = 10 * time.Second // longest wait; only an overloaded machine needs more
+	patience = 30 * time.Second // longest wait; only an overloaded machine needs more
 	settling = 500 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 )

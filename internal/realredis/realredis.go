@@ -234,17 +234,18 @@ func (s *Server) Pid() int { return s.cmd.Process.Pid }
 // Client returns a new client of the server. The end of the test closes it. After Launch the caller
 // must close it.
 func (s *Server) Client() *redis.Client {
-	c := s.connect()
+	c := s.connect(0)
 	if s.tb != nil {
 		s.tb.Cleanup(func() { _ = c.Close() })
 	}
 	return c
 }
 
-// connect returns a client that starts no goroutine of its own.
-func (s *Server) connect() *redis.Client {
+// connect returns a client that starts no goroutine of its own. readTimeout is 0 for the one of go-redis.
+func (s *Server) connect(readTimeout time.Duration) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     s.addr,
+		ReadTimeout:              readTimeout,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
@@ -294,9 +295,9 @@ func (s *Server) Relaunch() error { return s.start() }
 
 // Do runs one command on the server, to look at its data or to configure it.
 func (s *Server) Do(args ...any) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c := s.connect()
+	c := s.connect(time.Minute) // else go-redis sends a command again on a slow machine
 	defer func() { _ = c.Close() }()
 	v, err := c.Do(ctx, args...).Result()
 	if err != nil {
