@@ -210,7 +210,7 @@ func (n *Node) ask(args ...any) (any, error) {
 func (n *Node) askLocked(args ...any) (any, error) {
 	c := client(n.server.addr(), n.server.dial)
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), asking)
 	defer cancel()
 	answer, err := c.Do(ctx, args...).Result()
 	switch {
@@ -228,7 +228,7 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // client returns a client that starts no goroutine of its own.
 func client(addr string, dial dialer) *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: addr, Dialer: dial, ReadTimeout: patience,
+		Addr: addr, Dialer: dial, ReadTimeout: asking,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }

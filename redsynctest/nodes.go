@@ -27,7 +27,8 @@ const (
 	serversEnv = "REDSYNCTEST_SERVERS"
 
 	maxNodes = 64               // redsync.New allows no more
-	patience = 30 * time.Second // longest wait; only an overloaded machine needs more
+	patience = 10 * time.Second // longest wait for what the code under test does
+	asking   = time.Minute      // longest wait for the answer of a node: only an overloaded machine needs more than a second
 	settling = 500 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 )
