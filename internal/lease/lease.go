@@ -14,8 +14,9 @@
 //	Lease.mu, alarm.Schedule.mu
 //
 // Two locks come before all of these: alarm.Schedule.firing, and then Lease.extending. All other locks
-// (rareWrites.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds one
-// of them takes no further lock, except that a node's health queues an event under quorum.Health.mu.
+// (unsettled.mu, rareWrites.mu, drain.mu, and those of events, nodes, tokens and values) come last: a goroutine that holds
+// one of them takes no further lock, except that unsettled.mu comes before rareWrites.mu, and that a node's health queues
+// an event under quorum.Health.mu. The lock of queue's keepTicket comes before all, too.
 //
 // No lock of the list above is held while a pool or an observer is called, with three exceptions. The
 // subscriber opens a subscription under subscriber.mu. The watchdog sends its round under watchdog.mu. A

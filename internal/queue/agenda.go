@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
 // This file decides why and when a waiter tries next. It takes no lock, reads no clock and does no I/O itself:
@@ -18,6 +19,9 @@ type agenda struct {
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
+
+// showEvery is how often a waiter shows its ticket to the nodes, which forget it after lease.AliveFor.
+const showEvery = lease.AliveFor / 2
 
 // A news is what a waiter has learned of one of its names since its last attempt began.
 type news struct {

@@ -105,8 +105,7 @@ func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*leas
 // A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
 // which.
 func (u *turn) keepTicket() (stop func()) {
-	const every = lease.AliveFor / 2
-	if !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= every || u.waiter.standsInOneOfSeveral() {
+	if !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= showEvery || u.waiter.standsInOneOfSeveral() {
 		return func() {}
 	}
 	var mu sync.Mutex // guards ended and timer; held while the ticket is shown
@@ -114,12 +113,12 @@ func (u *turn) keepTicket() (stop func()) {
 	var timer *time.Timer
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(every, func() {
+	timer = time.AfterFunc(showEvery, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !ended {
 			u.group.showTicket(u.waiter)
-			timer.Reset(every)
+			timer.Reset(showEvery)
 		}
 	})
 	return func() {
@@ -228,7 +227,7 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) {
 func (g *Group) showTicket(w *waiter) {
 	ls := &g.lines
 	ls.mu.Lock()
-	w.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+	w.agenda.refresh = time.Now().Add(showEvery)
 	ticket := g.ticketLocked(w)
 	l := lease.Nobody(&w.terms.Terms)
 	w.entered = append(w.entered[:0], l)

@@ -197,7 +197,7 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 			ls.moveLocked(first, slices.Index(first.names, name), true)
 		}
 		if !first.terms.Fair || ls.heldForLocked(first) == 0 { // otherwise it shows its ticket itself
-			first.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+			first.agenda.refresh = time.Now().Add(showEvery)
 			first.lookAgain()
 		}
 		a := admission{waiter: first, line: i, ticket: g.ticketLocked(first), enters: true}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -21,7 +20,7 @@ const (
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
 	// without them. It is less than AliveFor, so that the waiter shows its ticket to the nodes again in time.
-	maxWaitToHear = lease.AliveFor / 2
+	maxWaitToHear = showEvery
 )
 
 // A subscriber listens while somebody waits, on behalf of all members of a group. A node may have sent

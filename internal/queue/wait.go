@@ -397,7 +397,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if c.split != nil && c.split.wasSplit() {
 			c.agenda.runsOut = earlier(c.agenda.runsOut, time.Now().Add(max(c.split.quiet, c.split.pause())))
 		}
-		c.agenda.refresh = time.Now().Add(lease.AliveFor / 2)
+		c.agenda.refresh = time.Now().Add(showEvery)
 		ls.reconsiderLocked(&c.waiter)
 	}
 }
