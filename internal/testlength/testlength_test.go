@@ -17,20 +17,28 @@ func TestOf(t *testing.T) {
 	}{
 		{"short", "true", "", 1},
 		{"normal", "false", "", 2},
-		{"nightly", "false", "nightly", 3},
+		{"nightly", "false", "nightly", 30},
+		{"sample", "false", "sample", 3},
 		{"short wins over nightly", "true", "nightly", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			require.NoError(t, flag.Set("test.short", test.short))
 			t.Setenv(env, test.env)
-			assert.Equal(t, test.want, Of(1, 2, 3))
+			assert.Equal(t, test.want, Of(1, 2, 30))
 		})
+	}
+}
+
+func TestASampleIsNoShorterThanNormal(t *testing.T) {
+	t.Setenv(env, sample)
+	if !testing.Short() {
+		assert.Equal(t, 20, Of(1, 20, 30))
 	}
 }
 
 func TestOfAnUnknownLength(t *testing.T) {
 	t.Setenv(env, "nightlY")
-	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be nightly or empty", func() { Of(1, 2, 3) })
+	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be sample, nightly or empty", func() { Of(1, 2, 3) })
 }
 
 func TestNotShort(t *testing.T) {
