@@ -20,6 +20,7 @@ type Claim interface {
 
 	// Acquire takes the claim for ttl if it is free. If at has a ticket, the ticket enters the queue; a claim without a
 	// queue ignores tickets, and its waiters try at least twice in lease.AliveFor. If f has a token, Acquire proposes it.
+	// A second Acquire that finds the claim answers Mine, or Other: a plain SET does not tell whose value is there.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
 	// Extend makes the claim last for at least ttl from now, and never shortens it. With heal it takes a
@@ -28,7 +29,7 @@ type Claim interface {
 
 	// Fill takes the claim for ttl if nothing is in its way. It is for a claim that a lease has on other nodes already.
 	// It looks at no queue. It never shortens the TTL of a claim that is there. The answer is Created if it has taken the
-	// claim, and Mine if the claim was there.
+	// claim. If the claim was there, it is Mine, or Other as with Acquire.
 	Fill(ttl time.Duration) Call
 
 	// Check asks whether the claim is there.

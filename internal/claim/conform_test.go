@@ -1,0 +1,140 @@
+package claim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file shows that each claim does on a node what its interface says. A new claim has a row here.
+
+// A subject is a claim that all the rest of the library could use.
+type subject struct {
+	claim claim.Claim                                     // without a value
+	won   func(c claim.Claim, a claim.Answer) claim.Claim // what an attempt has won whose Acquire a node answered with a
+	rival claim.Claim                                     // cannot be held beside it
+	keys  []string                                        // of the claim, on a node where nothing else is
+}
+
+// asItIs is for a claim that is won as it was acquired.
+func asItIs(c claim.Claim, _ claim.Answer) claim.Claim { return c }
+
+func subjects() map[string]subject {
+	slots := func(c claim.Claim, a claim.Answer) claim.Claim {
+		return c.(*claim.Permits).Of(a.Details().Own.(*script.EnteredPermits).Slots)
+	}
+	return map[string]subject{
+		"exclusive":     {claimtest.Exclusive("a"), asItIs, claimtest.Shared("a"), []string{"a"}},
+		"shared":        {claimtest.Shared("a"), asItIs, claimtest.Exclusive("a"), []string{"a"}},
+		"several names": {claim.NewMulti([]string{"a", "b"}), asItIs, claimtest.Exclusive("b"), []string{"a", "b"}},
+		"a permit":      {claim.NewPermits("a", 1, 1), slots, claim.NewPermits("a", 1, 1), []string{"{a}:slot:0"}},
+		"two permits": {
+			claim.NewPermits("a", 2, 2), slots, claim.NewPermits("a", 2, 1),
+			[]string{"{a}:slot:0", "{a}:slot:1"},
+		},
+	}
+}
+
+// What a node answers that has the claim before an Acquire or a Fill, that has nothing of it, or that has taken it again.
+var (
+	there = []claim.Found{claim.Mine, claim.Other}
+	gone  = []claim.Found{claim.Missing, claim.PartMissing}
+	made  = []claim.Found{claim.Created, claim.PartCreated}
+)
+
+func (n node) acquiresNow(c claim.Claim) claim.Answer {
+	n.Helper()
+	return n.says(c.Acquire(time.Minute, script.Place{}, script.Fence{}))
+}
+
+// has returns the shortest TTL of keys, 0 if one is missing.
+func (n node) has(keys []string) (shortest time.Duration) {
+	n.Helper()
+	shortest = time.Hour
+	for _, key := range keys {
+		ttl, err := n.client.PTTL(n.Context(), key).Result()
+		require.NoError(n, err)
+		shortest = min(shortest, max(ttl, 0))
+	}
+	return shortest
+}
+
+func TestEachClaimDoesWhatTheInterfaceSays(t *testing.T) {
+	for name, s := range subjects() {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t)
+			var rooms [2]claim.Room
+			c := s.claim.With("v", &rooms[0])
+			assert.Equal(t, "v", c.Value())
+			assert.Equal(t, s.claim.Name(), c.Name())
+			assert.NotEmpty(t, c.Lines())
+
+			a := n.acquiresNow(c)
+			require.Equal(t, claim.Mine, a.Found, "Acquire takes what is free")
+			won, rival := s.won(c, a), s.rival.With("rival", &rooms[1])
+			require.Positive(t, n.has(s.keys))
+			assert.Contains(t, there, n.acquiresNow(c).Found)
+			assert.Equal(t, claim.Other, n.acquiresNow(rival).Found)
+
+			assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
+			assert.Equal(t, claim.Mine, n.says(won.Extend(time.Second, false)).Found)
+			assert.Greater(t, n.has(s.keys), 50*time.Second, "Extend never shortens")
+			assert.Equal(t, claim.Mine, n.says(won.Extend(2*time.Minute, false)).Found)
+			assert.Greater(t, n.has(s.keys), 110*time.Second)
+			assert.Contains(t, there, n.says(won.Fill(time.Second)).Found)
+			assert.Greater(t, n.has(s.keys), 110*time.Second, "Fill never shortens")
+
+			assert.NotEqual(t, claim.Mine, n.says(release(rival)).Found, "a release of another value takes nothing")
+			assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
+			assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+			assert.Zero(t, n.has(s.keys))
+			for _, call := range []claim.Call{release(won), won.Check(), won.Extend(time.Minute, false)} {
+				assert.Contains(t, gone, n.says(call).Found)
+				assert.Zero(t, n.has(s.keys), "what was released does not come back")
+			}
+			for _, call := range []claim.Call{won.Extend(time.Minute, true), won.Fill(time.Minute)} {
+				assert.Contains(t, made, n.says(call).Found)
+				assert.Positive(t, n.has(s.keys))
+				assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+			}
+
+			require.Equal(t, claim.Mine, n.acquiresNow(rival).Found)
+			assert.Equal(t, claim.Other, n.acquiresNow(c).Found)
+			for _, call := range []claim.Call{won.Extend(time.Minute, true), won.Fill(time.Minute), won.Check(), release(won)} {
+				assert.NotContains(t, append(made, claim.Mine), n.says(call).Found, "the rival has it")
+			}
+			assert.Len(t, n.client.Keys(n.Context(), "*").Val(), 1, "only what the rival has")
+		})
+	}
+}
+
+// A claim that can stay for a while lasts for the rest, and no longer.
+func TestEachShortenerStaysForTheRest(t *testing.T) {
+	for name, s := range subjects() {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t)
+			var room claim.Room
+			c := s.claim.With("v", &room)
+			won := s.won(c, n.acquiresNow(c))
+			shortener, can := won.(claim.Shortener)
+			require.Equal(t, name != "shared", can)
+			if !can {
+				return
+			}
+			shorten := func(rest time.Duration) claim.Found {
+				return n.says(shortener.Shorten(rest, script.ProcessOf(ours), script.Turnover{}, script.Fence{})).Found
+			}
+			assert.Equal(t, claim.Mine, shorten(time.Hour))
+			assert.LessOrEqual(t, n.has(s.keys), time.Minute, "it never lasts longer")
+			assert.Equal(t, claim.Mine, shorten(5*time.Second))
+			left := n.has(s.keys)
+			assert.True(t, left > 0 && left <= 5*time.Second, "%v", left)
+		})
+	}
+}
