@@ -114,7 +114,8 @@ func atEachTurn(t *testing.T, do func(f field, turning turner)) {
 
 // A turning is a context that calls asked when it is asked for its error.
 type turning struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
+
 	asked func()
 }
 
