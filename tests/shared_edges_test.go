@@ -278,23 +278,24 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 	})
 }
 
-// A reader with fencing does not share the hold of a reader that it has waited behind: it needs a token of its own.
-func TestAFencedReaderInLineDoesNotShare(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		first := f.held()
-		plain := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(time.Millisecond)
-		fenced := f.calls(f.Redsync, patient(redsync.WithShared(), redsync.WithFencing())...)
-		time.Sleep(time.Millisecond)
-		f.unlock(first)
-		f.within(plain, 10*time.Millisecond)
-		f.within(fenced, 10*time.Millisecond)
-		assert.Positive(f, fenced.Fence())
-		assert.Equal(f, 2, f.entries("lock"))
-		f.unlock(plain.Mutex)
-		f.unlock(fenced.Mutex)
-	})
+// A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
+func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
+	for _, option := range []redsync.Option{redsync.WithFencing(), redsync.WithExpiry(9 * time.Second)} {
+		play(t, func(f field) {
+			f.meet()
+			first := f.held()
+			plain := f.calls(f.Redsync, patient(redsync.WithShared())...)
+			time.Sleep(time.Millisecond)
+			differs := f.calls(f.Redsync, patient(redsync.WithShared(), option)...)
+			time.Sleep(time.Millisecond)
+			f.unlock(first)
+			f.within(plain, 10*time.Millisecond)
+			f.within(differs, 10*time.Millisecond)
+			assert.Equal(f, 2, f.entries("lock"))
+			f.unlock(plain.Mutex)
+			f.unlock(differs.Mutex)
+		})
+	}
 }
 
 // A writer of several names waits for one of them, and is a writer for the readers of the other, too: those that come later
