@@ -237,6 +237,35 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 	})
 }
 
+// The pool is closed while a node thinks about a request, and then the node redirects it. The request is executed, and the
+// connection to the other node ends with it: nobody else would end it soon.
+func TestRoutedRedirectionAfterClose(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		client := cast{
+			firstOfCast: func(_ int, k *talk) {
+				k.greet(whole)
+				for k.next() != nil {
+					time.Sleep(100 * time.Millisecond)
+					k.say("-MOVED 5 10.0.0.2:7000\r\n")
+				}
+			},
+			"10.0.0.2:7000": func(_ int, k *talk) {
+				defer close(ended)
+				says("+here")(0, k)
+			},
+		}.client(nil)
+		p, in, start := New(client), make(replies, 1), time.Now()
+		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+		time.Sleep(time.Millisecond)
+		require.NoError(t, p.Close())
+		require.Equal(t, "here", in.wait(t).Value)
+		<-ended
+		require.Less(t, time.Since(start), time.Second)
+		require.NoError(t, client.Close())
+	})
+}
+
 // The client cannot load the state of the cluster. Requests must fail with NotSent, and Send must not
 // wait for the client.
 func TestRoutedClusterThatIsNotKnown(t *testing.T) {

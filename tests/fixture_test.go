@@ -90,6 +90,41 @@ func play(t *testing.T, f func(f field)) {
 	})
 }
 
+// A turner returns a context that calls turn at a certain moment: see atEachTurn.
+type turner func(ctx context.Context, turn func()) context.Context
+
+// atEachTurn plays do once for each moment at which a call asks for the error of its context: do makes that call with
+// the context that the turner returns, and the turn comes at that moment.
+func atEachTurn(t *testing.T, do func(f field, turning turner)) {
+	t.Helper()
+	for n, turned := int64(1), true; turned; n++ {
+		play(t, func(f field) {
+			var asked atomic.Int64
+			do(f, func(ctx context.Context, turn func()) context.Context {
+				return turning{ctx, func() {
+					if asked.Add(1) == n {
+						turn()
+					}
+				}}
+			})
+			turned = asked.Load() >= n
+		})
+	}
+}
+
+// A turning is a context that calls asked when it is asked for its error.
+type turning struct {
+	context.Context //nolint:containedctx // it is one
+
+	asked func()
+}
+
+// Err implements context.Context.
+func (c turning) Err() error {
+	c.asked()
+	return c.Context.Err()
+}
+
 // computing limits how many CPU-bound tests run at once.
 var computing = make(chan struct{}, runtime.GOMAXPROCS(0))
 

@@ -170,6 +170,64 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 	})
 }
 
+// The hold ends while a call is about to join it. The call locks instead.
+func TestTheHoldIsUnlockedWhileACallJoins(t *testing.T) {
+	locked := 0
+	atEachTurn(t, func(f field, turning turner) {
+		f.meet()
+		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			outer := redsync.FromContext(ctx)
+			ctx = turning(context.WithoutCancel(ctx), func() {
+				if ok, err := outer.Unlock(); !ok {
+					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+				}
+				synctest.Wait()
+			})
+			assert.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+				m := redsync.FromContext(inner)
+				if m != outer {
+					locked++
+				}
+				assert.NoError(f, m.Err(), "no function runs without the lock")
+				ok, err := m.Valid()
+				assert.True(f, ok)
+				return err
+			}))
+			return nil
+		})
+		f.noKeys()
+	})
+	assert.Positive(t, locked)
+}
+
+// The hold is downgraded while an exclusive call is about to join it. The call fails, unless it has joined.
+func TestTheHoldIsDowngradedWhileACallJoins(t *testing.T) {
+	refused := 0
+	atEachTurn(t, func(f field, turning turner) {
+		f.meet()
+		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+			outer := redsync.FromContext(ctx)
+			ctx = turning(ctx, func() {
+				if err := outer.Downgrade(f.Context()); err != nil {
+					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+				}
+			})
+			err := f.Do(ctx, "lock", func(context.Context) error {
+				ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+				assert.False(f, ran, "a reader beside an exclusive call")
+				return nil
+			})
+			if err != nil {
+				assert.ErrorIs(f, err, redsync.ErrUpgrade)
+				refused++
+			}
+			return nil
+		})
+		f.noKeys()
+	})
+	assert.Positive(t, refused)
+}
+
 // A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
 func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {

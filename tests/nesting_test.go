@@ -119,6 +119,17 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 	}
 }
 
+// Close does not wait for calls that have joined and returned.
+func TestCloseAfterAJoinedCall(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.inside("lock", func(ctx context.Context) {
+			f.joins(ctx, f.NewMutex("lock"), redsync.FromContext(ctx), "Do")
+		})
+		f.closesAtOnce()
+	})
+}
+
 // A joined function has a context of its own. It ends when the call's context ends, and when the call returns.
 func TestContextOfAJoinedCall(t *testing.T) {
 	play(t, func(f field) {

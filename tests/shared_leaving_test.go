@@ -249,3 +249,148 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		})
 	}
 }
+
+// When readers and a writer wait in one line, the readers before the writer share one hold, and the reader behind the
+// writer does not.
+func TestReadersUpToTheFirstWriterShare(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		shared := patient(redsync.WithShared())
+		first := f.held()
+		var line []*call
+		for _, options := range [][]redsync.Option{shared, shared, patient(), shared} {
+			line = append(line, f.calls(f.Redsync, options...))
+			time.Sleep(time.Millisecond)
+		}
+		f.unlock(first)
+		time.Sleep(10 * time.Millisecond)
+		for i, done := range []bool{true, true, false, false} {
+			require.Equal(f, done, line[i].isDone(), i)
+		}
+		assert.Equal(f, 1, f.entries("lock"))
+		f.unlock(line[0].Mutex)
+		f.unlock(line[1].Mutex)
+		for _, c := range line[2:] {
+			f.within(c, 10*time.Millisecond)
+			f.unlock(c.Mutex)
+		}
+		f.nobodyWaits()
+	})
+}
+
+// A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
+func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
+	for _, option := range []redsync.Option{redsync.WithFencing(), redsync.WithExpiry(9 * time.Second)} {
+		play(t, func(f field) {
+			f.meet()
+			first := f.held()
+			plain := f.calls(f.Redsync, patient(redsync.WithShared())...)
+			time.Sleep(time.Millisecond)
+			differs := f.calls(f.Redsync, patient(redsync.WithShared(), option)...)
+			time.Sleep(time.Millisecond)
+			f.unlock(first)
+			f.within(plain, 10*time.Millisecond)
+			f.within(differs, 10*time.Millisecond)
+			assert.Equal(f, 2, f.entries("lock"))
+			f.unlock(plain.Mutex)
+			f.unlock(differs.Mutex)
+		})
+	}
+}
+
+// A writer of several names waits for one of them, and is a writer for the readers of the other, too: those that come later
+// do not share a hold there.
+func TestReadersBesideAWriterOfSeveralNamesDoNotShare(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		taken := other.NewMutex("a")
+		require.NoError(f, taken.Lock())
+		r := f.NewMutex("b", redsync.WithShared())
+		require.NoError(f, r.Lock())
+		w := f.begins(f.NewMultiMutex(both, patient()...))
+		time.Sleep(time.Millisecond)
+		late := f.begins(f.NewMutex("b", patient(redsync.WithShared())...))
+		time.Sleep(time.Millisecond)
+		require.False(f, w.isDone())
+		if late.isDone() {
+			require.Equal(f, 2, f.entries("b"))
+		}
+		f.unlock(taken)
+		f.unlock(r)
+		f.within(late, 10*time.Millisecond)
+		f.unlock(late.Mutex)
+		f.within(w, 10*time.Millisecond)
+		f.unlock(w.Mutex)
+	})
+}
+
+// Two readers share a hold that has run out. The one that unlocks takes the keys off the nodes, although the other has
+// never unlocked.
+func TestUnlockAfterTheEndOfASharedHold(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		shared := []redsync.Option{redsync.WithShared()}
+		a, b := f.NewMutex("lock", shared...), f.NewMutex("lock", shared...)
+		require.NoError(f, a.Lock())
+		require.NoError(f, b.Lock())
+		require.Equal(f, 1, f.entries("lock"))
+		time.Sleep(time.Until(a.Until()) + time.Millisecond)
+		require.Equal(f, 1, f.entries("lock"), "the keys last a little longer than the hold")
+		_, err := b.Unlock()
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		synctest.Wait()
+		require.NoError(f, f.NewMutex("lock").TryLock())
+		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
+	})
+}
+
+// Readers share a hold, and nodes are slow. While the watchdog of one of them extends the hold, the others send nothing.
+func TestReadersThatShareAHoldExtendItOnceOnSlowNodes(t *testing.T) {
+	costs := func(readers int) (commands int) {
+		play(t, func(f field) {
+			f.meet()
+			var all []*redsync.Mutex
+			for range readers {
+				m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
+				require.NoError(f, m.Lock())
+				all = append(all, m)
+				time.Sleep(time.Millisecond)
+			}
+			f.slow(100 * time.Millisecond)
+			before := f.traffic()
+			time.Sleep(20 * time.Second)
+			commands = f.traffic() - before
+			for _, m := range all {
+				f.unlock(m)
+			}
+		})
+		return commands
+	}
+	assert.Equal(t, costs(1), costs(5))
+}
+
+// The reader whose watchdog extends the hold leaves while nodes are silent. The watchdog of the other one begins a round
+// of its own the next time it looks, a tenth of the expiry later.
+func TestTheNextReaderExtendsAsSoonAsTheOtherHasLeft(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
+		a, b := f.NewMutex("lock", options...), f.NewMutex("lock", options...)
+		start := time.Now()
+		require.NoError(f, a.Lock())
+		time.Sleep(time.Millisecond)
+		require.NoError(f, b.Lock())
+		require.Equal(f, 1, f.entries("lock"))
+		f.freeze(0, 1, 2, 3, 4)
+		time.Sleep(time.Until(start.Add(guard/3 + 10*time.Millisecond)))
+		_, _ = a.Unlock()
+		time.Sleep(time.Until(start.Add(guard/3 + guard/10 + 10*time.Millisecond)))
+		f.thaw(0, 1, 2, 3, 4)
+		time.Sleep(100 * time.Millisecond)
+		extended := b.Until().Sub(start) - validity
+		assert.InDelta(f, guard/3+guard/10, extended, float64(20*time.Millisecond))
+		f.unlock(b)
+	})
+}

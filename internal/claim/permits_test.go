@@ -47,6 +47,25 @@ func TestPermitsAreOfOneLine(t *testing.T) {
 	assert.Equal(t, script.Slots{}.With(1).With(2), w.Slots())
 }
 
+// A lease passes only to a waiter for as many permits of the same semaphore: another waiter would have too few, or keep the
+// rest from others.
+func TestWhoseWaitersAPermitPassesTo(t *testing.T) {
+	w := claim.NewPermits("lock", 3, 2).With("v", nil).(*claim.Permits).Of(script.Slots{}.With(1).With(2))
+	for _, c := range []struct {
+		waits  claim.Claim
+		passes bool
+	}{
+		{claim.NewPermits("lock", 3, 2), true},
+		{claim.NewPermits("other", 3, 2), false},
+		{claim.NewPermits("lock", 4, 2), false},
+		{claim.NewPermits("lock", 3, 1), false},
+		{claim.NewPermits("lock", 3, 3), false},
+		{w, false},
+	} {
+		assert.Equal(t, c.passes, w.PassesTo(c.waits), "%+v", c.waits)
+	}
+}
+
 // A lease of one permit has one slot, which a node treats as a lock.
 func TestPermitOfOneSlot(t *testing.T) {
 	n := startNode(t)

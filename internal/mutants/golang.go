@@ -44,6 +44,7 @@ func readGo(files *token.FileSet, s *source) error {
 				continue
 			}
 			w.fn = &function{nameOf(fn), fn, recovers(fn)}
+			w.early(fn.Body)
 			ast.Inspect(fn.Body, w.visit)
 		} else {
 			ast.Inspect(decl, w.visit)
@@ -194,6 +195,7 @@ func (w *goWalk) statement(n ast.Stmt) {
 	switch n := n.(type) {
 	case *ast.IfStmt:
 		w.condition(n.Cond, false)
+		w.early(n.Body)
 	case *ast.ForStmt:
 		w.condition(n.Cond, true)
 	case *ast.SwitchStmt:
@@ -217,7 +219,9 @@ func (w *goWalk) statement(n ast.Stmt) {
 		w.operator("swap", n.TokPos, n.Tok, opposites[n.Tok])
 		w.drop(n)
 	case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt, *ast.SendStmt:
-		w.drop(n)
+		if !unlocks(n) {
+			w.drop(n)
+		}
 	case *ast.ReturnStmt:
 		if _, ok := w.parent(1).(*ast.IfStmt); ok {
 			w.drop(n)
@@ -241,6 +245,40 @@ func (w *goWalk) drop(n ast.Stmt) {
 	}
 }
 
+// early adds the mutant that returns zero values at the beginning of body, which is the body of a function or of an
+// if.
+func (w *goWalk) early(body *ast.BlockStmt) {
+	fn, all := w.around()
+	if len(body.List) == 0 || isDropped(body, fn, all, w.isDeferred()) || leavesLocked(body, all) {
+		return
+	}
+	if text := returnOfZeros(fn); text != w.text(body.List[0]) {
+		w.add("return early", body.Lbrace+1, body.Lbrace+1, " "+text+"; ")
+	}
+}
+
+// around returns the type and the body of the innermost function around the visited node, or of that node.
+func (w *goWalk) around() (fn *ast.FuncType, body *ast.BlockStmt) {
+	for _, n := range slices.Backward(w.stack) {
+		if literal, ok := n.(*ast.FuncLit); ok {
+			return literal.Type, literal.Body
+		}
+	}
+	return w.fn.decl.Type, w.fn.decl.Body
+}
+
+// isDeferred reports whether the visited node is a function that is deferred, or that is a goroutine.
+func (w *goWalk) isDeferred() bool {
+	if call, ok := w.parent(0).(*ast.CallExpr); !ok || call.Fun != w.stack[len(w.stack)-1] {
+		return false
+	}
+	switch w.parent(1).(type) {
+	case *ast.DeferStmt, *ast.GoStmt:
+		return true
+	}
+	return false
+}
+
 func (w *goWalk) expression(n ast.Expr) {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
@@ -250,12 +288,9 @@ func (w *goWalk) expression(n ast.Expr) {
 			w.replace("negate", n, w.text(n.X))
 		}
 	case *ast.CallExpr:
-		name, ok := n.Fun.(*ast.Ident)
-		if ok && name.Name == "min" {
-			w.replace("swap", name, "max")
-		} else if ok && name.Name == "max" {
-			w.replace("swap", name, "min")
-		}
+		w.call(n)
+	case *ast.FuncLit:
+		w.early(n.Body)
 	case *ast.Ident:
 		switch n.Name {
 		case "true":
@@ -266,6 +301,40 @@ func (w *goWalk) expression(n ast.Expr) {
 	case *ast.BasicLit:
 		w.literal(n)
 	}
+}
+
+func (w *goWalk) call(n *ast.CallExpr) {
+	name, ok := n.Fun.(*ast.Ident)
+	if ok && name.Name == "min" {
+		w.replace("swap", name, "max")
+	} else if ok && name.Name == "max" {
+		w.replace("swap", name, "min")
+	} else if !isUnordered(n) {
+		w.arguments(n.Args)
+	}
+}
+
+// arguments swaps neighbors. What results does not compile if their types differ, so it is never drawn.
+func (w *goWalk) arguments(args []ast.Expr) {
+	for i := 1; i < len(args); i++ {
+		a, b := args[i-1], args[i]
+		if w.text(a) != w.text(b) {
+			w.add("swap arguments", a.Pos(), b.End(), w.text(b)+", "+w.text(a))
+		}
+	}
+}
+
+// isUnordered reports whether the order of the arguments of n is of no interest: n makes a text for people, joins
+// errors, or makes something whose length and capacity it names.
+func isUnordered(n *ast.CallExpr) bool {
+	switch f := n.Fun.(type) {
+	case *ast.Ident:
+		return f.Name == "make"
+	case *ast.SelectorExpr:
+		of, ok := f.X.(*ast.Ident)
+		return ok && (of.Name == "fmt" || of.Name == "errors")
+	}
+	return false
 }
 
 func (w *goWalk) binary(n *ast.BinaryExpr) {

@@ -4,6 +4,11 @@
 //
 //	go run ./internal/mutants -seed 1 -count 300
 //
+// A change makes a condition never or always true, negates it, or drops a part of it; it swaps an operator, a boundary
+// (< and <=), or two arguments of a call; it changes a constant by one; it drops a statement or a case; or it returns zero
+// values at the beginning of a function or of an if. What unlocks a mutex is neither dropped nor passed over, because such
+// a mutant hangs in any test.
+//
 // The mutants of the sample are built into one test program for each package, except for a few that
 // must be built alone (see isAlone). Each mutant is a changed copy of its function; the original
 // function calls the copy if an environment variable has the mutant's number. Scripts are replaced in

@@ -69,19 +69,89 @@ func TestGoMutants(t *testing.T) {
 			"for a != b { c <- true } => for a != b { }",
 			"for a != b { c <- true } => for a != b { c <- false }",
 		},
-		"if ok {\nreturn\n}":                          {"if ok { => if !(ok) {", "if ok { => if false && (ok) {", "if ok { => if true || (ok) {", "return => nothing"},
-		"select {\ncase <-a:\n}":                      {"case <-a: => nothing"},
-		"switch {\ncase !a:\n}":                       {"case !a: => nothing", "case !a: => case a:", "case !a: => case false && (!a):", "case !a: => case true || (!a):"},
-		"defer f()":                                   {"defer f() => nothing"},
-		"x := make([]int, 0, 8)":                      {"x := make([]int, 0, 8) => x := make([]int, 1, 8)"},
-		`x := errors.New(f(a == 3))`:                  nil,
-		`panic(fmt.Errorf("%d", 3))`:                  {`panic(fmt.Errorf("%d", 3)) => nothing`},
-		"x := func() bool { return a == b }":          {"x := func() bool { return a == b } => x := func() bool { return a != b }"},
-		"f()\nf()":                                    {"f() => nothing", "f() => nothing #2"},
+		"if ok {\nreturn\n}":         {"if ok { => if !(ok) {", "if ok { => if false && (ok) {", "if ok { => if true || (ok) {", "return => nothing"},
+		"select {\ncase <-a:\n}":     {"func f() { => func f() { return;", "case <-a: => nothing"},
+		"switch {\ncase !a:\n}":      {"func f() { => func f() { return;", "case !a: => nothing", "case !a: => case a:", "case !a: => case false && (!a):", "case !a: => case true || (!a):"},
+		"defer f()":                  {"defer f() => nothing"},
+		"x := make([]int, 0, 8)":     {"x := make([]int, 0, 8) => x := make([]int, 1, 8)"},
+		`x := errors.New(f(a == 3))`: nil,
+		`panic(fmt.Errorf("%d", 3))`: {`panic(fmt.Errorf("%d", 3)) => nothing`},
+		"x := func() bool { return a == b }": {
+			"x := func() bool { return a == b } => x := func() bool { return false; return a == b }",
+			"x := func() bool { return a == b } => x := func() bool { return a != b }",
+		},
+		"f()\nf()": {"func f() { => func f() { return;", "f() => nothing", "f() => nothing #2"},
 		"x := a + b // a comment has no part in this": {"x := a + b => x := a - b"},
 	} {
 		t.Run(code, func(t *testing.T) {
 			assert.Equal(t, want, changes(goMutants(t, "func f() {\n"+code+"\n}")))
+		})
+	}
+}
+
+// changesOf returns those of a kind.
+func changesOf(kind string, mutants []*mutant) []string {
+	return changes(slices.DeleteFunc(slices.Clone(mutants), func(m *mutant) bool { return m.Kind != kind }))
+}
+
+func TestReturnsEarly(t *testing.T) {
+	for code, want := range map[string][]string{
+		"func f() (int, string, bool, error) { return g() }": {
+			`func f() (int, string, bool, error) { return g() } => func f() (int, string, bool, error) { return 0, "", false, nil; return g() }`,
+		},
+		"func f() (a, b *T, c T, d []T, e [2]T) {\ng(1)\nreturn\n}": {
+			"func f() (a, b *T, c T, d []T, e [2]T) { => func f() (a, b *T, c T, d []T, e [2]T) { return nil, nil, *new(T), nil, *new([2]T);",
+		},
+		"func f() error {\nif a {\nreturn err\n}\nreturn nil\n}": {"func f() error { => func f() error { return nil;", "if a { => if a { return nil;"},
+		"func f() error { return nil }":                          nil,
+		"func f() error {\nif a {\nreturn nil\n}\nreturn g()\n}": {"func f() error { => func f() error { return nil;"},
+		"func f() {}":                                          nil,
+		"func f() { g(1) }":                                    nil, // a dropped statement, and so on
+		"func f() { if a { g(1) } }":                           nil,
+		"func f() {\nif a {\ng(1)\n}\ng(2)\n}":                 {"func f() { => func f() { return;", "if a { => if a { return;"},
+		"func f() {\ng(2)\nif a {\ng(1)\n}\n}":                 {"func f() { => func f() { return;"},
+		"func f() {\ndefer func() {\ng(1)\ng(2)\n}()\ng(3)\n}": {"func f() { => func f() { return;"},
+		"func f() { go g(func() { g(1); g(2) }) }":             {"func f() { go g(func() { g(1); g(2) }) } => func f() { go g(func() { return; g(1); g(2) }) }"},
+		"var x = g(func() bool {\nif a {\ng(1)\n}\nreturn true\n})": {
+			"var x = g(func() bool { => var x = g(func() bool { return false;", "if a { => if a { return false;",
+		},
+	} {
+		t.Run(code, func(t *testing.T) { assert.Equal(t, want, changesOf("return early", goMutants(t, code))) })
+	}
+}
+
+// TestNoMutantKeepsAMutexLocked: it would hang in any test.
+func TestNoMutantKeepsAMutexLocked(t *testing.T) {
+	for code, want := range map[string][]string{
+		"mu.Lock()\ndefer mu.Unlock()\nif a {\ng(1)\n}\ng(2)": {"func f() { => func f() { return;", "if a { => if a { return;"},
+		"mu.RLock()\nif a {\ng(1)\n}\nmu.RUnlock()":           {"func f() { => func f() { return;"},
+		"if a {\nmu.Unlock()\nreturn\n}\nmu.Unlock()":         nil,
+		"mu.Unlock()\ndefer mu.Lock()\ng(1)":                  nil,
+		"if a {\nmu.Lock()\ng(1)\nmu.Unlock()\n}\ng(2)":       {"func f() { => func f() { return;", "if a { => if a { return;"},
+	} {
+		t.Run(code, func(t *testing.T) {
+			mutants := goMutants(t, "func f() {\n"+code+"\n}")
+			assert.Equal(t, want, changesOf("return early", mutants))
+			for _, text := range changesOf("drop", mutants) {
+				assert.NotContains(t, text, "nlock")
+			}
+		})
+	}
+}
+
+func TestSwapsArguments(t *testing.T) {
+	for code, want := range map[string][]string{
+		"g(a, b, c)":                      {"g(a, b, c) => g(b, a, c)", "g(a, b, c) => g(a, c, b)"},
+		"g(a, a)":                         nil,
+		"x = append(a, b...)":             {"x = append(a, b...) => x = append(b, a...)"},
+		"x = make([]T, a, b)":             nil,
+		"x = min(a, b)":                   nil,
+		`x = fmt.Sprint(a, b)`:            nil,
+		"x = errors.Join(a, b)":           nil,
+		"x.g(func() int { return 1 }, b)": {"x.g(func() int { return 1 }, b) => x.g(b, func() int { return 1 })"},
+	} {
+		t.Run(code, func(t *testing.T) {
+			assert.Equal(t, want, changesOf("swap arguments", goMutants(t, "func f() {\n"+code+"\n}")))
 		})
 	}
 }
@@ -299,17 +369,20 @@ gone.go f: a => b
 		}
 	}
 	assert.Equal(t, map[string]bool{
-		"toy.go Clamp: if n > 10 { => if n > 11 {":    true,
-		"toy.go Unused: return n + 2 => return n - 2": false,
-		"toy.go Unused: return n + 2 => return n + 3": false,
-		"toy.go caught: *status = 2 => *status = 3":   true,
-		"toy.lua: return 2 => return 3":               true,
+		"toy.go (*Pair).Add: p.a = append(p.a, more...) => p.a = append(more, p.a...)":  true,
+		"toy.go Clamp: if n > 10 { => if n > 11 {":                                      true,
+		"toy.go Unused: func Unused(n int) int { => func Unused(n int) int { return 0;": false,
+		"toy.go Unused: return n + 2 => return n - 2":                                   false,
+		"toy.go Unused: return n + 2 => return n + 3":                                   false,
+		"toy.go caught: *status = 2 => *status = 3":                                     true,
+		"toy.lua: return 2 => return 3":                                                 true,
 	}, gaps, log)
-	require.ErrorContains(t, err, "5 of 22 mutants survived")
+	require.ErrorContains(t, err, "7 of 28 mutants survived")
 	assert.Equal(t, "TestFull", results["toy.go: const size = 3 => const size = 4"].Killer, "by itself")
 	assert.Equal(t, "TestStatus", results["toy.go caught: *status = 2 => nothing"].Killer, "by itself")
 	assert.NotContains(t, results, "toy.go caught: runtime.Gosched() => nothing", "it leaves an import unused")
 	assert.Equal(t, "TestPair", results["toy.go (*Pair).Add: count++ => count--"].Killer)
+	assert.Equal(t, "TestClamp", results["toy.go Clamp: if n > 10 { => if n > 10 { return 0;"].Killer)
 	assert.Equal(t, "TestLua", results["toy.lua: if x == 1 then return 0 end => if x ~= 1 then return 0 end"].Killer)
 }
 

@@ -1,0 +1,117 @@
+package redsync_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file tests what a Downgrade must not break, and what it must tell the nodes.
+
+// Nodes execute an Extend or a Valid only after a Downgrade, because they lacked its script. They find a reader there,
+// which proves no loss, even if the caller gives up at any moment.
+func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
+	for name, operation := range map[string]func(*redsync.Mutex, context.Context) (bool, error){
+		"Extend": (*redsync.Mutex).ExtendContext, "Valid": (*redsync.Mutex).ValidContext,
+	} {
+		t.Run(name, func(t *testing.T) {
+			succeeded := 0
+			atEachTurn(t, func(f field, turning turner) {
+				m := f.held()
+				ctx, cancel := context.WithCancel(f.Context())
+				defer cancel()
+				f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					ok, err := operation(m, turning(ctx, cancel))
+					assert.NotErrorIs(f, err, redsync.ErrLockLost)
+					if ok {
+						succeeded++
+					}
+				}()
+				time.Sleep(time.Millisecond)
+				require.NoError(f, m.Downgrade(f.Context()))
+				<-done
+				require.NoError(f, m.Err())
+				f.confirms(m.Valid())
+				f.unlocks(m)
+			})
+			assert.Positive(t, succeeded)
+		})
+	}
+}
+
+// A Downgrade ends a round of the watchdog that is under way, so no observer is told that the round has failed: nodes
+// that execute its commands only after the Downgrade refuse them.
+func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
+		m := f.held(redsync.WithWatchdog())
+		f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+		time.Sleep(guard / 3)
+		require.NoError(f, m.Downgrade(f.Context()))
+		time.Sleep(20 * time.Second)
+		require.NoError(f, m.Err())
+		events, errs := of[observe.Extended](r)
+		assert.Greater(f, len(events), 5)
+		for _, err := range errs {
+			assert.NoError(f, err)
+		}
+		f.unlocks(m)
+	})
+}
+
+// With WithSetNXOnExtend, a Downgrade sets missing keys again, as an extension does.
+func TestDowngradeSetsMissingKeys(t *testing.T) {
+	for heals, keys := range map[bool]int{true: 5, false: 3} {
+		play(t, func(f field) {
+			var options []redsync.Option
+			if heals {
+				options = append(options, redsync.WithSetNXOnExtend())
+			}
+			m := f.held(options...)
+			f.lose(3, 4)
+			require.NoError(f, m.Downgrade(f.Context()))
+			synctest.Wait()
+			assert.Equal(f, keys, f.nodes.Keys("lock"))
+			f.unlocks(m)
+		})
+	}
+}
+
+// A writer whose ticket stands in the queues is handed the lock within its process, so no node takes the ticket off. Its
+// Downgrade does, and lets the readers of other processes behind it enter.
+func TestDowngradeOfAWriterThatWasHandedTheLock(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		f.as(other).held()
+		writer := f.calls(f.Redsync, patient()...)
+		time.Sleep(10 * time.Millisecond)
+		reader := f.calls(other, patient(redsync.WithShared())...)
+		time.Sleep(10 * time.Millisecond)
+		f.lose(0, 1, 2, 3, 4)
+		giver := f.NewMutex("lock")
+		require.NoError(f, giver.TryLock())
+		time.Sleep(time.Millisecond)
+		before := f.traffic()
+		f.atOnce(giver, writer)
+		require.Equal(f, before, f.traffic(), "the lock was handed over")
+		require.Len(f, f.inQueue(0), 2, "the writer and the reader")
+		require.False(f, reader.isDone())
+		require.NoError(f, writer.Downgrade(f.Context()))
+		f.within(reader, 10*time.Millisecond)
+		f.unlock(reader.Mutex)
+		f.unlock(writer.Mutex)
+		f.nobodyWaits()
+	})
+}
