@@ -377,7 +377,7 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 	} {
 		if _, err := server.Do("config", "set", setting[0], setting[1]); err != nil {
 			if strings.Contains(err.Error(), "Unknown option") || strings.Contains(err.Error(), "Unsupported CONFIG") {
-				t.Skipf("this redis-server was built without TLS: %v", err)
+				t.Skipf("this server was built without TLS: %v", err)
 			}
 			t.Fatal(err)
 		}

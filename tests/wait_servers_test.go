@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -190,6 +191,37 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			}
 			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
 		})
+	}
+}
+
+// With the rules that docs/permissions.md begins with, a node denies nothing but what the page says.
+func TestTheRulesOfThePageDenyNothing(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?m)^ACL SETUSER locker on >PASSWORD (.*)$`).FindStringSubmatch(read(t, "../docs/permissions.md"))
+	require.NotNil(t, line)
+	rules := strings.Fields(strings.ReplaceAll(line[1], "app:", "lock"))
+	servers := realredis.Start(t, 3)
+	a, b := processAs(t, servers, rules), processAs(t, servers, rules)
+	require.NoError(t, a.Ping(t.Context()))
+	for _, options := range [][]redsync.Option{
+		nil,
+		{redsync.WithFair(), redsync.WithFencing()},
+		{redsync.WithShared()},
+		{redsync.WithPermits(1), redsync.WithFair()},
+		{redsync.WithMinHold(100 * time.Millisecond)}, // the last one, because it keeps the lock for a while
+	} {
+		_, err := passes(t, a, b, options...)
+		require.NoError(t, err)
+	}
+	several := a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair())
+	require.NoError(t, several.Lock())
+	ok, err := several.Unlock()
+	require.True(t, ok, "%v", err)
+	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
+	for _, s := range servers {
+		for _, entry := range realredis.Must(t, s, "acl", "log").([]any) {
+			assert.Contains(t, []any{"client", "client|setinfo"}, entry.(map[any]any)["object"], "go-redis tells its name")
+		}
 	}
 }
 
