@@ -59,6 +59,17 @@ install_tools() {
 	ls -d /usr/lib/postgresql/*
 }
 
+# all_but_servers makes links in directory $1 to the programs on PATH, without those of Redis and Valkey.
+all_but_servers() {
+	local dir program IFS=:
+	for dir in $PATH; do
+		for program in "$dir"/*; do
+			case ${program##*/} in redis-* | valkey-*) continue ;; esac
+			[ ! -x "$program" ] || [ -e "$1/${program##*/}" ] || ln -sf "$program" "$1/"
+		done
+	done
+}
+
 # nested_modules prints the directories of the modules that nobody imports.
 nested_modules() {
 	find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -printf '%h\n' | sort

@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -28,7 +29,7 @@ func IsNoScript(err error) bool {
 // Either the user may not run the command, which then did not run, or a script used a command
 // that the user may not run, and ended there.
 func IsDenied(err error) bool {
-	return answers(err, "NOPERM") || answers(err, deniedInScript)
+	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
 // WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, or the
@@ -46,7 +47,7 @@ func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(e
 
 // IsWrongType reports whether err is a node's answer that a key of the request has another type than the request needs.
 // A command was not run then. A script ended there.
-func IsWrongType(err error) bool { return answers(err, "WRONGTYPE") }
+func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
 // changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
@@ -60,19 +61,20 @@ func IsPermanent(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, redis.ErrClosed) {
 		return true
 	}
-	for _, prefix := range permanent {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(permanent, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix) || scriptEndedWith(err, prefix)
+	})
 }
 
 // permanent holds the beginnings of the answers that IsPermanent knows.
-var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInScript}
+var permanent = []string{"NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "WRONGTYPE", "CROSSSLOT", deniedInOldScript, deniedInScript}
 
-// deniedInScript begins the answer of Redis before 7.2 to a script that uses a command that the user may not run.
-const deniedInScript = "The user executing the script can't"
+// These begin the error of a script that used a command that the user may not run, before Redis 7.2 and since. Both
+// come after the ERR of any error.
+const (
+	deniedInOldScript = "The user executing the script can't"
+	deniedInScript    = "ACL failure in script: "
+)
 
 // IsRefusal reports whether err is a node's answer to a request: the node is there, and refuses.
 func IsRefusal(err error) bool {
@@ -85,7 +87,38 @@ func IsRefusal(err error) bool {
 
 // IsOutOfMemory reports whether err is a node's answer that it takes no command that may need memory (OOM). It still
 // prolongs and deletes keys.
-func IsOutOfMemory(err error) bool { return answers(err, "OOM") }
+func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
+
+// scriptEndedWith is answers, also where the node is a Redis before 7.0 and a script ended with the error.
+func scriptEndedWith(err error, prefix string) bool {
+	return answers(err, prefix) ||
+		(answers(err, scriptFailed) || answers(err, scriptPlace)) && strings.HasPrefix(withoutPlace(err), prefix)
+}
+
+// Redis before 7.0 tells where a script ended, before the error that ended it, or that it returned:
+//
+//	ERR Error running script (call to f_SHA): @user_script:57: @user_script: 57: ERROR
+//	@user_script: 57: ERROR
+const (
+	scriptFailed = "Error running script (call to "
+	scriptPlace  = "@user_script:"
+)
+
+// withoutPlace returns the text of a node's answer without the place in a script.
+func withoutPlace(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	if rest, ok := strings.CutPrefix(text, scriptFailed); ok {
+		_, text, _ = strings.Cut(rest, "): ")
+	}
+	for strings.HasPrefix(text, scriptPlace) {
+		_, text, _ = strings.Cut(text[len(scriptPlace):], ": ")
+	}
+	return strings.TrimPrefix(text, "-") // an error that is the server's own, not a command's, keeps its sign
+}
 
 // answers reports whether err is a node's answer to a request and begins with prefix. An answer
 // to the greeting does not count, because it tells nothing about the request.

@@ -29,3 +29,36 @@ func TestRecoveredKeepsErrors(t *testing.T) {
 		}
 	}
 }
+
+// Servers say in different words why a script ended, and Redis 6.2 begins with the place. The texts are those of Redis
+// 6.2.16, 7.0.15 and 8.0.6; Valkey has those of 8.0.6.
+func TestErrorsOfScripts(t *testing.T) {
+	const failed = "ERR Error running script (call to f_513e4d2b09ac94a20eda5241fb6fd25dbd17e297): "
+	const denied = "The user executing the script can't run this command or subcommand"
+	const oom = "-OOM command not allowed when used memory > 'maxmemory'."
+	const wrongType = "WRONGTYPE Operation against a key holding the wrong kind of value"
+	for text, is := range map[string]func(error) bool{
+		failed + "@user_script:57: @user_script: 57: " + denied:  IsDenied, // call
+		"@user_script: 57: " + denied:                            IsDenied, // pcall, and the script returned it
+		"ERR " + denied + " script: f_513e, on @user_script:57.": IsDenied,
+		"ERR ACL failure in script: User locker has no permissions to run the 'time' command script: 513e, on @user_script:57.": IsDenied,
+		"ERR ACL failure in script: No permissions to access a key":                                                             IsDenied,
+		failed + "@user_script:57: @user_script: 57: " + oom:                                                                    IsOutOfMemory,
+		"@user_script: 57: " + oom:               IsOutOfMemory,
+		failed + "@user_script:57: " + wrongType: IsWrongType,
+	} {
+		err := refusal(text)
+		require.True(t, is(err), text)
+		permanent := !IsOutOfMemory(err)
+		require.Equal(t, permanent, IsPermanent(err), text)
+		require.False(t, WasNotRun(err), text)
+		require.False(t, is(&unanswered{text, err}), text)
+	}
+	for _, text := range []string{
+		failed, "@user_script:", failed + "@user_script:57: ", failed + "@user_script:57: NOSCRIPT", failed + "@user_script:57: ERR " + denied,
+		"ERR " + oom, "ERR x @user_script:57: " + denied,
+	} {
+		err := refusal(text)
+		require.False(t, IsDenied(err) || IsOutOfMemory(err) || IsWrongType(err) || IsPermanent(err) || IsNoScript(err) || WasNotRun(err), text)
+	}
+}

@@ -36,7 +36,7 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 func TestGreetingsThatAServerRefuses(t *testing.T) {
 	server := realredis.Start(t, 1, "--databases", "4")[0]
 	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
-	do(t, server, "acl", "setuser", "small", "on", ">1", "~*", "&*", "+@all", "-select", "-ping", "-client|setname")
+	do(t, server, "acl", "setuser", "small", "on", ">1", "~*", "&*", "+@all", "-select", "-ping", "-client")
 	for name, c := range map[string]struct {
 		words  string
 		change func(*redis.Options)

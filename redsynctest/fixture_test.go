@@ -3,7 +3,6 @@ package redsynctest_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -54,12 +53,7 @@ func inEachForm(t *testing.T, test func(t *testing.T, f form, nodes *redsynctest
 // installed, unless real servers are required.
 func onServers(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv(realredis.Env) == realredis.Require {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	realredis.Start(t, 0) // skips or fails the test where there is none
 	t.Setenv(redsynctest.ServersEnv, "redis-server")
 }
 

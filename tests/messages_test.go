@@ -597,6 +597,7 @@ func normal(line string) string {
 		{`nodes?( #N)+`, "nodes #N"},
 		{`level=`, "level="},
 		{` (for|omitted|after|tries|attempts)=N`, ""},
+		{`NOPERM (this user|User \w+) has no permissions to run the '(\w+)' command( or its subcommand)?`, "NOPERM $2"}, // by version
 	} {
 		line = regexp.MustCompile(r.pattern).ReplaceAllString(line, r.by)
 	}

@@ -28,6 +28,7 @@ type library struct {
 	changed map[string]time.Time   // by name: when somebody last came or went
 	ends    map[string][]time.Time // by name: when the contexts of waiters end
 	served  int
+	shared  int // of the served
 }
 
 func newLibrary(tb testing.TB) *library {
@@ -57,6 +58,9 @@ func (l *library) enters(m *redsync.Mutex, shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.served++
+	if shared {
+		l.shared++
+	}
 	since := time.Hour
 	for _, name := range m.Names() {
 		l.count(shared)[name]++
@@ -225,5 +229,6 @@ func TestReadersAndWritersOnRealServers(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	servers[1].Thaw()
 	wg.Wait()
-	assert.Positive(t, l.served)
+	assert.Positive(t, l.shared)
+	assert.Greater(t, l.served, l.shared, "writers, too")
 }

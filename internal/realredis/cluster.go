@@ -36,7 +36,7 @@ func meetThree(tb testing.TB) (servers []*Server) {
 	tb.Helper()
 	for i := range 3 {
 		s := StartClusterNode(tb)
-		Must(tb, s, "cluster", "addslotsrange", i*16384/3, (i+1)*16384/3-1)
+		Must(tb, s, append([]any{"cluster", "addslots"}, third(i)...)...)
 		Must(tb, s, "cluster", "set-config-epoch", i+1)
 		servers = append(servers, s)
 		if i > 0 {
@@ -44,6 +44,14 @@ func meetThree(tb testing.TB) (servers []*Server) {
 		}
 	}
 	return servers
+}
+
+// third returns the slots of master i of three. Before Redis 7.0 each must be named.
+func third(i int) (slots []any) {
+	for slot := i * 16384 / 3; slot < (i+1)*16384/3; slot++ {
+		slots = append(slots, slot)
+	}
+	return slots
 }
 
 // StartClusterNode returns the only node of a new cluster, without slots.
@@ -57,7 +65,11 @@ func StartClusterNode(tb testing.TB) *Server {
 func Meet(tb testing.TB, s, other *Server) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(other.Addr())
-	Must(tb, s, "cluster", "meet", host, port, other.bus)
+	args := []any{"cluster", "meet", host, port}
+	if other.bus != "" {
+		args = append(args, other.bus)
+	}
+	Must(tb, s, args...)
 }
 
 // AwaitCluster waits until every node reports that the cluster is up and that it is connected to all servers,

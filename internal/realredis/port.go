@@ -25,21 +25,53 @@ var given = struct {
 // FreeAddr returns a loopback address on which nobody listens. No two calls in a process return
 // the same.
 func FreeAddr() (string, error) {
-	given.Lock()
-	defer given.Unlock()
+	return freeAddr(take)
+}
+
+// busDistance is how far above its port a node of a cluster listens to other nodes, before Redis 7.0.
+const busDistance = 10000
+
+// freeAddrWithBus is FreeAddr for such a node.
+func freeAddrWithBus() (string, error) {
+	return freeAddr(func(port int) error {
+		if port+busDistance >= maxPort {
+			return errTaken
+		}
+		if err := take(port + busDistance); err != nil {
+			return err
+		}
+		return take(port)
+	})
+}
+
+// freeAddr returns a loopback address with a port that suits.
+func freeAddr(suits func(port int) error) (string, error) {
 	var errs []error
 	for range portTries {
 		port := minPort + rand.IntN(maxPort-minPort) //nolint:gosec // not a secret
-		if given.ports[port] {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
-		if err != nil {
+		switch err := suits(port); {
+		case err == nil:
+			return fmt.Sprint("127.0.0.1:", port), nil
+		case !errors.Is(err, errTaken):
 			errs = append(errs, err)
-			continue
 		}
-		given.ports[port] = true
-		return l.Addr().String(), l.Close()
 	}
 	return "", fmt.Errorf("no free port in %d tries: %w", portTries, errors.Join(errs...))
+}
+
+var errTaken = errors.New("the port cannot be used or was given away")
+
+// take makes a port one that was given away, unless it was or somebody listens there.
+func take(port int) error {
+	given.Lock()
+	defer given.Unlock()
+	if given.ports[port] {
+		return errTaken
+	}
+	l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+	if err != nil {
+		return err
+	}
+	given.ports[port] = true
+	return l.Close()
 }

@@ -28,6 +28,9 @@ const (
 	Require = "require"
 )
 
+// redisServer is the server on PATH. It may be a link to a Valkey server.
+const redisServer = "redis-server"
+
 const (
 	launchTries  = 3 // another process may take a free port first
 	readyTimeout = 20 * time.Second
@@ -45,7 +48,7 @@ type Server struct {
 	tb   testing.TB // nil after Launch
 	cmd  *exec.Cmd
 	exit chan struct{} // closed when cmd has ended
-	bus  string        // the port for other nodes of its cluster
+	bus  string        // the port for other nodes of its cluster, "" if it is busDistance above
 }
 
 // Start returns n running servers without persistence, which end with the test.
@@ -82,7 +85,7 @@ var ErrMissing = errors.New("redis-server is not on PATH: apt-get install redis-
 
 // findServer returns ErrMissing if there is no redis-server.
 func findServer() error {
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(redisServer); err != nil {
 		return ErrMissing
 	}
 	return nil
@@ -124,7 +127,10 @@ func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 	if err := findServer(); err != nil {
 		return nil, err
 	}
-	return LaunchProgram("redis-server", dir, env, append([]string{"--enable-debug-command", "yes"}, args...)...)
+	if since7(redisServer) {
+		args = append([]string{"--enable-debug-command", "yes"}, args...) // older servers always have the command
+	}
+	return LaunchProgram(redisServer, dir, env, args...)
 }
 
 // LaunchProgram is LaunchWith for another program than the redis-server on PATH, and without
@@ -132,17 +138,10 @@ func LaunchWith(dir string, env []string, args ...string) (*Server, error) {
 func LaunchProgram(program, dir string, env []string, args ...string) (*Server, error) {
 	var errs []error
 	for range launchTries {
-		addr, err := FreeAddr()
+		s := &Server{program: program, dir: dir, env: env, args: args}
+		err := s.settle()
 		if err != nil {
 			return nil, err
-		}
-		s := &Server{program: program, addr: addr, dir: dir, env: env, args: args}
-		if s.inCluster() {
-			bus, err := FreeAddr()
-			if err != nil {
-				return nil, err
-			}
-			_, s.bus, _ = net.SplitHostPort(bus)
 		}
 		if err = s.start(); err == nil {
 			return s, nil
@@ -150,6 +149,22 @@ func LaunchProgram(program, dir string, env []string, args ...string) (*Server, 
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// settle chooses the ports of the server.
+func (s *Server) settle() (err error) {
+	if s.inCluster() && !since7(s.program) {
+		s.addr, err = freeAddrWithBus()
+		return err
+	}
+	if s.addr, err = FreeAddr(); err != nil || !s.inCluster() {
+		return err
+	}
+	bus, err := FreeAddr()
+	if err == nil {
+		_, s.bus, err = net.SplitHostPort(bus)
+	}
+	return err
 }
 
 // inCluster reports whether the server is started as a node of a Redis Cluster.
@@ -164,7 +179,7 @@ func (s *Server) start() error {
 		"--port", port, "--bind", host, "--dir", s.dir,
 		"--save", "", "--appendonly", "no",
 	}, s.args...)
-	if s.inCluster() {
+	if s.bus != "" {
 		args = append(args, "--cluster-port", s.bus)
 	}
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -17,6 +17,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // These tests show what the scripts of readers do on one node, rule by rule.
@@ -249,6 +250,9 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 // The key expires by itself at the last deadline.
 func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	if err := g.client.PExpireTime(t.Context(), "lock").Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
+		t.Skip("this server does not tell when a key expires")
+	}
 	for i := range 20 {
 		g.reads(strconv.Itoa(i), "", script.Fence{})
 		text := g.do("get", "lock").(string)
@@ -696,7 +700,7 @@ func TestReaderWhoCannotGo(t *testing.T) {
 		g, run := restrictedReaders(t, "-del", "-bitop")
 		g.reads("v", shared(1, us), script.Fence{})
 		_, err := run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, script.Fence{}))
-		require.ErrorContains(t, err, "can't")
+		require.True(t, pool.IsDenied(err), "%v", err)
 		time.Sleep(5 * time.Millisecond)
 		assert.Nil(t, g.do("get", "lock"))
 	})
