@@ -135,6 +135,9 @@ func (s *simulation) play() {
 	if s.realm.changes() {
 		others.Go(func() { s.deploy(s.random(6)) })
 	}
+	if s.class[closing] {
+		others.Go(func() { s.closeAll(s.random(7)) })
+	}
 	for i := range simProcesses * simClients {
 		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
 		clients.Go(c.run)

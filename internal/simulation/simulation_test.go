@@ -161,6 +161,18 @@ func TestSimulationOfTicks(t *testing.T) {
 	run(t, fromEnv(t, "REDSYNC_SIM_TICKS", dedicated(1000)), scene{with: ticks})
 }
 
+// Processes are closed again and again while their clients run jobs. A Close keeps the minimal holds.
+func TestSimulationWhileProcessesClose(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_CLOSING", dedicated(201)), scene{rough, ticks + "," + closing, ""})
+}
+
+// Other processes extend the locks of holders, which some of them share, for a shorter time. That shortens no hold.
+func TestSimulationOfShorterExtensions(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_SHORTER", dedicated(201)), scene{rough, readers + "," + shorter, ""})
+}
+
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
@@ -193,6 +205,7 @@ func TestSimulationOfReadersDoneWrong(t *testing.T) {
 		control{scene{rough, readers, allReleased}, exclusion},
 		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}},
 		control{scene{rough, readers, inTwoSteps}, exclusion},
+		control{scene{rough, readers + "," + shorter, isShortened}, exclusion},
 	)
 }
 

@@ -86,6 +86,8 @@ const (
 	allReleased mistake = "released for all readers"
 	// firstUnlocks: if readers of a process share a hold, the first Unlock releases it for all of them.
 	firstUnlocks mistake = "released with the first Unlock"
+	// isShortened: an extension of a reader shortens the time that the reader has.
+	isShortened mistake = "shortened by an extension"
 	// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
 	inTwoSteps mistake = "downgraded in two steps"
 )
@@ -154,6 +156,7 @@ var rewrites = map[mistake]*strings.Replacer{
 	oneAlone:      strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
 	deletesAtOnce: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", "left = redis.pcall('DEL', KEYS[i])"),
 	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
+	isShortened:   strings.NewReplacer("if old < deadline then", "if old ~= deadline then"),
 	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
@@ -216,6 +219,8 @@ const (
 	nesting   = "nesting"   // clients call Do within Do
 	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
 	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
+	closing   = "closing"   // processes are closed and opened all the time, and jobs come at any time; never drawn
+	shorter   = "shorter"   // holders have other processes extend their locks for a shorter time; never drawn
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
@@ -342,6 +347,11 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	}
 	for i, class := range allClasses[:slices.Index(allClasses, several)] {
 		decide(class, oneIn(r, 2+i/3))
+	}
+	for _, class := range []string{closing, shorter} {
+		if p.class[class] = strings.Contains(in.with, class); p.class[class] {
+			p.lasts, p.names = p.lasts+time.Second, p.names[:1]
+		}
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
 	if p.realm.changes() {
