@@ -104,6 +104,9 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
 	}
 	delays := pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
+	if c.class[unpolled] {
+		options, delays = append(options, c.polls()...), false
+	}
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}

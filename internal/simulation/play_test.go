@@ -131,7 +131,9 @@ func (s *simulation) play() {
 	defer cancel()
 	var clients, others sync.WaitGroup
 	others.Go(func() { s.watch(ctx, s.random(4)) })
-	others.Go(func() { s.disturb(s.random(5)) })
+	if !s.class[unpolled] {
+		others.Go(func() { s.disturb(s.random(5)) })
+	}
 	if s.realm.changes() {
 		others.Go(func() { s.deploy(s.random(6)) })
 	}
@@ -259,7 +261,7 @@ func (s *simulation) optionsOf(w wish) []redsync.Option {
 	if w.permits != 0 {
 		options = append(append(options, s.permitOptions(w.permits, w.weight)...), s.wakes()...)
 	}
-	return options
+	return append(options, s.polls()...)
 }
 
 // lockOnce locks in process i what w says, holds it for the duration hold, and unlocks. It returns the error of the

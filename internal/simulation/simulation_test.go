@@ -173,6 +173,16 @@ func TestSimulationOfShorterExtensions(t *testing.T) {
 	run(t, fromEnv(t, "REDSYNC_SIM_SHORTER", dedicated(201)), scene{rough, readers + "," + shorter, ""})
 }
 
+// Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
+func TestSimulationWithoutPolls(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{several, readers, permits} {
+		t.Run(class, func(t *testing.T) {
+			run(t, fromEnv(t, "REDSYNC_SIM_UNPOLLED", dedicated(201)), scene{tidy, class + "," + unpolled, ""})
+		})
+	}
+}
+
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
@@ -251,6 +261,11 @@ func TestSimulationOfTicksDoneWrong(t *testing.T) {
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
 }
 
+// If a release tells nobody, the checks see free locks rest.
+func TestSimulationWithoutPollsDoneWrong(t *testing.T) {
+	doneWrong(t, control{scene{tidy, several + "," + unpolled, untold}, []string{history.Idled}})
+}
+
 // firstSeeds says at which seed the search for a violation begins, except in the nightly run. The seeds before it broke
 // nothing when this was written.
 var firstSeeds = map[mistake]int{inTwoSteps: 47, fewElect: 3, deafLeader: 3, deletesAtOnce: 4, neverShortens: 3}
@@ -272,7 +287,7 @@ func doneWrong(t *testing.T, controls ...control) {
 				s, events := simulate(t, uint64(seed), c.scene)
 				rewritten = rewritten || s.rewritten.Load()
 				rules := map[string]int{}
-				for _, v := range history.Check(events, s.rules(events)) {
+				for _, v := range history.Check(s.withWaits(events), s.rules(events)) {
 					rules[v.Rule] = 1
 				}
 				for rule := range rules {
