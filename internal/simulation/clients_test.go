@@ -387,6 +387,9 @@ func (t *simTerm) work() {
 		c.pause(0, longest)
 		t.step()
 	}
+	if c.class[fast] {
+		c.pause(0, max(1, 2*t.Remaining()))
+	}
 	mayStay := c.realm != tidy
 	switch kind := c.random.IntN(12); {
 	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without unlocking

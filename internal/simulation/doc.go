@@ -13,9 +13,10 @@
 // that no call that has joined a hold goes on after somebody else has got the lock, and that no job begins too soon
 // after another one.
 //
-// Three scenes play what is rare otherwise. In TestSimulationWhileProcessesClose processes close again and again while
+// Four scenes play what is rare otherwise. In TestSimulationWhileProcessesClose processes close again and again while
 // their clients run jobs: Close keeps the minimal holds. In TestSimulationOfShorterExtensions holders let other
-// processes extend their holds for a shorter time: that shortens none. In TestSimulationWithoutPolls nothing fails and nobody polls, so a lost
+// processes extend their holds for a shorter time: that shortens none. In TestSimulationWhileNodesRunFast the drift of clocks is what it may
+// be at most, and holders stay to the end. In TestSimulationWithoutPolls nothing fails and nobody polls, so a lost
 // wake-up shows: a free lock must not rest for a fifth of a second.
 //
 // At the end of each seed all faults stop. Then every waiter must be served in time: also a writer while readers
@@ -64,6 +65,9 @@
 //
 //	go test -run 'TestSimulationOfShorterExtensions$' ./internal/simulation   # others extend a reader's hold for less
 //	REDSYNC_SIM_SHORTER=201                                   # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationWhileNodesRunFast$' ./internal/simulation     # holders stay to the end of their validity
+//	REDSYNC_SIM_FAST=201                                      # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationWithoutPolls$' ./internal/simulation     # only wake-ups help those who wait
 //	REDSYNC_SIM_UNPOLLED=201                                  # this many seeds; REDSYNC_SIM_FROM as above

@@ -94,7 +94,11 @@ func (s *simulation) open() {
 	r := s.random(3)
 	if s.rates {
 		for _, n := range s.nodes {
-			n.SetClock(0, 1+0.95*s.drift*(1-2*r.Float64()))
+			rate := 1 - 2*r.Float64()
+			if s.class[fast] {
+				rate = 1
+			}
+			n.SetClock(0, 1+0.95*s.drift*rate)
 		}
 	}
 	for i := range s.processes {

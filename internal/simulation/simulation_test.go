@@ -173,6 +173,13 @@ func TestSimulationOfShorterExtensions(t *testing.T) {
 	run(t, fromEnv(t, "REDSYNC_SIM_SHORTER", dedicated(201)), scene{rough, readers + "," + shorter, ""})
 }
 
+// The clocks of the nodes run as fast as the drift allows, and many holders stay to the end of their validity. Each is
+// told before the keys run out.
+func TestSimulationWhileNodesRunFast(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_FAST", dedicated(201)), scene{rough, fast, ""})
+}
+
 // Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
 func TestSimulationWithoutPolls(t *testing.T) {
 	oneByOne(t)

@@ -225,6 +225,7 @@ const (
 	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
 	closing   = "closing"   // processes are closed and opened all the time, and jobs come at any time; never drawn
 	shorter   = "shorter"   // holders have other processes extend their locks for a shorter time; never drawn
+	fast      = "fast"      // the nodes' clocks run as fast as drift allows, and holders stay to the end; never drawn
 	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
@@ -353,10 +354,13 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	for i, class := range allClasses[:slices.Index(allClasses, several)] {
 		decide(class, oneIn(r, 2+i/3))
 	}
-	for _, class := range []string{closing, shorter} {
+	for _, class := range []string{closing, shorter, fast} {
 		if p.class[class] = strings.Contains(in.with, class); p.class[class] {
 			p.lasts, p.names = p.lasts+time.Second, p.names[:1]
 		}
+	}
+	if p.class[fast] {
+		p.rates, p.drift = true, 0.1
 	}
 	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
 		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
