@@ -17,7 +17,7 @@
 // their clients run jobs: Close keeps the minimal holds. In TestSimulationOfShorterExtensions holders let other
 // processes extend their holds for a shorter time: that shortens none. In TestSimulationWhileNodesRunFast the drift of clocks is what it may
 // be at most, and holders stay to the end. In TestSimulationWithoutPolls nothing fails and nobody polls, so a lost
-// wake-up shows: a free lock must not rest for a fifth of a second.
+// wake-up shows: a free lock must not rest for 225 ms.
 //
 // At the end of each seed all faults stop. Then every waiter must be served in time: also a writer while readers
 // overlap, and a client that wants several permits while others come and go. At each tick exactly one process must run

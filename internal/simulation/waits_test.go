@@ -57,7 +57,7 @@ func (s *simulation) idle() history.Idle {
 		Outlast: time.Second + s.longest + time.Duration(s.drift*float64(s.longest)),
 	}
 	if s.class[unpolled] {
-		bounds.Most = 200 * time.Millisecond // who is not told tries again when its ticket must be shown, after 500 ms
+		bounds.Most = 225 * time.Millisecond // who is not told tries again when its ticket must be shown, after 500 ms
 	}
 	if s.realm == guarded {
 		bounds.Recovers = s.longest*3/2 + 1100*time.Millisecond
