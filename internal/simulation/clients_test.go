@@ -44,6 +44,14 @@ func (c *simClient) pause(least, most time.Duration) { time.Sleep(between(c.rand
 
 func (c *simClient) oneIn(n int) bool { return oneIn(c.random, n) }
 
+// mostly returns 1 in a simulation of a class, otherwise n: one in so many clients does something.
+func (c *simClient) mostly(class string, n int) int {
+	if c.class[class] {
+		return 1
+	}
+	return n
+}
+
 // A simTerm is a term of a client.
 type simTerm struct {
 	*redsync.Mutex
@@ -96,6 +104,9 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
 	}
 	delays := pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
+	if c.class[unpolled] {
+		options, delays = append(options, c.polls()...), false
+	}
 	if c.fair {
 		options = append(options, redsync.WithFair())
 	}
@@ -105,7 +116,7 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 	drawn.once = c.oneIn(8)
 	drawn.defaults = tries != 1 && !delays && !drawn.once
 	pick(4, redsync.WithPriority(c.random.IntN(3)-1))
-	drawn.unjoined = pick(4, redsync.WithHandOver(false)) || drawn.fences || drawn.limited
+	drawn.unjoined = pick(c.mostly(shorter, 4), redsync.WithHandOver(false)) || drawn.fences || drawn.limited
 	drawn.unhurried = pick(6, redsync.WithFailFast(false))
 	drawn.heals = !adopted && pick(5, redsync.WithSetNXOnExtend())
 	if c.realm != tidy {
@@ -157,7 +168,7 @@ func (c *simClient) lock() {
 	case c.class[leaders] && c.oneIn(3):
 		c.lead()
 		return
-	case c.class[ticks] && c.oneIn(3):
+	case c.class[ticks] && c.oneIn(c.mostly(closing, 3)):
 		c.tick()
 		return
 	}
@@ -251,7 +262,7 @@ func (c *simClient) begin() *simTerm {
 func (t *simTerm) read(options []redsync.Option) []redsync.Option {
 	c := t.client
 	switch {
-	case c.oneIn(2):
+	case !c.class[shorter] && c.oneIn(2): // nobody extends elsewhere what readers share
 		t.expiry, t.drawn = c.expiry, drawnOptions{heals: c.healing, defaults: true}
 		options = c.alike()
 		if t.drawn.watched = c.oneIn(3); t.drawn.watched {
@@ -376,6 +387,9 @@ func (t *simTerm) work() {
 		c.pause(0, longest)
 		t.step()
 	}
+	if c.class[fast] {
+		c.pause(0, max(1, 2*t.Remaining()))
+	}
 	mayStay := c.realm != tidy
 	switch kind := c.random.IntN(12); {
 	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without unlocking
@@ -396,6 +410,11 @@ func (t *simTerm) step() {
 	c := t.client
 	if t.mayDowngrade() && c.oneIn(3) {
 		t.downgrade()
+		return
+	}
+	if c.class[shorter] && !t.hasSeveral() && c.oneIn(2) {
+		t.extendElsewhere()
+		c.pause(0, max(1, t.Remaining()))
 		return
 	}
 	switch c.random.IntN(4) {
@@ -485,7 +504,11 @@ func (t *simTerm) upgrade(ctx context.Context) {
 func (t *simTerm) extendElsewhere() {
 	c := t.client
 	other := (c.process + 1) % simProcesses
-	expiry := between(c.random, min(30*time.Millisecond, t.expiry-1), t.expiry)
+	least, most := min(30*time.Millisecond, t.expiry-1), t.expiry
+	if c.class[shorter] {
+		most = least + 5*time.Millisecond
+	}
+	expiry := between(c.random, least, most)
 	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), t.adopts(t.proof()))
 	c.given(other, expiry)
 	ctx, cancel := t.patience()

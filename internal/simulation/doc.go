@@ -13,6 +13,12 @@
 // that no call that has joined a hold goes on after somebody else has got the lock, and that no job begins too soon
 // after another one.
 //
+// Four scenes play what is rare otherwise. In TestSimulationWhileProcessesClose processes close again and again while
+// their clients run jobs: Close keeps the minimal holds. In TestSimulationOfShorterExtensions holders let other
+// processes extend their holds for a shorter time: that shortens none. In TestSimulationWhileNodesRunFast the drift of clocks is what it may
+// be at most, and holders stay to the end. In TestSimulationWithoutPolls nothing fails and nobody polls, so a lost
+// wake-up shows: a free lock must not rest for 225 ms.
+//
 // At the end of each seed all faults stop. Then every waiter must be served in time: also a writer while readers
 // overlap, and a client that wants several permits while others come and go. At each tick exactly one process must run
 // the job. All permits must be free, and no key of a lock or a queue may be left.
@@ -57,6 +63,18 @@
 //	go test -run 'TestSimulationBesideRedsyncV4$' ./internal/simulation  # clients of redsync v4 lock the same names
 //	REDSYNC_SIM_V4=200                                        # this many seeds in each mode; REDSYNC_SIM_FROM as above
 //
+//	go test -run 'TestSimulationWhileProcessesClose$' ./internal/simulation   # minimal holds; processes close all the time
+//	REDSYNC_SIM_CLOSING=201                                   # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfShorterExtensions$' ./internal/simulation   # others extend a reader's hold for less
+//	REDSYNC_SIM_SHORTER=201                                   # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationWhileNodesRunFast$' ./internal/simulation     # holders stay to the end of their validity
+//	REDSYNC_SIM_FAST=201                                      # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationWithoutPolls$' ./internal/simulation     # only wake-ups help those who wait
+//	REDSYNC_SIM_UNPOLLED=201                                  # this many seeds; REDSYNC_SIM_FROM as above
+//
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
 //
@@ -69,6 +87,9 @@
 //
 //	go test -run 'TestSimulationWhileDialsFail$' ./internal/simulation   # dials to one host fail
 //	REDSYNC_SIM_DIALS=200                                    # this many seeds; REDSYNC_SIM_FROM as above
+//
+// RULES.md lists the rules of the protocol that were switched off in the code, one after the other, and which scene has
+// seen it.
 //
 // A failure prints the command that repeats it. A panic ends the process without printing the
 // seed; with -v the output shows which seed was running.

@@ -48,8 +48,7 @@ func (s *simulation) disturb(r *rand.Rand) {
 		case kind == 5:
 			s.separate(r)
 		case kind == 6 && oneIn(r, 4) && s.realm != tidy: // Close leaves keys on nodes that are away
-			i := r.IntN(simProcesses)
-			s.fault(fmt.Sprintf("process %d", i), "closed and opened", func() { s.reopen(i) })
+			s.closeOne(r)
 		case kind == 7 && s.class[greetings]:
 			s.refuse(r)
 		case kind == 8 && s.class[babble]:
@@ -60,6 +59,19 @@ func (s *simulation) disturb(r *rand.Rand) {
 			s.disturbCommands(r)
 		}
 	}
+}
+
+// closeAll closes and opens one process after another, until the time is over.
+func (s *simulation) closeAll(r *rand.Rand) {
+	for !s.over() {
+		time.Sleep(between(r, 0, s.least/2))
+		s.closeOne(r)
+	}
+}
+
+func (s *simulation) closeOne(r *rand.Rand) {
+	i := r.IntN(simProcesses)
+	s.fault(fmt.Sprintf("process %d", i), "closed and opened", func() { s.reopen(i) })
 }
 
 // all returns all nodes.

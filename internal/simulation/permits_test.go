@@ -70,6 +70,14 @@ func (s *simulation) wakes() []redsync.Option {
 	return []redsync.Option{redsync.WithRetryDelay(2 * patient)}
 }
 
+// polls returns options for all clients that wait. In the class unpolled their retry delay is longer than anybody waits.
+func (s *simulation) polls() []redsync.Option {
+	if !s.class[unpolled] {
+		return nil
+	}
+	return []redsync.Option{redsync.WithRetryDelay(2 * patient)}
+}
+
 // permitOptions returns the options of a client that wants weight of n permits.
 func (s *simulation) permitOptions(n, weight int) []redsync.Option {
 	options := []redsync.Option{redsync.WithPermits(n)}

@@ -94,7 +94,11 @@ func (s *simulation) open() {
 	r := s.random(3)
 	if s.rates {
 		for _, n := range s.nodes {
-			n.SetClock(0, 1+0.95*s.drift*(1-2*r.Float64()))
+			rate := 1 - 2*r.Float64()
+			if s.class[fast] {
+				rate = 1
+			}
+			n.SetClock(0, 1+0.95*s.drift*rate)
 		}
 	}
 	for i := range s.processes {
@@ -131,9 +135,14 @@ func (s *simulation) play() {
 	defer cancel()
 	var clients, others sync.WaitGroup
 	others.Go(func() { s.watch(ctx, s.random(4)) })
-	others.Go(func() { s.disturb(s.random(5)) })
+	if !s.class[unpolled] {
+		others.Go(func() { s.disturb(s.random(5)) })
+	}
 	if s.realm.changes() {
 		others.Go(func() { s.deploy(s.random(6)) })
+	}
+	if s.class[closing] {
+		others.Go(func() { s.closeAll(s.random(7)) })
 	}
 	for i := range simProcesses * simClients {
 		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
@@ -262,7 +271,7 @@ func (s *simulation) optionsOf(w wish) []redsync.Option {
 	if w.permits != 0 {
 		options = append(append(options, s.permitOptions(w.permits, w.weight)...), s.wakes()...)
 	}
-	return options
+	return append(options, s.polls()...)
 }
 
 // lockOnce locks in process i what w says, holds it for the duration hold, and unlocks. It returns the error of the

@@ -122,34 +122,38 @@ var isOf = map[string]func(history.Event) bool{
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
+// dedicated returns how many seeds a scene of its own plays. At the normal length these are seeds 0 to 6: a rule that is
+// switched off is seen broken by then, or no scene is likely to see it.
+func dedicated(nightly int) int { return testlength.Of(2, 7, nightly) }
+
 // Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_SEVERAL", testlength.Of(2, 4, 1000)), scene{with: several})
+	run(t, fromEnv(t, "REDSYNC_SIM_SEVERAL", dedicated(1000)), scene{with: several})
 }
 
 // Some clients read, beside others, in any realm.
 func TestSimulationOfReaders(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_READERS", testlength.Of(2, 4, 1000)), scene{with: readers})
+	run(t, fromEnv(t, "REDSYNC_SIM_READERS", dedicated(1000)), scene{with: readers})
 }
 
 // Some clients take permits, beside others, in any realm.
 func TestSimulationOfPermits(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_PERMITS", testlength.Of(2, 4, 1000)), scene{with: permits})
+	run(t, fromEnv(t, "REDSYNC_SIM_PERMITS", dedicated(1000)), scene{with: permits})
 }
 
 // Some clients campaign for names, beside others, in any realm.
 func TestSimulationOfLeaders(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_LEADERS", testlength.Of(2, 2, 1000)), scene{with: leaders})
+	run(t, fromEnv(t, "REDSYNC_SIM_LEADERS", dedicated(1000)), scene{with: leaders})
 }
 
 // Some clients call Do within Do, beside others, in any realm.
 func TestSimulationOfNesting(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_NESTING", testlength.Of(2, 2, 1000)), scene{with: nesting})
+	run(t, fromEnv(t, "REDSYNC_SIM_NESTING", dedicated(1000)), scene{with: nesting})
 }
 
 // Clients of redsync v4 lock the same names as those of this library, in every mode, and while the nodes change.
@@ -176,14 +180,43 @@ func TestSimulationBesideRedsyncV4DoneWrong(t *testing.T) {
 // Some clients try once per tick, beside others, in any realm.
 func TestSimulationOfTicks(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_TICKS", testlength.Of(2, 2, 1000)), scene{with: ticks})
+	run(t, fromEnv(t, "REDSYNC_SIM_TICKS", dedicated(1000)), scene{with: ticks})
+}
+
+// Processes are closed again and again while their clients run jobs. A Close keeps the minimal holds.
+func TestSimulationWhileProcessesClose(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_CLOSING", dedicated(201)), scene{rough, ticks + "," + closing, ""})
+}
+
+// Other processes extend the locks of holders, which some of them share, for a shorter time. That shortens no hold.
+func TestSimulationOfShorterExtensions(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_SHORTER", dedicated(201)), scene{rough, readers + "," + shorter, ""})
+}
+
+// The clocks of the nodes run as fast as the drift allows, and many holders stay to the end of their validity. Each is
+// told before the keys run out.
+func TestSimulationWhileNodesRunFast(t *testing.T) {
+	oneByOne(t)
+	run(t, fromEnv(t, "REDSYNC_SIM_FAST", dedicated(201)), scene{rough, fast, ""})
+}
+
+// Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
+func TestSimulationWithoutPolls(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{several, readers, permits} {
+		t.Run(class, func(t *testing.T) {
+			run(t, fromEnv(t, "REDSYNC_SIM_UNPOLLED", dedicated(201)), scene{tidy, class + "," + unpolled, ""})
+		})
+	}
 }
 
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_DIALS", testlength.Of(2, 2, 200)), scene{tidy, several + "," + off + "," + dials, ""})
+	run(t, fromEnv(t, "REDSYNC_SIM_DIALS", dedicated(201)), scene{tidy, several + "," + off + "," + dials, ""})
 }
 
 // A control is a scene with a mistake. seen lists the rules that the checks must see broken, each in at least one seed.
@@ -211,6 +244,7 @@ func TestSimulationOfReadersDoneWrong(t *testing.T) {
 		control{scene{rough, readers, allReleased}, exclusion},
 		control{scene{rough, readers, firstUnlocks}, []string{history.Promise}},
 		control{scene{rough, readers, inTwoSteps}, exclusion},
+		control{scene{rough, readers + "," + shorter, isShortened}, exclusion},
 	)
 }
 
@@ -256,6 +290,11 @@ func TestSimulationOfTicksDoneWrong(t *testing.T) {
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
 }
 
+// If a release tells nobody, the checks see free locks rest.
+func TestSimulationWithoutPollsDoneWrong(t *testing.T) {
+	doneWrong(t, control{scene{tidy, several + "," + unpolled, untold}, []string{history.Idled}})
+}
+
 // firstSeeds says at which seed the search for a violation begins, except in the nightly run. The seeds before it broke
 // nothing when this was written.
 var firstSeeds = map[mistake]int{inTwoSteps: 47, fewElect: 3, deafLeader: 3, deletesAtOnce: 4, neverShortens: 3}
@@ -277,7 +316,7 @@ func doneWrong(t *testing.T, controls ...control) {
 				s, events := simulate(t, uint64(seed), c.scene)
 				rewritten = rewritten || s.rewritten.Load()
 				rules := map[string]int{}
-				for _, v := range history.Check(events, s.rules(events)) {
+				for _, v := range history.Check(s.withWaits(events), s.rules(events)) {
 					rules[v.Rule] = 1
 				}
 				for rule := range rules {
@@ -455,7 +494,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 // A change of nodes by joint sets keeps the contract.
 func TestSimulationOfAChange(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 4, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 7, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // A change without one of its steps breaks exclusion, and the checker sees it. The missing step is the joint sets, or

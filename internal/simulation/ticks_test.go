@@ -22,7 +22,7 @@ func (c *simClient) tick() {
 	c.former = nil
 	period := c.least * 5 / 4
 	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20 + between(c.random, 0, time.Microsecond))
-	if c.asked.mistake == expiryAlone { // a client that comes on time would still find the key
+	if c.asked.mistake == expiryAlone || c.class[closing] { // a client that comes on time would still find the key
 		c.pause(0, c.least)
 	}
 	c.term++

@@ -56,6 +56,9 @@ func (s *simulation) idle() history.Idle {
 		// The keys last for the longest expiry after the last extension, also if WithMaxHold ends the hold earlier.
 		Outlast: time.Second + s.longest + time.Duration(s.drift*float64(s.longest)),
 	}
+	if s.class[unpolled] {
+		bounds.Most = 225 * time.Millisecond // who is not told tries again when its ticket must be shown, after 500 ms
+	}
 	if s.realm == guarded {
 		bounds.Recovers = s.longest*3/2 + 1100*time.Millisecond
 	}
@@ -65,7 +68,7 @@ func (s *simulation) idle() history.Idle {
 // judged reports whether waits are judged. In a lawless realm nodes grant what is held. In a change, which nodes decide
 // differs from process to process.
 func (s *simulation) judged() bool {
-	return s.realm != lawless && !s.realm.changes() && s.asked.mistake == ""
+	return s.realm != lawless && !s.realm.changes() && (s.asked.mistake == "" || s.asked.mistake == untold)
 }
 
 // withWaits returns events together with those by which waits are judged.

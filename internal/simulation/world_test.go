@@ -86,6 +86,8 @@ const (
 	allReleased mistake = "released for all readers"
 	// firstUnlocks: if readers of a process share a hold, the first Unlock releases it for all of them.
 	firstUnlocks mistake = "released with the first Unlock"
+	// isShortened: an extension of a reader shortens the time that the reader has.
+	isShortened mistake = "shortened by an extension"
 	// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
 	inTwoSteps mistake = "downgraded in two steps"
 )
@@ -134,6 +136,9 @@ const (
 	neverShortens mistake = "not released"
 )
 
+// untold: who releases a lock tells nobody that waits.
+const untold mistake = "nobody is told"
+
 // takesAny reports whether clients make the mistake by asking the nodes themselves, without the library.
 func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
@@ -154,6 +159,8 @@ var rewrites = map[mistake]*strings.Replacer{
 	oneAlone:      strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
 	deletesAtOnce: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", "left = redis.pcall('DEL', KEYS[i])"),
 	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
+	isShortened:   strings.NewReplacer("if old < deadline then", "if old ~= deadline then"),
+	untold:        strings.NewReplacer("redis.pcall('PUBLISH', 'redsync:' .. head, name)", ""),
 	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
 }
 
@@ -216,6 +223,10 @@ const (
 	nesting   = "nesting"   // clients call Do within Do
 	ticks     = "ticks"     // clients try at the ticks of a schedule, with WithMinHold
 	dials     = "dials"     // with off: the host that is off comes back 5 s after the clients have stopped; never drawn
+	closing   = "closing"   // processes are closed and opened all the time, and jobs come at any time; never drawn
+	shorter   = "shorter"   // holders have other processes extend their locks for a shorter time; never drawn
+	fast      = "fast"      // the nodes' clocks run as fast as drift allows, and holders stay to the end; never drawn
+	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
 var allClasses = []string{greetings, values, babble, hurry, off, silence, requests, several, readers, permits, leaders, nesting, ticks}
@@ -343,6 +354,18 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	}
 	for i, class := range allClasses[:slices.Index(allClasses, several)] {
 		decide(class, oneIn(r, 2+i/3))
+	}
+	for _, class := range []string{closing, shorter, fast} {
+		if p.class[class] = strings.Contains(in.with, class); p.class[class] {
+			p.lasts, p.names = p.lasts+time.Second, p.names[:1]
+		}
+	}
+	if p.class[fast] {
+		p.rates, p.drift = true, 0.1
+	}
+	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
+		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
+		p.lasts += 2 * time.Second
 	}
 	p.sets = [][]int{{0, 1, 2, 3, 4}}
 	if p.realm.changes() {
@@ -498,7 +521,7 @@ func (s *simulation) alike() []redsync.Option {
 	if s.healing {
 		options = append(options, redsync.WithSetNXOnExtend())
 	}
-	return options
+	return append(options, s.polls()...)
 }
 
 // connect makes clients of the process.
