@@ -67,6 +67,26 @@ func TestEndedLeaseKeepsNoListener(t *testing.T) {
 	})
 }
 
+// A Listener may be forgotten while End still has it, as the context of a Mutex is when the hold ends. The race detector
+// sees it if the two meet.
+func TestListenerIsForgottenWhileTheEndIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := begun(t, newTerms(timingOf(8*time.Second), on(puppet.Yes)))
+		told := 0
+		to := &listener{func(error) {
+			told++
+			time.Sleep(2 * time.Second) // meanwhile it is forgotten
+		}}
+		l.Listen(to)
+		go func() {
+			time.Sleep(time.Second)
+			l.Forget(to)
+		}()
+		l.End(nil)
+		assert.Equal(t, 1, told)
+	})
+}
+
 // A lease neither tells nor keeps a Listener that it has forgotten.
 func TestLeaseForgetsAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

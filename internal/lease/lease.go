@@ -462,6 +462,9 @@ func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.watched
+	if w.listeners == nil {
+		return // End has taken them, with the room, and tells them without l.mu
+	}
 	w.listeners = slices.DeleteFunc(w.listeners, func(other Listener) bool { return other == to })
 	if w.room[0] == to { // listeners may have outgrown it
 		w.room[0] = nil
