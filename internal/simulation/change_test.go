@@ -181,15 +181,19 @@ func (s *simulation) retire(kind int) {
 		}
 	}
 	s.retiring.Go(func() {
-		const messages = 2 * time.Second
-		lasts := max(s.longest, 2*lease.AliveFor)
-		time.Sleep(messages + lasts*10/9) // clocks of nodes may be slow
+		runOut(max(s.longest, 2*lease.AliveFor))
 		for _, j := range nodes {
 			s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: node(j), What: retired, Node: j})
 			s.lookAt(j)
 			s.nodes[j].Kill()
 		}
 	})
+}
+
+// runOut waits until all messages have arrived, and every key that lasts so long has expired.
+func runOut(lasts time.Duration) {
+	const messages = 2 * time.Second
+	time.Sleep(messages + lasts*10/9) // clocks of nodes may be slow
 }
 
 // retired marks a Fault event: from its time on, no key may be left on the node.

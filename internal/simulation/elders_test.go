@@ -57,8 +57,7 @@ func (s *simulation) moveElders() {
 	for s.elders.busy.Load() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	const messages = 2 * time.Second
-	time.Sleep(messages + s.longest*10/9) // clocks of nodes may be slow
+	runOut(s.longest)
 	s.fault("all", "redsync v4 moves to the next nodes", func() { s.elders.set.Add(1) })
 	s.elders.moving.Store(false)
 }
@@ -123,22 +122,9 @@ func (e *elder) own() (nodes []*redis.Client) {
 	}
 	p := e.current(e.process)
 	for _, j := range e.sets[set] {
-		nodes = append(nodes, p.elderClient(j))
+		nodes = append(nodes, p.directTo(j))
 	}
 	return nodes
-}
-
-// elderClient returns the client of a node that the elders of the process have. It sends each command once.
-func (p *process) elderClient(j int) *redis.Client {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.elders == nil {
-		p.elders = map[int]*redis.Client{}
-	}
-	if p.elders[j] == nil {
-		p.elders[j] = p.client(j)
-	}
-	return p.elders[j]
 }
 
 func (t *elderTerm) note(kind history.Kind, until time.Duration, err error) {

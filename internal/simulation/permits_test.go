@@ -271,14 +271,25 @@ func (t *simTerm) takesAny(ctx context.Context) bool {
 	return true
 }
 
-// nodes returns a client for each node. Only takesAny uses these clients.
-func (p *process) nodes() []*redis.Client {
+// nodes returns a client for each node.
+func (p *process) nodes() (all []*redis.Client) {
+	for i := range simNodes {
+		all = append(all, p.directTo(i))
+	}
+	return all
+}
+
+// directTo returns the client of a node that takesAny and the elders of the process use, without the library.
+func (p *process) directTo(j int) *redis.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.direct); i < simNodes; i++ {
-		p.direct = append(p.direct, p.client(i))
+	if p.direct == nil {
+		p.direct = map[int]*redis.Client{}
 	}
-	return p.direct
+	if p.direct[j] == nil {
+		p.direct[j] = p.client(j)
+	}
+	return p.direct[j]
 }
 
 // slotOf returns the name to which the permit of a key belongs. It reports false if the key is not that of a permit.

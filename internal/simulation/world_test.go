@@ -442,8 +442,7 @@ type process struct {
 	reads  map[string]*redsync.Mutex // by name: see reader
 	works  map[string]*redsync.Mutex // by name: see permitsOf
 	few    *redsync.Redsync          // see minority
-	direct []*redis.Client           // see nodes
-	elders map[int]*redis.Client     // by node: see elderClient
+	direct map[int]*redis.Client     // by node: see directTo
 	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
 	conns  []net.Conn                // in the order in which they were opened
