@@ -7,8 +7,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
-// A Turn is the attempt of a waiter, at a place in the queues. It is told of the nodes' answers, including
-// those that come too late to count.
+// A Turn is an attempt of a waiter that has a place in the queues. It hears every answer of a node, also one that comes
+// too late to count.
 type Turn interface {
 	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
 	Room() *Room
