@@ -106,7 +106,7 @@ func (g *Group) releaseAndAdmit(l *lease.Lease, how lease.Releasing) *lease.Rele
 	}
 	for _, a := range all {
 		if a.tries {
-			ls.letTry(a)
+			ls.letTry(a.waiter)
 		}
 	}
 	return rel
@@ -143,12 +143,11 @@ func (ls *lines) entered(a admission, l *lease.Lease) bool {
 	return true
 }
 
-// letTry lets a waiter try right after a release.
-func (ls *lines) letTry(a admission) {
+// letTry lets w try right after a release.
+func (ls *lines) letTry(w *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	a.waiter.agenda.followsRelease = !a.enters
-	a.waiter.markReadyLocked()
+	w.markReadyLocked()
 }
 
 // An admission says what the first in a line does at a release.
@@ -190,6 +189,7 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 			continue // readers do not keep each other back, so it waits for something else
 		}
 		if !l.others && !first.terms.Fair {
+			first.agenda.followsRelease = true // now, since a node may tell it of the release before letTry does
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
@@ -200,6 +200,7 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 			first.agenda.refresh = time.Now().Add(showEvery)
 			first.lookAgain()
 		}
+		first.agenda.followsRelease = false
 		a := admission{waiter: first, line: i, ticket: g.ticketLocked(first), enters: true}
 		a.tries = first.state == trying || !heard
 		if !a.tries {

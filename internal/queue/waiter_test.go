@@ -216,6 +216,22 @@ func TestWaiterOfAnotherKindIsHandedNothing(t *testing.T) {
 	}
 }
 
+// A node may tell a waiter of a release before the call that released returns. The waiter then tries without a ticket, as
+// it does after that call.
+func TestWaiterThatANodeTellsOfTheReleaseFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		giver := h.holds(h.terms())
+		w := h.waits(h.terms(), h.refused())
+		w.agenda.ready = false
+		require.Len(t, h.admit(nil, giver, true), 1)
+		assert.False(t, w.agenda.ready, "the release has not been sent")
+		assert.False(t, w.begin(false, false).enters())
+		h.lines.leave(&w.waiter, nil)
+		h.closes()
+	})
+}
+
 // A leaving is a context that is done, and that calls meanwhile when it is asked.
 type leaving struct {
 	context.Context //nolint:containedctx // it is one
