@@ -23,6 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -207,6 +208,8 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 // While no node can be reached, more releases wait to be sent again than may wait without Close. Close gives up none,
 // and limits how often they are sent.
 func TestCloseReleasesHoweverManyLocksAreHeldWhenTheNodesAreBack(t *testing.T) {
+	testlength.NotShort(t)
+	parallelComputing(t)
 	const count, outage = 23_000, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		nodes := [3]*slowPool{{}, {}, {}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -363,6 +364,8 @@ var errorExceptions = map[[3]string]string{
 }
 
 func TestErrorsByOperationModeAndCause(t *testing.T) {
+	testlength.NotShort(t)
+	parallelComputing(t)
 	used := map[[3]string]bool{}
 	for cause, row := range errorTable {
 		want := map[string]string{}

@@ -18,6 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -305,6 +306,8 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 // However many goroutines, locks, copies of a Redsync and loggers run into an outage, each logger says it once, says
 // that it lasts, and says that it is over.
 func TestLogOfAnOutage(t *testing.T) {
+	testlength.NotShort(t)
+	parallelComputing(t)
 	play(t, func(f field) {
 		f.meet()
 		books := []*logbook{newLogbook(), newLogbook()}

@@ -308,6 +308,8 @@ func (f field) manyHeld(n int, delay *atomic.Int64, told *extensions, options ..
 
 // Very many locks are due at once, and the nodes are far: the limit of outstanding replies refuses no extension.
 func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
+	testlength.NotShort(t)
+	parallelComputing(t)
 	play(t, func(f field) {
 		var delay atomic.Int64
 		var told extensions
@@ -323,6 +325,8 @@ func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
 
 // A node that does not answer makes no watchdog wait. Locks of a short expiry do not wait behind others.
 func TestWatchdogsOfVeryManyLocksDoNotWaitForASilentNode(t *testing.T) {
+	testlength.NotShort(t)
+	parallelComputing(t)
 	play(t, func(f field) {
 		var delay atomic.Int64
 		var told extensions
