@@ -115,3 +115,52 @@ func TestDowngradeOfAWriterThatWasHandedTheLock(t *testing.T) {
 		f.nobodyWaits()
 	})
 }
+
+// The queues are gone, so that no node can say that a reader of this process may go on. It tries right after the
+// Downgrade.
+func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held()
+		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		time.Sleep(10 * time.Millisecond)
+		for i, n := range f.nodes {
+			require.Len(f, f.inQueue(i), 1)
+			n.Del("{lock}:queue")
+		}
+		require.NoError(f, m.Downgrade(f.Context()))
+		assert.Zero(f, f.within(r, time.Second))
+		f.unlock(r.Mutex)
+		f.unlocks(m)
+		f.nobodyWaits()
+	})
+}
+
+// Nodes confirm an Extend or a Valid to a caller that has called Downgrade meanwhile. The confirmations count, and nothing
+// is sent twice.
+func TestWhatNodesConfirmDuringADowngradeCounts(t *testing.T) {
+	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
+		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				const distance = 10 * time.Millisecond
+				m := f.processes(1, everywhere(distance))[0].NewMutex("lock")
+				require.NoError(f, m.Lock())
+				f.confirms(operation(m)) // its script is known
+				require.NoError(f, m.Err())
+				time.Sleep(time.Second)
+				before := f.traffic()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					f.confirms(operation(m))
+				}()
+				time.Sleep(distance * 3 / 2) // the replies are on their way
+				require.NoError(f, m.Downgrade(f.Context()))
+				<-done
+				assert.Equal(f, before+2*5, f.traffic())
+				f.unlocks(m)
+			})
+		})
+	}
+}
