@@ -69,6 +69,23 @@ func TestJointQuorumsShareANode(t *testing.T) {
 	assert.Equal(t, "before: 2 of 3 nodes answered, 2 needed; after: 1 of 3 nodes answered, 2 needed", j.enough(0b00101))
 }
 
+// So libraries without joint sets may add a single node, or remove one, in one deployment: see docs/replacing-nodes.md.
+func TestQuorumsOfASetAndOneNodeMoreShareANode(t *testing.T) {
+	for set := claim.Nodes(1); set < 1<<6; set++ {
+		for x := range 7 {
+			if set.Has(x) {
+				continue
+			}
+			more := set.With(x)
+			for n := range claim.Nodes(1 << 7) {
+				if (majority{set}).quorum(n) && (majority{more}).quorum(more&^n) {
+					t.Fatalf("sets %b and %b: the quorums %b and %b share no node", set, more, n, more&^n)
+				}
+			}
+		}
+	}
+}
+
 // walk tries every vote of every node that has not voted. What follows from a count does not depend on the order in
 // which its votes came, so walk starts from each count only once.
 func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count]bool) {

@@ -12,7 +12,8 @@ export REDSYNC_TEST_REDIS=require
 export REDSYNC_TEST_SQL=require
 export REDSYNC_TEST_FAKETIME=require
 
-# step NAME COMMAND... runs one step, and says what it is and how long it took.
+# step NAME COMMAND... runs one step, and says what it is and how long it took. It is not for conditions: there bash goes
+# on after a command that fails.
 step() {
 	local name=$1 start=$SECONDS status=0
 	shift

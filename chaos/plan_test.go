@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +26,20 @@ func TestPlanFollowsFromTheSeed(t *testing.T) {
 			assert.NotEqual(t, s.plan(7, time.Minute), s.plan(8, time.Minute), s.name)
 		}
 	}
+}
+
+func TestNightlyPlaysEachScene(t *testing.T) {
+	nightly, err := os.ReadFile("../.ci/nightly")
+	require.NoError(t, err)
+	played := regexp.MustCompile(`(?m)^scenes=\((.*)\)$`).FindSubmatch(nightly)
+	require.NotNil(t, played)
+	var all []string
+	for _, s := range scenes {
+		if s.name != "contract" { // which is played each time
+			all = append(all, s.name)
+		}
+	}
+	assert.Equal(t, all, strings.Fields(string(played[1])))
 }
 
 func TestPlanOfTheContractLeavesAQuorum(t *testing.T) {

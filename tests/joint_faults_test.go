@@ -23,7 +23,7 @@ import (
 
 func TestJointExcludesWhileNodesFail(t *testing.T) {
 	if testlength.Of(0, 0, 1) == 0 {
-		t.Skip("runs at night: internal/simulation plays changes at every length")
+		t.Skip("runs with .ci/nightly all: internal/simulation plays changes at every length")
 	}
 	for seed := range 40 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { playChange(t, uint64(seed)) }) //nolint:gosec // it is not negative

@@ -79,9 +79,12 @@ func TestOldestServersOfTheReadmeWereRun(t *testing.T) {
 	for _, floor := range floors {
 		assert.Contains(t, page, "\n| "+floor[1]+" "+floor[2]+".", floor[0])
 	}
-	rows := regexp.MustCompile(`(?m)^\| (?:Redis|Valkey) .*$`).FindAllString(page, -1)
-	for _, row := range rows {
-		assert.Regexp(t, `^\| \w+ [\d.]+ \| [1-9]\d* \| 0 \| \d+ \| passed \|$`, row)
+	_, table, _ := strings.Cut(page, "<!-- begin")
+	table, _, _ = strings.Cut(table, "<!-- end")
+	rows := regexp.MustCompile(`(?m)^\|.*$`).FindAllString(table, -1)
+	require.Greater(t, len(rows), 2+len(floors)-1)
+	for _, row := range rows[2:] { // below the header
+		assert.Regexp(t, `^\| (?:Redis|Valkey) [\d.]+ \| [1-9]\d* \| 0 \| \d+ \| passed \|$`, row)
 	}
 }
 

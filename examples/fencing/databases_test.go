@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
-// The kinds of databases that fencing.SQL supports. kindMySQL is MariaDB, unless envMySQL names a server.
+// The kinds of databases that fencing.SQL supports. kindMySQL is MariaDB.
 const (
 	kindSQLite     = "SQLite"
 	kindPostgreSQL = "PostgreSQL"

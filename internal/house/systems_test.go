@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,13 +17,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOtherSystems checks that the library, its tests and its programs have no compile error on the systems on which the
-// tests do not run. It checks types from source, because compiling everything for each system takes minutes; go vet does
-// that at night.
+// otherSystems are those on which the tests do not run.
+var otherSystems = []string{"windows/amd64", "darwin/arm64", "freebsd/amd64", "linux/386", "linux/arm64"}
+
+// TestOtherSystems checks that the library, its tests and the programs of this module have no compile error on other
+// systems. It checks types from source, because compiling everything for each system takes minutes; go vet does that in
+// .ci/nightly.
 func TestOtherSystems(t *testing.T) {
 	needsGo(t)
 	t.Setenv("CGO_ENABLED", "0")
-	for _, system := range []string{"windows/amd64", "darwin/arm64", "freebsd/amd64", "linux/386", "linux/arm64"} {
+	nightly, err := os.ReadFile("../../.ci/nightly")
+	require.NoError(t, err)
+	require.Contains(t, string(nightly), strings.Join(otherSystems, " "))
+	for _, system := range otherSystems {
 		goos, goarch, _ := strings.Cut(system, "/")
 		t.Setenv("GOOS", goos)
 		t.Setenv("GOARCH", goarch)
@@ -30,12 +37,25 @@ func TestOtherSystems(t *testing.T) {
 		t.Run(system, func(t *testing.T) {
 			t.Parallel()
 			c := checker{token.NewFileSet(), goarch, map[string]*types.Package{"unsafe": types.Unsafe}}
+			checked := 0
 			for _, p := range sources {
 				if errs := c.check(p); !p.Standard && p.Module.Main {
 					require.Empty(t, errs, p.ImportPath)
+					checked++
 				}
 			}
+			require.Greater(t, checked, 50, "packages, most of them twice: with and without tests")
 		})
+	}
+}
+
+func TestCheckerFindsErrors(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte("package a\n\nconst big int = 1 << 40\n"), 0o600))
+	for arch, errs := range map[string]int{"386": 1, "arm64": 0} {
+		c := checker{token.NewFileSet(), arch, map[string]*types.Package{}}
+		s := source{ImportPath: "a", Dir: dir, GoFiles: []string{"a.go"}}
+		require.Len(t, c.check(s), errs, arch)
 	}
 }
 

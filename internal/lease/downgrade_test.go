@@ -34,6 +34,7 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 				_, err := l.Downgrade(t.Context())
 				require.NoError(t, err)
 				sent := node.Sent()
+				require.Len(t, sent, 2)
 				assert.Equal(t, test.named, slices.Contains(sent[len(sent)-1].Args, any(terms.Keeper.Process.String())))
 				require.NoError(t, closes(t.Context(), terms.Keeper))
 			})

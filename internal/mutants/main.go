@@ -102,7 +102,7 @@ type plan struct {
 func parsePlan(args []string) (p plan, err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	flags.Uint64Var(&p.seed, "seed", 1, "`number` of the sample")
-	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes mostly from scripts, pool and fencing, which have minimum shares")
+	flags.IntVar(&p.count, "count", 300, "`size` of the sample: 1 or more; a small one comes to 40 % or more from scripts, pool and fencing, which have minimum shares")
 	flags.IntVar(&p.workers, "workers", runtime.GOMAXPROCS(0), "how `many` mutants are tried at a time: 1 or more")
 	only := flags.String("only", "", "all mutants whose name matches this regular `expression`, in place of a sample")
 	flags.BoolVar(&p.list, "list", false, "print the names of the sample, and do no more")

@@ -106,7 +106,7 @@ func (r *runner) state(ctx context.Context, m mode) (string, error) {
 			return err
 		}
 		name := strings.TrimPrefix(path, r.root)
-		isRead := slices.Contains([]string{".go", ".lua", ".mod", ".sum"}, filepath.Ext(name)) || strings.Contains(filepath.ToSlash(name), "/testdata/")
+		isRead := slices.Contains([]string{".go", ".lua", ".mod", ".sum", ".md"}, filepath.Ext(name)) || strings.Contains(filepath.ToSlash(name), "/testdata/")
 		if d.Type().IsRegular() && isRead {
 			text, err := os.ReadFile(path)
 			if err != nil {

@@ -26,8 +26,7 @@ const (
 const (
 	// fewElders: two nodes of five suffice for them.
 	fewElders mistake = "two nodes suffice for redsync v4"
-	// onBothSets: while processes of this library have joint sets, some clients of redsync v4 have the old set, and others
-	// the new one.
+	// onBothSets: some clients of redsync v4 have the old set all the time, and others the new one.
 	onBothSets mistake = "redsync v4 on old and new nodes at once"
 )
 
@@ -150,7 +149,7 @@ func (t *elderTerm) acquire() time.Duration {
 	return 0
 }
 
-// The scripts are those of redsync v4. It acquires with SET.
+// The scripts do what redsync v4 does. Its Lock sends SET, which acquireElder wraps.
 var (
 	acquireElder = redis.NewScript(`
 		if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
@@ -163,8 +162,9 @@ var (
 		return 0`)
 )
 
-// ask sends a command to all nodes, and waits for the answers for a twentieth of the expiry. It reports whether a quorum
-// has answered 1, and returns until when the elder may rely on that.
+// ask sends a command to all nodes, and waits for the answers for a twentieth of the expiry, but no less than a quarter of
+// simNodeTimeout. It reports whether a quorum has answered 1, and returns until when the elder may rely on that. (In redsync
+// v4 only Lock stops waiting by itself.)
 func (t *elderTerm) ask(script *redis.Script, args ...any) (until time.Duration, ok bool) {
 	start, quorum := t.now(), len(t.nodes)/2+1
 	if t.asked.mistake == fewElders {
