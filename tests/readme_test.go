@@ -34,7 +34,7 @@ func firstLock(t *testing.T) string {
 // nodes, it prints the reason, and exits with 1.
 func TestReadmeFirstLock(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	program := firstLock(t)
 	var servers []*miniredis.Miniredis
@@ -58,7 +58,12 @@ func TestReadmeFirstLock(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		return cmd.Run()
 	}
-	require.NoError(t, run(), stderr.String())
+	err = run()
+	for try := 1; err != nil && try < 5; try++ { // a slow machine may answer too late
+		require.Contains(t, stderr.String(), "no answer within")
+		err = run()
+	}
+	require.NoError(t, err, stderr.String())
 	assert.Empty(t, stdout.String())
 	assert.Regexp(t, `^[^\n]* working\n$`, stderr.String())
 
