@@ -176,7 +176,6 @@ func (c *simClient) lock() {
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)
-	t.waits()
 	if t.takesAny(ctx) {
 		return
 	}
@@ -186,6 +185,7 @@ func (c *simClient) lock() {
 		return
 	}
 	defer t.close()
+	t.waits()
 	if err := t.try(ctx); err != nil {
 		t.note(history.Refused, err)
 		c.former = t
@@ -310,6 +310,7 @@ func (t *simTerm) do(ctx context.Context) {
 	if t.drawn.permits != 0 && c.oneIn(3) {
 		m, t.expiry, t.drawn = t.process.permitsOf(t.Name()), c.expiry, t.process.wantsPermits()
 	}
+	t.waits()
 	err := m.Do(ctx, func(ctx context.Context) error {
 		held = true
 		t.Mutex = redsync.FromContext(ctx)

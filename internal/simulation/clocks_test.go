@@ -479,7 +479,7 @@ func (s *steppedClient) hold(ctx context.Context, m *redsync.Mutex) (unlocks boo
 		return false
 	}
 	s.mu.Lock()
-	if s.least == 0 { // otherwise the keys stay
+	if s.least == 0 && !s.dead { // otherwise the keys stay
 		delete(s.keys, value)
 	}
 	s.mu.Unlock()

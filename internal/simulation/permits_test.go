@@ -23,15 +23,18 @@ import (
 // mostPermits is the largest number of permits that a name has.
 const mostPermits = 5
 
-// drawPermits draws how many permits each name has. Processes may disagree about that. A control has numbers with which
-// the checks are likely to see its mistake.
+// drawPermits draws how many permits each name has. Processes may disagree about that, unless nobody polls: a waiter behind
+// one that uses a smaller number finds the permits beyond that number by polls only. A control has numbers with which the
+// checks are likely to see its mistake.
 func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 	n, disagree := 1+r.IntN(mostPermits), oneIn(r, 3)
 	p.heavy = oneIn(r, 2)
 	p.permits = nil
 	for range simProcesses {
 		if disagree {
-			n = 1 + r.IntN(mostPermits)
+			if other := 1 + r.IntN(mostPermits); !p.class[unpolled] {
+				n = other
+			}
 		}
 		p.permits = append(p.permits, n)
 	}
