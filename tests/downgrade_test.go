@@ -116,6 +116,30 @@ func TestDowngradeOfAWriterThatWasHandedTheLock(t *testing.T) {
 	})
 }
 
+// A writer has got the lock after it has waited in the line of its process. The line knows at once that its Downgrade
+// excludes no reader any more.
+func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		taken := f.as(other).held()
+		writer := f.calls(f.Redsync, patient()...)
+		time.Sleep(10 * time.Millisecond)
+		reader := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		time.Sleep(10 * time.Millisecond)
+		f.unlock(taken)
+		f.within(writer, 10*time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		require.False(f, reader.isDone())
+		require.NoError(f, writer.Downgrade(f.Context()))
+		f.within(reader, 10*time.Millisecond)
+		f.unlock(reader.Mutex)
+		f.unlocks(writer.Mutex)
+		f.nobodyWaits()
+	})
+}
+
 // The queues are gone, so that no node can say that a reader of this process may go on. It tries right after the
 // Downgrade.
 func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {

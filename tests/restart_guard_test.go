@@ -142,6 +142,44 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	})
 }
 
+// Whoever wants the lock in whatever way, no grant of a restarted node counts, and no extension.
+func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
+	for _, kind := range lockKinds {
+		t.Run(kind.column, func(t *testing.T) {
+			withAndWithout(t, func(f field, guarded bool) {
+				holder := kind.rival(f.veteran(guards[guarded]...))
+				require.NoError(t, holder.TryLock())
+				time.Sleep(time.Millisecond)
+				rs := f.veteran(guards[guarded]...)
+				f.reboot(true, 0, 1, 2)
+				wake(rs)
+				err := kind.lock(rs).TryLock()
+				assert.Positive(t, holder.Remaining())
+				if guarded {
+					require.ErrorContains(t, err, "restarted")
+					return
+				}
+				require.NoError(t, err, "without the guard, two hold the lock at once")
+			})
+		})
+		t.Run(kind.column+", extended", func(t *testing.T) {
+			withAndWithout(t, func(f field, guarded bool) {
+				rs := f.veteran(guards[guarded]...)
+				m := kind.lock(rs)
+				require.NoError(t, m.TryLock())
+				time.Sleep(time.Millisecond)
+				f.reboot(false, 0, 1, 2)
+				wake(rs)
+				ok, err := m.Extend()
+				assert.Equal(t, !guarded, ok)
+				if guarded {
+					require.ErrorContains(t, err, "restarted")
+				}
+			})
+		})
+	}
+}
+
 func TestRestartGuardErrorSaysWhen(t *testing.T) {
 	onKit(t, func(k kit) {
 		time.Sleep(time.Minute)

@@ -278,6 +278,32 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 	})
 }
 
+// A reader has come to the queues of the nodes, because it was the first in its line. Then one of higher priority has taken
+// its place. The first shares the hold of the second, and its ticket leaves the queues with that hold. While the ticket
+// leads a queue, the node tells this process of a release instead of the next waiter.
+func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		other := f.another()
+		f.closes(other)
+		taken := other.NewMutex("lock")
+		require.NoError(f, taken.Lock())
+		first := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		time.Sleep(100 * time.Millisecond)
+		require.Len(f, f.inQueue(0), 1)
+		second := f.calls(f.Redsync, patient(redsync.WithShared(), redsync.WithPriority(1))...)
+		time.Sleep(100 * time.Millisecond)
+		require.Len(f, f.inQueue(0), 2)
+		f.unlock(taken)
+		f.within(first, 10*time.Millisecond)
+		f.within(second, 10*time.Millisecond)
+		require.Equal(f, 1, f.entries("lock"))
+		f.unlock(first.Mutex)
+		f.unlock(second.Mutex)
+		f.nobodyWaits()
+	})
+}
+
 // A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
 func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 	for _, option := range []redsync.Option{redsync.WithFencing(), redsync.WithExpiry(9 * time.Second)} {

@@ -138,6 +138,7 @@ func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		l.End(nil)
 		l.Fire(false) // an alarm that was about to fire
+		l.fillUp()    // an alarm that has looked at the lease just before
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, r.sets.Load())
 		require.ErrorIs(t, l.NotHeld(clock.Now()), errNotHeld)

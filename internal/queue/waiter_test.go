@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -411,6 +413,36 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 				}
 				h.lines.leave(&w.waiter, nil)
 				assert.Empty(t, h.admit(nil, giver, c.heard))
+				h.unlocks(giver)
+				h.closes()
+			})
+		})
+	}
+}
+
+// Readers do not keep each other back. So the release of a reader is no reason for the next reader in its line, and takes
+// none from it. Behind a writer that has stepped down it is one, because some nodes may not know of that.
+func TestAReaderThatIsReleasedLeavesTheNextReaderItsReason(t *testing.T) {
+	for name, downgraded := range map[string]bool{"a reader": false, "a writer that has stepped down": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, 3)
+				writer := claim.Keyed{}
+				writer.Init("lock")
+				terms := h.terms()
+				terms.Claim = writer.Shared()
+				giver := h.holds(h.terms())
+				if downgraded {
+					giver.Replace(writer.Downgraded(script.Downgrade{}))
+				} else {
+					giver.Replace(writer.Shared())
+				}
+				w := h.waits(terms, h.refused())
+				h.lines.byName["lock"].others = true
+				require.True(t, w.agenda.ready)
+				assert.Equal(t, downgraded, len(h.admit(nil, giver, true)) == 1)
+				assert.Equal(t, !downgraded, w.agenda.ready)
+				h.lines.leave(&w.waiter, nil)
 				h.unlocks(giver)
 				h.closes()
 			})
