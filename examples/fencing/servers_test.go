@@ -142,14 +142,14 @@ func startMariaDB() (string, error) {
 		return "", err
 	}
 	data := filepath.Join(dir, "data")
-	if err := prepare("mariadb-install-db", "--no-defaults", "--datadir="+data,
+	if err := prepare("mariadb-install-db", "--no-defaults", "--datadir="+data, "--tmpdir="+dir,
 		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
 		"--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"); err != nil {
 		return "", err
 	}
 	address, err := launch(dir, "ready for connections", syscall.SIGKILL, func(host, port string) []string {
 		return []string{
-			daemon, "--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + port,
+			daemon, "--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--bind-address=" + host, "--port=" + port,
 			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M",
 			"--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",

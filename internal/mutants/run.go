@@ -84,6 +84,10 @@ func (r *runner) tests(ctx context.Context, program, dir string, m mode, number 
 		return outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
+	// Servers that a test starts may run as another user.
+	if err := errors.Join(os.Chmod(filepath.Dir(r.path), 0o755), os.Chmod(temporary, 0o755)); err != nil { //nolint:gosec // nothing in them is secret
+		return outcome{}, err
+	}
 	cmd := exec.CommandContext(ctx, program, append(args, flags...)...)
 	cmd.Dir = filepath.Join(r.root, dir)
 	cmd.Env = slices.DeleteFunc(cmd.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "REDSYNC_") })

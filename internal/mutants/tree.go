@@ -100,11 +100,10 @@ func (t *tree) readSource(l *library, path string) error {
 	return err
 }
 
-// goTool runs the go command at the top of the tree, and returns its output.
+// goTool runs the go command at the top of the tree, in its workspace if it has one, and returns its output.
 func (t *tree) goTool(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.root
-	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
