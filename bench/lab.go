@@ -53,6 +53,11 @@ func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 			results = append(results, &result{cell: c})
 		}
 	}
+	return results, l.sample(ctx, results, log)
+}
+
+// sample takes the samples of measureAll.
+func (l *lab) sample(ctx context.Context, results []*result, log io.Writer) error {
 	for round := range l.plan.rounds {
 		for _, r := range results {
 			if r.cell.rounds > 0 && round >= r.cell.rounds {
@@ -61,16 +66,16 @@ func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 			start := time.Now()
 			f, err := sampleOnce(ctx, l, r.cell)
 			if err != nil {
-				return nil, fmt.Errorf("%v: %w", r.cell.id, err)
+				return fmt.Errorf("%v: %w", r.cell.id, err)
 			}
 			r.samples = append(r.samples, f)
 			if _, err := fmt.Fprintf(log, "round %d of %d: %v: %.1f s\n",
 				round+1, l.plan.rounds, r.cell.id, time.Since(start).Seconds()); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // longestCell bounds the time of a cell, in case it hangs.

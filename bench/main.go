@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		return err
 	}
 	results, err := measureAll(ctx, l, log)
+	if err == nil && p.bounded {
+		err = l.measureAboveBounds(ctx, results, log)
+	}
 	if err != nil {
 		return err
 	}

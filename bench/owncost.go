@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -189,22 +190,54 @@ func buildCost(ctx context.Context, dir, program string) error {
 	}
 }
 
+// measureAboveBounds takes as many samples again, up to three times, of the calls that are above their bounds: the first
+// ones may be those of a machine that was busy.
+func (l *lab) measureAboveBounds(ctx context.Context, results []*result, log io.Writer) error {
+	all := index(results)
+	for range 3 {
+		var above []*result
+		for _, b := range boundsOf(results) {
+			if b.bounded && b.times > b.most {
+				above = append(above, b.result, all.byID[toLibrary(beside)(b.cell.id)])
+			}
+		}
+		if err := l.sample(ctx, above, log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A bound says how many times the processor time at the recorded commit a call needs, and may need.
+type bound struct {
+	*result
+	times, most       float64
+	measured, bounded bool
+}
+
+func boundsOf(results []*result) (bounds []bound) {
+	all := index(results)
+	for _, r := range results {
+		if r.cell.Scene == ownCostScene.name && r.cell.Library == thisCheckout {
+			b := bound{result: r}
+			b.most, b.bounded = mostOfRecorded[r.cell.Variant]
+			b.times, b.measured = ratio(r, all.byID[toLibrary(beside)(r.cell.id)], "ns")
+			bounds = append(bounds, b)
+		}
+	}
+	return bounds
+}
+
 // boundedCost returns an error for each call that needs more of the processor time of the recorded commit than it may.
 func boundedCost(results []*result) error {
-	all := index(results)
 	var errs []error
-	for _, r := range results {
-		if r.cell.Scene != ownCostScene.name || r.cell.Library != thisCheckout {
-			continue
-		}
-		most, bounded := mostOfRecorded[r.cell.Variant]
-		times, measured := ratio(r, all.byID[toLibrary(beside)(r.cell.id)], "ns")
+	for _, b := range boundsOf(results) {
 		switch {
-		case measured != bounded:
-			errs = append(errs, fmt.Errorf("%v: a bound: %t; a row of the recorded commit: %t", r.cell.id, bounded, measured))
-		case times > most:
+		case b.measured != b.bounded:
+			errs = append(errs, fmt.Errorf("%v: a bound: %t; a row of the recorded commit: %t", b.cell.id, b.bounded, b.measured))
+		case b.times > b.most:
 			errs = append(errs, fmt.Errorf("%v: %.2f times the time at %s, at most %.2f (CONTRIBUTING.md: When a guard fails)",
-				r.cell.id, times, recorded, most))
+				b.cell.id, b.times, recorded, b.most))
 		}
 	}
 	return errors.Join(errs...)
