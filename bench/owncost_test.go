@@ -55,7 +55,7 @@ func TestRowsAboveTheirBoundsAreMeasuredAgain(t *testing.T) {
 	of := func(library, row string, ns float64) *result {
 		return &result{
 			cell: cell{
-				id: id{Scene: ownCostScene.name, Variant: row, Goroutines: 1, Library: library},
+				id:      id{Scene: ownCostScene.name, Variant: row, Goroutines: 1, Library: library},
 				measure: func(context.Context, *lab, cell) (figures, error) { return figures{"ns": ns}, nil },
 			},
 			samples: []figures{{"ns": 100}},
