@@ -325,14 +325,14 @@ func (w *goWalk) arguments(args []ast.Expr) {
 }
 
 // isUnordered reports whether the order of the arguments of n is of no interest: n makes a text for people, joins
-// errors, or makes something whose length and capacity it names.
+// errors, compares for equality, or makes something whose length and capacity it names.
 func isUnordered(n *ast.CallExpr) bool {
 	switch f := n.Fun.(type) {
 	case *ast.Ident:
 		return f.Name == "make"
 	case *ast.SelectorExpr:
 		of, ok := f.X.(*ast.Ident)
-		return ok && (of.Name == "fmt" || of.Name == "errors")
+		return ok && (of.Name == "fmt" || of.Name == "errors" || f.Sel.Name == "Equal")
 	}
 	return false
 }
