@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -43,16 +42,13 @@ const (
 	launchTries  = 3 // another process may take a free port first
 	readyTimeout = time.Minute
 	stopTimeout  = 20 * time.Second
-	readyPause   = 20 * time.Millisecond
 )
 
 // A server is a process of a database that the tests have started.
 type server struct {
-	program string // for messages
-	cmd     *exec.Cmd
-	log     string        // a file
-	exit    chan struct{} // closed when cmd has ended
-	stop    os.Signal     // ends it fast, and without leftovers in the system
+	cmd  *exec.Cmd
+	exit chan struct{} // closed when cmd has ended
+	stop os.Signal     // ends it fast, and without leftovers in the system
 }
 
 // The servers run from the first test that needs them until TestMain has run all tests.
@@ -227,7 +223,7 @@ func start(log, ready string, stop os.Signal, command []string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	s := &server{filepath.Base(command[0]), exec.Command(command[0], command[1:]...), log, make(chan struct{}), stop}
+	s := &server{exec.Command(command[0], command[1:]...), make(chan struct{}), stop}
 	s.cmd.Stdout, s.cmd.Stderr = file, file
 	s.cmd.Dir = "/"
 	s.cmd.SysProcAttr = unprivileged()
@@ -238,37 +234,12 @@ func start(log, ready string, stop os.Signal, command []string) error {
 		_ = s.cmd.Wait() // its error does not matter
 		close(s.exit)
 	}()
-	if err := s.awaitReady(ready); err != nil {
+	if err := realredis.AwaitLog(s.cmd, s.exit, log, 0, ready, readyTimeout); err != nil {
 		s.end()
 		return err
 	}
 	started.servers = append(started.servers, s)
 	return nil
-}
-
-// awaitReady waits until the log has the text ready. A successful connection would prove nothing: another
-// process may have taken the port first.
-func (s *server) awaitReady(ready string) error {
-	pause := time.NewTicker(readyPause)
-	defer pause.Stop()
-	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
-		ended := false
-		select {
-		case <-s.exit:
-			ended = true // the log is complete
-		case <-pause.C:
-		}
-		said, err := os.ReadFile(s.log)
-		switch {
-		case err != nil:
-			return err
-		case ended:
-			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
-		case bytes.Contains(said, []byte(ready)):
-			return nil
-		}
-	}
-	return fmt.Errorf("%s is not ready after %v", s.program, readyTimeout)
 }
 
 // end ends the process and waits for its end.

@@ -3,7 +3,6 @@
 package realredis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,6 @@ const redisServer = "redis-server"
 const (
 	launchTries  = 3 // another process may take a free port first
 	readyTimeout = 20 * time.Second
-	readyPause   = 10 * time.Millisecond
 )
 
 // A Server is one redis-server process.
@@ -203,7 +201,7 @@ func (s *Server) start() error {
 		_ = cmd.Wait() // its error does not matter
 		close(exit)
 	}()
-	if err := s.awaitReady(before); err != nil {
+	if err := AwaitLog(cmd, exit, s.log(), before, "Ready to accept connections", readyTimeout); err != nil {
 		s.Kill()
 		return err
 	}
@@ -211,34 +209,6 @@ func (s *Server) start() error {
 }
 
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
-
-// awaitReady waits until the server's log says that it accepts connections. before is the length
-// of the log before the start. A successful connection would prove nothing: another process may
-// have taken the port first.
-func (s *Server) awaitReady(before int64) error {
-	pause := time.NewTicker(readyPause)
-	defer pause.Stop()
-	for end := time.Now().Add(readyTimeout); time.Now().Before(end); {
-		ended := false
-		select {
-		case <-s.exit:
-			ended = true // the log is complete
-		case <-pause.C:
-		}
-		text, err := os.ReadFile(s.log())
-		if err != nil {
-			return err
-		}
-		said := text[before:]
-		switch {
-		case ended:
-			return fmt.Errorf("%v ended: %s", s.cmd.Args, said)
-		case bytes.Contains(said, []byte("Ready to accept connections")):
-			return nil
-		}
-	}
-	return fmt.Errorf("%s at %s is not ready after %v", s.program, s.addr, readyTimeout)
-}
 
 // Addr returns the address of the server.
 func (s *Server) Addr() string { return s.addr }
