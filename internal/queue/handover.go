@@ -188,8 +188,9 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 		if c.Shares() && first.shares() && !downgraded {
 			continue // readers do not keep each other back, so it waits for something else
 		}
-		if !l.others && !first.terms.Fair {
-			first.agenda.followsRelease = true // now, since a node may tell it of the release before letTry does
+		// It is said now, because a node may tell the waiter of the release before letTry does.
+		first.agenda.followsRelease = !l.others && !first.terms.Fair
+		if first.agenda.followsRelease {
 			all = append(all, admission{waiter: first, line: i, tries: true})
 			continue
 		}
@@ -200,7 +201,6 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 			first.agenda.refresh = time.Now().Add(showEvery)
 			first.lookAgain()
 		}
-		first.agenda.followsRelease = false
 		a := admission{waiter: first, line: i, ticket: g.ticketLocked(first), enters: true}
 		a.tries = first.state == trying || !heard
 		if !a.tries {
