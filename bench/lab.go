@@ -44,8 +44,7 @@ type result struct {
 	samples []figures
 }
 
-// measureAll takes a sample of every cell in each round, up to the cell's limit of rounds. Contenders
-// take turns within a round, so that a change of the machine's speed affects all of them.
+// measureAll measures all cells of the plan.
 func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 	var results []*result
 	for _, sc := range l.plan.scenes {
@@ -56,7 +55,8 @@ func measureAll(ctx context.Context, l *lab, log io.Writer) ([]*result, error) {
 	return results, l.sample(ctx, results, log)
 }
 
-// sample takes the samples of measureAll.
+// sample takes a sample of every cell in each round, up to the cell's limit of rounds. Contenders
+// take turns within a round, so that a change of the machine's speed affects all of them.
 func (l *lab) sample(ctx context.Context, results []*result, log io.Writer) error {
 	for round := range l.plan.rounds {
 		for _, r := range results {

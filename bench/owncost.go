@@ -193,12 +193,11 @@ func buildCost(ctx context.Context, dir, program string) error {
 // measureAboveBounds takes as many samples again, up to three times, of the calls that are above their bounds: the first
 // ones may be those of a machine that was busy.
 func (l *lab) measureAboveBounds(ctx context.Context, results []*result, log io.Writer) error {
-	all := index(results)
 	for range 3 {
 		var above []*result
 		for _, b := range boundsOf(results) {
 			if b.bounded && b.times > b.most {
-				above = append(above, b.result, all.byID[toLibrary(beside)(b.cell.id)])
+				above = append(above, b.result, b.recorded)
 			}
 		}
 		if err := l.sample(ctx, above, log); err != nil {
@@ -211,6 +210,7 @@ func (l *lab) measureAboveBounds(ctx context.Context, results []*result, log io.
 // A bound says how many times the processor time at the recorded commit a call needs, and may need.
 type bound struct {
 	*result
+	recorded          *result
 	times, most       float64
 	measured, bounded bool
 }
@@ -219,9 +219,9 @@ func boundsOf(results []*result) (bounds []bound) {
 	all := index(results)
 	for _, r := range results {
 		if r.cell.Scene == ownCostScene.name && r.cell.Library == thisCheckout {
-			b := bound{result: r}
+			b := bound{result: r, recorded: all.byID[toLibrary(beside)(r.cell.id)]}
 			b.most, b.bounded = mostOfRecorded[r.cell.Variant]
-			b.times, b.measured = ratio(r, all.byID[toLibrary(beside)(r.cell.id)], "ns")
+			b.times, b.measured = ratio(r, b.recorded, "ns")
 			bounds = append(bounds, b)
 		}
 	}
