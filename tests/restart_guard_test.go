@@ -142,7 +142,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	})
 }
 
-// Whoever wants the lock in whatever way, no grant of a restarted node counts, and no extension.
+// A restarted node counts neither for a new lock of any kind nor for the extension of one.
 func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {

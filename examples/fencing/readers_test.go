@@ -142,7 +142,7 @@ func TestSQLReadWaitsForAWriterWithin(t *testing.T) {
 		require.NoError(t, d.Do(ctx, id, 1, func(tx *sql.Tx) error {
 			go func() { read <- d.Read(ctx, id, 2, d.load(ctx, id, &found)) }()
 			if d.kind == kindSQLite {
-				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // SQLite does not tell who waits
+				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // SQLite cannot say whether the reader waits yet
 			} else {
 				d.awaitWaiting(t, 1)
 			}
