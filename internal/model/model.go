@@ -33,7 +33,7 @@ type Case struct {
 	Model   string
 	Name    string // the bounds, or the mutation
 	Rule    string // the rule that the mutation breaks, in words; "" for a sound model
-	Section string // the section of the design that states the rule
+	Section string // the part of the protocol (see the README), and what the rule is about
 	Size    Size
 	Explore func(limit int) Result
 }

@@ -42,7 +42,7 @@ func TestModels(t *testing.T) {
 			t.Log(r)
 			assert.True(t, r.Complete, "every state is visited")
 			assert.Empty(t, r.Violation)
-			assertInReadme(t, fmt.Sprintf("%s %s | %s |\n", row(c), thousands(r.States), c.Size.when()))
+			assertListed(t, "bounds.txt", fmt.Sprintf("%s%s states%s\n", c.line(), thousands(r.States), c.Size.when()))
 		})
 	}
 }
@@ -55,42 +55,50 @@ func TestMutations(t *testing.T) {
 			r := explore(t, c)
 			t.Logf("The rule (%s): %s.\nWithout it: %v", c.Section, c.Rule, r)
 			assert.NotEmpty(t, r.Violation, "either the rule is not needed, or the model is too weak")
-			assertInReadme(t, fmt.Sprintf("%s %s | %s | %d |\n", row(c), c.Section, thousands(r.States), r.Length()))
+			assertListed(t, "mutations.txt", fmt.Sprintf("%s%s states, %d steps\n", c.line(), thousands(r.States), r.Length()))
 		})
 	}
 }
 
-// TestReadme checks that the tables of the README have one row for each case, and no others.
-func TestReadme(t *testing.T) {
+// TestListsOfCases checks that bounds.txt and mutations.txt have one line for each case, and no others.
+func TestListsOfCases(t *testing.T) {
 	t.Parallel()
-	text, cases := readme(t), append(Sound(), Mutations()...)
-	models := make(map[string]int)
-	for _, c := range cases {
-		assert.Equal(t, 1, strings.Count(text, row(c)), "rows of %s/%s", c.Model, c.Name)
-		models[c.Model]++
-	}
-	for model, count := range models {
-		assert.Equal(t, count, strings.Count(text, "\n| "+model+" |"), "rows of %s", model)
+	for file, cases := range map[string][]Case{"bounds.txt": Sound(), "mutations.txt": Mutations()} {
+		text, lines := read(t, file), 0
+		models := make(map[string]bool)
+		for _, c := range cases {
+			assert.Equal(t, 1, strings.Count(text, c.line()), "%s: lines that begin with%s", file, c.line())
+			models[c.Model] = true
+		}
+		for model := range models {
+			lines += strings.Count(text, "\n"+model+"/")
+		}
+		assert.Equal(t, len(cases), lines, "%s: lines of cases", file)
 	}
 }
 
-func assertInReadme(t *testing.T, row string) {
+func assertListed(t *testing.T, file, line string) {
 	t.Helper()
-	assert.True(t, strings.Contains(readme(t), row), "README.md must have this row:%s", row)
+	assert.True(t, strings.Contains(read(t, file), line), "%s must have this line:%s", file, line)
 }
 
-func readme(t *testing.T) string {
+func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return string(text)
 }
 
-// row returns how the row of c begins in a table of the README.
-func row(c Case) string { return fmt.Sprintf("\n| %s | %s |", c.Model, c.Name) }
+// line returns how the line of c begins in bounds.txt or mutations.txt.
+func (c Case) line() string {
+	if c.Section == "" {
+		return fmt.Sprintf("\n%s/%s: ", c.Model, c.Name)
+	}
+	return fmt.Sprintf("\n%s/%s (%s): ", c.Model, c.Name, c.Section)
+}
 
-// when returns the words of the README for when a case is explored.
-func (s Size) when() string { return [...]string{"", "not with -short", "nightly"}[s] }
+// when returns the words of bounds.txt for when a case is explored.
+func (s Size) when() string { return [...]string{"", ", not with -short", ", nightly"}[s] }
 
 func thousands(n int) string {
 	if n < 1000 {

@@ -174,7 +174,7 @@ func queueMutations() (cases []Case) {
 func (q queue) explore(limit int) Result {
 	sys := System[queueState]{
 		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
-		Spins: q.losses == 0 && q.deaths == 0, // after a loss or a death only randomness, which the model lacks, may end the work: see the README
+		Spins: q.losses == 0 && q.deaths == 0, // after a loss or a death only randomness, which the model lacks, may end the work
 	}
 	if q.reach != [maxCalls]uint8{} {
 		sys.Same = nil // the nodes differ in which calls reach them
