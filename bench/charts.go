@@ -38,13 +38,13 @@ func drawCharts(dir string, report tables) error {
 const (
 	paper = "#ffffff"
 	frame = "#9ca3af"
-	grid0 = "#e5e7eb"
+	rule = "#e5e7eb"
 	ink   = "#1f2937"
 	gray  = "#4b5563"
 )
 
 // onDark maps them to those of the same chart on a dark page. The colors of the libraries are readable on both.
-var onDark = strings.NewReplacer(paper, "#0d1117", frame, "#6b7280", grid0, "#30363d", ink, "#e6edf3", gray, "#9aa4b2")
+var onDark = strings.NewReplacer(paper, "#0d1117", frame, "#6b7280", rule, "#30363d", ink, "#e6edf3", gray, "#9aa4b2")
 
 // dark converts a chart to the colors for a dark page.
 func dark(chart string) string { return onDark.Replace(chart) }
@@ -109,11 +109,11 @@ func throughputChart(report tables) *chart {
 	x := logScale(widths[0], widths[len(widths)-1], left+16, right-16)
 	y := logScale(1000, 100_000, bottom, top)
 	for _, rate := range []float64{1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000} {
-		c.line(left, y(rate), right, y(rate), grid0, "")
+		c.line(left, y(rate), right, y(rate), rule, "")
 		c.text(left-8, y(rate)+4, "end", ink, thousands(rate))
 	}
 	for _, width := range widths {
-		c.line(x(width), top, x(width), bottom, grid0, "")
+		c.line(x(width), top, x(width), bottom, rule, "")
 		c.text(x(width), bottom+20, "middle", ink, whole(width))
 	}
 	c.text((left+right)/2, bottom+40, "middle", gray, "goroutines")
@@ -171,7 +171,7 @@ func faultsChart(report tables) *chart {
 		"Five nodes, one goroutine. The axis is logarithmic: from line to line ten times as long. Left is better.")
 	x := logScale(100, 1e7, left, right)
 	for tick := 100.0; tick <= 1e7; tick *= 10 {
-		c.line(x(tick), top-16, x(tick), height-12, grid0, "")
+		c.line(x(tick), top-16, x(tick), height-12, rule, "")
 		c.text(x(tick), height+6, "middle", ink, duration(tick))
 	}
 	y := top
@@ -180,7 +180,7 @@ func faultsChart(report tables) *chart {
 		for _, name := range libraries {
 			y += row
 			c.text(margin, y, "start", ink, name)
-			c.line(left, y-4, right, y-4, grid0, "")
+			c.line(left, y-4, right, y-4, rule, "")
 			p99, ok := report.figure(id{Scene: faultsScene.name, Variant: fl.name, Goroutines: 1, Library: name}, "Lock p99 µs")
 			if !ok {
 				continue
