@@ -38,7 +38,7 @@ func drawCharts(dir string, report tables) error {
 const (
 	paper = "#ffffff"
 	frame = "#9ca3af"
-	rule = "#e5e7eb"
+	rule  = "#e5e7eb"
 	ink   = "#1f2937"
 	gray  = "#4b5563"
 )

@@ -152,8 +152,8 @@ var darkPicture = strings.NewReplacer(
 func TestPicturesHaveADarkForm(t *testing.T) {
 	t.Parallel()
 	for _, path := range pictures(t) {
-		if strings.HasSuffix(path, "-dark.svg") {
-			assert.FileExists(t, strings.TrimSuffix(path, "-dark.svg")+".svg")
+		if base, isDark := strings.CutSuffix(path, "-dark.svg"); isDark {
+			assert.FileExists(t, base+".svg")
 			continue
 		}
 		dark, want := strings.TrimSuffix(path, ".svg")+"-dark.svg", darkPicture.Replace(read(t, path))
