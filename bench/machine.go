@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 // A machine describes the computer and the software of a run.
 type machine struct {
+	Commit    string   `json:"commit"`   // "unknown" outside a checkout
 	Platform  string   `json:"platform"` // "linux/amd64"
 	CPUs      int      `json:"cpus"`
 	Go        string   `json:"go"`
@@ -30,6 +32,7 @@ func describeMachine(ctx context.Context, c *redis.Client) (machine, error) {
 		return machine{}, fmt.Errorf("INFO server: %w", err)
 	}
 	return machine{
+		Commit:   commit(ctx),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		CPUs:     runtime.NumCPU(),
 		Go:       runtime.Version(),
@@ -37,6 +40,15 @@ func describeMachine(ctx context.Context, c *redis.Client) (machine, error) {
 		Libraries: libraryVersions("github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9",
 			"github.com/redis/rueidis", "github.com/bsm/redislock"),
 	}, nil
+}
+
+// commit returns the commit of the checkout that the program runs in, with "-dirty" if files have changed since.
+func commit(ctx context.Context) string {
+	name, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(name))
 }
 
 // libraryVersions returns the versions that the program was built with.

@@ -43,11 +43,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		return err
 	}
 	if p.from != "" {
-		m, results, err := readJSON(p.from, &p)
+		report, err := readReport(p.from)
 		if err != nil {
 			return err
 		}
-		return publish(out, p, m, results)
+		return publish(out, p, report)
 	}
 	s, err := startServers(nodes)
 	if err != nil {
@@ -67,23 +67,38 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(publish(out, p, m, results), verdict(results))
+	if p.json != "" {
+		err = writeJSON(p.json, m, p, results)
+	}
+	err = errors.Join(err, publish(out, p, reportOf(m, p, results)), verdict(results))
 	if p.bounded {
 		err = errors.Join(err, boundedCost(results))
 	}
 	return err
 }
 
-// publish writes the report to out, and writes the files that the plan asks for.
-func publish(out io.Writer, p plan, m machine, results []*result) error {
-	err := writeReport(out, m, p, results)
-	if p.json != "" {
-		err = errors.Join(err, writeJSON(p.json, m, p, results))
-	}
+// publish writes the report to out, and the figures of the report to the charts and the page that the plan names.
+func publish(out io.Writer, p plan, report string) error {
+	_, err := io.WriteString(out, report)
 	if p.charts != "" {
-		err = errors.Join(err, drawCharts(p.charts, results))
+		err = errors.Join(err, drawCharts(p.charts, readTables(report)))
+	}
+	if p.page != "" {
+		err = errors.Join(err, fillPage(p.page, readTables(report)))
 	}
 	return err
+}
+
+func fillPage(path string, report tables) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := report.fill(string(page))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
 }
 
 // A plan says what to measure, for how long, and where to write the results in addition to the
@@ -108,6 +123,7 @@ type plan struct {
 	extended time.Duration // time of each half of a measurement in the scene extended
 
 	json, charts string // the file and the folder to write to; "" means none
+	page         string // the file whose tables get the figures; "" means none
 	from         string // the file with results to report instead of measuring; "" means none
 
 	beside  string // another checkout, for the scene own-cost; "" means none
@@ -127,7 +143,8 @@ func parsePlan(args []string) (plan, error) {
 	flags.BoolVar(&p.quick, "quick", false, "one round, with shorter and fewer measurements: a rough figure in less than a minute")
 	flags.StringVar(&p.json, "json", "", "write all samples to this `file`")
 	flags.StringVar(&p.charts, "charts", "", "draw charts as SVG into this `folder`")
-	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`")
+	flags.StringVar(&p.page, "page", "", "put the figures of the report into the tables of this Markdown `file`")
+	flags.StringVar(&p.from, "from", "", "measure nothing: report what -json has written to this `file`, or the report in it")
 	flags.StringVar(&p.beside, "beside", "", "another checkout of this repository, a `folder`: the scene own-cost measures it beside this one")
 	flags.BoolVar(&p.bounded, "bounded", false, "fail if own-cost is above its bounds; -beside must be commit "+recorded)
 	which := flags.String("scenes", "all", "comma-separated names of scenes: "+sceneNames())
@@ -161,6 +178,9 @@ func (p plan) checkFiles() (err error) {
 	}
 	if err == nil && p.charts != "" {
 		err = cli.Folder("charts", p.charts)
+	}
+	if err == nil && p.page != "" {
+		err = cli.File("page", p.page)
 	}
 	if err == nil && p.beside != "" {
 		err = cli.Folder("beside", p.beside)

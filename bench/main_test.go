@@ -44,6 +44,7 @@ func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 		{[]string{"-scenes", "distinct,none"}, `-scenes distinct,none: no scene "none"; there are: distinct`},
 		{[]string{"-scenes", ""}, `no scene ""`},
 		{[]string{"-charts", none}, "-charts " + none},
+		{[]string{"-page", dir}, "-page " + dir},
 		{[]string{"-json", filepath.Join(none, "all.json")}, "-json " + none},
 		{[]string{"-json", dir}, "-json " + dir},
 		{[]string{"-beside", none}, "-beside " + none},
@@ -124,31 +125,31 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 
 func TestReportHasATableForEveryScene(t *testing.T) {
 	p := plan{scenes: scenes, rounds: 1}
-	var b strings.Builder
-	require.NoError(t, writeReport(&b, machine{}, p, sampled(p, scenes...)))
+	report := reportOf(machine{}, p, sampled(p, scenes...))
 	for _, sc := range scenes {
-		require.Contains(t, b.String(), "### "+sc.name)
+		require.Contains(t, report, "### "+sc.name)
 	}
-	require.Contains(t, b.String(), "| one frozen ")
+	require.Contains(t, report, "| one frozen ")
 }
 
-// TestReportFromAFileIsThatOfTheRun measures nothing: it publishes invented figures to a file, and reports that file.
+// TestReportFromAFileIsThatOfTheRun measures nothing: it writes invented figures to a file, and reports that file, and
+// then the report of that file.
 func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "all.json")
-	p, err := parsePlan([]string{"-scenes", "faults,distinct", "-rounds", "2", "-json", file, "-charts=" + dir})
+	samples, text := filepath.Join(dir, "all.json"), filepath.Join(dir, "results.txt")
+	p, err := parsePlan([]string{"-scenes", "faults,distinct", "-rounds", "2", "-json", samples, "-charts=" + dir, "-page", samples})
 	require.NoError(t, err)
-	m := machine{Platform: "some/where", Libraries: []string{"a v1"}}
-	var before, after strings.Builder
-	require.NoError(t, publish(&before, p, m, sampled(p, p.scenes...)))
-	chart, err := os.ReadFile(filepath.Join(dir, "ratio.svg"))
-	require.NoError(t, err)
-	again := t.TempDir()
-	require.NoError(t, run(t.Context(), []string{"-from", file, "-charts", again}, &after, io.Discard))
-	require.Equal(t, before.String(), after.String())
-	same, err := os.ReadFile(filepath.Join(again, "ratio.svg"))
-	require.NoError(t, err)
-	require.Equal(t, string(chart), string(same))
+	m := machine{Commit: "1234567", Platform: "some/where", Libraries: []string{"a v1"}}
+	results := sampled(p, p.scenes...)
+	require.NoError(t, writeJSON(samples, m, p, results))
+	report := reportOf(m, p, results)
+	require.Contains(t, report, "Measured at commit 1234567: go run ./bench -scenes faults,distinct -rounds 2\n\nsome/where")
+	require.NoError(t, os.WriteFile(text, []byte(report), 0o600))
+	for _, file := range []string{samples, text} {
+		var again strings.Builder
+		require.NoError(t, run(t.Context(), []string{"-from", file}, &again, io.Discard))
+		require.Equal(t, report, again.String())
+	}
 	for name, text := range map[string]string{"none": "", "odd": "{", "flags": `{"args": ["-rounds", "0"]}`} {
 		path := filepath.Join(dir, name)
 		if text != "" {
@@ -189,97 +190,140 @@ func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestPublishWritesJSONAndCharts(t *testing.T) {
-	dir := t.TempDir()
-	p := plan{scenes: scenes, rounds: 1, json: filepath.Join(dir, "all.json"), charts: dir}
-	require.NoError(t, publish(io.Discard, p, machine{}, sampled(p, scenes...)))
-	text, err := os.ReadFile(p.json)
+func TestJSONHasTheVariants(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "all.json")
+	require.NoError(t, writeJSON(path, machine{}, plan{}, sampled(plan{}, faultsScene)))
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"variant": "one frozen"`)
 }
 
-func TestNetworkChartShowsTheSlowerOfLockAndUnlock(t *testing.T) {
-	dir := t.TempDir()
-	results := sampled(plan{}, networkScene, staggeredScene)
-	for _, r := range results {
-		r.samples[0]["lock_trips"], r.samples[0]["unlock_trips"] = 1.01, 1.02
-		if r.cell.Scene == staggeredScene.name {
-			r.samples[0]["lock_trips"] = 6.78
+// TestResultsArePrintedByThisReport compares results.txt with the code: the scenes, what it says of them, and the titles
+// of the columns.
+func TestResultsArePrintedByThisReport(t *testing.T) {
+	text, err := os.ReadFile("results.txt")
+	require.NoError(t, err)
+	report := readTables(string(text))
+	for _, sc := range scenes {
+		if sc.name != ownCostScene.name { // needs no place there: it compares two checkouts
+			require.Contains(t, string(text), "\n### "+sc.name+"\n\n"+sc.about+"\n\n")
+			require.Equal(t, rows(sc, index(nil))[0], report[sc.name][0], sc.name)
 		}
 	}
-	require.NoError(t, drawCharts(dir, results))
-	text, err := os.ReadFile(filepath.Join(dir, "network.svg"))
-	require.NoError(t, err)
-	libraries := len(remoteContenders())
-	require.Equal(t, 2*libraries, strings.Count(string(text), ">1.02<"))
-	require.Equal(t, libraries, strings.Count(string(text), ">6.78<"))
-	require.NotContains(t, string(text), ">1.01<")
-	require.Contains(t, string(text), ">one round trip<")
 }
 
-// TestChartsAreThereForLightAndDarkPages checks the charts in this folder. Each dark chart must be what the function
-// dark makes of the light chart, and README.md must show both.
-func TestChartsAreThereForLightAndDarkPages(t *testing.T) {
+// TestChartsAndPageShowTheResults draws the charts from results.txt, and fills the tables of README.md from it: both must
+// be as they are in the repository.
+func TestChartsAndPageShowTheResults(t *testing.T) {
+	dir := t.TempDir()
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(text)
+	}
+	page := filepath.Join(dir, "README.md")
+	require.NoError(t, os.WriteFile(page, []byte(read("README.md")), 0o600))
+	require.NoError(t, run(t.Context(), []string{"-from", "results.txt", "-charts", dir, "-page", page}, io.Discard, io.Discard))
+	const again = "run: go run ./bench -from bench/results.txt -charts bench -page bench/README.md"
+	require.Equal(t, read(page), read("README.md"), again)
 	files, err := filepath.Glob("*.svg")
 	require.NoError(t, err)
-	var charts []string
-	for _, path := range files {
-		if strings.HasSuffix(path, "-dark.svg") {
-			continue
-		}
-		charts = append(charts, path)
-		light, err := os.ReadFile(path)
-		require.NoError(t, err)
-		onDarkPage, err := os.ReadFile(darkPath(path))
-		require.NoError(t, err)
-		require.Equal(t, string(dark(light)), string(onDarkPage), path)
-		for _, unreadable := range []string{"#FFFFFF", "#000000", "#E0E0E0"} {
-			require.NotContains(t, string(onDarkPage), unreadable, path)
-		}
-	}
-	readme, err := os.ReadFile("README.md")
+	drawn, err := filepath.Glob(filepath.Join(dir, "*.svg"))
 	require.NoError(t, err)
-	var shown []string
-	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(string(readme), -1) {
-		require.Equal(t, darkPath(src[2]), src[1])
-		shown = append(shown, src[2])
+	require.Len(t, files, len(drawn), again)
+	for _, path := range files {
+		require.Equal(t, read(filepath.Join(dir, path)), read(path), again)
 	}
-	require.ElementsMatch(t, charts, shown)
+	for _, src := range regexp.MustCompile(`srcset="(.*?)"><img src="(.*?)"`).FindAllStringSubmatch(read(page), -1) {
+		require.Equal(t, darkPath(src[2]), src[1])
+	}
 }
 
-// TestValuesAboveBarsDoNotOverlap draws bars of similar heights whose values have as many characters as a value can
-// have. It also checks that the names fit into the legend.
-func TestValuesAboveBarsDoNotOverlap(t *testing.T) {
-	results := sampled(plan{}, scenes...)
-	for i, r := range results {
-		for key := range r.samples[0] {
-			r.samples[0][key] = 888_000 + float64(i)
-			if strings.HasSuffix(key, "_trips") {
-				r.samples[0][key] = 88.88
-			}
-		}
+const smallReport = reportBegins + `1234567: go run ./bench
+
+### scene
+
+| place | goroutines | library | pairs/s | p99 µs |
+|:------|-----------:|:--------|--------:|-------:|
+| here  |          1 | a       |    4027 |    461 |
+| here  |         16 | a       |   29085 |   1142 |
+| there |          1 | a       |    3000 |      - |
+`
+
+func TestPageGetsTheFiguresOfItsRows(t *testing.T) {
+	page, err := readTables(smallReport).fill(`text
+### scene
+
+| place | goroutines | library | p99 µs |
+|:--|--:|:--|--:|
+| here | 16 | a | ? |
+| there | 1 | a | 7 |
+
+| goroutines | library | pairs/s |
+|--:|:--|--:|
+| 16 | a | ? |
+
+## another heading
+
+| goroutines | library | pairs/s |
+|--:|:--|--:|
+| 16 | a | ? |
+`)
+	require.NoError(t, err)
+	require.Equal(t, `text
+### scene
+
+| place | goroutines | library | p99 µs |
+|:--|--:|:--|--:|
+| here | 16 | a | 1142 |
+| there | 1 | a | - |
+
+| goroutines | library | pairs/s |
+|--:|:--|--:|
+| 16 | a | 29085 |
+
+## another heading
+
+| goroutines | library | pairs/s |
+|--:|:--|--:|
+| 16 | a | ? |
+`, page)
+}
+
+// A page that the report cannot fill is an error, and stays as it is.
+func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
+	for want, table := range map[string]string{
+		`scene has 0 rows ["2" "a"], not one`: "| goroutines | library | p99 µs |\n|--:|:--|--:|\n| 2 | a | 5 |\n",
+		`scene has 2 rows ["1" "a"], not one`: "| goroutines | library | p99 µs |\n|--:|:--|--:|\n| 1 | a | 5 |\n",
+		`scene has no column "p50"`:           "| goroutines | library | p50 |\n|--:|:--|--:|\n| 16 | a | 5 |\n",
+	} {
+		dir := t.TempDir()
+		page, report := filepath.Join(dir, "page.md"), filepath.Join(dir, "results.txt")
+		require.NoError(t, os.WriteFile(page, []byte("### scene\n\n"+table), 0o600))
+		require.NoError(t, os.WriteFile(report, []byte(smallReport), 0o600))
+		err := run(t.Context(), []string{"-from", report, "-page", page}, io.Discard, io.Discard)
+		require.ErrorContains(t, err, want)
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		require.Equal(t, "### scene\n\n"+table, string(text))
 	}
-	all := index(results)
-	for _, draw := range []func(resultIndex) *chart{ratioChart, networkChart, faultsChart, contentionChart, transfersChart, permitsQueueChart} {
-		c := draw(all)
-		require.NoError(t, c.write(filepath.Join(t.TempDir(), "chart.svg")))
-		require.Greater(t, len(c.labels), 5)
-		for _, e := range c.names {
-			require.LessOrEqual(t, c.plot.X.Tick.Label.Width(e.name), legendWidth-32, "the legend cuts off %s", e.name)
-		}
-		for i, one := range c.labels {
-			for _, other := range c.labels[:i] {
-				require.False(t, one.Min.X < other.Max.X && other.Min.X < one.Max.X &&
-					one.Min.Y < other.Max.Y && other.Min.Y < one.Max.Y, "%v: %v and %v", c.plot.Title.Text, one, other)
-			}
-			require.LessOrEqual(t, one.Max.Y, chartHeight, c.plot.Title.Text)
-		}
+}
+
+// TestChartsShowEveryFigure looks for a dot of each library at each number of goroutines, and for each fault.
+func TestChartsShowEveryFigure(t *testing.T) {
+	report := readTables(reportOf(machine{}, plan{scenes: scenes}, sampled(plan{}, scenes...)))
+	throughput, faulty := throughputChart(report).String(), faultsChart(report).String()
+	require.Equal(t, 6*(4+1), strings.Count(throughput, "<circle"), "four figures of six libraries, and the legend")
+	require.Equal(t, 6*3, strings.Count(throughput, "stroke-width")-6, "three lines between four figures, and the legend")
+	require.Equal(t, len(faults)*3, strings.Count(faulty, "<circle"))
+	for _, chart := range []string{throughput, faulty} {
+		require.Contains(t, chart, "logarithmic")
 	}
 }
 
 func TestChartsWithoutResultsAreNotDrawn(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, drawCharts(dir, sampled(plan{}, commandsScene)))
+	require.NoError(t, drawCharts(dir, readTables(reportOf(machine{}, plan{scenes: []scene{commandsScene}}, nil))))
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, files)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -11,9 +10,12 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
 
-// writeReport prints the machine and one table per scene, in Markdown.
-func writeReport(w io.Writer, m machine, p plan, results []*result) error {
+const reportBegins = "Measured at commit "
+
+// reportOf returns what was measured, and one table per scene, in Markdown.
+func reportOf(m machine, p plan, results []*result) string {
 	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s: go run ./bench%s\n\n", reportBegins, m.Commit, withSpaces(withoutFiles(p.args)))
 	fmt.Fprintf(&b, "%s\n\n", m)
 	fmt.Fprintf(&b, "%d nodes on loopback, expiry %v; %d interleaved rounds, %v per cell, medians.\n",
 		nodes, p.expiry, p.rounds, p.cell)
@@ -21,8 +23,15 @@ func writeReport(w io.Writer, m machine, p plan, results []*result) error {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", sc.name, sc.about)
 		writeTable(&b, sc, rows(sc, index(results)))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
+}
+
+// withSpaces returns the arguments as they follow a command.
+func withSpaces(args []string) (text string) {
+	for _, arg := range args {
+		text += " " + arg
+	}
+	return text
 }
 
 // A resultIndex finds results by their cell, and keeps their order.
@@ -168,36 +177,36 @@ func writeJSON(path string, m machine, p plan, results []*result) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// readJSON reads a record. It replaces p by the plan of the recorded command line, but keeps the files
-// to which p writes.
-func readJSON(path string, p *plan) (machine, []*result, error) {
+// readReport returns the report of a record, or the report that the file holds.
+func readReport(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return machine{}, nil, cli.Misusef("-from %s: %w", path, err)
+		return "", cli.Misusef("-from %s: %w", path, err)
+	}
+	if strings.HasPrefix(string(text), reportBegins) {
+		return string(text), nil
 	}
 	var file record
 	if err := json.Unmarshal(text, &file); err != nil {
-		return machine{}, nil, cli.Misusef("-from %s: %w", path, err)
+		return "", cli.Misusef("-from %s: neither a report nor the file of -json: %w", path, err)
 	}
-	then, err := parsePlan(withoutFiles(file.Args))
+	p, err := parsePlan(withoutFiles(file.Args))
 	if err != nil {
-		return machine{}, nil, cli.Misusef("-from %s: its command line: %w", path, err)
+		return "", cli.Misusef("-from %s: its command line: %w", path, err)
 	}
-	then.json, then.charts = p.json, p.charts
-	*p = then
 	var results []*result
 	for _, m := range file.Results {
 		results = append(results, &result{cell: cell{id: m.id}, samples: m.Samples})
 	}
-	return file.Machine, results, nil
+	return reportOf(file.Machine, p, results), nil
 }
 
-// withoutFiles returns a command line without the flags -json and -charts.
+// withoutFiles returns a command line without the flags -json, -charts and -page.
 func withoutFiles(args []string) (rest []string) {
 	for i := 0; i < len(args); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		switch {
-		case name != "json" && name != "charts":
+		case name != "json" && name != "charts" && name != "page":
 			rest = append(rest, args[i])
 		case !joined:
 			i++ // the file is the next argument

@@ -147,7 +147,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		q.mu.Unlock()
 		<-q.wake
 		// Let goroutines that are about to send do so first: fewer writes then carry
-		// more requests (bench/README.md). If there are no such goroutines, this costs nothing.
+		// more requests (bench/tried.md). If there are no such goroutines, this costs nothing.
 		runtime.Gosched()
 	}
 }
