@@ -190,9 +190,9 @@ func (m *Mutex) setNames(names []string) {
 	}
 }
 
-// prepare makes the terms of m, if its settings are in order.
+// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a plan.
 func (m *Mutex) prepare() {
-	if m.core != nil && m.set != nil && m.set.plan != nil {
+	if m.set != nil && m.set.plan != nil {
 		m.terms = m.termsBy(m.set.plan)
 	}
 }
