@@ -344,6 +344,23 @@ func TestACallAfterCloseDoesNotEndItsWait(t *testing.T) {
 	})
 }
 
+// Close waits for a call that an observer delays, but not for longer than the node deadline, nor than its context lasts.
+func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
+	for bound, want := range map[time.Duration]time.Duration{time.Minute: 401 * time.Millisecond, 100 * time.Millisecond: 101 * time.Millisecond} {
+		play(t, func(f field) {
+			rs := f.With(redsync.WithObserver(slowToHear{time.Hour}))
+			start := time.Now()
+			go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
+			time.Sleep(time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.Context(), bound)
+			defer cancel()
+			_ = rs.Close(ctx)
+			assert.Equal(f, want, time.Since(start))
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
 // A call that no node answers, and during which the Redsync is closed, says so.
 func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, rs *redsync.Redsync, held *redsync.Mutex) error{
