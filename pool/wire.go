@@ -106,7 +106,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		if channel, is := confirmation(reply); is {
 			return news{subscribed: channel}, nil
 		}
-		if len(reply) > 0 && reply[0] == "pong" {
+		if len(reply) == 2 && reply[0] == "pong" { // RESP 2 adds an empty text
 			return news{}, nil
 		}
 	}
