@@ -182,7 +182,7 @@ func (m *Mutex) adoptNamed() {
 func (m *Mutex) setNames(names []string) {
 	set := m.change()
 	set.several, m.several = true, &several{names: names}
-	if len(names) > 0 && len(names) <= claim.MaxLines {
+	if len(names) <= claim.MaxLines {
 		m.several.label = joinNames(names)
 	}
 	if err := m.core.checkNames(names); err != nil {

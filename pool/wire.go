@@ -66,14 +66,12 @@ func dialWire(ctx context.Context, user *redis.Options, channel string) (wire, e
 	return w, nil
 }
 
-// send writes a command.
+// send writes a command of strings.
 func (w *ownWire) send(args ...any) error {
 	b, err := AppendCommand(nil, args)
 	if err == nil {
-		err = w.SetWriteDeadline(time.Now().Add(maxSilence))
-	}
-	if err == nil {
 		w.owed.Add(1)
+		_ = w.SetWriteDeadline(time.Now().Add(maxSilence)) // if it fails, so does Write
 		_, err = w.Write(b)
 	}
 	return err
