@@ -153,7 +153,8 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 // Judge implements quorum.Operation.
 func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	v = b.Extension.Judge(i, reply, v)
-	if v.Choice == claim.Granted && b.uncounted.Has(i) && !b.lease.isOldFill(i) {
+	filled := b.lease.writes.onNode(i)&refused != 0
+	if v.Choice == claim.Granted && filled && !b.counted.Has(i) && !b.lease.isOldFill(i) {
 		return v.Fails(quorum.ErrFilled)
 	}
 	return v

@@ -41,6 +41,26 @@ func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 	})
 }
 
+// A call that gives up says why the lock was not free, also if it has made no attempt of its own. That another waiter of its
+// line has won meanwhile is no reason.
+func TestWinOfAWaiterIsNotWhyAnotherGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		w, next := h.waits(terms, h.refused()), h.waits(terms, lease.Outcome{})
+		w.agenda.followsRelease = true
+		u := w.begin(false, false)
+		require.NotNil(t, u)
+		require.False(t, u.enters(), "it follows a release")
+		won := lease.New(&terms.Terms, "v", clock.Now())
+		w.end(u, won, lease.Outcome{Kind: lease.Won})
+		assert.True(t, next.lastOutcome().Taken())
+		h.lines.leave(&w.waiter, won)
+		h.lines.leave(&next.waiter, nil)
+		h.closes()
+	})
+}
+
 // waiting <--> trying --> served: a waiter whose second attempt wins.
 func TestWaiterTriesUntilItIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
