@@ -226,6 +226,47 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 	})
 }
 
+// A node may also refuse, and be filled, before it says that it lacks the script of an extension, which is then sent in full.
+func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := newDeaf()
+		var acquire pool.Request
+		answer := late.Answer
+		late.Answer = func(req pool.Request) (*pool.Reply, error) {
+			switch {
+			case req.Args[0] != "set":
+				return answer(req)
+			case acquire.To == nil:
+				acquire = req
+				return nil, nil
+			}
+			return grants(req) // a fill
+		}
+		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
+		l := begun(t, terms)
+		result := make(chan bool)
+		go func() {
+			res, _ := l.Extend(t.Context())
+			result <- res.Won
+		}()
+		synctest.Wait()
+		first := late.unanswered()
+		require.Len(t, first, 1)
+		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
+		time.Sleep(50 * time.Millisecond)
+		require.NotZero(t, l.writes.marked(setLater), "the fill has been confirmed")
+		first[0].To.Receive(first[0].Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
+		again := late.unanswered()
+		require.Len(t, again, 2)
+		reply, _ := grants(again[1])
+		again[1].To.Receive(again[1].Tag, *reply)
+		assert.False(t, <-result)
+		l.End(nil)
+		l.Release(Releasing{})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
 // An asking is a rule that asks fewer nodes when two of them turn out to be one server.
 type asking struct {
 	claimtest.Majority
