@@ -488,3 +488,23 @@ func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
 		h.allLeave(m)
 	})
 }
+
+// A waiter for several names waits for one name at a time. A hold of its process on another name does not keep it from
+// trying, because that hold may have ended, or may end before the others do.
+func TestWaiterForSeveralNamesTriesWhileItsProcessHoldsAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(1))
+		a := h.waits(h.wants(false, "a"), lease.Outcome{})
+		hold := h.holds(h.wants(false, "a"))
+		h.lines.leave(&a.waiter, hold)
+		assert.NotNil(t, m.begin(false, false), "it stands in the line of b")
+		m.end(&turn{group: h.Group, waiter: &m.waiter}, nil, h.keptBack(0))
+		h.lines.mu.Lock()
+		h.lines.moveLocked(&m.waiter, 0, true)
+		h.lines.mu.Unlock()
+		assert.Nil(t, m.begin(false, false), "it stands in the line of a")
+		h.unlocks(hold)
+		h.allLeave(m)
+	})
+}
