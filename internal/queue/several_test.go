@@ -508,3 +508,19 @@ func TestWaiterForSeveralNamesTriesWhileItsProcessHoldsAnotherName(t *testing.T)
 		h.allLeave(m)
 	})
 }
+
+// The release of a lock of several names puts the next in line of each name into the queue of that name.
+func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		a, b := h.waits(h.wants(true, "a"), lease.Outcome{}), h.waits(h.wants(true, "b"), lease.Outcome{})
+		released := lease.New(&h.wants(true, "a", "b").Terms, "v", clock.Now())
+		all := h.admit(nil, released, true)
+		require.Len(t, all, 2)
+		for i, w := range []*call{a, b} {
+			assert.Equal(t, admission{waiter: &w.waiter, line: i, ticket: w.ticket, enters: true}, all[i])
+			assert.False(t, w.ticket.IsZero())
+		}
+		h.allLeave(a, b)
+	})
+}
