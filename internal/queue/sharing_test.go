@@ -51,7 +51,8 @@ func (h *house) isReady(w *call) bool {
 	return w.agenda.ready
 }
 
-// The readers that join a hold leave their line. Who is the first then has a reason to try: no node tells it of the past.
+// The readers that join a hold leave their line. Who is the first then has a reason to try: no node tells it of what was
+// before.
 func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
@@ -71,8 +72,8 @@ func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
 	})
 }
 
-// A writer behind readers of its own process shows its ticket, as if another process held the lock. Otherwise later readers
-// of other processes would enter before it.
+// A writer behind readers of its own process shows its ticket, as if another process held the lock. Otherwise later
+// readers of other processes would enter before it.
 func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)

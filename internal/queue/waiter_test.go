@@ -370,8 +370,8 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 	})
 }
 
-// An attempt that follows a release of this process at once enters no queue, so that no node tells the waiter of a later
-// release. If it fails, it is repeated in the queues.
+// An attempt that follows a release of this process at once enters no queue, so that no node tells the waiter of a
+// later release. If it fails, it is repeated in the queues.
 func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t, 3)
