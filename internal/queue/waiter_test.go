@@ -390,6 +390,31 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 	})
 }
 
+// An attempt that follows a release of this process at once enters no queue, so that no node tells the waiter of a
+// later release. If it fails, it is repeated in the queues.
+func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil // the key is there already
+			}
+			return puppet.Yes(req)
+		}
+		w := h.waits(h.terms(), h.refused())
+		w.agenda.followsRelease = true
+		u := w.begin(false, false)
+		require.False(t, u.enters())
+		l, _ := w.try(t.Context(), 1, u)
+		require.Nil(t, l)
+		require.True(t, w.agenda.ready)
+		u = w.begin(false, false)
+		assert.True(t, u.enters())
+		h.lines.leave(&w.waiter, nil)
+		h.closes()
+	})
+}
+
 func TestAdmissionOfTheFirstInLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		others, fair, heard, trying bool
