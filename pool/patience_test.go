@@ -51,4 +51,3 @@ func TestPatienceDoublesAndHalvesAgain(t *testing.T) {
 		s.end()
 	})
 }
-
