@@ -127,9 +127,9 @@ func startPostgreSQL() (string, error) {
 // startMariaDB returns the data source name of a new MariaDB server.
 func startMariaDB() (string, error) {
 	daemon, err := find("mariadbd", "/usr/sbin")
-	for _, other := range []string{"mariadb-install-db", "my_print_defaults"} { // the first calls the second
+	for _, other := range []string{"mariadb-install-db", "my_print_defaults"} { // the first is a script that calls the second
 		if err == nil {
-			_, err = find(other, "/usr/bin")
+			_, err = exec.LookPath(other)
 		}
 	}
 	if err != nil {
