@@ -166,6 +166,21 @@ func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 	}
 }
 
+// A number without a unit is a number of nanoseconds. An error about less than 10 µs asks whether seconds were meant.
+func TestTooShortTimesAskForTheUnit(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		8:                       "; did you mean 8*time.Second?",
+		10*time.Microsecond - 1: "; did you mean 9999*time.Second?",
+		10 * time.Microsecond:   "at least 3ms",
+		0:                       "at least 3ms",
+		-8:                      "at least 3ms",
+	} {
+		text := outOfRange("WithExpiry", d, "at least 3ms").Error()
+		assert.True(t, strings.HasSuffix(text, want), text)
+	}
+	assert.NotContains(t, outOfRange("WithTries", 8, "0 or more").Error(), "did you mean")
+}
+
 // The node deadline that follows from the expiry has an upper limit, unless the user sets the factor.
 func TestTimingNodeTimeout(t *testing.T) {
 	for _, c := range []struct {

@@ -182,7 +182,7 @@ func (m *Mutex) adoptNamed() {
 func (m *Mutex) setNames(names []string) {
 	set := m.change()
 	set.several, m.several = true, &several{names: names}
-	if len(names) > 0 && len(names) <= claim.MaxLines {
+	if len(names) <= claim.MaxLines {
 		m.several.label = joinNames(names)
 	}
 	if err := m.core.checkNames(names); err != nil {
@@ -190,9 +190,9 @@ func (m *Mutex) setNames(names []string) {
 	}
 }
 
-// prepare makes the terms of m, if its settings are in order.
+// prepare makes the terms of m, if its settings are in order. Only the settings of a core have a plan.
 func (m *Mutex) prepare() {
-	if m.core != nil && m.set != nil && m.set.plan != nil {
+	if m.set != nil && m.set.plan != nil {
 		m.terms = m.termsBy(m.set.plan)
 	}
 }

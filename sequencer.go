@@ -126,7 +126,7 @@ func lengthsOf(mode string) (lengths []int, ok bool) {
 	}
 	for _, part := range parts[1:] {
 		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || strconv.Itoa(n) != part {
+		if err != nil || strconv.Itoa(n) != part { // n is not negative: no part has a minus
 			return nil, false
 		}
 		lengths = append(lengths, n)
@@ -146,18 +146,14 @@ func permitsMode(n int, slots script.Slots) string {
 
 // parsePermitsMode reads a mode that permitsMode has written. It reports false for any other text.
 func parsePermitsMode(mode string) (n int, slots script.Slots, ok bool) {
-	numbers, ok := strings.CutPrefix(mode, modePermits+"-")
-	if !ok {
-		return 0, slots, false
-	}
-	all := strings.Split(numbers, "-")
+	all := strings.Split(strings.TrimPrefix(mode, modePermits+"-"), "-") // no number has a minus
 	n, err := strconv.Atoi(all[0])
-	if err != nil || n < 1 || n > script.MaxPermits {
+	if err != nil || n > script.MaxPermits {
 		return 0, slots, false
 	}
 	for _, number := range all[1:] {
 		slot, err := strconv.Atoi(number)
-		if err != nil || slot < 0 || slot >= n {
+		if err != nil || slot >= n {
 			return 0, slots, false
 		}
 		slots = slots.With(slot)

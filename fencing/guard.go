@@ -56,8 +56,8 @@ func (g *Guard) Read(token uint64, read func() error) error {
 	if err := Admit(token, g.written); err != nil {
 		return err
 	}
-	for n := g.newest.Load(); n < token && !g.newest.CompareAndSwap(n, token); {
-		n = g.newest.Load() // another Read has raised it
+	for n := g.newest.Load(); n < token; n = g.newest.Load() {
+		g.newest.CompareAndSwap(n, token) // unless another Read has just raised it
 	}
 	return read()
 }

@@ -83,6 +83,23 @@ func TestRedisTokenZeroSendsNothing(t *testing.T) {
 	require.ErrorIs(t, r.Check(ctx, "key", 0), fencing.ErrNoToken)
 }
 
+// A hash that nobody reads through the guard has two fields. A read adds what it needs.
+func TestRedisFields(t *testing.T) {
+	onRedis(t, func(t *testing.T, client *redis.Client) {
+		r, ctx := fencing.NewRedis(client), t.Context()
+		for range 2 {
+			require.NoError(t, r.Set(ctx, "key", "value", 7, 0))
+			require.Equal(t, map[string]string{"fence": "7", "value": "value"}, client.HGetAll(ctx, "key").Val())
+		}
+		_, err := r.Read(ctx, "key", 7, 0)
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"fence": "7", "value": "value"}, client.HGetAll(ctx, "key").Val(), "the token is known")
+		_, err = r.Read(ctx, "key", 8, 0)
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"fence": "8", "value": "value", "read": "8", "written": "7"}, client.HGetAll(ctx, "key").Val())
+	})
+}
+
 func TestRedisKeepOutOfRange(t *testing.T) {
 	r := fencing.NewRedis(nil)
 	require.ErrorContains(t, r.Set(t.Context(), "key", "value", 1, -1), "keep -1ns is out of range: 0")

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -119,6 +120,40 @@ func TestSQLReadCommitsNothing(t *testing.T) {
 	require.Empty(t, tokens.data)
 }
 
+// All that the function of Read selects is of one point in time, and it can write nothing. SQLite gives every transaction one
+// point in time, and its driver may refuse a level.
+func TestSQLTransactionOfARead(t *testing.T) {
+	for _, c := range []struct {
+		of    func(*sql.DB) *fencing.SQL
+		level sql.IsolationLevel
+	}{
+		{fencing.NewPostgreSQL, sql.LevelRepeatableRead},
+		{fencing.NewMySQL, sql.LevelRepeatableRead},
+		{fencing.NewSQLite, sql.LevelDefault},
+	} {
+		begun := &begun{table: &table{rows: map[string]string{}}}
+		db := sql.OpenDB(begun)
+		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
+		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, begun.options)
+		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
+		require.Zero(t, begun.options, "a Do leaves the level to the database, and writes")
+		require.NoError(t, db.Close())
+	}
+}
+
+// A begun database keeps the options of its last transaction.
+type begun struct {
+	*table
+	options driver.TxOptions
+}
+
+func (d *begun) Connect(context.Context) (driver.Conn, error) { return d, nil }
+
+func (d *begun) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
+	d.options = options
+	return d.table.Begin()
+}
+
 // While another process creates the table, PostgreSQL fails. Then the table exists.
 func TestSQLCreateTwice(t *testing.T) {
 	for _, fails := range []int{1, 2} {
@@ -184,6 +219,10 @@ func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	require.NoError(t, guard.Read(ctx, "orders:17", 9, nothing))
 	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
 	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
+
+	alterless := sql.OpenDB(unwell{tokens, "ALTER"})
+	require.NoError(t, fencing.NewMySQL(alterless).Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
+	require.NoError(t, alterless.Close())
 }
 
 func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
@@ -192,6 +231,30 @@ func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 		err := fencing.NewMySQL(db).Create(t.Context())
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
+		require.NoError(t, db.Close())
+	}
+}
+
+// If the table keeps what no guard has written, it is not known which tokens it has seen. So nothing older than that text
+// is admitted, and the error does not call the token stale.
+func TestSQLTextInPlaceOfAToken(t *testing.T) {
+	for _, text := range []string{
+		"6", "7", // not of 20 digits: they sort after every token
+		"~", "00000000000000000007w00000000000000000003", "0000000000000000000xr00000000000000000003",
+		"00000000000000000007r0000000000000000000x", "00000000000000000007r000000000000000000003", strings.Repeat("9", 41),
+	} {
+		tokens := &table{rows: map[string]string{"orders:17": text}}
+		db := sql.OpenDB(tokens)
+		guard, never := fencing.NewSQLite(db), func(*sql.Tx) error { t.Error("called"); return nil }
+		fails := []error{guard.Do(t.Context(), "orders:17", 7, never)}
+		if text != "6" && text != "7" { // Read compares numbers
+			fails = append(fails, guard.Read(t.Context(), "orders:17", 7, never))
+		}
+		for _, err := range fails {
+			require.ErrorContains(t, err, fmt.Sprintf("the resource keeps %q in place of a token", text))
+			require.NotErrorIs(t, err, fencing.ErrStale)
+		}
+		require.Equal(t, text, tokens.rows["orders:17"])
 		require.NoError(t, db.Close())
 	}
 }

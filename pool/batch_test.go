@@ -10,6 +10,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A client of a type that the user wrote stands for its node, if it can be compared. The pool never knows which server
+// answers.
+func TestPoolOfAClientOfYourOwnLeadsWhereTheClientLeads(t *testing.T) {
+	type own struct{ redis.UniversalClient }
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { _ = client.Close() }()
+	p, twin := New(own{client}).(*batchPool), New(own{client}).(*batchPool)
+	require.Equal(t, own{client}, p.Destination())
+	require.Equal(t, twin.Destination(), p.Destination())
+	require.True(t, p.MetBefore())
+
+	type uncomparable struct {
+		redis.UniversalClient
+		_ []int
+	}
+	p, twin = New(uncomparable{UniversalClient: client}).(*batchPool), New(uncomparable{UniversalClient: client}).(*batchPool)
+	require.Same(t, p, p.Destination())
+	require.NotSame(t, twin, p.Destination())
+}
+
 func TestPipelinedNeverRetries(t *testing.T) {
 	req := Request{Args: []any{"SET", "a", 1}}
 	cmd := &pipelined{Cmd: redis.NewCmd(t.Context(), req.Args...), req: req}

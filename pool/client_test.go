@@ -41,6 +41,7 @@ func TestPoolsOfOneClientKnowIt(t *testing.T) {
 	assert.True(t, second.MetBefore())
 	assert.True(t, first.MetBefore())
 	assert.False(t, other.MetBefore())
+	assert.True(t, first.MetBefore(), "a client that is met later makes nobody forget")
 	assert.Nil(t, pool.New(a, pool.WithOutstanding(0)).(shared).Client(), "a pool that can never send has no Client")
 }
 

@@ -266,6 +266,31 @@ func TestRoutedRedirectionAfterClose(t *testing.T) {
 	})
 }
 
+// The client is closed while a node thinks about a request, and then the node redirects it. The request fails with
+// NotSent: nobody has executed it.
+func TestRoutedRedirectionAfterTheClientIsClosed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		client := cast{
+			firstOfCast: func(_ int, k *talk) {
+				k.greet(whole)
+				k.next()
+				time.Sleep(lookPause / 2)
+				k.say("-MOVED 5 10.0.0.2:7000\r\n")
+				k.next()
+			},
+			"10.0.0.2:7000": says("+here"),
+		}.client(nil)
+		p, in := New(client), make(replies, 1)
+		require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+		synctest.Wait()
+		require.NoError(t, client.Close())
+		r := in.wait(t)
+		require.ErrorIs(t, r.Err, ErrClientClosed)
+		require.Equal(t, NotSent, r.Fate)
+		require.NoError(t, p.Close())
+	})
+}
+
 // The client cannot load the state of the cluster. Requests must fail with NotSent, and Send must not
 // wait for the client.
 func TestRoutedClusterThatIsNotKnown(t *testing.T) {

@@ -66,14 +66,12 @@ func dialWire(ctx context.Context, user *redis.Options, channel string) (wire, e
 	return w, nil
 }
 
-// send writes a command.
+// send writes a command of strings.
 func (w *ownWire) send(args ...any) error {
 	b, err := AppendCommand(nil, args)
 	if err == nil {
-		err = w.SetWriteDeadline(time.Now().Add(maxSilence))
-	}
-	if err == nil {
 		w.owed.Add(1)
+		_ = w.SetWriteDeadline(time.Now().Add(maxSilence)) // if it fails, so does Write
 		_, err = w.Write(b)
 	}
 	return err
@@ -106,7 +104,7 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		if channel, is := confirmation(reply); is {
 			return news{subscribed: channel}, nil
 		}
-		if len(reply) > 0 && reply[0] == "pong" {
+		if len(reply) == 2 && reply[0] == "pong" { // RESP 2 adds an empty text
 			return news{}, nil
 		}
 	}

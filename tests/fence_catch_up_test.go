@@ -32,6 +32,19 @@ func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	})
 }
 
+// The token of a reader is a proposal that a quorum has stored, as that of a writer. It is not the highest register: a
+// writer that holds no more may have that token, and its late writes would not be refused.
+func TestFenceOfAReaderIsAboveTheRegisters(t *testing.T) {
+	play(t, func(f field) {
+		highest := ahead(time.Hour)
+		f.registers(highest, highest, highest, highest, highest)
+		m := f.NewMutex("lock", redsync.WithFencing(), redsync.WithShared())
+		require.NoError(f, m.Lock())
+		assert.Equal(f, highest, strconv.FormatUint(m.Fence()-1, 10))
+		f.unlock(m)
+	})
+}
+
 // ahead returns the register that is ahead of the clock by d.
 func ahead(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
 

@@ -431,6 +431,46 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 	})
 }
 
+// Unlock fills the nodes that still lack the key for the rest of a minimal hold, if there is one. Nothing else fills them
+// once the lock has ended.
+func TestOnlyAMinimalHoldWithARestIsFilledAtItsEnd(t *testing.T) {
+	unlock := func(_ field, m *redsync.Mutex) { _, _ = m.Unlock() }
+	for name, c := range map[string]struct {
+		after time.Duration
+		ends  func(f field, m *redsync.Mutex)
+		fills bool
+	}{
+		"Unlock while it lasts": {minHold / 2, unlock, true},
+		"Unlock after it":       {withDrift + time.Second, unlock, false},
+		"Close":                 {minHold / 2, func(f field, _ *redsync.Mutex) { _ = f.Close(f.Context()) }, false},
+		"a loss": {minHold / 2, func(f field, m *redsync.Mutex) {
+			for i := range 3 {
+				f.lose(i)
+			}
+			_, _ = m.Valid()
+			_, _ = m.Unlock()
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				back := f.rival("lock")
+				m := f.NewMutex("lock", redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+				require.NoError(f, m.Lock())
+				back() // both nodes have refused by now
+				for _, n := range f.nodes[3:] {
+					n.On("set", 1<<20, embedded.Fault{Err: "OOM command not allowed when used memory > 'maxmemory'."})
+				}
+				time.Sleep(c.after)
+				before := f.nodes[3].Commands("set")
+				c.ends(f, m)
+				time.Sleep(time.Second)
+				assert.Equal(f, c.fills, f.nodes[3].Commands("set") > before)
+			})
+		})
+	}
+}
+
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
 func TestUnlockDoesNotCountItsFill(t *testing.T) {
 	play(t, func(f field) {

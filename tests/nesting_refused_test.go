@@ -128,6 +128,26 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 	})
 }
 
+// The hold of a Do is lost, and the Mutex gets another one, while an exclusive call that had joined the first still runs.
+// That call is not on the second hold, which therefore can be downgraded.
+func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock")
+		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
+			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+				f.lose(0, 1, 2, 3, 4)
+				<-inner.Done()
+				require.NoError(f, m.Lock())
+				require.NoError(f, m.Downgrade(f.Context()))
+				f.unlock(m)
+				return nil
+			})
+		}), redsync.ErrLockLost)
+		f.noKeys()
+	})
+}
+
 // Unlock must not release the lock while a call that has joined still runs. Once that call has returned, Unlock works
 // as usual.
 func TestUnlockWhileCallsHaveJoined(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -84,6 +85,8 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"redis://user:sec%ret@host:1":             "must be percent-encoded (url.UserPassword does that)",
 		"user:secret@host:1":                      `"...@host:1" is not of the form`,
 		"redis://host:1?password=secret":          `"redis://host:1?..." cannot be parsed as a URL: user and password stand before the host`,
+		"redis://?password=secret":                `"redis://?..." cannot be parsed as a URL`,
+		"?secret":                                 `"?..." is not of the form`,
 		"redis://host:1?password=x@secret":        `"redis://..." cannot be parsed as a URL`,
 		"redis://host:1?secret":                   "an option after the ? is unknown",
 		"redis://host:1?db=secret":                "an option after the ? is unknown, or its value is bad",
@@ -298,6 +301,7 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 	play(t, func(f field) {
 		var none *redsync.Redsync
 		require.ErrorIs(f, none.Ping(f.Context()), redsync.ErrNoPools)
+		require.ErrorIs(f, none.With(redsync.WithExpiry(time.Minute)).NewMutex("x").Lock(), redsync.ErrNoPools)
 		require.ErrorIs(f, redsync.New().Ping(f.Context()), redsync.ErrNoPools)
 		require.ErrorContains(f, f.With(redsync.WithExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
 		clients := clientsOf(f.nodes)
@@ -317,6 +321,83 @@ func TestCloseEndsPing(t *testing.T) {
 		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
 		assert.Equal(f, time.Second, time.Since(start))
 	})
+}
+
+// slowToHear needs a while for what it is told of.
+type slowToHear struct{ took time.Duration }
+
+func (s slowToHear) ObserveAcquired(context.Context, observe.Acquired) { time.Sleep(s.took) }
+
+// Close waits for the calls that began before it. A call that begins later fails, and does not end that wait.
+func TestACallAfterCloseDoesNotEndItsWait(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.With(redsync.WithObserver(slowToHear{100 * time.Millisecond}))
+		start := time.Now()
+		go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
+		time.Sleep(time.Millisecond)
+		for range 2 {
+			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.Ping(f.Context()), redsync.ErrClosed) })
+			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.NewMutex("y").Lock(), redsync.ErrClosed) })
+		}
+		require.NoError(f, rs.Close(f.Context()))
+		assert.Equal(f, 100*time.Millisecond, time.Since(start))
+	})
+}
+
+// Close waits for a call that an observer delays, but not for longer than the node deadline, nor than its context lasts.
+func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
+	for bound, want := range map[time.Duration]time.Duration{time.Minute: 401 * time.Millisecond, 100 * time.Millisecond: 101 * time.Millisecond} {
+		play(t, func(f field) {
+			rs := f.With(redsync.WithObserver(slowToHear{time.Hour}))
+			start := time.Now()
+			go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
+			time.Sleep(time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.Context(), bound)
+			defer cancel()
+			_ = rs.Close(ctx)
+			assert.Equal(f, want, time.Since(start))
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// A call that no node answers, and during which the Redsync is closed, says so.
+func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, rs *redsync.Redsync, held *redsync.Mutex) error{
+		"Unlock": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
+			_, err := m.UnlockContext(ctx)
+			return err
+		},
+		"Extend": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
+			_, err := m.ExtendContext(ctx)
+			return err
+		},
+		"Valid": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
+			_, err := m.ValidContext(ctx)
+			return err
+		},
+		"Lock": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
+			return rs.NewMutex("y").LockContext(ctx)
+		},
+		"TryLock": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
+			return rs.NewMutex("y").TryLockContext(ctx)
+		},
+		"Lead": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
+			return rs.Lead(ctx, "y", func(context.Context) error { return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.NewMutex("x")
+				require.NoError(f, m.Lock())
+				for i := range 5 {
+					f.freeze(i)
+				}
+				time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
+				require.ErrorIs(f, call(f.Context(), f.Redsync, m), redsync.ErrClosed)
+			})
+		})
+	}
 }
 
 func TestPingOfJointSetsNeedsBoth(t *testing.T) {

@@ -476,6 +476,7 @@ func TestSequencersOfPermitsAreChecked(t *testing.T) {
 			"permits-3-0": true, "permits-3-2": true, "permits-3-0-2": true, "permits-256-255": true, "permits-3-3": false,
 			"permits-3": false, "permits-0-0": false, "permits-257-0": false, "permits-3--1": false, "permits-3-00": false,
 			"permits-3-2-0": false, "permits-3-1-1": false, "permits-x-0": false, "permits-3-0-": false, "permits-+3-0": false, "permits": false,
+			"permits-3-+0": false, "3-0": false,
 		} {
 			_, err := redsync.ParseSequencer("redsync2." + mode + rest)
 			assert.Equal(f, ok, err == nil, "%s: %v", mode, err)

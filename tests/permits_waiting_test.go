@@ -57,6 +57,38 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	})
 }
 
+// In fair mode the place in the queues of a call that has got a permit goes to the next call of its process. A later
+// call of another process does not overtake that call, even if its own attempt is late.
+func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		held := f.NewMutex("lock", permitsOf(2, 2)...)
+		require.NoError(f, held.Lock())
+		process, other := f.another(), f.another()
+		f.closes(process, other)
+		fair := patient(redsync.WithFair())
+		late := redsync.WithGenValueFunc(func() (string, error) {
+			time.Sleep(100 * time.Millisecond)
+			return fmt.Sprint("late ", rand.Uint64()), nil //nolint:gosec // no secret
+		})
+		first := f.calls(process, permitsOf(2, 1, fair...)...)
+		time.Sleep(time.Millisecond)
+		next := f.calls(process, permitsOf(2, 1, append(fair, late)...)...)
+		time.Sleep(time.Millisecond)
+		last := f.calls(other, permitsOf(2, 1, fair...)...)
+		time.Sleep(time.Millisecond)
+		f.unlock(held)
+		f.within(first, 10*time.Millisecond)
+		f.within(next, 110*time.Millisecond)
+		assert.False(f, last.isDone())
+		f.unlock(next.Mutex)
+		f.within(last, 10*time.Millisecond)
+		f.unlock(first.Mutex)
+		f.unlock(last.Mutex)
+		f.nothingOfPermits()
+	})
+}
+
 // TryLock finds a permit that is free on all nodes, although the nodes differ in which other permits are free. Nobody
 // competes for it, so TryLock succeeds. Once that permit is taken as well, TryLock fails after at most four attempts.
 func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {

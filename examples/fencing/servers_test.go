@@ -127,8 +127,10 @@ func startPostgreSQL() (string, error) {
 // startMariaDB returns the data source name of a new MariaDB server.
 func startMariaDB() (string, error) {
 	daemon, err := find("mariadbd", "/usr/sbin")
-	if err == nil {
-		_, err = find("mariadb-install-db", "/usr/bin")
+	for _, other := range []string{"mariadb-install-db", "my_print_defaults"} { // the first is a script that calls the second
+		if err == nil {
+			_, err = exec.LookPath(other)
+		}
 	}
 	if err != nil {
 		return "", errMissing(err.Error() + ": apt-get install mariadb-server-core mariadb-client-core, or brew install mariadb")

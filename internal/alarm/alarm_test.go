@@ -2,9 +2,11 @@ package alarm
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 
@@ -81,6 +83,33 @@ func TestScheduleHurriesTheAlarmsThatAreAskedFor(t *testing.T) {
 			}
 			assert.Equal(t, want, at, "alarm %d", i)
 		}
+	})
+}
+
+// Hasten makes an alarm due at once if its time is after a given one, and changes nothing else.
+func TestScheduleHastensWhatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		start := time.Now()
+		fired := map[string]time.Duration{}
+		set := func(name string, after time.Duration) *Alarm {
+			a := &Alarm{What: call(func(bool) { fired[name] = time.Since(start) })}
+			s.Set(a, start.Add(after))
+			return a
+		}
+		sooner, same, later := set("sooner", time.Minute), set("same", 5*time.Minute), set("later", 5*time.Minute+1)
+		set("another", time.Hour)
+		dropped := set("dropped", time.Hour)
+		s.Drop(dropped)
+		time.Sleep(time.Second)
+		for _, a := range []*Alarm{sooner, same, later, dropped} {
+			s.Hasten(a, start.Add(5*time.Minute))
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		assert.Equal(t, map[string]time.Duration{
+			"sooner": time.Minute, "same": 5 * time.Minute, "later": time.Second, "another": time.Hour,
+		}, fired)
 	})
 }
 
@@ -198,6 +227,42 @@ func TestScheduleComparesClocks(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		assert.Len(t, fired, 3)
+	})
+}
+
+// Comparisons that are rarer than the alarms delay no alarm.
+func TestScheduleFiresBetweenComparisons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		start := time.Now()
+		var fired []time.Duration
+		note := &Alarm{}
+		note.What = call(func(bool) {
+			if fired = append(fired, time.Since(start)); len(fired) < 3 {
+				s.Set(note, time.Now().Add(time.Second))
+			}
+		})
+		s.Set(note, start.Add(time.Second))
+		s.CompareClocks(time.Minute, clock.Now())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}, fired)
+	})
+}
+
+// A schedule keeps nothing of an alarm that is off it in memory.
+func TestScheduleForgetsDroppedAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Schedule
+		defer s.Close()
+		dropped := func() weak.Pointer[Alarm] {
+			a := &Alarm{What: call(func(bool) { t.Error("fired") })}
+			s.Set(a, time.Now().Add(time.Hour))
+			s.Drop(a)
+			return weak.Make(a)
+		}()
+		runtime.GC()
+		assert.Nil(t, dropped.Value())
 	})
 }
 

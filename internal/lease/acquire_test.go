@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
@@ -134,18 +135,20 @@ func (v *voters) locks() (votes []quorum.Voted) {
 	return votes
 }
 
+// storesToken is the answer of a node that grants everything, and whose register is below each token.
+func storesToken(req pool.Request) *pool.Reply {
+	if _, args := split(req); len(args) == 7 { // an acquire with a token
+		return &pool.Reply{Value: []any{script.Granted, args[5], int64(1)}, Fate: pool.Answered, Conn: 1}
+	}
+	return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}
+}
+
 // A node answers an acquire late: after the lease was won and released, and while its successor is acquired. Its answer
 // has the Detail of the other answers to that acquire, which observers may still read.
 func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late atomic.Pointer[pool.Request]
-		grant := func(req pool.Request) *pool.Reply {
-			if _, args := split(req); len(args) == 7 { // an acquire with a token
-				return &pool.Reply{Value: []any{script.Granted, args[5], int64(1)}, Fate: pool.Answered, Conn: 1}
-			}
-			return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}
-		}
-		answers := func(req pool.Request) (*pool.Reply, error) { return grant(req), nil }
+		answers := func(req pool.Request) (*pool.Reply, error) { return storesToken(req), nil }
 		terms := newTerms(timingOf(8*time.Second), on(answers), on(answers), on(func(req pool.Request) (*pool.Reply, error) {
 			if late.CompareAndSwap(nil, &req) {
 				return nil, nil
@@ -165,7 +168,7 @@ func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
 		first.Release(Releasing{})
 
 		var goroutines sync.WaitGroup
-		goroutines.Go(func() { late.Load().To.Receive(2, *grant(*late.Load())) })
+		goroutines.Go(func() { late.Load().To.Receive(2, *storesToken(*late.Load())) })
 		goroutines.Go(func() { assert.Equal(t, before, early[1].Vote.Answer.Details()) })
 		second := begun(t, terms)
 		goroutines.Wait()
@@ -192,5 +195,21 @@ func TestLateFencedGrantOfALeaseThatHasEnded(t *testing.T) {
 		second.Release(Releasing{})
 		synctest.Wait()
 		assert.Zero(t, terms.Keeper.unsettled.count())
+	})
+}
+
+// A clock that was never set stands before 1970. The tokens go up all the same, from 1.
+func TestFirstTokensOfAClockThatWasNeverSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clocktest.StepWall(t).Step(time.Until(time.Unix(-1, 0)))
+		terms := newTerms(timingOf(8*time.Second), on(func(req pool.Request) (*pool.Reply, error) {
+			return storesToken(req), nil
+		}))
+		terms.Fencing = true
+		for token := range uint64(3) {
+			l := begun(t, terms)
+			assert.Equal(t, 1+token, l.Token())
+			l.End(nil)
+		}
 	})
 }

@@ -27,7 +27,7 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	k.extensions.Close() // no watchdog starts a round any more
 	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
 	// Operations under way give up at their next step, or have a deadline.
-	_ = k.awaitProgress(ctx, k.operations.zero(), timeout)
+	k.awaitOperations(ctx, timeout)
 	leave()
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
@@ -88,21 +88,17 @@ func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// awaitProgress waits until done is closed, or returns an error: when ctx is done, or once
-// no node has settled a release for the length of timeout.
-func (k *Keeper) awaitProgress(ctx context.Context, done <-chan struct{}, timeout time.Duration) error {
+// awaitOperations waits until no operation is under way, until no node has settled a release for the length of timeout, or
+// until ctx is done.
+func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
+	done := k.operations.zero()
 	for {
 		last := k.lastSettled.Load()
 		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
 		ended := Await(step, done)
 		cancel()
-		switch {
-		case ended:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case k.lastSettled.Load() == last:
-			return quorum.NoAnswerWithin(timeout)
+		if ended || k.lastSettled.Load() == last { // also when ctx is done, at the latest in the next step
+			return
 		}
 	}
 }

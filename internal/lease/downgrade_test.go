@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // A crowd is the Waiters of a process in which somebody waits.
@@ -40,4 +42,35 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Downgrade moves the end of the validity only if a quorum confirms it, as an extension does.
+func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, lost := on(puppet.Yes), false
+		others := func() *puppet.Puppet {
+			return on(func(req pool.Request) (*pool.Reply, error) {
+				if lost {
+					return nil, nil // no answer
+				}
+				return puppet.Yes(req)
+			})
+		}
+		terms := newTerms(timingOf(8*time.Second), one, others(), others())
+		l := begun(t, terms)
+		until := l.Until()
+		time.Sleep(time.Second)
+		lost = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		res, err := l.Downgrade(ctx)
+		require.NoError(t, err)
+		require.False(t, res.Won)
+		require.NotZero(t, res.Count.Granted)
+		assert.Equal(t, until, l.Until())
+		lost = false
+		_, err = l.Downgrade(t.Context())
+		require.NoError(t, err)
+		assert.Greater(t, l.Until(), until)
+	})
 }

@@ -42,7 +42,7 @@ func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextch
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
 	op := quorum.Operation(e)
-	if b := e.behindFill(); b.uncounted != 0 {
+	if b := e.behindFill(); l.writes.marked(refused) != 0 {
 		op = b
 	}
 	round := l.terms.Keeper.Set.Start(ctx, op, l.terms.WaitAll)
@@ -61,28 +61,24 @@ func overdue() context.Context {
 	return ctx
 }
 
-// A behindFill is an extension that leaves out the votes of some nodes, unless they come long after the fill. Only a fill
-// has set the key there.
+// A behindFill is an extension that leaves out the votes of nodes that have refused the lease, unless a vote comes long
+// after the fill. Only a fill has set the key there. A node may refuse as late as during the round, and be filled then.
 type behindFill struct {
 	Extension
-	uncounted claim.Nodes
+	counted claim.Nodes // nodes that have refused, whose votes count all the same
 }
 
 // behindFill fills up the lease of e, and returns the operation for a round of e.
 func (e Extension) behindFill() behindFill {
 	l := e.lease
-	uncounted := l.writes.marked(refused)
-	if uncounted == 0 {
-		return behindFill{e, 0}
-	}
-	later := l.writes.marked(setLater)
+	counted := l.writes.marked(setLater) // before the fill, which the extension follows
 	for i, n := range l.terms.Keeper.Set.Nodes {
-		if later.Has(i) && (l.terms.Heals || n.IsGuarded()) {
-			uncounted = uncounted.Without(i)
+		if !l.terms.Heals && !n.IsGuarded() {
+			counted = counted.Without(i)
 		}
 	}
 	l.fill()
-	return behindFill{e, uncounted}
+	return behindFill{e, counted}
 }
 
 // Confirm asks the nodes to prolong l, which is adopted, from its start on. It sets no missing key again,

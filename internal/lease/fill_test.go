@@ -10,8 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -142,5 +145,177 @@ func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, r.sets.Load())
 		require.ErrorIs(t, l.NotHeld(clock.Now()), errNotHeld)
+	})
+}
+
+// An extension follows the fill at once. The key that it finds on that node proves nothing, even if the node has confirmed
+// the fill by then. It counts for the next extension, here because the lease heals.
+func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sets := 0
+		terms := newTerms(timingOf(8*time.Second), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return grants(req)
+			}
+			return broken(req)
+		}), on(func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] != "set" {
+				return grants(req)
+			}
+			if sets++; sets == 1 {
+				return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil // it refuses
+			}
+			req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+			return nil, nil
+		}))
+		terms.Heals = true
+		l := begun(t, terms)
+		synctest.Wait()
+		for _, counts := range []bool{false, true} {
+			res, err := l.Extend(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, counts, res.Won)
+			assert.Equal(t, 2, sets)
+		}
+		l.End(nil)
+	})
+}
+
+// A node refuses the acquire so late that the watchdog has sent its extension, and is filled then. What the node answers when
+// the extension is sent again proves nothing.
+func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, told := newDeaf(), &diary{}
+		var acquire pool.Request
+		fills := 0
+		answer := late.Answer
+		late.Answer = func(req pool.Request) (*pool.Reply, error) {
+			switch {
+			case req.Args[0] != "set":
+				return answer(req)
+			case acquire.To == nil:
+				acquire = req
+				return nil, nil
+			}
+			fills++
+			return grants(req)
+		}
+		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
+		terms.Watchdog, terms.Events = true, told
+		l := begun(t, terms)
+		until := l.Until()
+		time.Sleep(3 * time.Second)
+		first := late.unanswered()
+		require.Len(t, first, 1)
+		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
+		first[0].To.Receive(first[0].Tag, pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		time.Sleep(time.Second)
+		require.Equal(t, 1, fills)
+		again := late.unanswered()
+		require.Len(t, again, 2)
+		reply, _ := grants(again[1])
+		again[1].To.Receive(again[1].Tag, *reply)
+		synctest.Wait()
+		assert.Equal(t, until, l.Until())
+		for _, res := range told.extensions() {
+			assert.False(t, res.Won)
+		}
+		l.End(nil)
+		l.Release(Releasing{})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// A node may also refuse, and be filled, before it says that it lacks the script of an extension, which is then sent in full.
+func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := newDeaf()
+		var acquire pool.Request
+		answer := late.Answer
+		late.Answer = func(req pool.Request) (*pool.Reply, error) {
+			switch {
+			case req.Args[0] != "set":
+				return answer(req)
+			case acquire.To == nil:
+				acquire = req
+				return nil, nil
+			}
+			return grants(req) // a fill
+		}
+		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
+		l := begun(t, terms)
+		result := make(chan bool)
+		go func() {
+			res, _ := l.Extend(t.Context())
+			result <- res.Won
+		}()
+		synctest.Wait()
+		first := late.unanswered()
+		require.Len(t, first, 1)
+		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
+		time.Sleep(50 * time.Millisecond)
+		require.NotZero(t, l.writes.marked(setLater), "the fill has been confirmed")
+		first[0].To.Receive(first[0].Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
+		again := late.unanswered()
+		require.Len(t, again, 2)
+		reply, _ := grants(again[1])
+		again[1].To.Receive(again[1].Tag, *reply)
+		assert.False(t, <-result)
+		l.End(nil)
+		l.Release(Releasing{})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// An asking is a rule that asks fewer nodes when two of them turn out to be one server.
+type asking struct {
+	claimtest.Majority
+	asked claim.Nodes
+}
+
+func (a *asking) All() claim.Nodes { return a.asked }
+
+func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked claim.Nodes
+		want  int32 // how many fills node 2 gets
+	}{
+		"it is asked":  {0b111, 1},
+		"not any more": {0b011, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, rule := newRefuser(), &asking{3, 0b111}
+				pools := []pool.Pool{on(grants), on(grants), on(r.answer)}
+				terms := newTerms(timingOf(8*time.Second), pools...)
+				terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
+				l := begun(t, terms)
+				synctest.Wait()
+				rule.asked = c.asked
+				r.answers(pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, 1+c.want, r.sets.Load())
+				l.End(nil)
+			})
+		})
+	}
+}
+
+// Only grants of such a node do not count: its refusal is one node of those that prove a loss.
+func TestRefusalOfANodeThatLacksTheKeyProvesALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := func(req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return grants(req)
+			}
+			return &pool.Reply{Value: script.Missing, Fate: pool.Answered, Conn: 1}, nil
+		}
+		terms := newTerms(timingOf(8*time.Second), on(grants), on(lost), on(newRefuser().answer))
+		l := begun(t, terms)
+		synctest.Wait()
+		res, err := l.Extend(t.Context())
+		require.NoError(t, err, "it is for the caller to act on it")
+		assert.True(t, l.Disproved(res))
+		l.End(nil)
 	})
 }

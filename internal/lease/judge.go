@@ -128,8 +128,12 @@ func (l *Lease) returnSurplus(i int, reply pool.Reply, answer claim.Answer) {
 	}
 }
 
-// Judge implements quorum.Operation.
+// Judge implements quorum.Operation. No node had refused the lease when the round began: see round.
 func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	return behindFill{e, 0}.Judge(i, reply, v)
+}
+
+func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
@@ -152,8 +156,9 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 
 // Judge implements quorum.Operation.
 func (b behindFill) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	v = b.Extension.Judge(i, reply, v)
-	if v.Choice == claim.Granted && b.uncounted.Has(i) && !b.lease.isOldFill(i) {
+	v = b.judge(i, reply, v)
+	filled := b.lease.writes.onNode(i)&refused != 0
+	if v.Choice == claim.Granted && filled && !b.counted.Has(i) && !b.lease.isOldFill(i) {
 		return v.Fails(quorum.ErrFilled)
 	}
 	return v
@@ -166,7 +171,7 @@ func (l *Lease) isOldFill(i int) bool {
 
 // Judge implements quorum.Operation.
 func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
-	v = c.Extension.Judge(i, reply, v)
+	v = c.judge(i, reply, v)
 	if v.Choice == claim.Refused {
 		c.lease.refusedBy(i)
 	}

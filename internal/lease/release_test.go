@@ -137,3 +137,44 @@ func TestReleaseNextForm(t *testing.T) {
 		}
 	}
 }
+
+// The caller of Unlock waits for the first repetition to a node whose connection broke. So that one comes well within the
+// node deadline, however short that is. Nobody waits for the others.
+func TestUnlockRepeatsTheReleaseWithinTheNodeDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		awaited bool
+		timeout time.Duration
+		want    []time.Duration
+	}{
+		"a short deadline":       {true, 40 * time.Millisecond, []time.Duration{0, 10 * time.Millisecond, 110 * time.Millisecond}},
+		"a long deadline":        {true, time.Second, []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond}},
+		"a rollback, short, too": {false, 40 * time.Millisecond, []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []time.Duration
+				start := time.Now()
+				terms := newTerms(timingOf(8*time.Second), on(func(req pool.Request) (*pool.Reply, error) {
+					if sent = append(sent, time.Since(start)); len(sent) < 3 {
+						return broken(req)
+					}
+					return puppet.Yes(req)
+				}))
+				terms.Timing.NodeTimeout = c.timeout
+				l := New(terms, "v", clock.Now())
+				l.writes.sending(0)
+				how := Releasing{}
+				if c.awaited {
+					how.Caller = t.Context()
+				}
+				rel := l.Release(how)
+				if c.awaited {
+					rel.Wait(t.Context())
+				}
+				time.Sleep(time.Minute)
+				assert.Equal(t, c.want, sent)
+				require.NoError(t, closes(t.Context(), terms.Keeper))
+			})
+		})
+	}
+}

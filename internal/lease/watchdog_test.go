@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -110,6 +111,31 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		assert.Len(t, d.unanswered(), 1)
 		require.Len(t, told.extensions(), 1)
 		assert.True(t, told.extensions()[0].Won)
+		l.End(nil)
+		l.Release(Releasing{})
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// A Downgrade may come between the decision of a round and its verdict. The verdict is about that round alone, and not about
+// the next one.
+func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, told := newDeaf(), &diary{}
+		terms := newTerms(timingOf(9*time.Second), d)
+		terms.Watchdog, terms.Events = true, told
+		l := begun(t, terms)
+		w := l.watchdog.(*watchdog)
+		time.Sleep(3 * time.Second)
+		require.Len(t, d.unanswered(), 1)
+		(*verdict)(w).Fire(false) // of an earlier round: it was about to fire
+		require.NotNil(t, w.open, "this round is not decided")
+		w.restart()
+		(*verdict)(w).Fire(false)
+		require.NoError(t, l.NotHeld(clock.Now()))
+		assert.Empty(t, told.extensions())
+		time.Sleep(3 * time.Second)
+		assert.Len(t, d.unanswered(), 2, "the next round begins when a third of the expiry has passed")
 		l.End(nil)
 		l.Release(Releasing{})
 		require.NoError(t, closes(t.Context(), terms.Keeper))

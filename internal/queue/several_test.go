@@ -488,3 +488,39 @@ func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
 		h.allLeave(m)
 	})
 }
+
+// A waiter for several names waits for one name at a time. A hold of its process on another name does not keep it from
+// trying, because that hold may have ended, or may end before the others do.
+func TestWaiterForSeveralNamesTriesWhileItsProcessHoldsAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		m := h.waits(h.wants(false, "a", "b"), h.keptBack(1))
+		a := h.waits(h.wants(false, "a"), lease.Outcome{})
+		hold := h.holds(h.wants(false, "a"))
+		h.lines.leave(&a.waiter, hold)
+		assert.NotNil(t, m.begin(false, false), "it stands in the line of b")
+		m.end(&turn{group: h.Group, waiter: &m.waiter}, nil, h.keptBack(0))
+		h.lines.mu.Lock()
+		h.lines.moveLocked(&m.waiter, 0, true)
+		h.lines.mu.Unlock()
+		assert.Nil(t, m.begin(false, false), "it stands in the line of a")
+		h.unlocks(hold)
+		h.allLeave(m)
+	})
+}
+
+// The release of a lock of several names puts the next in line of each name into the queue of that name.
+func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		a, b := h.waits(h.wants(true, "a"), lease.Outcome{}), h.waits(h.wants(true, "b"), lease.Outcome{})
+		released := lease.New(&h.wants(true, "a", "b").Terms, "v", clock.Now())
+		all := h.admit(nil, released, true)
+		require.Len(t, all, 2)
+		for i, w := range []*call{a, b} {
+			assert.Equal(t, admission{waiter: &w.waiter, line: i, ticket: w.ticket, enters: true}, all[i])
+			assert.False(t, w.ticket.IsZero())
+		}
+		h.allLeave(a, b)
+	})
+}

@@ -41,6 +41,26 @@ func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 	})
 }
 
+// A call that gives up says why the lock was not free, also if it has made no attempt of its own. That another waiter of its
+// line has won meanwhile is no reason.
+func TestWinOfAWaiterIsNotWhyAnotherGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		terms := h.terms()
+		w, next := h.waits(terms, h.refused()), h.waits(terms, lease.Outcome{})
+		w.agenda.followsRelease = true
+		u := w.begin(false, false)
+		require.NotNil(t, u)
+		require.False(t, u.enters(), "it follows a release")
+		won := lease.New(&terms.Terms, "v", clock.Now())
+		w.end(u, won, lease.Outcome{Kind: lease.Won})
+		assert.True(t, next.lastOutcome().Taken())
+		h.lines.leave(&w.waiter, won)
+		h.lines.leave(&next.waiter, nil)
+		h.closes()
+	})
+}
+
 // waiting <--> trying --> served: a waiter whose second attempt wins.
 func TestWaiterTriesUntilItIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -366,6 +386,31 @@ func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
 		assert.False(t, h.unlocks(won))
 		sent := h.puppets[0].Sent()
 		assert.Contains(t, sent[len(sent)-1].Args, any(w.ticket.String()))
+		h.closes()
+	})
+}
+
+// An attempt that follows a release of this process at once enters no queue, so that no node tells the waiter of a
+// later release. If it fails, it is repeated in the queues.
+func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		h.answer = func(_ int, req pool.Request) (*pool.Reply, error) {
+			if req.Args[0] == "set" {
+				return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil // the key is there already
+			}
+			return puppet.Yes(req)
+		}
+		w := h.waits(h.terms(), h.refused())
+		w.agenda.followsRelease = true
+		u := w.begin(false, false)
+		require.False(t, u.enters())
+		l, _ := w.try(t.Context(), 1, u)
+		require.Nil(t, l)
+		require.True(t, w.agenda.ready)
+		u = w.begin(false, false)
+		assert.True(t, u.enters())
+		h.lines.leave(&w.waiter, nil)
 		h.closes()
 	})
 }

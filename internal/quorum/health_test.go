@@ -267,3 +267,29 @@ func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {
 		assert.Empty(t, to.votes, "it does nothing with them")
 	})
 }
+
+// A node that stands for another one tells of both: they are one server. Other nodes tell of themselves.
+func TestAnswerOfANodeThatStandsForAnotherShowsThatBothAreUp(t *testing.T) {
+	s, to := newJointScene(), &tracer{}
+	r := s.Start(t.Context(), &act{brief: Brief{Tracer: to}}, false)
+	for i := range s.Nodes {
+		r.NoteHealth(i, claim.Failure(errBroken))
+	}
+	require.Len(t, to.hears(), 5)
+	for _, i := range []int{0, 3} {
+		s.NoteServer(i, &pool.Server{RunID: "a"})
+	}
+	s.TellServers(to)
+	to.hears()
+	up := claim.Vote{Choice: claim.Refused}
+	r.NoteHealth(0, up)
+	assert.Len(t, to.hears(), 2, "nodes 0 and 3")
+	r.NoteHealth(1, up)
+	assert.Len(t, to.hears(), 1)
+	r.NoteHealth(3, up)
+	assert.Empty(t, to.hears(), "it was up before")
+	r.NoteHealth(0, claim.Failure(errBroken))
+	assert.Empty(t, to.hears(), "too soon after the last time")
+	r.NoteHealth(3, up)
+	assert.Equal(t, healthy, s.known.health[3].state.Load(), "only answers are of both")
+}

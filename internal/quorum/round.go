@@ -621,7 +621,7 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.final || r.expired || r.inTime != 0 && r.postponeLocked() {
+	if r.final || r.expired || r.postponeLocked() {
 		return
 	}
 	r.set.known.late.add(r.missingLocked())

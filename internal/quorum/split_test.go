@@ -300,3 +300,39 @@ func TestPatienceIsOfOneRound(t *testing.T) {
 		assert.Equal(t, claim.Nodes(0b11111), s.known.late.load())
 	})
 }
+
+// Only the patience of a split acquire depends on what a node has answered before. The deadline of a round does not move.
+func TestAnswerToAnEarlierRequestMovesNoDeadline(t *testing.T) {
+	for name, a := range map[string]*act{"an acquire": acquiring(), "another round": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(5)
+				time.AfterFunc(second.Decide-time.Nanosecond, func() {
+					for i := range s.silent {
+						s.silent[i].set(time.Now())
+					}
+				})
+				r := s.Start(t.Context(), a, false)
+				s.answer(0, mine)
+				s.answer(1, mine)
+				_, took := within(t, r, second)
+				assert.Equal(t, time.Second, took)
+			})
+		})
+	}
+}
+
+// The votes may be split before the caller begins to wait. Its patience does not outlast its own deadline then either.
+func TestPatienceThatBeganBeforeTheWaitEndsWithTheDeadline(t *testing.T) {
+	for _, decide := range []time.Duration{minPatience / 2, 2 * minPatience} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(5)
+			r := s.Start(t.Context(), acquiring(), false)
+			for i, v := range []any{mine, mine, other, other} {
+				s.answer(i, v)
+			}
+			_, took := within(t, r, Limits{Decide: decide, Node: decide})
+			assert.Equal(t, min(decide, minPatience), took)
+		})
+	}
+}

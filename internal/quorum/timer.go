@@ -72,7 +72,8 @@ func (t *roundTimer) hasten(silent time.Duration, late *lateNodes) (soon time.Du
 }
 
 // postpone makes the deadline come later again if a missing node has answered since hasten, so that all of them have been
-// silent only for that long. It returns for how much longer the round is patient, 0 if its patience is over.
+// silent only for that long. It returns for how much longer the round is patient. That is 0 if its patience is over, or if the
+// deadline has come without hasten: patient is no later then.
 func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

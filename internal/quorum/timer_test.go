@@ -81,9 +81,8 @@ func TestLongestTimesOfARound(t *testing.T) {
 		soon, sooner := timer.hasten(0, &lateNodes{})
 		assert.Positive(t, soon)
 		assert.True(t, sooner)
-		soon, sooner = timer.hasten(math.MaxInt64, &lateNodes{})
+		soon, _ = timer.hasten(math.MaxInt64, &lateNodes{})
 		assert.Zero(t, soon)
-		assert.True(t, sooner)
 	}
 	show(t)
 	synctest.Test(t, show)

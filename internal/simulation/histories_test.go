@@ -29,14 +29,21 @@ type recordedClass struct {
 }
 
 var recordedClasses = []recordedClass{
-	{"plain", scene{}},
-	{several, scene{with: several}},
-	{readers, scene{with: readers}},
-	{permits, scene{with: permits}},
-	{leaders, scene{with: leaders}},
-	{nesting, scene{with: nesting}},
-	{ticks, scene{with: ticks}},
-	{"change", scene{realm: changing}},
+	{name: "plain"},
+	{name: several, in: scene{with: several}},
+	{name: readers, in: scene{with: readers}},
+	{name: permits, in: scene{with: permits}},
+	{name: leaders, in: scene{with: leaders}},
+	{name: nesting, in: scene{with: nesting}},
+	{name: ticks, in: scene{with: ticks}},
+	{name: closing, in: scene{rough, ticks + "," + closing, ""}},
+	{name: shorter, in: scene{rough, readers + "," + shorter, ""}},
+	{name: fast, in: scene{rough, fast, ""}},
+	{name: dials, in: scene{tidy, several + "," + off + "," + dials, ""}},
+	{name: unpolled + "-" + several, in: scene{tidy, several + "," + unpolled, ""}},
+	{name: unpolled + "-" + readers, in: scene{tidy, readers + "," + unpolled, ""}},
+	{name: unpolled + "-" + permits, in: scene{tidy, permits + "," + unpolled, ""}},
+	{name: "change", in: scene{realm: changing}},
 }
 
 // Each seed has the history whose hash is recorded. With REDSYNC_SIM_REWRITE the test records the hashes.
@@ -55,7 +62,7 @@ func TestHistories(t *testing.T) {
 	if !strings.Contains(string(text), "\n"+platform()+"\n") {
 		t.Skipf("the histories are not recorded for %s", platform())
 	}
-	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(1, 4, recordedSeeds))
+	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(2, 8, recordedSeeds))
 	for _, class := range recordedClasses {
 		t.Run(class.name, func(t *testing.T) {
 			if class.in.realm == changing && os.Getenv("REDSYNC_SIM_HISTORIES") == "" {
