@@ -1,4 +1,4 @@
-// Production is a whole service that locks on five Redis nodes. docs/production.md explains it.
+// Production is a whole service that locks on five Redis nodes: see docs/production.md.
 package main
 
 import (
@@ -22,11 +22,11 @@ import (
 )
 
 var (
-	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "`addresses`; the password comes from REDIS_PASSWORD")
-	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "`time` after the first start of the nodes, before the first lock")
-	expiry = flag.Duration("expiry", 8*time.Second, "how long a crashed process keeps its locks")
-	guard  = flag.Duration("guard", 8*time.Second, "the longest expiry of any program on these nodes")
-	step   = flag.Duration("step", time.Second, "how long one step of the work takes")
+	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses")
+	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "after the first start of the nodes")
+	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
+	guard  = flag.Duration("guard", 8*time.Second, "the longest expiry in use on the nodes")
+	step   = flag.Duration("step", time.Second, "of the work")
 )
 
 func main() {
@@ -47,21 +47,14 @@ func run(ctx context.Context) error {
 	var pools []pool.Pool
 	for address := range strings.SplitSeq(*nodes, ",") {
 		client := redis.NewClient(&redis.Options{Addr: address, Password: os.Getenv("REDIS_PASSWORD")})
-		defer client.Close() // after rs.Close, because deferred calls run in reverse order
+		defer client.Close() // after closeLocks: deferred calls run in reverse order
 		pools = append(pools, pool.New(client, pool.WithRestartGuard(*guard), pool.WithNoLocksBefore(noLocksBefore)))
 	}
-	rs := redsync.New(pools...).With(redsync.WithExpiry(*expiry), redsync.WithTries(0), // 0: wait until ctx ends
+	rs := redsync.New(pools...).With(redsync.WithExpiry(*expiry), redsync.WithTries(0),
 		redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
-	defer func() {
-		// The work has ended. Unlock what is left, within the time that the platform gives after SIGTERM.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := rs.Close(ctx); err != nil {
-			slog.Warn("some locks stay until they expire", "error", err)
-		}
-	}()
+	defer closeLocks(rs)
 	if err := rs.Ping(ctx); err != nil {
-		return err // no majority of the nodes answers; the error names each one
+		return err // no majority of the nodes answers
 	}
 	for ctx.Err() == nil {
 		err := rs.Do(ctx, "report", report)
@@ -69,17 +62,25 @@ func run(ctx context.Context) error {
 			err = load(ctx, rs)
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.Error("a job failed", "error", err) // errors.Is(err, redsync.ErrLockLost): it lost its lock
-			pause(ctx, *step)
+			slog.Error("job failed", "lock lost", errors.Is(err, redsync.ErrLockLost), "error", err)
+			_ = work(ctx) // do not try again at once
 		}
 	}
 	return nil
 }
 
-// report works as long as it takes: Do extends the lock meanwhile, and ends ctx if the lock is lost.
+func closeLocks(rs *redsync.Redsync) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := rs.Close(ctx); err != nil {
+		slog.Warn("some locks stay until they expire", "error", err)
+	}
+}
+
+// report may take any time: Do extends its lock, and ends ctx if the lock is lost.
 func report(ctx context.Context) error {
 	for part := range 5 {
-		if err := pause(ctx, *step); err != nil {
+		if err := work(ctx); err != nil {
 			return err
 		}
 		slog.Info("report", "part", part, "left", redsync.FromContext(ctx).Remaining())
@@ -102,31 +103,29 @@ func load(ctx context.Context, rs *redsync.Redsync) (err error) {
 		if left := mutex.Remaining(); left < 2**step {
 			return fmt.Errorf("the lock ends in %v, too soon for part %d", left, part)
 		}
-		if err := pause(ctx, *step); err != nil {
+		if err := work(ctx); err != nil {
 			return err
 		}
 		slog.Info("load", "part", part)
 		if _, err := mutex.ExtendContext(ctx); err != nil && !errors.Is(err, redsync.ErrExtendFailed) {
-			return err // the lock is over. After ErrExtendFailed it lasts until the old Until
+			return err // the lock is over; after ErrExtendFailed it lasts until the old Until
 		}
 	}
-	_, err = mutex.ValidContext(ctx) // ask the nodes before the step that nobody can undo
+	_, err = mutex.ValidContext(ctx) // before a step that nobody can undo
 	return err
 }
 
-// pause stands for work of the given time.
-func pause(ctx context.Context, d time.Duration) error {
+func work(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(d):
+	case <-time.After(*step):
 		return nil
 	}
 }
 
-var counters = expvar.NewMap("locks") // an HTTP server of the program shows them on /debug/vars
+var counters = expvar.NewMap("locks") // on /debug/vars, if the program serves HTTP
 
-// metrics counts what an operator must know. docs/metrics.md has the same for Prometheus.
 type metrics struct{}
 
 func (metrics) ObserveAcquired(context.Context, observe.Acquired) { counters.Add("acquired", 1) }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// docs/production.md shows the program as it is.
+func TestPageShowsTheProgram(t *testing.T) {
+	program, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/production.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "```go\n"+string(program)+"```\n")
+}
+
+// output collects what the program prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// awaits waits until the program has printed text n times since from.
+func (o *output) awaits(t *testing.T, from int, text string, n int) {
+	t.Helper()
+	for range 6000 {
+		if strings.Count(o.String()[from:], text) >= n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Fail(t, "the program does not print "+text, o.String())
+}
+
+// The program works on five servers with a password. Its jobs go on while one server is down and another one has forgotten
+// its keys. After SIGTERM it ends without an error, and leaves no lock.
+func TestJobsGoOnWhileServersFail(t *testing.T) {
+	t.Parallel()
+	const password = "secret of the nodes"
+	servers := realredis.Start(t, 5, "--requirepass", password)
+	var addresses []string
+	for _, s := range servers {
+		addresses = append(addresses, s.Addr())
+	}
+	time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
+	before := time.Now().UTC().Format(time.RFC3339)
+
+	binary := filepath.Join(t.TempDir(), "production")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(built))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
+		"-expiry", "2s", "-guard", "2s", "-step", "50ms")
+	cmd.Env = append(os.Environ(), "REDIS_PASSWORD="+password)
+	var out output
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+
+	works := func(rounds int) {
+		t.Helper()
+		from := len(out.String())
+		out.awaits(t, from, " report part=4 ", rounds)
+		out.awaits(t, from, " load part=4", rounds)
+	}
+	works(1)
+	servers[0].Kill()
+	works(2)
+	servers[1].Kill()
+	servers[1].Restart()
+	works(2)
+	out.awaits(t, 0, "redsync: node is down", 1)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-done, out.String())
+	assert.NotContains(t, out.String(), " ERROR ", out.String())
+	assert.NotContains(t, out.String(), "lock is lost", out.String())
+	for i, s := range servers[1:] {
+		client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: password})
+		left, err := client.Exists(ctx, "report", "load").Result()
+		require.NoError(t, err)
+		assert.Zero(t, left, "locks that are left on node %d", i+1)
+		require.NoError(t, client.Close())
+	}
+}
+
+// Without a majority the program ends at once, and names each node.
+func TestNoMajorityEndsTheProgram(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "production")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(built))
+	text, err := exec.CommandContext(t.Context(), binary, "-nodes", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").CombinedOutput()
+	require.Error(t, err)
+	for _, address := range []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "0 of 3 nodes answered"} {
+		assert.Contains(t, string(text), address)
+	}
+}
