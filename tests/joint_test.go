@@ -567,3 +567,17 @@ func TestOpenJoint(t *testing.T) {
 	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/5"})
 	require.ErrorContains(t, err, "node #1", "two databases")
 }
+
+// A pool that can never send stands for no other node, also if it has the client of one.
+func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		var pools []pool.Pool
+		for _, c := range clients {
+			pools = append(pools, pool.New(c))
+		}
+		never := pool.New(clients[0], pool.WithOutstanding(0))
+		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
+		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
+	})
+}

@@ -458,6 +458,7 @@ func TestPingFindsOneServerWithTwoNames(t *testing.T) {
 		require.Len(f, lines, 1)
 		assert.Contains(f, lines[0], "answered=\"4 of 5\" may_fail=1")
 		assert.Contains(f, lines[0], "nodes #0 (127.0.0.1:7001) and #4 (also-redis-1:6379) are one server, which counts once")
+		assert.NotContains(f, lines[0], "node #4", "it is not said twice")
 		f.kill(3)
 		require.NoError(f, rs.Ping(f.Context()))
 		assert.Contains(f, log.take()[0], "answered=\"3 of 5\" may_fail=0")

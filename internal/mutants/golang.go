@@ -365,7 +365,11 @@ func (w *goWalk) literal(n *ast.BasicLit) {
 }
 
 func (w *goWalk) isCapacity(n ast.Expr) bool {
-	call, ok := w.parent(0).(*ast.CallExpr)
+	up := 0
+	for sum, is := w.parent(up).(*ast.BinaryExpr); is; sum, is = w.parent(up).(*ast.BinaryExpr) { // 3 + len(args)
+		n, up = sum, up+1
+	}
+	call, ok := w.parent(up).(*ast.CallExpr)
 	if !ok || len(call.Args) < 2 || call.Args[len(call.Args)-1] != n {
 		return false
 	}
@@ -377,9 +381,9 @@ func (w *goWalk) isCapacity(n ast.Expr) bool {
 	return isMap || len(call.Args) == 3
 }
 
-// isTuning reports whether n computes with a unit of time, outside of all functions. Tests need not
-// notice a small change of such a duration.
+// isTuning reports whether n computes with a unit of time or a number of kilobytes, outside of all functions. Tests need not
+// notice a small change of such a duration or size.
 func (w *goWalk) isTuning(n ast.Node) bool {
 	product, ok := n.(*ast.BinaryExpr)
-	return ok && w.fn == nil && strings.Contains(w.text(product), "time.")
+	return ok && w.fn == nil && (strings.Contains(w.text(product), "time.") || strings.HasSuffix(w.text(product), "<< 10"))
 }

@@ -74,6 +74,7 @@ func TestGoMutants(t *testing.T) {
 		"switch {\ncase !a:\n}":      {"func f() { => func f() { return;", "case !a: => nothing", "case !a: => case a:", "case !a: => case false && (!a):", "case !a: => case true || (!a):"},
 		"defer f()":                  {"defer f() => nothing"},
 		"x := make([]int, 0, 8)":     {"x := make([]int, 0, 8) => x := make([]int, 1, 8)"},
+		"x := make([]int, 0, 3+n)":   {"x := make([]int, 0, 3+n) => x := make([]int, 1, 3+n)", "x := make([]int, 0, 3+n) => x := make([]int, 0, 3-n)"},
 		`x := errors.New(f(a == 3))`: nil,
 		`panic(fmt.Errorf("%d", 3))`: {`panic(fmt.Errorf("%d", 3)) => nothing`},
 		"x := func() bool { return a == b }": {
