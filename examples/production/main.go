@@ -133,6 +133,7 @@ func (metrics) ObserveLost(context.Context, observe.Lost)         { counters.Add
 func (metrics) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
 	counters.Add("down "+e.Address, 1)
 }
+
 func (metrics) ObserveNodeUp(_ context.Context, e observe.NodeUp) {
 	counters.Add("down "+e.Address, -1)
 }
