@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"net"
@@ -74,16 +75,17 @@ type Node struct {
 	conns   sync.Map // from a client's end of a connection to its number
 	dials   atomic.Int64
 
-	mu     sync.Mutex
-	down   bool
-	off    bool
-	gate   *gate // not nil while frozen
-	rules  []*rule
-	seen   map[string]int
-	losing int                 // how many more messages to subscribers to lose
-	users  map[string]string   // from name to password
-	bursts []nonsense.Outburst // still to come, one each time the node sends data
-	mute   []*speaker          // connections on which the node sends nothing any more
+	mu      sync.Mutex
+	down    bool
+	off     bool
+	gate    *gate // not nil while frozen
+	rules   []*rule
+	seen    map[string]int
+	traffic uint64              // see Traffic
+	losing  int                 // how many more messages to subscribers to lose
+	users   map[string]string   // from name to password
+	bursts  []nonsense.Outburst // still to come, one each time the node sends data
+	mute    []*speaker          // connections on which the node sends nothing any more
 
 	forgotten []*end // clients' ends of connections that Forget has cut
 	runID     string
@@ -359,6 +361,14 @@ func (n *Node) Commands(command string) int {
 	return n.seen[strings.ToUpper(command)]
 }
 
+// Traffic returns a number that depends on every command that the node has got, with its time and its arguments. The order
+// of commands that came at the same time makes no difference.
+func (n *Node) Traffic() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.traffic
+}
+
 // Client returns a new client of the node. changes may modify its options.
 func (n *Node) Client(changes ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{
@@ -418,7 +428,7 @@ func (n *Node) before(peer *server.Peer, command string, args ...string) bool {
 	}
 	from := n.from(peer)
 	n.await(from)
-	fault := n.count(command)
+	fault := n.count(command, args)
 	if fault.Then != nil {
 		fault.Then(args)
 	}
@@ -553,13 +563,16 @@ func (n *Node) from(peer *server.Peer) client {
 }
 
 // count counts a command and returns the fault that applies to it.
-func (n *Node) count(command string) Fault {
+func (n *Node) count(command string, args []string) Fault {
+	traced := fnv.New64a()
+	_, _ = fmt.Fprintf(traced, "%d %s %q", time.Now().UnixNano(), command, args)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.seen == nil {
 		n.seen = make(map[string]int)
 	}
 	n.seen[command]++
+	n.traffic += traced.Sum64()
 	for _, r := range n.rules {
 		if r.command == command && r.times > 0 {
 			r.times--

@@ -62,7 +62,7 @@ func TestHistories(t *testing.T) {
 	if !strings.Contains(string(text), "\n"+platform()+"\n") {
 		t.Skipf("the histories are not recorded for %s", platform())
 	}
-	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(2, 8, recordedSeeds))
+	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(2, 12, recordedSeeds))
 	for _, class := range recordedClasses {
 		t.Run(class.name, func(t *testing.T) {
 			if class.in.realm == changing && os.Getenv("REDSYNC_SIM_HISTORIES") == "" {
@@ -113,12 +113,16 @@ func historyOf(t *testing.T, class recordedClass, seed int, recorded string, pla
 	return s, hash
 }
 
-// hashOf plays a seed, and returns a hash of its history.
+// hashOf plays a seed, and returns a hash of its history and of the traffic of its nodes.
 func hashOf(t *testing.T, class recordedClass, seed int) (s *simulation, hash string) {
 	t.Helper()
 	s, events := simulate(t, uint64(seed), class.in) //nolint:gosec // it is positive
 	require.NotEmpty(t, events)
-	sum := sha256.Sum256([]byte(strings.Join(lines(t, events), "\n")))
+	told := lines(t, events)
+	for i, n := range s.nodes {
+		told = append(told, fmt.Sprintf("node %d: %x", i, n.Traffic()))
+	}
+	sum := sha256.Sum256([]byte(strings.Join(told, "\n")))
 	return s, fmt.Sprintf("%x", sum[:6])
 }
 
