@@ -275,7 +275,7 @@ func read(t *testing.T, path string) string {
 // document is the pattern by which failure messages name the documents.
 const document = "docs/objections*.md"
 
-var documents = []string{"../docs/objections.md", "../docs/objections-several.md", "../docs/objections-readers.md", "../docs/objections-permits.md", "../docs/objections-leaders.md", "../docs/objections-ticks.md"}
+var documents = []string{"../docs/objections.md", "../docs/objections-modes.md"}
 
 // readDocuments returns the text of all documents.
 func readDocuments(t *testing.T) string {
