@@ -82,14 +82,36 @@ func calls(n ast.Expr, names ...string) bool {
 // returnOfZeros returns the statement that ends a function of this type with zero values.
 func returnOfZeros(fn *ast.FuncType) string {
 	var values []string
-	if fn.Results != nil {
-		for _, field := range fn.Results.List {
-			for range max(len(field.Names), 1) {
-				values = append(values, zero(field.Type))
-			}
-		}
+	for _, of := range resultsOf(fn) {
+		values = append(values, zero(of))
 	}
 	return strings.TrimSpace("return " + strings.Join(values, ", "))
+}
+
+// resultsOf returns the type of each result.
+func resultsOf(fn *ast.FuncType) (results []ast.Expr) {
+	if fn.Results != nil {
+		for _, field := range fn.Results.List {
+			results = append(results, slices.Repeat([]ast.Expr{field.Type}, max(len(field.Names), 1))...)
+		}
+	}
+	return results
+}
+
+// returnsZeros reports whether n does what returnOfZeros says.
+func returnsZeros(n ast.Stmt, fn *ast.FuncType) bool {
+	end, ok := n.(*ast.ReturnStmt)
+	of := resultsOf(fn)
+	if !ok || len(end.Results) != len(of) {
+		return false // without values, it may return named ones
+	}
+	for i, e := range end.Results {
+		text := types.ExprString(e)
+		if text != zero(of[i]) && text != "nil" && text != types.ExprString(of[i])+"{}" {
+			return false
+		}
+	}
+	return true
 }
 
 // zero returns the zero value of a type.

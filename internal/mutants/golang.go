@@ -252,8 +252,8 @@ func (w *goWalk) early(body *ast.BlockStmt) {
 	if len(body.List) == 0 || isDropped(body, fn, all, w.isDeferred()) || leavesLocked(body, all) {
 		return
 	}
-	if text := returnOfZeros(fn); text != w.text(body.List[0]) {
-		w.add("return early", body.Lbrace+1, body.Lbrace+1, " "+text+"; ")
+	if !returnsZeros(body.List[0], fn) {
+		w.add("return early", body.Lbrace+1, body.Lbrace+1, " "+returnOfZeros(fn)+"; ")
 	}
 }
 

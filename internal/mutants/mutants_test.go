@@ -106,6 +106,12 @@ func TestReturnsEarly(t *testing.T) {
 		"func f() error {\nif a {\nreturn err\n}\nreturn nil\n}": {"func f() error { => func f() error { return nil;", "if a { => if a { return nil;"},
 		"func f() error { return nil }":                          nil,
 		"func f() error {\nif a {\nreturn nil\n}\nreturn g()\n}": {"func f() error { => func f() error { return nil;"},
+		"func f() (T, p.T, bool) {\nif a {\nreturn T{}, nil, false\n}\nreturn g()\n}": {
+			"func f() (T, p.T, bool) { => func f() (T, p.T, bool) { return *new(T), *new(p.T), false;",
+		},
+		"func f() T {\nif a {\nreturn T{1}\n}\nreturn g()\n}": {
+			"func f() T { => func f() T { return *new(T);", "if a { => if a { return *new(T);",
+		},
 		"func f() {}":                                          nil,
 		"func f() { g(1) }":                                    nil, // a dropped statement, and so on
 		"func f() { if a { g(1) } }":                           nil,

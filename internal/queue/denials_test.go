@@ -47,7 +47,9 @@ func denialsAddUp(t *testing.T) {
 
 	assert.True(t, d.note(voted(down, down, unheard), false), "they have broken the connection, perhaps")
 	assert.False(t, d.note(voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
-	time.Sleep(denialLasts + time.Nanosecond)
+	time.Sleep(denialLasts)
+	assert.True(t, d.note(voted(denied, down, unheard), false), "node 1 denied it not too long ago")
+	time.Sleep(time.Nanosecond)
 	assert.False(t, d.note(voted(denied, down, unheard), false), "node 1 may, too")
 	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps they deny only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
@@ -57,4 +59,27 @@ func denialsAddUp(t *testing.T) {
 	late.Result.Won = true
 	assert.False(t, d.note(late, false), "a quorum has granted")
 	assert.False(t, d.note(voted(denied, unheard, unheard), false))
+}
+
+// A line knows whether a writer waits in it, whoever has left it.
+func TestLineKnowsWhetherAWriterWaits(t *testing.T) {
+	h := newHouse(t, 3)
+	reads := h.terms()
+	reads.Claim = claimtest.Shared("lock")
+	writes := h.terms()
+	writer, reader, other := &waiter{terms: writes}, &waiter{terms: reads}, &waiter{terms: reads}
+	var l line
+	for _, w := range []*waiter{reader, writer, other} {
+		l.put(w)
+	}
+	assert.True(t, l.hasWriter())
+	l.take(other)
+	assert.True(t, l.hasWriter())
+	l.take(writer)
+	assert.False(t, l.hasWriter())
+	l.put(writer)
+	l.take(reader)
+	assert.True(t, l.hasWriter())
+	l.take(writer)
+	assert.False(t, l.hasWriter())
 }
