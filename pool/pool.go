@@ -1,8 +1,17 @@
-// Package pool is a client's handle to one Redis node: an ordered stream of requests, each
-// answered exactly once. It knows nothing about locks.
+// Package pool connects a Redsync to its Redis nodes. You need [New] and its options: New makes the Pool of a node from a
+// go-redis client.
 //
-// [New] makes a Pool from a go-redis client. Any other type that keeps the contract of [Pool]
-// works as well. Package pooltest tests that contract.
+//	client := redis.NewClient(&redis.Options{Addr: "redis-1:6379", Password: password})
+//	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
+//
+// The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding] and [WithoutIdentity]. The errors
+// that a program may want to match are [ErrClientClosed] and [OutstandingError].
+//
+// # For those who write a Pool
+//
+// Everything else on this page is for drivers other than go-redis. A [Pool] is an ordered stream of requests to one node,
+// each answered exactly once. It knows nothing about locks. What a Pool may do besides are interfaces of their own, such as
+// [Failing], [Located] and [Subscriber]: a Redsync looks for each of them. Package pooltest tests the contract.
 package pool
 
 import (
@@ -22,41 +31,8 @@ import (
 //     every request that the same Pool accepted earlier and that was Answered.
 //   - All methods may be called from many goroutines at once.
 //
-// A Pool may also have the following methods. A Redsync checks for them:
-//
-//   - Err() error says why no Send can ever succeed; a Redsync then fails at once.
-//   - RestartGuard() time.Duration returns the maxExpiry of WithRestartGuard: the node counts
-//     only if its server started long enough ago. 0 means no guard.
-//   - Destination() any returns a comparable value that stands for the node of the pool. A
-//     Redsync refuses two pools whose destinations are equal. NewJoint counts a pool of one set and a pool of the
-//     other as one node if their destinations are equal and their Keyspaces do not differ.
-//   - Keyspace() any returns a comparable value that is equal for two pools on one server exactly if they
-//     use the same keys there, or nil if that is not known. NewJoint needs it to count a server in both sets
-//     if both lists have its address, but with different clients.
-//   - Listed() string returns what stands for the node in a list of addresses, if String may return something else. The
-//     default is String. NewJoint compares it.
-//   - Together(a, b string) bool reports whether the keys a and b always lie on one server. A lock on several
-//     names needs all its names to lie on one server. A pool without this method keeps all keys on one server.
-//   - Subscribe, as Subscriber defines it, listens to a channel. Pools of New have it.
-//   - MetBefore() bool reports whether it has been called before, on any pool of the same client
-//     in this process. If it returns false, or the pool does not have it, the first Lock of a
-//     Redsync waits until it knows the identity of the node.
-//   - Silent() time.Duration returns for how long the pool has waited for a sign of life of the node: for a
-//     reply that is owed, or for a connection to open. It returns 0 if it waits for nothing. A Redsync uses it to
-//     give up early on a node that others have waited for in vain.
-//   - IsBehind() bool reports whether the node owes so many replies that more requests should wait, and answers. While
-//     it returns true, watchdogs whose locks have time left do not extend them yet.
-//   - ClientClosed() bool reports whether the user has closed the client of the pool, which then never sends again. It
-//     must cost no traffic, and not block. If so many clients are closed that the others are no quorum, a Redsync loses
-//     the locks that it holds.
-//   - Client() any returns a comparable value that stands for the client of the pool, or nil for
-//     none. Sibling() Pool returns another pool of that client. Redsyncs on pools of the same
-//     clients, in the same order, appear to the nodes as one process. They share one queue of
-//     waiters for each lock, and the subscriptions. The subscriptions use siblings, because a user who
-//     closes a pool must not end a subscription that others share.
-//
-// A pool of New for a *redis.Client, a Cluster or a Ring has MetBefore, Client and Sibling. A pool for a *redis.Client
-// has Silent and IsBehind, too.
+// A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Met], [Shared],
+// [Closable], [Waiting], [Limited] and [Subscriber]. A pool of New has those that its client allows.
 //
 // A Pool that does not know which server process answers leaves Reply.Server nil.
 type Pool interface {
