@@ -111,6 +111,93 @@ func ExampleMutex_TryDo() {
 	// Output: somebody else does it
 }
 
+// The context of a lock ends when the lock ends: with Unlock, or because it is lost.
+func ExampleMutex_Context() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMutex("orders:17", redsync.WithWatchdog(), redsync.WithExpiry(time.Second))
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := mutex.Context(context.Background()) // pass it to the work
+
+	nodes.Steal("orders:17") // simulates a loss
+	<-ctx.Done()
+	fmt.Println("lost:", errors.Is(context.Cause(ctx), redsync.ErrLockLost))
+	// Output: lost: true
+}
+
+// Valid asks the nodes, before a step that nobody can undo. An error is a loss only if it matches ErrLockLost: otherwise
+// too few nodes have answered, and Remaining still counts.
+func ExampleMutex_Valid() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMutex("orders:17")
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer mutex.Unlock()
+
+	ok, err := mutex.Valid()
+	fmt.Println(ok, err)
+	nodes.Steal("orders:17")
+	ok, err = mutex.Valid()
+	fmt.Println(ok, errors.Is(err, redsync.ErrLockLost))
+	// Output:
+	// true <nil>
+	// false true
+}
+
+// A lock on several names has all of them or none, so that no two processes wait for each other.
+func ExampleRedsync_NewMultiMutex() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	mutex := nodes.Redsync().NewMultiMutex([]string{"account:1", "account:2"})
+	if err := mutex.Lock(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	var taken *redsync.ErrTaken
+	err := nodes.Process().NewMutex("account:2").TryLock()
+	fmt.Println("another process finds account:2 taken:", errors.As(err, &taken))
+	fmt.Println(mutex.Unlock())
+	// Output:
+	// another process finds account:2 taken: true
+	// true <nil>
+}
+
+// At most two processes at a time call a service that can bear no more.
+func ExampleWithPermits() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	for i := range 3 {
+		permit := nodes.Process().NewMutex("mail", redsync.WithPermits(2))
+		err := permit.TryLock() // Lock would wait for a permit
+		fmt.Println("process", i, "may send:", err == nil)
+	}
+	// Output:
+	// process 0 may send: true
+	// process 1 may send: true
+	// process 2 may send: false
+}
+
+// Lead calls a function while this process leads. The function ends when its context does, and sends the number of the
+// term along with every write.
+func ExampleRedsync_Lead() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	err := nodes.Redsync().Lead(context.Background(), "scheduler", func(ctx context.Context) error {
+		fmt.Println("leading, with a number:", redsync.FromContext(ctx).Fence() > 0)
+		return nil // resigns
+	})
+	fmt.Println(err)
+	// Output:
+	// leading, with a number: true
+	// <nil>
+}
+
 // New takes a pool for each node. pool.New makes a pool from a go-redis client that you already have.
 func ExampleNew() {
 	addresses, stop := startFiveNodes()
