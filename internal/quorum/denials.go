@@ -65,7 +65,13 @@ func (d *denials) noteLocked(name string, now, until time.Duration) {
 
 // DeniesQueueOf reports whether the node has denied the queue of the lock with that name less than deniedFor ago.
 func (d *denials) DeniesQueueOf(name string) bool {
-	return d.any(func(d *denials, now time.Duration) bool { return now < d.names[name] })
+	return d.any(func(d *denials, now time.Duration) bool { return d.hasDeniedLocked(name, now) })
+}
+
+// hasDeniedLocked is DeniesQueueOf at now. Times of a test in virtual time may be negative.
+func (d *denials) hasDeniedLocked(name string, now time.Duration) bool {
+	until, known := d.names[name]
+	return known && now < until
 }
 
 // DeniesQueues reports whether the node is likely to deny the queues of locks with these names, which one command uses:
@@ -73,7 +79,7 @@ func (d *denials) DeniesQueueOf(name string) bool {
 // rely on this only if leaving the queue out costs it no more than a wake-up.
 func (d *denials) DeniesQueues(names []string) bool {
 	return d.any(func(d *denials, now time.Duration) bool {
-		return now < d.user || len(names) == 1 && now < d.names[names[0]]
+		return d.user != 0 && now < d.user || len(names) == 1 && d.hasDeniedLocked(names[0], now)
 	})
 }
 

@@ -60,6 +60,7 @@ func TestFewDenialsAreRemembered(t *testing.T) {
 			n.Deny("and "+strconv.Itoa(i), false)
 		}
 		assert.LessOrEqual(t, len(n.denials.names), maxDenials)
+		assert.False(t, n.DeniesQueueOf("never"))
 		assert.True(t, n.DeniesQueueOf("and "+strconv.Itoa(maxDenials-1)))
 	})
 }
