@@ -407,7 +407,12 @@ func ExampleWithWatchdog() {
 		return
 	}
 
-	time.AfterFunc(700*time.Millisecond, func() { nodes.Expire("leader") }) // longer than the expiry
+	failure := time.AfterFunc(700*time.Millisecond, func() { // longer than the expiry
+		for i := range 3 {
+			nodes.Node(i).Down()
+		}
+	})
+	defer failure.Stop()
 	<-mutex.Lost()
 	fmt.Println("lost:", errors.Is(mutex.Err(), redsync.ErrLockLost))
 	// Output: lost: true

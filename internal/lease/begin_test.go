@@ -38,6 +38,25 @@ func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 	}
 }
 
+// After a step of the wall clock the watchdog extends at once if its next round would come in the second half of what is
+// left. A round takes time, and must be confirmed before the validity ends.
+func TestWatchdogExtendsAtOnceAfterAStepThatLeavesItLittleTime(t *testing.T) {
+	for step, extends := range map[time.Duration]bool{3 * time.Second: false, 4 * time.Second: true, 5 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			wall := clocktest.StepWall(t)
+			p := on(puppet.Yes)
+			terms := newTerms(timingOf(8*time.Second), p)
+			terms.Watchdog = true
+			begun(t, terms)
+			time.Sleep(time.Millisecond)
+			wall.Step(step)
+			time.Sleep(800 * time.Millisecond) // the step is seen; the next round is due at 2.667 s
+			assert.Equal(t, extends, p.Count("evalsha") == 1, "a step of %v", step)
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
+}
+
 func TestCloseReleasesALeaseWhoseAlarmIsFiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(puppet.Yes)

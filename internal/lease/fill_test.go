@@ -116,6 +116,21 @@ func TestFillIgnoresAClockThatWasSetForward(t *testing.T) {
 	})
 }
 
+// The same holds for the keys of a minimal hold, which may last longer than the validity.
+func TestFillOfAMinimalHoldIgnoresAClockThatWasSetForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wall := clocktest.StepWall(t)
+		l, _ := refusedLease(t)
+		l.terms.Timing.MinHold = time.Minute
+		time.Sleep(10 * time.Millisecond)
+		wall.Step(time.Second)
+		l.mu.Lock()
+		assert.Equal(t, time.Minute-10*time.Millisecond, l.keysLeftLocked(clock.Now()))
+		l.mu.Unlock()
+		l.End(nil)
+	})
+}
+
 func TestWritesKeepMarksApartFromCounts(t *testing.T) {
 	l := New(nowhere(3), "v", clock.Now())
 	w := l.writes

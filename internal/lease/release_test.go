@@ -13,6 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/alarm"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -40,6 +41,26 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			assert.Equal(t, before+5, p.Count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
 		}
 		reached.Store(true)
+		require.NoError(t, closes(t.Context(), terms.Keeper))
+	})
+}
+
+// A ticket enters the queue with the first sending alone. Its waiter may have left since, and a ticket that nobody takes
+// out keeps others back until it counts as dead.
+func TestReleaseThatIsRepeatedEntersNoTicketAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := on(broken)
+		terms := newTerms(timingOf(time.Second), p)
+		l := New(terms, "v", clock.Now())
+		l.writes.sending(0)
+		l.writes.answered(0, pool.Answered)
+		ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
+		l.Release(Releasing{Enters: []Entering{{Ticket: ticket}}})
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 2, p.Count("evalsha"), "after 0 and 50 ms")
+		assert.Contains(t, p.Sent()[0].Args, any(ticket.String()))
+		assert.NotContains(t, p.Sent()[1].Args, any(ticket.String()))
+		time.Sleep(time.Minute)
 		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
 }

@@ -115,3 +115,26 @@ func TestOneExtendsForAllThatShareAHold(t *testing.T) {
 		require.NoError(t, closes(t.Context(), l.terms.Keeper))
 	})
 }
+
+// The next round of those who share a hold is due a third after the start of the last one, and not after its end: the
+// validity counts from the start.
+func TestExtensionOfASharedHoldCountsFromItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		terms := reading()
+		l := opens(t, terms)
+		other, third := joins(t, l), joins(t, l)
+		sixth := l.terms.Timing.Expiry / 6
+		_, err := other.Extend(t.Context())
+		require.NoError(t, err)
+		start := clock.Now()
+		e, err := l.extension(start)
+		require.NoError(t, err)
+		assert.Equal(t, extendNow, l.duty(start))
+		time.Sleep(sixth - time.Millisecond)
+		e.OnWon()
+		assert.Equal(t, extendLater, third.duty(clock.Now()))
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, extendNow, third.duty(clock.Now()))
+		require.NoError(t, closes(t.Context(), l.terms.Keeper))
+	})
+}

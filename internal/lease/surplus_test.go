@@ -287,6 +287,28 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	})
 }
 
+// A connection may break long after the win. The node may execute the acquire as late as that, so the release of the surplus
+// is repeated for a whole TTL from then on.
+func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		nodes[0].found = script.Missing
+		nodes[1].grants(1)
+		nodes[2].grants(1)
+		l := won(1)
+		time.Sleep(6 * time.Second)
+		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		time.Sleep(6 * time.Second)
+		assert.NotEmpty(t, nodes[0].released())
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, []string{"give 0 2 keep 1", "give 0 2 keep 1"}, nodes[0].released(), "from 12 to 14 s")
+		time.Sleep(2 * time.Second)
+		nodes[0].released()
+		time.Sleep(time.Minute)
+		assert.Empty(t, nodes[0].released(), "the TTL has passed")
+		l.End(nil)
+	})
+}
+
 // Extensions renew only what the lease has won. So the release of a surplus ends when the surplus must have run
 // out, although the lease is still held.
 func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -522,5 +524,33 @@ func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
 			assert.False(t, w.ticket.IsZero())
 		}
 		h.allLeave(a, b)
+	})
+}
+
+// A ticket may have entered the queues of several names with the releases of several locks. A waiter that gives up takes it
+// out of all of them.
+func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 1)
+		w := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
+		for _, name := range []string{"a", "b"} {
+			h.releaseAndAdmit(lease.New(&h.wants(true, name).Terms, "of "+name, clock.Now()), lease.Releasing{})
+		}
+		ticket := any(w.ticket.String())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, failure := w.run(ctx)
+		require.NotNil(t, failure)
+		synctest.Wait()
+		for _, value := range []any{"of a", "of b"} {
+			var with []bool
+			for _, req := range h.puppets[0].Sent() {
+				if slices.Contains(req.Args, value) {
+					with = append(with, slices.Contains(req.Args, ticket))
+				}
+			}
+			assert.Equal(t, []bool{true, true}, with, "%v: it has entered, and left", value)
+		}
+		h.allLeave()
 	})
 }

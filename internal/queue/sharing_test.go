@@ -72,6 +72,26 @@ func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
 	})
 }
 
+// A reader that is trying does not join, because it may win a hold of its own. Those behind it join all the same.
+func TestReadersBehindOneThatTriesShareAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		h.answer = granted
+		hold := h.holds(h.reads())
+		first, second := h.waits(h.reads(), h.refused()), h.waits(h.reads(), h.refused())
+		require.NotNil(t, first.begin(true, false))
+		h.sharing.share(hold, nil)
+		assert.Nil(t, first.handedOff)
+		require.NotNil(t, second.handedOff)
+		h.lines.leave(&first.waiter, nil)
+		for _, l := range []*lease.Lease{hold, second.handedOff} {
+			l.End(nil)
+			h.ReleaseAndAdmit(l)
+		}
+		h.closes()
+	})
+}
+
 // A writer behind readers of its own process shows its ticket, as if another process held the lock. Otherwise later
 // readers of other processes would enter before it.
 func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {

@@ -1,0 +1,64 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows sessions from inside; tests/wakeups_test.go shows who is woken.
+
+// Once the session is ready, waiters try without hearing the nodes whose subscriptions stand later. Such a node may have
+// sent a message meanwhile, so its subscription counts as a wake-up.
+func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 5)
+		w := h.waits(h.terms(), h.refused())
+		set := h.keeper.Set
+		s := &session{subscriber: &h.subscriber, set: set, rule: set.FullRule(), begun: time.Now()}
+		h.subscriber.session = s
+		for _, n := range set.Nodes[:3] {
+			listener{session: s, node: n}.Subscribed()
+		}
+		time.Sleep(wakeGrace)
+		synctest.Wait()
+		require.True(t, h.subscriber.ready())
+		assert.Zero(t, w.freeLocked(), "the session was not ready")
+		listener{session: s, node: set.Nodes[3]}.Subscribed()
+		assert.True(t, w.freeLocked().Has(3))
+		h.subscriber.stop(nil)
+		h.allLeave(w)
+	})
+}
+
+// A mute is a pool through which nobody can subscribe.
+type mute struct {
+	*puppet.Puppet
+	closed *int
+}
+
+func (mute) Client() any          { return nil }
+func (m mute) Sibling() pool.Pool { return m }
+func (m mute) Close() error       { *m.closed++; return nil }
+func (mute) Subscribe(string, pool.Listener) (pool.Subscription, error) {
+	return nil, errors.New("no")
+}
+
+// A session closes the pools that it has made, also those through which it could not subscribe.
+func TestSessionClosesItsPools(t *testing.T) {
+	h, closed := newHouse(t, 1), 0
+	set := h.keeper.Set
+	s := &session{subscriber: &h.subscriber, set: set, rule: set.FullRule(), begun: time.Now(), ready: true}
+	h.subscriber.session = s
+	s.subscribeLocked(listener{session: s, node: &quorum.Node{Pool: mute{closed: &closed}}})
+	h.subscriber.stop(nil)
+	assert.Equal(t, 1, closed)
+}
