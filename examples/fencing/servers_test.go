@@ -279,10 +279,7 @@ func serverDSN(t *testing.T, env string, start func() (string, error)) string {
 	dsn, err := start()
 	var missing errMissing
 	if errors.As(err, &missing) {
-		if os.Getenv(envSQL) == realredis.Require {
-			t.Fatalf("%s=%s, and %v", envSQL, realredis.Require, err)
-		}
-		t.Skipf("%v; %s=%s makes this a failure", err, envSQL, realredis.Require)
+		realredis.Missing(t, envSQL, err)
 	}
 	require.NoError(t, err)
 	return dsn

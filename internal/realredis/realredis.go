@@ -27,6 +27,20 @@ const (
 	Require = "require"
 )
 
+// Missing skips a test, because a program that it needs is not there. If the environment variable has the value Require, it
+// fails the test, and so it does if the variable has a value that nobody knows.
+func Missing(tb testing.TB, variable string, why error) {
+	tb.Helper()
+	switch value := os.Getenv(variable); value {
+	case "":
+		tb.Skipf("%v; %s=%s makes this a failure", why, variable, Require)
+	case Require:
+		tb.Fatalf("%s=%s, and %v", variable, Require, why)
+	default:
+		tb.Fatalf("%s is %q: it must be %q or empty", variable, value, Require)
+	}
+}
+
 // redisServer is the server on PATH. It may be a link to a Valkey server.
 const redisServer = "redis-server"
 
@@ -54,10 +68,7 @@ type Server struct {
 func Start(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	if err := findServer(); err != nil {
-		if os.Getenv(Env) == Require {
-			tb.Fatalf("%s=%s, and %v", Env, Require, err)
-		}
-		tb.Skipf("%v; %s=%s makes this a failure", err, Env, Require)
+		Missing(tb, Env, err)
 	}
 	servers := make([]*Server, n)
 	for i := range servers {
