@@ -59,7 +59,7 @@ func TestReadmeFirstLock(t *testing.T) {
 		return cmd.Run()
 	}
 	err = run()
-	const late = "redsync: some nodes do not answer" // for 250 ms
+	const late = "redsync: some nodes do not answer"                                          // for 250 ms
 	for try := 1; (err != nil || strings.Contains(stderr.String(), late)) && try < 5; try++ { // a slow machine may answer too late
 		require.Contains(t, stderr.String(), "no answer within")
 		err = run()
