@@ -11,7 +11,8 @@ import (
 
 // A pacer makes watchdogs wait while a node is behind with its replies. Otherwise the extensions of very many locks that
 // are due at once would pile up there, and the limit of outstanding replies would refuse some. The watchdogs whose
-// validity ends first go on first. A watchdog does not wait once half of its validity has passed.
+// validity ends first go on first. The first of them does not wait once half of its validity has passed. So one with a
+// longer expiry may wait for longer than that, but never behind one whose validity ends later.
 type pacer struct {
 	alarms   *alarm.Schedule
 	isBehind func() bool
