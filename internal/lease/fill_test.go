@@ -225,6 +225,7 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
 		first[0].To.Receive(first[0].Tag, pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, 1, fills)
 		again := late.unanswered()
 		require.Len(t, again, 2)
@@ -285,10 +286,10 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 // An asking is a rule that asks fewer nodes when two of them turn out to be one server.
 type asking struct {
 	claimtest.Majority
-	asked claim.Nodes
+	asked atomic.Uint64
 }
 
-func (a *asking) All() claim.Nodes { return a.asked }
+func (a *asking) All() claim.Nodes { return claim.Nodes(a.asked.Load()) }
 
 func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -300,13 +301,14 @@ func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, rule := newRefuser(), &asking{3, 0b111}
+				r, rule := newRefuser(), &asking{Majority: 3}
+				rule.asked.Store(0b111)
 				pools := []pool.Pool{on(grants), on(grants), on(r.answer)}
 				terms := newTerms(timingOf(8*time.Second), pools...)
 				terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
 				l := begun(t, terms)
 				synctest.Wait()
-				rule.asked = c.asked
+				rule.asked.Store(uint64(c.asked))
 				r.answers(pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
 				time.Sleep(5 * time.Second)
 				assert.Equal(t, 1+c.want, r.sets.Load())

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,7 @@ func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 					g.goOn()
 				}
 				time.Sleep(2 * time.Second)
+				synctest.Wait()
 				assert.Equal(t, []time.Duration{c.want}, went)
 				schedule.Close()
 			})
@@ -83,13 +85,16 @@ func TestPacerLetsNobodyOvertakeTheWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var schedule alarm.Schedule
 		var p pacer
-		start, behind := time.Now(), true
-		p.init(&schedule, func() bool { return behind })
+		start := time.Now()
+		var behind atomic.Bool
+		behind.Store(true)
+		p.init(&schedule, behind.Load)
 		var went []time.Duration
 		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 80*time.Millisecond, 100*time.Millisecond))
-		behind = false
+		behind.Store(false)
 		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 70*time.Millisecond, 100*time.Millisecond))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		assert.Equal(t, []time.Duration{time.Millisecond, time.Millisecond}, went)
 		assert.True(t, p.admits(goer{start, &went}, clock.Now(), 80*time.Millisecond, 100*time.Millisecond))
 		schedule.Close()

@@ -193,6 +193,7 @@ func TestUnlockRepeatsTheReleaseWithinTheNodeDeadline(t *testing.T) {
 					rel.Wait(t.Context())
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				assert.Equal(t, c.want, sent)
 				require.NoError(t, closes(t.Context(), terms.Keeper))
 			})
