@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"maps"
 	"net"
@@ -562,17 +561,29 @@ func (n *Node) from(peer *server.Peer) client {
 	return c.(client)
 }
 
+// hashOf returns the FNV-1a hash of a command and its time. Package hash/fnv would copy each argument.
+func hashOf(at time.Time, command string, args []string) uint64 {
+	const prime = 1099511628211
+	hash := (uint64(14695981039346656037) ^ uint64(at.UnixNano())) * prime //nolint:gosec // any number will do
+	for _, word := range append([]string{command}, args...) {
+		for i := range len(word) {
+			hash = (hash ^ uint64(word[i])) * prime
+		}
+		hash = (hash ^ 0xff) * prime
+	}
+	return hash
+}
+
 // count counts a command and returns the fault that applies to it.
 func (n *Node) count(command string, args []string) Fault {
-	traced := fnv.New64a()
-	_, _ = fmt.Fprintf(traced, "%d %s %q", time.Now().UnixNano(), command, args)
+	traced := hashOf(time.Now(), command, args)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.seen == nil {
 		n.seen = make(map[string]int)
 	}
 	n.seen[command]++
-	n.traffic += traced.Sum64()
+	n.traffic += traced
 	for _, r := range n.rules {
 		if r.command == command && r.times > 0 {
 			r.times--
