@@ -292,7 +292,7 @@ func claimed(err error, down int) (all []string) {
 	case failed > 0:
 		all = append(all, "`*RedisError`")
 	case len(all) == 0:
-		return []string{"none of these"}
+		return []string{"an error that matches none"}
 	}
 	slices.Sort(all)
 	return all
@@ -366,8 +366,8 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 	assert.ElementsMatch(t, rows, slices.Collect(maps.Keys(errorRows)), "rows, and plays")
 }
 
-// compareCell plays with one library, and compares the errors with a cell such as "`A`, `B` and `C`, at times `D`,
-// not `E`".
+// compareCell plays with one library, and compares the errors with a cell such as "`A`, `B` and `C`, sometimes also
+// `D`, not `E`".
 func compareCell(t *testing.T, open safety.Open, row errorRow, cell string) (errs []error) {
 	t.Helper()
 	c := &cast{T: t, open: open}
@@ -379,7 +379,7 @@ func compareCell(t *testing.T, open safety.Open, row errorRow, cell string) (err
 		return nil
 	}})
 	cell, not, _ := strings.Cut(cell, ", not ")
-	cell, atTimes, _ := strings.Cut(cell, ", at times ")
+	cell, atTimes, _ := strings.Cut(cell, ", sometimes also ")
 	want := regexp.MustCompile(`, | and `).Split(cell, -1)
 	slices.Sort(want)
 	for _, claim := range []string{not, atTimes} {

@@ -25,7 +25,7 @@ var (
 	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses")
 	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "after the first start of the nodes")
 	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
-	guard  = flag.Duration("guard", 8*time.Second, "the longest expiry in use on the nodes")
+	guard  = flag.Duration("guard", 8*time.Second, "the longest lock on the nodes: see docs/production.md")
 	step   = flag.Duration("step", time.Second, "of the work")
 )
 
