@@ -27,11 +27,12 @@
 // # What is guaranteed
 //
 //   - Exclusion: at most one holder of a name has Remaining() > 0. All readers of a name count as one holder. Holders with
-//     WithPermits have at most n permits together.
+//     WithPermits have at most n permits together. If a Mutex adopts a lock ([WithSequencer], [WithValue]), the giver has
+//     it, too, until it calls [Mutex.Detach].
 //   - Time: the clock of a lock starts before its first request is sent, and counts the longer of monotonic and wall time.
 //     So the lock ends for its holder before its keys expire on the nodes. Nothing revives a lock that has ended.
-//   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, at Until at the latest, even if no node can be
-//     reached.
+//   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, at Until or, if a timer is late, soon after it,
+//     even if no node can be reached.
 //   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) is never used again.
 //   - Results: true never comes with an error, and false never without one.
 //   - Availability: each call returns as soon as the answers decide it. If no majority answers, an attempt fails after the
@@ -48,7 +49,8 @@
 //
 // A process that is paused between a check and a step may make the step after its lock has ended. No lock with an expiry
 // can prevent that. The remedy is a [fencing] token ([WithFencing]): the resource refuses a number that is lower than one
-// it has seen. [objections] lists what else can go wrong, with a test of each.
+// it has seen. The restart guard does not notice FLUSHALL, eviction, a failover to a stale replica, or a step of a node's
+// clock. [objections] lists what else can go wrong, with a test of each.
 //
 // # Waiting
 //

@@ -32,12 +32,12 @@ func New(r prometheus.Registerer) *Observer {
 	return o
 }
 
-// ObserveAcquired is told of each lock that was acquired.
+// ObserveAcquired notes how long it took to get a lock.
 func (o *Observer) ObserveAcquired(_ context.Context, e observe.Acquired) {
 	o.took.WithLabelValues("acquired").Observe(e.Took.Seconds())
 }
 
-// ObserveNotAcquired is told of each call that acquired nothing.
+// ObserveNotAcquired notes how long a call took that got no lock.
 func (o *Observer) ObserveNotAcquired(_ context.Context, e observe.NotAcquired) {
 	outcome, taken := "failed", (*redsync.ErrTaken)(nil)
 	if errors.As(e.Err, &taken) {
@@ -46,15 +46,15 @@ func (o *Observer) ObserveNotAcquired(_ context.Context, e observe.NotAcquired) 
 	o.took.WithLabelValues(outcome).Observe(e.Took.Seconds())
 }
 
-// ObserveLost is told of each lock that ended without Unlock.
+// ObserveLost counts a lost lock.
 func (o *Observer) ObserveLost(context.Context, observe.Lost) { o.lost.Inc() }
 
-// ObserveNodeDown is told when a node begins to fail.
+// ObserveNodeDown notes that a node begins to fail.
 func (o *Observer) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
 	o.down.WithLabelValues(strconv.Itoa(e.Node)).Set(1)
 }
 
-// ObserveNodeUp is told when it works again.
+// ObserveNodeUp notes that a node works again.
 func (o *Observer) ObserveNodeUp(_ context.Context, e observe.NodeUp) {
 	o.down.WithLabelValues(strconv.Itoa(e.Node)).Set(0)
 }

@@ -28,6 +28,15 @@ func TestPageShowsTheProgram(t *testing.T) {
 	assert.Contains(t, string(page), "```go\n"+string(program)+"```\n")
 }
 
+// build returns the path of the program.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "production")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, string(built))
+	return binary
+}
+
 // output collects what the program prints.
 type output struct {
 	mu   sync.Mutex
@@ -71,9 +80,7 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
 	before := time.Now().UTC().Format(time.RFC3339)
 
-	binary := filepath.Join(t.TempDir(), "production")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, string(built))
+	binary := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
@@ -114,10 +121,7 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 // Without a majority the program ends at once, and names each node.
 func TestNoMajorityEndsTheProgram(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "production")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, string(built))
-	text, err := exec.CommandContext(t.Context(), binary, "-nodes", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), build(t), "-nodes", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").CombinedOutput()
 	require.Error(t, err)
 	for _, address := range []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "0 of 3 nodes answered"} {
 		assert.Contains(t, string(text), address)

@@ -73,7 +73,7 @@ func (e Extension) behindFill() behindFill {
 	l := e.lease
 	counted := l.writes.marked(setLater) // before the fill, which the extension follows
 	for i, n := range l.terms.Keeper.Set.Nodes {
-		if !l.terms.Heals && !n.IsGuarded() {
+		if counted.Has(i) && !l.terms.Heals && !n.IsGuarded() {
 			counted = counted.Without(i)
 		}
 	}

@@ -196,25 +196,30 @@ func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 	})
 }
 
+// grantsFills makes a deaf node grant each fill. It returns the acquire, which the test answers, and how many fills there were.
+func grantsFills(late *deaf) (acquire *pool.Request, fills *int) {
+	acquire, fills = &pool.Request{}, new(int)
+	answer := late.Answer
+	late.Answer = func(req pool.Request) (*pool.Reply, error) {
+		switch {
+		case req.Args[0] != "set":
+			return answer(req)
+		case acquire.To == nil:
+			*acquire = req
+			return nil, nil
+		}
+		*fills++
+		return grants(req)
+	}
+	return acquire, fills
+}
+
 // A node refuses the acquire so late that the watchdog has sent its extension, and is filled then. What the node answers when
 // the extension is sent again proves nothing.
 func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, told := newDeaf(), &diary{}
-		var acquire pool.Request
-		fills := 0
-		answer := late.Answer
-		late.Answer = func(req pool.Request) (*pool.Reply, error) {
-			switch {
-			case req.Args[0] != "set":
-				return answer(req)
-			case acquire.To == nil:
-				acquire = req
-				return nil, nil
-			}
-			fills++
-			return grants(req)
-		}
+		acquire, fills := grantsFills(late)
 		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
 		terms.Watchdog, terms.Events = true, told
 		l := begun(t, terms)
@@ -226,7 +231,7 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 		first[0].To.Receive(first[0].Tag, pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 1, fills)
+		require.Equal(t, 1, *fills)
 		again := late.unanswered()
 		require.Len(t, again, 2)
 		reply, _ := grants(again[1])
@@ -246,18 +251,7 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := newDeaf()
-		var acquire pool.Request
-		answer := late.Answer
-		late.Answer = func(req pool.Request) (*pool.Reply, error) {
-			switch {
-			case req.Args[0] != "set":
-				return answer(req)
-			case acquire.To == nil:
-				acquire = req
-				return nil, nil
-			}
-			return grants(req) // a fill
-		}
+		acquire, _ := grantsFills(late)
 		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
 		l := begun(t, terms)
 		result := make(chan bool)

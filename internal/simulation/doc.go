@@ -100,8 +100,8 @@
 // draws which of them fires first.
 //
 // testdata/histories.txt records a hash of seeds 1 to 20 of each class: of the history, and of every command that each
-// node has got, with its time. A refactoring changes none. TestHistories compares the first few. It plays a seed that has another history again, until one other history has
-// come 15 times. The hashes are valid for one version of Go and one processor architecture, which the file names; with
+// node has got, with its time. A refactoring changes none. TestHistories compares the first few. It plays a seed that has
+// another history again, until one other history has come 15 times. The hashes are valid for one version of Go and one processor architecture, which the file names; with
 // others the test is skipped. They also change with another version of miniredis or go-redis, with each text of an
 // error, and with what the simulation itself plays.
 //
