@@ -102,8 +102,9 @@ func milliseconds(keep time.Duration) (int64, error) {
 // the writers pass to Set.
 //
 // A process with an earlier version of this package, which has no Read, may write the key as well:
-// its writes with older tokens are refused, too. It must not write with the token of a hold that
-// has read, because readers with older tokens would still be admitted after that write.
+// its writes with older tokens are refused, too. If a hold has called Read, such a process must not
+// write with the token of that hold: readers with older tokens would still be admitted after the
+// write.
 func (r *Redis) Read(ctx context.Context, key string, token uint64, keep time.Duration) (value string, err error) {
 	if token == 0 {
 		return "", ErrNoToken
