@@ -82,8 +82,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(context.Context) error) error {
 //   - false, err: fn was not called for another reason. Too few nodes have answered, ctx is done, an option or the name
 //     cannot be used, the call conflicts with a Do around it, or m could not extend the lock that it adopts.
 //
-// If fn returns an error, ran is true, also if that is the error of another lock that was taken. With WithMinHold,
-// TryDo runs a scheduled job once per tick.
+// If fn returns an error, ran is true, even if that error says that another lock is taken. With WithMinHold, TryDo runs
+// a scheduled job once per tick.
 func (m *Mutex) TryDo(ctx context.Context, fn func(context.Context) error) (ran bool, err error) {
 	ran, err = m.do(ctx, fn, true)
 	if !ran && isContention(err) {
@@ -195,13 +195,15 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 // or Close, when the lock is lost, and at Until at the latest. So a watchdog, or an Extend, makes it last longer. It
 // also ends when parent ends, and has the values and the deadline of parent.
 //
-// context.Cause says what has ended it. For a loss that is ErrLockLost with its cause, as Err returns it, and for the end
-// of parent the cause of parent. For Unlock and Detach it is context.Canceled, even if Unlock fails: the holder itself
-// has ended the hold, which is no loss. It is not what Err returns then: ErrNotHeld matches ErrLockAlreadyExpired, so
-// the work would take it for a loss. If m is not held, the context is over at once, and its cause is what Err returns.
+// context.Cause says what has ended it. For a loss that is ErrLockLost with its cause, as Err returns it, and for the
+// end of parent the cause of parent. For Unlock and Detach it is context.Canceled, even if Unlock fails: the holder
+// itself has ended the hold, which is no loss. Err then returns ErrNotHeld. The cause is not ErrNotHeld, because that
+// error matches ErrLockAlreadyExpired, and the work would see a loss. If m is not held, the context is over at once,
+// and its cause is what Err returns.
 //
 // The context ends before Unlock, Detach or Close sends anything, so before another client can acquire the lock. It
-// belongs to one hold: a later Lock does not revive it. If time alone ends the hold, it ends as late as Lost is closed.
+// belongs to one hold: a later Lock does not revive it. If time alone ends the hold, the context ends when Lost is
+// closed, which may be late.
 //
 // Work that goes on after its context has ended is not protected: see Fence. Each call of Context uses memory until its
 // context ends, so call it once for each hold, and not before each step. The function of Do has such a context already.

@@ -35,8 +35,9 @@
 //     even if no node can be reached.
 //   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) is never used again.
 //   - Results: true never comes with an error, and false never without one.
-//   - Availability: each call returns as soon as the answers decide it. If no majority answers, an attempt fails after the
-//     node deadline ([WithNodeTimeout], 0.4 s by default). Other nodes cost no time, with [three exceptions].
+//   - Availability: each call returns as soon as the answers decide it. If no majority answers, an attempt fails after
+//     the node deadline ([WithNodeTimeout], 0.4 s by default). If a majority answers, the other nodes cost no time,
+//     with [three exceptions].
 //
 // # What is assumed
 //
@@ -54,16 +55,17 @@
 //
 // # Waiting
 //
-// Unlock wakes the next waiter. By default a new caller may overtake waiters of other processes; [WithFair] serves them in
-// call order. Since messages can be lost, the first waiter of each process also looks by itself, at least every half
-// second. Lock gives up after about 4.7 s, which is shorter than the default expiry ([WithTries]).
+// Unlock wakes the next waiter. By default a new caller may overtake waiters of other processes; [WithFair] serves them
+// in call order. Since messages can be lost, the first waiter of each process also looks by itself, at least every half
+// second. By default Lock gives up after about 4.7 s ([WithTries]). The default expiry is longer, so Lock does not
+// outwait a crashed holder.
 //
 // # After an error
 //
-// A Lock that fails acquires nothing. Keys that it may have set are released in the background, until each node confirms,
-// even if the context has ended. So are those of Unlock. After [ErrExtendFailed] the lock is yours until the old Until.
-// After [ErrLockLost] or [ErrLockAlreadyExpired] it is over. After Unlock it is not yours, whatever Unlock returned.
-// Nodes that are down are no error while a majority answers: [WithLogger] tells of them.
+// A Lock that fails acquires nothing. Keys that it may have set are released in the background, until each node
+// confirms, even if the context has ended. Unlock releases in the same way. After [ErrExtendFailed] the lock is yours
+// until the old Until. After [ErrLockLost] or [ErrLockAlreadyExpired] it is over. After Unlock it is not yours,
+// whatever Unlock returned. Nodes that are down are no error while a majority answers: [WithLogger] tells of them.
 //
 // # Compatibility
 //

@@ -61,13 +61,12 @@ var (
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode is the error of every operation if two pools of New have the same address
-	// or the same client. It is the error of Open or of a Lock if the run ID shows that pools lead to
-	// one server, and the distinct servers are no quorum of all pools. With enough servers locks go
-	// on: a server counts once, and observers and the log are told (observe.OneServer). Of two
-	// addresses of one server in different sets of NewJoint neither counts. The text of the error
-	// names two pools. A Lock that returns it makes no further attempt; the next Lock first asks the
-	// nodes which servers they are.
+	// ErrDuplicateNode is the error of every operation if two pools of New have the same address or the same client. It
+	// is the error of Open or of a Lock if the run ID shows that pools lead to one server, and the distinct servers are
+	// no quorum of all pools. With enough servers locks go on: a server counts once, and observers and the log are told
+	// (observe.OneServer). If two addresses of one server are in different sets of NewJoint, neither counts. The text
+	// of the error names two pools. A Lock that returns it makes no further attempt; the next Lock first asks the nodes
+	// which servers they are.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrUpgrade is the error of a Lock, TryLock, Do, TryDo or Lead that would lock a name exclusively inside a

@@ -246,11 +246,10 @@ func (m *Mutex) names() []string {
 // value of WithValue or WithSequencer, or "" without these options. After Unlock or Detach it returns "".
 // After the lock has expired or is lost, Value still returns the value until the next Lock or Unlock.
 //
-// Once Value or Sequencer has returned the value, another process may use it. So no other hold of this
-// process gets the value: Unlock releases the lock instead of handing it to the next waiter (see
-// WithHandOver). No later Lock of m releases the value either. To give the lock away use Detach. Readers that
-// share a hold have the same value (see WithShared). Once Value or Sequencer of one of them has returned it,
-// no further reader shares the hold.
+// Once Value or Sequencer has returned the value, another process may use it. So no other hold of this process gets the
+// value: Unlock releases the lock instead of handing it to the next waiter (see WithHandOver). A later Lock of m does
+// not release the value either. To give the lock away use Detach. Readers that share a hold have the same value (see
+// WithShared). Once Value or Sequencer of one of them has returned it, no further reader shares the hold.
 //
 // Lock returns once a quorum has granted the lock. The slowest nodes may set their key after that. An
 // Unlock of this library repeats its release, and so deletes such a late key too. A library that
@@ -320,8 +319,9 @@ func (m *Mutex) Lock() error {
 // LockContext acquires m, retrying until it succeeds, the attempts of WithTries
 // are used up, or ctx is done.
 //
-// BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a crashed
-// holder expires. With WithTries(0) it waits until ctx is done. The error says when the key expires, if the nodes have told.
+// BY DEFAULT LOCK WAITS ABOUT 4.7 S, WHICH IS SHORTER THAN THE DEFAULT EXPIRY OF 8 S: it gives up before the lock of a
+// crashed holder expires. With WithTries(0) it waits until ctx is done. The error says when the key expires, if the
+// nodes have reported it.
 //
 // On success m is held until the time that Until reports. That time is counted from
 // before the first request of the attempt that won, minus drift. After that time
@@ -335,11 +335,11 @@ func (m *Mutex) Lock() error {
 //
 //   - ErrFailed, after contention. *ErrTaken comes with it, and a *RedisError for each node that failed. If other
 //     callers of this process are ahead in line, and none of them has completed an attempt yet, there is no *ErrTaken.
-//   - ErrNoQuorum, if too few nodes answered, or if they answered after the validity of the lock. A *RedisError
+//   - ErrNoQuorum, if too few nodes answered, or if the answers came after the validity of the lock. A *RedisError
 //     comes with it for each node that failed.
 //   - The error of ctx, and its cause. ErrFailed or ErrNoQuorum comes with it as above, if the last attempt before ctx
-//     ended says so. An attempt that the end of ctx has cut says nothing. A call that has only stood in line takes the
-//     last attempt in its line.
+//     ended says so. An attempt that the end of ctx has cut short says nothing. If the call has only stood in line, the
+//     last attempt in its line counts.
 //   - ErrUpgrade or ErrNested, if ctx comes from a Do that holds the name. Lock fails at once, because it
 //     could wait for that Do, and the Do waits for Lock. Call Do instead of Lock: it joins the hold, unless
 //     the error is ErrUpgrade.

@@ -76,8 +76,8 @@ const (
 // WithLogger, or to slog.Default() if there are none. A Ping writes none if each of the nodes was in a line of the last 10 s, or
 // if ctx ends before the 250 ms.
 //
-// Ping proves that nodes answer, and nothing else. A node that a restart guard keeps from counting answers, too, and so does
-// one that refuses to write, or that denies the commands of a lock to the client's user.
+// Ping proves that nodes answer, and nothing else. A node answers even while a restart guard ignores its votes, or
+// while it refuses to write, or denies the commands of a lock to the client's user.
 func (r *Redsync) Ping(ctx context.Context) error {
 	if r == nil {
 		return fail("Ping", "", ErrNoPools) // see With

@@ -27,9 +27,9 @@ func WithExpiry(expiry time.Duration) Option {
 // still uses a try. With 0 there is no limit: only the context or Close ends Lock. A negative number is out of range. With
 // 1, Lock does what TryLock does. The option has no effect on TryLock and on Lead, which has no limit.
 //
-// The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE DEFAULT
-// EXPIRY (8 s): when a holder crashes, every Lock that waits by then gives up before the lock expires. To outwait a crashed
-// holder use WithTries(0) and a context with a deadline.
+// The default is 32 tries, which take about 4.7 s with the default delay, as in redsync v4. THAT IS SHORTER THAN THE
+// DEFAULT EXPIRY (8 s): when a holder crashes, every Lock that waits at that time gives up before the lock expires. To
+// outwait a crashed holder use WithTries(0) and a context with a deadline.
 func WithTries(tries int) Option {
 	return OptionFunc(func(m *Mutex) { m.change().tries = tries })
 }
@@ -153,13 +153,12 @@ func WithSequencer(s Sequencer) Option {
 	})
 }
 
-// WithFailFast decides when an operation returns. With true, the default, an operation returns as
-// soon as its outcome is certain, and its requests to slow nodes go on in the background. With false
-// it also waits until every node has answered or the node deadline has passed. Whether an operation
-// succeeds does not depend on this option. With false the reason of a failure may be more definite
-// (ErrLockLost in place of ErrExtendFailed), and the error tells of every node that did not grant. An
-// attempt of Lock that has failed waits at most 250 ms longer, because it would keep others from the
-// nodes that have granted. In three cases Lock waits longer even with true: see the package's
+// WithFailFast decides when an operation returns. With true, the default, an operation returns as soon as its outcome
+// is certain, and its requests to slow nodes go on in the background. With false it also waits until every node has
+// answered or the node deadline has passed. Whether an operation succeeds does not depend on this option. With false
+// the reason of a failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the error tells of every
+// node that did not grant. Even so, a failed attempt of Lock waits at most 250 ms longer, because meanwhile it keeps
+// others from the nodes that have granted. In three cases Lock waits longer even with true: see the package's
 // documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
@@ -234,11 +233,11 @@ func WithMinHold(d time.Duration) Option {
 	})
 }
 
-// WithLockDelay makes the nodes keep the lock for longer than the holder may rely on it: for
-// expiry + delay. If a holder ends without Unlock, the work that it had begun (a request on its
-// way, say) has the delay to end before somebody else acquires the lock. Unlock frees the lock at
-// once. The delay is rounded up to milliseconds. The default is 0, the range 0 or more. The idea
-// is that of Chubby's lock-delay (Burrows, OSDI 2006).
+// WithLockDelay makes the nodes keep the lock for expiry + delay: longer than the holder may rely on
+// it. If a holder ends without Unlock, the work that it had begun (a request on its way, say) has the
+// delay as time to end, before another client acquires the lock. Unlock frees the lock at once. The
+// delay is rounded up to milliseconds. The default is 0, the range 0 or more. The idea is that of
+// Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })
 }
@@ -326,16 +325,16 @@ func WithObserver(observer any) Option {
 // WithLogger writes a log. The default is none. Its levels:
 //
 //   - Error: each lock that is lost, except by Close.
-//   - Warn: what lasts (no quorum answers, a node is down), once when it begins, and every 10 s while operations show
-//     that it lasts; what Close has left on a node; what needs a change of the nodes, at most once in 10 s.
-//   - Info: the end of what has lasted.
+//   - Warn: troubles that last (no quorum answers, a node is down), once at their beginning, and every 10 s while
+//     operations show that they last. Also what Close has left on a node, and what needs a change of the nodes, at most
+//     once in 10 s.
+//   - Info: the end of such a trouble.
 //   - Debug: everything that happens to one lock: each attempt, extension and Unlock, whether or not it failed.
 //
-// While all is well there is nothing above Debug. How many locks, goroutines and copies (With) run into the same makes
-// no difference: each logger says it once for each New or Open, 16 loggers at most. So make one logger for a Redsync,
-// not one for each lock. A logger that is given twice writes each line once. The lines of what lasts come from the
-// goroutine of background events (see package observe), without the context of a call. docs/operating.md lists all
-// lines.
+// While all is well there is nothing above Debug. Each logger reports a trouble once for each New or Open, however many
+// locks, goroutines and copies (With) meet it. At most 16 loggers do so: make one logger for a Redsync, not one for
+// each lock. A logger that is given twice writes each line once. Lines about troubles that last come from the goroutine
+// of background events (see package observe), without the context of a call. docs/operating.md lists all lines.
 //
 // The messages begin with "redsync: " and are constant. The attribute "lock" is the name, and "error" is the cause. The
 // others are named like the fields of the events. No attribute contains a lock's value.
