@@ -7,10 +7,10 @@
 //		return work(ctx) // for as long as it takes; ctx ends if the lock is lost
 //	})
 //
-// If you have go-redis clients already: redsync.New(pool.New(a), pool.New(b), pool.New(c)). The [documentation] answers
-// questions, and has [a whole program] for production.
+// If you have go-redis clients already: redsync.New(pool.New(a), pool.New(b), pool.New(c)). The [documentation] has a
+// whole program for production.
 //
-// There are three ways to keep a lock for long ([workers]):
+// There are three ways to keep a lock for long (docs/workers.md):
 //
 //   - [Redsync.Do] locks, calls a function, extends the lock meanwhile, and unlocks. Start here. [Redsync.TryDo] does so
 //     only if the lock is free.
@@ -22,7 +22,7 @@
 //
 // Other kinds of locks: several names at once ([Redsync.NewMultiMutex]), readers ([WithShared]), at most n holders
 // ([WithPermits]), one leader ([Redsync.Lead]), one job per tick ([WithMinHold]). Do within Do, on the same name and with
-// the context of the outer function, uses the same lock ([nesting]).
+// the context of the outer function, uses the same lock (docs/nesting.md).
 //
 // # What is guaranteed
 //
@@ -31,13 +31,13 @@
 //     it, too, until it calls [Mutex.Detach].
 //   - Time: the clock of a lock starts before its first request is sent, and counts the longer of monotonic and wall time.
 //     So the lock ends for its holder before its keys expire on the nodes. Nothing revives a lock that has ended.
-//   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, at Until or, if a timer is late, soon after it,
-//     even if no node can be reached.
+//   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, soon after Until at the latest, even if no
+//     node can be reached.
 //   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) is never used again.
 //   - Results: true never comes with an error, and false never without one.
 //   - Availability: each call returns as soon as the answers decide it. If no majority answers, an attempt fails after
-//     the node deadline ([WithNodeTimeout], 0.4 s by default). If a majority answers, the other nodes cost no time,
-//     with [three exceptions].
+//     the node deadline ([WithNodeTimeout], 0.4 s by default). If a majority answers, the others cost no time, except
+//     in three waits (docs/safety.md).
 //
 // # What is assumed
 //
@@ -49,16 +49,16 @@
 // # What is not guaranteed
 //
 // A process that is paused between a check and a step may make the step after its lock has ended. No lock with an expiry
-// can prevent that. The remedy is a [fencing] token ([WithFencing]): the resource refuses a number that is lower than one
+// can prevent that. The remedy is a fencing token ([WithFencing], docs/fencing.md): the resource refuses a number that is lower than one
 // it has seen. The restart guard does not notice FLUSHALL, eviction, a failover to a stale replica, or a step of a node's
-// clock. [objections] lists what else can go wrong, with a test of each.
+// clock. docs/objections.md lists what else can go wrong, with a test of each.
 //
 // # Waiting
 //
 // Unlock wakes the next waiter. By default a new caller may overtake waiters of other processes; [WithFair] serves them
 // in call order. Since messages can be lost, the first waiter of each process also looks by itself, at least every half
-// second. By default Lock gives up after about 4.7 s ([WithTries]). The default expiry is longer, so Lock does not
-// outwait a crashed holder.
+// second. By default Lock gives up after about 4.7 s ([WithTries]), but the lock of a crashed holder lasts for up to 8
+// s.
 //
 // # After an error
 //
@@ -69,7 +69,7 @@
 //
 // # Compatibility
 //
-// Names and signatures are those of redsync v4, except for New, which takes this module's pools ([moving]). A lock is one
+// Names and signatures are those of redsync v4, except for New, which takes this module's pools (docs/from-redsync-v4.md). A lock is one
 // key on each node, set by SET name value NX PX milliseconds. Processes with redsync v4 and with this package exclude each
 // other. Nodes are Redis 6.2, Valkey 7.2 or later.
 //
@@ -77,11 +77,4 @@
 // Redlock safe?", 2016; Lamport, CACM 17(8), 1974 (tickets); Burrows, "The Chubby lock service", 2006 (lock delay).
 //
 // [documentation]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/README.md
-// [a whole program]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/production.md
-// [workers]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/workers.md
-// [nesting]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/nesting.md
-// [fencing]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/fencing.md
-// [three exceptions]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/safety.md#the-three-waits-of-lock
-// [objections]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/objections.md
-// [moving]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/from-redsync-v4.md
 package redsync

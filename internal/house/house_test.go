@@ -65,6 +65,15 @@ func TestSizes(t *testing.T) {
 	}))
 }
 
+// What go doc prints of the package fits two screens of 50 lines before its declarations begin.
+func TestPackagePageFitsTwoScreens(t *testing.T) {
+	needsGo(t)
+	page, declarations, found := strings.Cut(string(run(t, "go", "doc", ".")), "\nvar ")
+	require.True(t, found, "no declarations in %q", page)
+	assert.Contains(t, declarations, "func Open(")
+	assert.LessOrEqual(t, strings.Count(page, "\n"), 100)
+}
+
 // CONTRIBUTING.md has the figures of the bounds.
 func TestContributingHasTheFigures(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
