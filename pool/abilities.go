@@ -8,7 +8,7 @@ import "time"
 type (
 	// Failing is a Pool that may be unable to send anything, ever. Then a Redsync fails at once.
 	Failing interface {
-		// Err returns why, nil if the Pool can send.
+		// Err returns why the Pool cannot send, nil if it can.
 		Err() error
 	}
 
@@ -68,8 +68,8 @@ type (
 
 	// Closable is a Pool whose client the user may close.
 	Closable interface {
-		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. If the other
-		// nodes are no quorum, the locks of a Redsync are lost.
+		// ClientClosed reports whether the user has closed the client. It sends nothing, and does not block. If it is
+		// closed and the other nodes are no quorum, the locks of a Redsync are lost.
 		ClientClosed() bool
 	}
 
@@ -82,7 +82,7 @@ type (
 
 	// Limited is a Pool with a limit of outstanding replies: see WithOutstanding.
 	Limited interface {
-		// IsBehind reports whether the node owes many of the replies that it may owe, and answers. While it does, watchdogs
+		// IsBehind reports whether the node answers, but owes many of the replies that it may owe. Meanwhile watchdogs
 		// whose locks have time left wait.
 		IsBehind() bool
 	}

@@ -34,7 +34,7 @@ func IsDenied(err error) bool {
 
 // WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, or the
 // client's user lacks a permission for the command or one of its keys. A script that has begun to run may end with a
-// denial, too, which says so.
+// denial, too: the denial says so, and WasNotRun returns false.
 func WasNotRun(err error) bool {
 	return IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script")
 }
@@ -52,8 +52,8 @@ func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
 // changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
 // WRONGPASS, DENIED), a key has another type (WRONGTYPE), or the keys of the request are not in one slot of a
-// cluster (CROSSSLOT). So it does for a pool or a client that the user has closed. Unlike IsDenied it also recognizes such an answer to the greeting, because no request is
-// sent before the greeting succeeds.
+// cluster (CROSSSLOT). It is true for a pool or a client that the user has closed, too. Unlike IsDenied, IsPermanent also
+// recognizes such an answer to the greeting, because no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false

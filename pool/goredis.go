@@ -42,7 +42,7 @@ func WithOutstanding(limit int) Option {
 // The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
 // round trip that it makes anyway. The price is availability: a restarted node counts as down for
 // that time, and a quorum must be found without it. In a fresh deployment all nodes have just
-// started, so nobody acquires a lock until then. WithNoLocksBefore waives that.
+// started, so nobody acquires a lock for that time. WithNoLocksBefore waives that.
 //
 // The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
 //
@@ -75,7 +75,7 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 //
 // Choose t at least 3 s after the start of the nodes. A server tells its uptime in whole seconds, so the guard may
 // wait for one that started less than 2 s before t. A server that started at t or later never counts as new while
-// the client's clock is right. If that clock is behind, a server that started so much later than t still does.
+// the client's clock is right. If that clock is behind by x, a server that started up to x after t still does.
 //
 // A t that moves with each start of the program would be dangerous: a process that starts after the nodes have
 // restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns
@@ -168,8 +168,8 @@ func WithoutIdentity() Option {
 // follows MOVED and ASK itself, at most MaxRedirects times for one request. It promises no order
 // of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of different nodes may
 // arrive in another order than the requests were sent. Before the first request the client loads
-// the state of the cluster. Requests sent meanwhile wait for that: 5 s at most, and if the client
-// ignores that limit, until its own timeouts end the attempt.
+// the state of the cluster. Requests sent meanwhile wait for that: 5 s at most, or until the
+// client's own timeouts if it ignores that limit.
 //
 // Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
 // frozen server delays later requests.
@@ -183,8 +183,8 @@ func WithoutIdentity() Option {
 // Close a Redsync before the clients that it uses. If the user closes a client first, what runs on it ends within a
 // second: streams, subscriptions and their connections. What they owe, and every later Send, fails with
 // ErrClientClosed. A dial that ignores its context may take longer, up to its timeout. The pool looks at the client
-// every half second while it has a stream or a subscription, and sends nothing for that. A client that is no
-// *redis.Client, *redis.ClusterClient or *redis.Ring shows only to a request that it is closed.
+// every half second while it has a stream or a subscription, and sends nothing for that. If the client is
+// no *redis.Client, *redis.ClusterClient or *redis.Ring, the pool notices only when it sends a request.
 //
 // New starts nothing and never fails. With a nil client, an option that is out of range or does
 // not suit the client, or an address that cannot be dialed, every Send returns an error.

@@ -10,8 +10,8 @@
 // # For those who write a Pool
 //
 // Everything else on this page is for drivers other than go-redis. A [Pool] is an ordered stream of requests to one node,
-// each answered exactly once. It knows nothing about locks. What a Pool may do besides are interfaces of their own, such as
-// [Failing], [Located] and [Subscriber]: a Redsync looks for each of them. Package pooltest tests the contract.
+// each answered exactly once. It knows nothing about locks. A Pool may have optional methods. Their interfaces are
+// [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the contract.
 package pool
 
 import (
@@ -208,10 +208,10 @@ type Listener interface {
 	Unsubscribed(err error)
 
 	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err is its answer, a redis.Error. Or the user has closed the client; err is ErrClientClosed. It is
-	// called at most once. After it no method is
-	// called, and the Subscription has ended. Temporary errors (LOADING, BUSY, ...) and errors of
-	// the greeting (a wrong password, which may be changed) are reported to Unsubscribed.
+	// ...); err is its answer, a redis.Error. Or the user has closed the client, and err is
+	// ErrClientClosed. It is called at most once. After it no method is called, and the Subscription
+	// has ended. Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password,
+	// which may be changed) are reported to Unsubscribed.
 	Refused(err error)
 }
 
