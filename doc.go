@@ -33,7 +33,7 @@
 //     So the lock ends for its holder before its keys expire on the nodes. Nothing revives a lock that has ended.
 //   - Loss: [Mutex.Lost] is closed when the lock has ended without Unlock, soon after Until at the latest, even if no
 //     node can be reached.
-//   - Values: a value that your code has read ([Mutex.Value], [Mutex.Sequencer]) is never used again.
+//   - Values: a value that your code has read ([Mutex.Value]) is never used again: it can serve as an id of this lock.
 //   - Results: true never comes with an error, and false never without one.
 //   - Availability: each call returns as soon as the answers decide it. If no majority answers, an attempt fails after
 //     the node deadline ([WithNodeTimeout], 0.4 s by default). If a majority answers, the others cost no time, except

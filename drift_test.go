@@ -166,11 +166,14 @@ func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 	}
 }
 
-// A number without a unit is a number of nanoseconds. An error about less than 10 µs asks whether seconds were meant.
+// A number without a unit is a number of nanoseconds. An error about less than 10 µs asks whether seconds were
+// meant, or milliseconds if there are a thousand or more.
 func TestTooShortTimesAskForTheUnit(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		8:                       "; did you mean 8*time.Second?",
-		10*time.Microsecond - 1: "; did you mean 9999*time.Second?",
+		999:                     "; did you mean 999*time.Second?",
+		1000:                    "; did you mean 1000*time.Millisecond?",
+		10*time.Microsecond - 1: "; did you mean 9999*time.Millisecond?",
 		10 * time.Microsecond:   "at least 3ms",
 		0:                       "at least 3ms",
 		-8:                      "at least 3ms",

@@ -39,34 +39,34 @@ var (
 	// has passed, or that the nodes no longer hold.
 	ErrLockAlreadyExpired = errors.New("redsync: lock was already expired")
 
-	// ErrLockLost says that a hold has ended, but not by Unlock or Detach. It always comes with the
-	// cause. Err returns it for every such end. Extend, Downgrade and Valid return it when the nodes
-	// have proved that no quorum holds the lock; Extend and Downgrade also when Until passed during the
-	// call. After that every later call that needs the hold returns ErrLockLost too, until Unlock or the
-	// next Lock. If Until passes during a Valid, the error is ErrLockAlreadyExpired alone. If Until has passed
-	// because nodes did not answer an Extend or the watchdog, the errors of these nodes come with ErrLockLost.
+	// ErrLockLost means that you had the lock, and it has ended without your Unlock or Detach. Stop the work. errors.Is
+	// also finds the cause, and errors.As the nodes that did not answer, if the lock has expired for that reason.
+	//
+	// Err returns it for every such end. Extend, Downgrade and Valid return it if the nodes prove the loss. Every later
+	// call that needs the lock then returns it, too, until Unlock or the next Lock. If Until passes during the call, Extend
+	// and Downgrade return it, but Valid returns ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
 
-	// ErrMaxHold comes with ErrLockAlreadyExpired when the hold has reached the limit of
-	// WithMaxHold. It comes with ErrExtendFailed when Extend cannot prolong the hold any
-	// further; in that case the lock is held until Until.
+	// ErrMaxHold means that the limit of WithMaxHold is reached. With ErrLockAlreadyExpired the lock is over. With
+	// ErrExtendFailed you still have the lock until Until, but it cannot be extended.
 	ErrMaxHold = errors.New("redsync: lock held for the longest time allowed")
 
-	// ErrNotHeld is the error of Unlock, Extend, Downgrade and Valid on a Mutex that is not held: then
-	// nothing was sent. It is also their error if another call unlocks or detaches the Mutex
-	// meanwhile. errors.Is finds ErrLockAlreadyExpired in it too, because redsync v4 returns that
-	// from a second Unlock. To tell the two apart look for ErrNotHeld first.
+	// ErrNotHeld means that this Mutex has no lock. It was never locked, or it is unlocked or detached already, perhaps by
+	// another call at the same time. Test for it before ErrLockAlreadyExpired, which it also matches, because redsync v4 returns
+	// that from a second Unlock.
 	ErrNotHeld error = &notHeldError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
-	// ErrDuplicateNode is the error of every operation if two pools of New have the same address or the same client. It
-	// is the error of Open or of a Lock if the run ID shows that pools lead to one server, and the distinct servers are
-	// no quorum of all pools. With enough servers locks go on: a server counts once, and observers and the log are told
-	// (observe.OneServer). If two addresses of one server are in different sets of NewJoint, neither counts. The text
-	// of the error names two pools. A Lock that returns it makes no further attempt; the next Lock first asks the nodes
-	// which servers they are.
+	// ErrDuplicateNode means that two nodes, which the text names, are one server. No lock can be acquired until you
+	// correct the list.
+	//
+	// It is the error of every operation if two pools of New have the same address or the same client. If only the run ID
+	// shows that two nodes are one server, it is the error of Open, Ping and Lock, and only if the distinct servers are no
+	// quorum of all nodes. With enough servers locks go on: a server counts once, and observers and the log are told
+	// (observe.OneServer). If two addresses of one server are in different sets of NewJoint, neither counts. A Lock that
+	// returns the error makes no further attempt. The next Lock first asks the nodes which servers they are.
 	ErrDuplicateNode = errors.New("redsync: two nodes are one server")
 
 	// ErrUpgrade is the error of a Lock, TryLock, Do, TryDo or Lead that would lock a name exclusively inside a
@@ -101,11 +101,12 @@ func (*notHeldError) Error() string { return "redsync: lock not held" }
 // Is makes ErrNotHeld match ErrLockAlreadyExpired, which programs for redsync v4 look for.
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
 
-// ErrTaken says that the lock is taken. Unlock, Extend, Downgrade and Valid return it if so many
-// nodes hold another value that the others are no quorum. Lock returns it, with ErrFailed, if a quorum of nodes
-// has answered and the lock was not acquired. The errors of nodes that failed come with it. For Lock, a node that
-// keeps the lock for a waiter ahead (WithFair, WithShared) counts as one that holds another value. Methods always
-// return ErrTaken as a pointer.
+// ErrTaken says that another client has the lock. If some nodes failed, their errors come with it. Methods always return
+// ErrTaken as a pointer.
+//
+// Lock returns it with ErrFailed, if a quorum of nodes has answered. Then perhaps no client has the lock yet: several may
+// have tried at the same moment, or nodes keep the lock for a waiter ahead (WithFair, WithShared). Unlock, Extend, Downgrade and Valid return it if other
+// clients have so many nodes that the rest are no quorum.
 type ErrTaken struct {
 	Nodes []int // the nodes that hold another value: indices into the pools of New or the addresses of Open, from 0
 
@@ -476,9 +477,12 @@ func (e *said) Unwrap() error { return e.error }
 var errOutOfRange = errors.New("out of range")
 
 func outOfRange(option string, value any, valid string) error {
-	hint := ""
+	hint, unit := "", "Second"
 	if d, ok := value.(time.Duration); ok && d > 0 && d < time.Microsecond*10 {
-		hint = fmt.Sprintf("; did you mean %d*time.Second?", int64(d))
+		if d >= 1000 { // rather 8000 ms than 8000 s
+			unit = "Millisecond"
+		}
+		hint = fmt.Sprintf("; did you mean %d*time.%s?", int64(d), unit)
 	}
 	return fmt.Errorf("redsync: %s(%v) is %w: %s%s", option, value, errOutOfRange, valid, hint)
 }

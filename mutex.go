@@ -265,8 +265,8 @@ func (m *Mutex) Value() string {
 
 // Until returns the time at which the lock ends unless it is extended. It still returns that time after the lock has
 // expired. It returns the zero time before the first Lock, after Unlock or Detach, and once Close has ended
-// the lock or the nodes have proved that it is lost. Use Until for display only: a subtraction of the
-// current time goes by one clock. Remaining goes by both, the wall clock and the monotonic clock.
+// the lock or the nodes have proved that it is lost. Use Until for display only. To decide whether you may go
+// on, ask Remaining: it also notices a clock that was set and a machine that slept.
 func (m *Mutex) Until() time.Time {
 	if h := m.current(); h != nil {
 		return h.Until()
@@ -284,11 +284,9 @@ func (m *Mutex) Remaining() time.Duration {
 	return 0
 }
 
-// Lost returns a channel that is closed when the current hold is lost: at Until, or later if a
-// timer is late. No answer of a node is needed for that. The clock on which more time has passed,
-// monotonic or wall, decides when Until has come. The channel is closed earlier on Close, and when
-// an extension or a Valid proves that the nodes no longer hold the lock. Err says why. Unlock and
-// Detach do not close the channel. Without a hold Lost returns nil.
+// Lost returns a channel that is closed when the lock has ended without Unlock or Detach. That is at Until, or soon after
+// it if a timer is late, even if no node can be reached. It is earlier on Close, and when an extension or a Valid proves
+// that the nodes no longer hold the lock. Err says why. If m is not held, Lost returns nil.
 //
 // While the machine is suspended, no timer fires. Once the machine runs again, the library notices the
 // suspension within a tenth of the expiry (at least 10 ms, at most 1 s). It needs the same time to notice

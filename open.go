@@ -18,12 +18,17 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. Like Ping it needs a
-// quorum, waits up to 250 ms for the other nodes, and writes a line to the log that names those that do not answer.
-// Without a quorum it returns ErrNoQuorum after 5 s at most, or the error of ctx. Open fails at once if an address is
-// malformed or listed twice (ErrDuplicateNode), or if an option is out of its range. If addresses lead to one server, it counts once; Open fails with
-// ErrDuplicateNode only if the distinct servers are no quorum of all addresses. The options are the defaults
-// of the Redsync's locks. Close ends the connections. For the options of a pool, such as pool.WithRestartGuard, use New.
+// Open connects to the nodes at addresses, "host:port" or redis://, rediss:// or unix:// URLs. It returns when a majority
+// of the nodes has answered, and waits up to 250 ms for the others. So a wrong address among them is not an error: a line
+// of the log names it, as with Ping. If no majority answers within 5 s, the error matches ErrNoQuorum, and names each node
+// and its reason. If ctx ends first, the error is that of ctx.
+//
+// Open fails at once if an address is malformed or listed twice (ErrDuplicateNode), or if an option is out of its range.
+// If addresses lead to one server, it counts once. Open fails with ErrDuplicateNode only if the distinct servers are no
+// quorum of all addresses.
+//
+// The options are the defaults of the Redsync's locks. Close ends the connections. For the options of a pool, such as
+// pool.WithRestartGuard, use New.
 func Open(ctx context.Context, addresses []string, options ...Option) (*Redsync, error) {
 	pools, err := dial(addresses)
 	if err != nil {

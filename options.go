@@ -153,13 +153,14 @@ func WithSequencer(s Sequencer) Option {
 	})
 }
 
-// WithFailFast decides when an operation returns. With true, the default, an operation returns as soon as its outcome
-// is certain, and its requests to slow nodes go on in the background. With false it also waits until every node has
-// answered or the node deadline has passed. Whether an operation succeeds does not depend on this option. With false
-// the reason of a failure may be more definite (ErrLockLost in place of ErrExtendFailed), and the error tells of every
-// node that did not grant. Even so, a failed attempt of Lock waits at most 250 ms longer, because meanwhile it keeps
-// others from the nodes that have granted. In three cases Lock waits longer even with true: see the package's
-// documentation, What is guaranteed.
+// WithFailFast decides when a call returns. With true, the default, it returns once its result is certain, and its
+// requests to slow nodes go on in the background. With false it also waits for the slow nodes, until the node deadline.
+// The result is the same, but the error may say more: it tells of every node that did not grant, and the reason may be
+// more definite (ErrLockLost in place of ErrExtendFailed).
+//
+// With false, an attempt of Lock that has failed waits at most 250 ms longer, because meanwhile it keeps others from the
+// nodes that have granted. Its error does not tell of nodes that are silent for so long. In three cases Lock waits longer
+// even with true: see the package's documentation, What is guaranteed.
 func WithFailFast(b bool) Option {
 	return OptionFunc(func(m *Mutex) { m.change().waitAll = !b })
 }

@@ -42,9 +42,9 @@ func newRedsync(c *core) *Redsync {
 	return &Redsync{core: c, set: set}
 }
 
-// Close unlocks what is still held, and sends every pending release once more. It ends
-// the connections of Open, and lets those of New end when they are idle. Every later
-// operation fails with ErrClosed. A second Close returns what the first one returned.
+// Close unlocks what is still held, and sends every pending release once more. It ends the connections of the
+// library. Clients that you passed to pool.New stay open: close them afterwards. Every later operation fails with
+// ErrClosed. A second Close returns what the first one returned.
 //
 // Close returns nil once a quorum of nodes has confirmed the release of every lock that was still held, and every earlier
 // release, so that others can acquire these locks. For the other nodes it waits no longer than the node deadline of r's
@@ -57,8 +57,7 @@ func newRedsync(c *core) *Redsync {
 // soon. After Close has returned, the log gets no further line, and observers are told nothing more. If an
 // observer blocks, Close waits for it for the node deadline at most.
 //
-// Close the clients of New after the Redsync. If a quorum of nodes cannot be asked any more because their clients were
-// closed, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
+// If you close the clients first, so that a quorum of nodes cannot be asked any more, the locks of r are lost within two seconds, and every call fails. The errors name these nodes and match
 // pool.ErrClientClosed. Such locks stay on the nodes until they expire, because their work may go on, and Close does not
 // wait for them.
 func (r *Redsync) Close(ctx context.Context) error {
