@@ -261,9 +261,8 @@ func WithFair() Option {
 //
 // The nodes keep a register beside the lock, {name}:fence, for 24 hours after the last use: about
 // 100 bytes for each name. With this option each attempt sends a script. It takes one round trip,
-// as without tokens. It takes one or two more if the last token came from a client whose clock is
-// ahead by more than the time since that token. Locks are not handed over within the process,
-// because each holder needs a token of its own.
+// as without tokens. It may take one or two more if the last token is ahead of this client's clock.
+// Locks are not handed over within the process, because each holder needs a token of its own.
 //
 // The order of the tokens has limits. The 24 hours must exceed the skew of the clients' clocks
 // and the time that an attempt takes. A node that loses its data loses its register, too.

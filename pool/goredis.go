@@ -123,10 +123,10 @@ func WithName(name string) Option {
 // may report the same value. Without this option a Redsync mistakes such nodes for one server,
 // which counts once, and fails with ErrDuplicateNode if too few are left.
 //
-// The price: two addresses of one server are not detected, so two quorums may have no server in
-// common. Make sure yourself that each pool leads to a different server. A Redsync still refuses
-// two pools with the same address or the same client. The option excludes WithRestartGuard, which
-// needs the identity: with both, Err and every Send return an error.
+// The price: a server at two addresses may count twice, so two quorums may share no server. Make
+// sure yourself that each pool leads to a different server. A Redsync still refuses two pools with
+// the same address or the same client. The option excludes WithRestartGuard, which needs the
+// identity: with both, Err and every Send return an error.
 func WithoutIdentity() Option {
 	return func(c *config) { c.anonymous = true }
 }
@@ -168,8 +168,8 @@ func WithoutIdentity() Option {
 // follows MOVED and ASK itself, at most MaxRedirects times for one request. It promises no order
 // of execution across nodes: Reply.Conn is 0 and Reply.Server nil. Replies of different nodes may
 // arrive in another order than the requests were sent. Before the first request the client loads
-// the state of the cluster. Requests sent meanwhile wait for that: 5 s at most, or until the
-// client's own timeouts if it ignores that limit.
+// the state of the cluster. Requests sent meanwhile wait for that, 5 s at most; if the
+// client ignores this limit, its own timeouts apply.
 //
 // Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
 // frozen server delays later requests.

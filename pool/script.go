@@ -77,7 +77,7 @@ func (s *Script) Args(keys int, args ...any) []any {
 	return append(s.Append(make([]any, 0, 3+len(args)), keys), args...)
 }
 
-// Append appends the beginning of the command to cmd, up to the number of keys.
+// Append appends the command's beginning to cmd: EVALSHA, the SHA1 and the number of keys.
 func (s *Script) Append(cmd []any, keys int) []any {
 	s.once.Do(s.begin)
 	return append(cmd, "evalsha", s.arg, keys)

@@ -28,8 +28,8 @@ type Server struct {
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New is set by a Pool with WithNoLocksBefore if the process certainly started before that time. By setting that
-	// option the program has declared that nobody held a lock on the node before this process started.
+	// New is set by a Pool with WithNoLocksBefore(t) if the process certainly started before t. It has forgotten no
+	// lock then, because the program has declared that nobody held one on the node before t.
 	New bool
 }
 
