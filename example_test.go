@@ -169,24 +169,32 @@ func ExampleRedsync_Do() {
 	// the lock was lost: true
 }
 
-// TryDo is for work that need not wait: if another process has the lock, that process does the work.
+// TryDo is for work that need not wait: if another process has the lock, that process does the work. That is no error, so
+// it hides no failure of the work.
 func ExampleMutex_TryDo() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
-	nodes.HoldBySomebody("nightly")
-
-	mutex := nodes.Redsync().NewMutex("nightly")
-	ran, err := mutex.TryDo(context.Background(), func(context.Context) error {
-		fmt.Println("working")
-		return nil
-	})
-	switch {
-	case err != nil:
-		fmt.Println(err) // of the work or of the lock; without ran, the work has not begun
-	case !ran:
-		fmt.Println("somebody else does it")
+	nightly := func() {
+		mutex := nodes.Redsync().NewMutex("nightly")
+		ran, err := mutex.TryDo(context.Background(), func(context.Context) error {
+			return errors.New("the disk is full")
+		})
+		switch {
+		case err != nil:
+			fmt.Println("failed:", err) // the work or the lock; without ran, the work has not begun
+		case !ran:
+			fmt.Println("another process does it")
+		default:
+			fmt.Println("done")
+		}
 	}
-	// Output: somebody else does it
+
+	nightly()
+	nodes.HoldBySomebody("nightly")
+	nightly()
+	// Output:
+	// failed: the disk is full
+	// another process does it
 }
 
 // The context of a lock ends when the lock ends: with Unlock, or because it is lost.
