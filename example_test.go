@@ -72,6 +72,84 @@ func Example() {
 	// unlocked
 }
 
+// Work in steps calls Extend after each step, so work that hangs loses its lock. It calls Valid before a step that nobody
+// can undo.
+func Example_extendAndValid() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+
+	load := func(mutex *redsync.Mutex) (err error) {
+		if err := mutex.Lock(); err != nil {
+			return err
+		}
+		defer func() {
+			_, failed := mutex.Unlock()
+			err = errors.Join(err, failed)
+		}()
+		for part := range 3 {
+			if mutex.Remaining() < 10*time.Second { // the longest time that a part may take
+				return fmt.Errorf("too late for part %d", part)
+			}
+			fmt.Println("part", part)
+			if _, err := mutex.Extend(); err != nil && !errors.Is(err, redsync.ErrExtendFailed) {
+				return err // the lock is over; after ErrExtendFailed it lasts until the old Until
+			}
+		}
+		if _, err := mutex.Valid(); err != nil {
+			return err // most often no loss: too few nodes have answered, so it is not known
+		}
+		fmt.Println("published")
+		return nil
+	}
+	fmt.Println(load(nodes.Redsync().NewMutex("load", redsync.WithExpiry(time.Minute))))
+	// Output:
+	// part 0
+	// part 1
+	// part 2
+	// published
+	// <nil>
+}
+
+// In production each pool has a restart guard, problems go to a log, and the clients close last. The page [production]
+// has a whole program.
+//
+// [production]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/production.md
+func Example_production() {
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	nodes.Advance(time.Hour) // the servers have run for an hour
+
+	var pools []pool.Pool
+	for _, client := range nodes.Clients() { // in production: redis.NewClient, with the password
+		defer client.Close() // after rs.Close: deferred calls run in reverse order
+
+		const longest = 30 * time.Second // the longest lock of all programs on these servers
+		pools = append(pools, pool.New(client, pool.WithRestartGuard(longest)))
+	}
+	rs := redsync.New(pools...).With(redsync.WithLogger(slog.Default()))
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := rs.Close(ctx); err != nil {
+			fmt.Println("some locks stay until they expire:", err)
+		}
+	}()
+
+	ctx := context.Background() // in a service it ends with SIGTERM
+	if err := rs.Ping(ctx); err != nil {
+		fmt.Println(err) // finds a wrong password or address, and two addresses of one server
+		return
+	}
+	err := rs.Do(ctx, "report", func(ctx context.Context) error {
+		fmt.Println("working") // ctx ends if the lock is lost
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// working
+	// <nil>
+}
+
 // Do is for work that is a function. The lock is extended while the work lasts, and ctx ends if the lock is lost.
 func ExampleRedsync_Do() {
 	nodes := redsynctest.New(5)
@@ -91,24 +169,32 @@ func ExampleRedsync_Do() {
 	// the lock was lost: true
 }
 
-// TryDo is for work that need not wait: if another process has the lock, that process does the work.
+// TryDo is for work that need not wait: if another process has the lock, that process does the work. That is no error, so
+// it hides no failure of the work.
 func ExampleMutex_TryDo() {
 	nodes := redsynctest.New(5)
 	defer nodes.Close()
-	nodes.HoldBySomebody("nightly")
-
-	mutex := nodes.Redsync().NewMutex("nightly")
-	ran, err := mutex.TryDo(context.Background(), func(context.Context) error {
-		fmt.Println("working")
-		return nil
-	})
-	switch {
-	case err != nil:
-		fmt.Println(err) // of the work or of the lock; without ran, the work has not begun
-	case !ran:
-		fmt.Println("somebody else does it")
+	nightly := func() {
+		mutex := nodes.Redsync().NewMutex("nightly")
+		ran, err := mutex.TryDo(context.Background(), func(context.Context) error {
+			return errors.New("the disk is full")
+		})
+		switch {
+		case err != nil:
+			fmt.Println("failed:", err) // the work or the lock; without ran, the work has not begun
+		case !ran:
+			fmt.Println("another process does it")
+		default:
+			fmt.Println("done")
+		}
 	}
-	// Output: somebody else does it
+
+	nightly()
+	nodes.HoldBySomebody("nightly")
+	nightly()
+	// Output:
+	// failed: the disk is full
+	// another process does it
 }
 
 // The context of a lock ends when the lock ends: with Unlock, or because it is lost.
@@ -331,9 +417,8 @@ func ExampleMutex_Extend() {
 	defer ticker.Stop()
 	for page := range 4 {
 		<-ticker.C // one page of work
-		_, err := mutex.Extend()
-		if errors.Is(err, redsync.ErrLockAlreadyExpired) {
-			fmt.Println("lost before page", page)
+		if _, err := mutex.Extend(); err != nil && !errors.Is(err, redsync.ErrExtendFailed) {
+			fmt.Println("lost before page", page, err)
 			return
 		}
 	}

@@ -20,81 +20,65 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 const readers = 3
 
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := cli.Status("catalog", command(ctx, os.Args[1:], os.Stdout), os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
-}
-
 // errHalf means that a reader has seen old and new prices together.
 var errHalf = errors.New("a reader has seen half of a reload")
 
+var program = rig.Program{Name: "catalog", Command: command}
+
+func main() { program.Main() }
+
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("catalog", flag.ContinueOnError)
-	list := flags.String("nodes", "", "`addresses` of Redis nodes, host:port,host:port,... (default: five nodes inside the process)")
 	unlocked := flags.Bool("unlocked", false, "leave the lock out")
 	runFor := flags.Duration("for", 3*time.Second, "how long to run; more than 0")
-	if err := cli.Parse(flags, args); err != nil {
+	nodes, err := rig.WithInside(flags, args)
+	if err != nil {
 		return err
 	}
+	defer nodes.Close()
 	if *runFor <= 0 {
 		return cli.Misusef("-for must be more than 0, not %v", *runFor)
 	}
-	var open func() (*redsync.Redsync, error)
-	if *list != "" {
-		open = func() (*redsync.Redsync, error) { return redsync.Open(ctx, strings.Split(*list, ",")) }
-	} else {
-		nodes := redsynctest.New(5)
-		defer nodes.Close()
-		open = func() (*redsync.Redsync, error) { return nodes.Process(), nil }
-	}
-	return run(ctx, *runFor, *unlocked, open, out)
+	return run(ctx, *runFor, *unlocked, nodes, out)
 }
 
 // run lets readers and a writer work for a while, and prints what they have done. Each of them has a Redsync
 // of its own.
-func run(ctx context.Context, runFor time.Duration, unlocked bool, open func() (*redsync.Redsync, error), out io.Writer) error {
-	var clients []*client
-	defer func() {
-		for _, c := range clients {
-			_ = c.rs.Close(context.WithoutCancel(ctx))
-		}
-	}()
-	shelf := &catalog{}
-	for range readers + 1 {
-		rs, err := open()
+func run(ctx context.Context, runFor time.Duration, unlocked bool, nodes *rig.Nodes, out io.Writer) error {
+	shelf := &shelf{}
+	var works []func(context.Context) error
+	for i := range readers + 1 {
+		rs, err := nodes.Open(ctx)
 		if err != nil {
 			return err
 		}
-		clients = append(clients, &client{rs: rs, catalog: shelf, unlocked: unlocked})
+		defer rs.Close(context.WithoutCancel(ctx))
+		c := &client{rs, shelf}
+		switch isWriter := i == readers; {
+		case isWriter && unlocked:
+			works = append(works, func(ctx context.Context) error { shelf.write(ctx); shelf.check(ctx); return nil })
+		case isWriter:
+			works = append(works, c.reload)
+		case unlocked:
+			works = append(works, func(ctx context.Context) error { shelf.look(ctx); return nil })
+		default:
+			works = append(works, c.read)
+		}
 	}
 	working, stop := context.WithTimeout(ctx, runFor)
 	defer stop()
 	var group sync.WaitGroup
-	errs := make([]error, len(clients))
-	for i, c := range clients {
-		work := c.read
-		if i == readers {
-			work = c.reload
-		}
+	errs := make([]error, len(works))
+	for i, work := range works {
 		group.Go(func() {
 			for errs[i] == nil && working.Err() == nil {
 				errs[i] = work(working)

@@ -25,29 +25,23 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	err := command(ctx, os.Args[1:], os.Stdout)
-	cancel()
-	os.Exit(cli.Status("fencing", err, os.Stdout, os.Stderr))
-}
+var program = rig.Program{Name: "fencing", Command: command}
 
-// command is the program.
+func main() { program.Main() }
+
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fencing", flag.ContinueOnError)
 	file := flags.String("db", "", "SQLite `file`, in a folder that can be written; none: a temporary one")
@@ -59,6 +53,8 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	return run(ctx, *file, out)
 }
 
@@ -97,8 +93,9 @@ const expiry = 200 * time.Millisecond
 
 // play makes one holder send its request late.
 func play(ctx context.Context, order *client, out io.Writer) error {
-	rs, stop := fiveNodes()
-	defer stop()
+	nodes := redsynctest.New(5)
+	defer nodes.Close()
+	rs := nodes.Redsync()
 
 	late := rs.NewMutex("orders:17", redsync.WithFencing(), redsync.WithExpiry(expiry))
 	if err := late.LockContext(ctx); err != nil {
@@ -135,27 +132,6 @@ func play(ctx context.Context, order *client, out io.Writer) error {
 	return nil
 }
 
-// fiveNodes returns a Redsync on nodes inside the process.
-func fiveNodes() (*redsync.Redsync, func()) {
-	nodes := embedded.Start(5)
-	var clients []*redis.Client
-	var pools []pool.Pool
-	for _, n := range nodes {
-		c := n.Client()
-		clients, pools = append(clients, c), append(pools, pool.New(c))
-	}
-	rs := redsync.New(pools...)
-	return rs, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = rs.Close(ctx) // an error does not matter: the nodes end now
-		for _, c := range clients {
-			c.Close()
-		}
-		nodes.Close()
-	}
-}
-
 // A client sends requests for one order.
 type client struct {
 	http *http.Client
@@ -168,7 +144,7 @@ func (c *client) save(ctx context.Context, state string, token uint64) (string, 
 	if err != nil {
 		return "", err
 	}
-	setToken(req, token)
+	req.Header.Set(tokenHeader, strconv.FormatUint(token, 10))
 	status, text, err := c.do(req)
 	return strings.TrimSpace(status + ": " + text), err
 }

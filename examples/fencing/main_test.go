@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 )
@@ -56,20 +57,9 @@ func TestRunNoFile(t *testing.T) {
 
 func TestCommandExitStatus(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none", "orders.db")
-	for _, c := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{[]string{"-h"}, cli.OK, ""},
-		{[]string{"-db"}, cli.Misuse, "fencing: flag needs an argument: -db (-db: SQLite file, in a folder that can be written; none: a temporary one)\n"},
-		{[]string{"-db", none}, cli.Misuse, "fencing: -db " + none + ": it must be a file in a folder that can be written: no such file or directory\n"},
-		{[]string{"now"}, cli.Misuse, "fencing: unexpected argument \"now\" (-h lists the flags)\n"},
-	} {
-		var out, errs bytes.Buffer
-		assert.Equal(t, c.status, cli.Status("fencing", command(t.Context(), c.args, &out), &out, &errs))
-		assert.Equal(t, c.want, errs.String())
-	}
+	rigtest.Statuses(t, program,
+		rigtest.Case{Args: []string{"-db"}, Status: cli.Misuse, Err: "flag needs an argument: -db (-db: SQLite file, in a folder that can be written; none: a temporary one)"},
+		rigtest.Case{Args: []string{"-db", none}, Status: cli.Misuse, Err: "-db " + none + ": it must be a file in a folder that can be written: no such file or directory"})
 }
 
 func TestServer(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/rpc"
 	"sync"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -18,10 +18,9 @@ const step = 50 * time.Millisecond
 // A Journal has the entries of all leaders. It runs in the first process, and candidates reach it through a loopback
 // port. It refuses entries of an old term, unless it is unfenced.
 type Journal struct {
+	*rig.Timeline
 	guard    fencing.Guard
 	unfenced bool
-	out      io.Writer
-	start    time.Time
 
 	mu      sync.Mutex
 	entries []Entry
@@ -39,14 +38,14 @@ type Entry struct {
 }
 
 func newJournal(unfenced bool, out io.Writer) *Journal {
-	return &Journal{unfenced: unfenced, out: out, start: time.Now()}
+	return &Journal{Timeline: rig.NewTimeline(out), unfenced: unfenced}
 }
 
 // Begin adds the first entry of a term.
 func (j *Journal) Begin(e Entry, _ *Entry) error {
 	return j.admit(e, func() {
 		j.leaders = append(j.leaders, e)
-		j.sayLocked("%s leads: term %d", e.Who, e.Term)
+		j.Say("%s leads: term %d", e.Who, e.Term)
 	})
 }
 
@@ -70,7 +69,7 @@ func (j *Journal) admit(e Entry, do func()) error {
 	err := j.guard.Do(e.Term, add)
 	if err != nil {
 		j.refused = append(j.refused, e)
-		j.sayLocked("%s writes with its old term: refused: %v", e.Who, err)
+		j.Say("%s writes with its old term: refused: %v", e.Who, err)
 	}
 	return err
 }
@@ -103,31 +102,9 @@ func (j *Journal) hold(who string) (goOn func()) {
 	}
 }
 
-// say prints a line of the timeline.
-func (j *Journal) say(format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.sayLocked(format, args...)
-}
-
-func (j *Journal) sayLocked(format string, args ...any) {
-	_, _ = fmt.Fprintf(j.out, "%5.1f s  %s\n", time.Since(j.start).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// await waits for a condition: until a call of is() returns true. It makes the calls with j.mu locked.
-func (j *Journal) await(ctx context.Context, what string, is func() bool) error {
-	for {
-		j.mu.Lock()
-		ok := is()
-		j.mu.Unlock()
-		switch {
-		case ok:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("waited in vain until %s: %w", what, context.Cause(ctx))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+// await waits until something has happened. It asks with j.mu locked.
+func (j *Journal) await(ctx context.Context, what string, happened func() bool) error {
+	return rig.Await(ctx, &j.mu, what, happened)
 }
 
 // leader waits until the n-th leader has written its second entry, and returns the leader's name.
@@ -163,19 +140,6 @@ func (j *Journal) lateLocked() error {
 		}
 	}
 	return nil
-}
-
-// serve answers requests until l is closed.
-func (j *Journal) serve(l net.Listener) {
-	server := rpc.NewServer()
-	_ = server.Register(j) // fails only for a type without methods that can be called
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go server.ServeConn(conn)
-	}
 }
 
 // A client is a candidate's connection to the journal.

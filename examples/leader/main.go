@@ -13,58 +13,28 @@
 // The program prints a timeline. It ends with status 1 if the journal has an entry of an old term after one of a newer
 // term, or if there is no redis-server. Status 2 means bad flags.
 //
-// candidate.go shows all that a program needs. The journal in journal.go stands for a database. The rest is this scene,
-// servers and processes.
+// candidate.go shows all that a program needs. The journal in journal.go stands for a database. The rest is this scene.
 package main
 
 import (
 	"context"
 	"flag"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
-// patience bounds the whole run. A longer run has failed.
-const patience = time.Minute
+var program = rig.Program{Name: "leader", Command: command, Child: rig.Child(child)}
 
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	var err error
-	if text := os.Getenv(envJob); text != "" {
-		err = child(ctx, text, os.Stdin)
-	} else {
-		err = command(ctx, os.Args[1:], os.Stdout)
-	}
-	cancel()
-	stop()
-	os.Exit(cli.Status("leader", err, os.Stdout, os.Stderr))
-}
+func main() { program.Main() }
 
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("leader", flag.ContinueOnError)
-	list := flags.String("nodes", "", "`addresses` of Redis nodes, host:port,host:port,... (default: five redis-servers that it starts)")
 	unfenced := flags.Bool("unfenced", false, "let the journal accept entries of old terms")
-	if err := cli.Parse(flags, args); err != nil {
-		return err
-	}
-	if *list != "" {
-		return play(ctx, strings.Split(*list, ","), *unfenced, out)
-	}
-	addresses, stop, err := realredis.LaunchAll(5)
+	nodes, err := rig.WithServers(ctx, flags, args)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	return play(ctx, addresses, *unfenced, out)
+	defer nodes.Close()
+	return play(ctx, nodes.Addresses, newJournal(*unfenced, out))
 }

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
+	"net/rpc"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
 // term is how long a leader leads before something happens to it.
@@ -17,101 +16,102 @@ const term = 500 * time.Millisecond
 // errSecond means that the second leader does not follow the third one, although no other candidate is left.
 var errSecond = errors.New("the candidate that was stopped does not lead again")
 
+// A job tells a candidate its name, the nodes and the journal.
+type job struct {
+	Who     string
+	Nodes   []string
+	Journal string
+}
+
+// child is the program of a candidate.
+func child(ctx context.Context, j job) error {
+	conn, err := rpc.Dial("tcp", j.Journal)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	rs, err := redsync.Open(ctx, j.Nodes)
+	if err != nil {
+		return err
+	}
+	defer rs.Close(context.WithoutCancel(ctx))
+	resign := make(chan struct{})
+	go func() {
+		if rig.Ready() == nil {
+			close(resign)
+		}
+	}()
+	return (&candidate{j.Who, rs, &client{conn}, resign}).run(ctx)
+}
+
 // play plays the scene on nodes.
-func play(ctx context.Context, nodes []string, unfenced bool, out io.Writer) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func play(ctx context.Context, nodes []string, journal *Journal) error {
+	address, stop, err := rig.Serve(journal)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	rs, err := redsync.Open(ctx, nodes) // only to check that the nodes can be reached
-	if err != nil {
-		return err
+	defer stop()
+	processes := map[string]*rig.Process{}
+	first := ""
+	for _, who := range []string{"A", "B", "C"} {
+		p, err := rig.Start(ctx, job{who, nodes, address})
+		if err != nil {
+			return err
+		}
+		defer p.Kill()
+		processes[who] = p
+		if first, err = journal.leader(ctx, 1); err != nil {
+			return err
+		}
 	}
-	_ = rs.Close(ctx)
-	s := scene{newJournal(unfenced, out), processes{}, job{Nodes: nodes, Journal: listener.Addr().String()}}
-	go s.journal.serve(listener)
-	defer s.processes.end()
-	return s.run(ctx)
-}
 
-// A scene is a journal and the candidates that want to write it.
-type scene struct {
-	journal   *Journal
-	processes processes
-	job       job
-}
-
-func (s *scene) run(ctx context.Context) error {
-	first, err := s.starts(ctx)
-	if err != nil {
-		return err
-	}
 	time.Sleep(term)
-	s.journal.say("%s is killed", first)
-	if err := s.processes.process(first).Kill(); err != nil {
-		return err
-	}
-	second, err := s.journal.leader(ctx, 2)
+	journal.Say("%s is killed", first)
+	processes[first].Kill()
+	second, err := journal.leader(ctx, 2)
 	if err != nil {
 		return err
 	}
-	third, err := s.stops(ctx, second)
+	third, err := stopInTheMiddle(ctx, journal, second, processes[second])
 	if err != nil {
 		return err
 	}
 	time.Sleep(term) // meanwhile the second one becomes a candidate again
-	s.journal.say("%s resigns", third)
-	if err := s.processes.resign(third); err != nil {
+	journal.Say("%s resigns", third)
+	if err := errors.Join(processes[third].Go(), processes[third].Wait()); err != nil {
 		return err
 	}
-	last, err := s.journal.leader(ctx, 4)
+	last, err := journal.leader(ctx, 4)
 	if err != nil {
 		return err
 	}
 	if last != second {
 		return errSecond
 	}
-	return s.journal.audit()
+	return journal.audit()
 }
 
-// starts launches three candidates, and returns the leader.
-func (s *scene) starts(ctx context.Context) (first string, err error) {
-	for _, who := range []string{"A", "B", "C"} {
-		j := s.job
-		j.Who = who
-		if err := s.processes.start(ctx, j); err != nil {
-			return "", err
-		}
-		if first, err = s.journal.leader(ctx, 1); err != nil {
-			return "", err
-		}
-	}
-	return first, nil
-}
-
-// stops suspends the leader in the middle of an entry until a third leader leads, and returns the third. Then the
-// suspended one continues.
-func (s *scene) stops(ctx context.Context, leader string) (third string, err error) {
+// stopInTheMiddle suspends the leader in the middle of an entry until a third leader leads, and returns the third. Then
+// the suspended one continues.
+func stopInTheMiddle(ctx context.Context, journal *Journal, leader string, p *rig.Process) (third string, err error) {
 	time.Sleep(term)
-	goOn := s.journal.hold(leader)
-	err = s.journal.await(ctx, "the leader prepares an entry", func() bool { return s.journal.holding })
-	if err != nil {
+	goOn := journal.hold(leader)
+	if err := journal.await(ctx, "the leader prepares an entry", func() bool { return journal.holding }); err != nil {
 		return "", err
 	}
-	s.journal.say("%s is stopped", leader)
-	if err := realredis.Pause(s.processes.process(leader)); err != nil {
+	journal.Say("%s is stopped", leader)
+	if err := p.Pause(); err != nil {
 		return "", err
 	}
-	if third, err = s.journal.leader(ctx, 3); err != nil {
+	if third, err = journal.leader(ctx, 3); err != nil {
 		return "", err
 	}
-	s.journal.say("%s goes on", leader)
+	journal.Say("%s goes on", leader)
 	goOn()
-	if err := realredis.Resume(s.processes.process(leader)); err != nil {
+	if err := p.Resume(); err != nil {
 		return "", err
 	}
-	return third, s.journal.await(ctx, "the late entry has come", func() bool {
-		return len(s.journal.refused) > 0 || s.journal.lateLocked() != nil
+	return third, journal.await(ctx, "the late entry has come", func() bool {
+		return len(journal.refused) > 0 || journal.lateLocked() != nil
 	})
 }

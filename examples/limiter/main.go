@@ -13,10 +13,22 @@
 // 100 ns, is never lost, and needs no nodes. Use it if there is only one process. If hundreds of goroutines of one
 // process wait, use both: let them acquire that semaphore first, and then this limiter.
 //
+// What is the same: Acquire waits in the order of the calls, so a large request is not overtaken by small ones, and
+// Release panics if nothing is held. What differs:
+//
+//   - All processes that use the same name and nodes share the size.
+//   - What a dead process holds is freed when its expiry has passed. In x/sync the semaphore dies with it.
+//   - A held part is lost if the process cannot reach a quorum of nodes until its expiry has passed. Do then ends the
+//     context of its function. Use Do if the work can stop halfway.
+//   - Each Acquire and Release asks the nodes: a round trip in place of 100 ns. Acquire can fail before ctx is done.
+//   - Release gives back what one Acquire has taken. x/sync lets a caller acquire 3 and release 1 and 2.
+//   - Acquire of more than the size fails at once. In x/sync it waits until ctx is done.
+//   - The size is at most 256.
+//
 // The program ends with status 1 if more than three workers have called the service at once, or if there is no
 // redis-server. Status 2 means bad flags.
 //
-// limiter.go shows all that a program needs. The rest is this scene, servers and processes.
+// limiter.go shows all that a program needs. The rest is this scene, and the service.
 package main
 
 import (
@@ -25,103 +37,81 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
-// patience bounds the whole run. A longer run has failed.
-const patience = time.Minute
+const (
+	// size is how many workers may call the service at once, in all processes together.
+	size = 3
 
-// processes is how many processes call the service, without the one that is killed.
-const processes = 3
+	// expiry is how long a process that has died keeps its part.
+	expiry = 2 * time.Second
 
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	var err error
-	if text := os.Getenv(envJob); text != "" {
-		err = child(ctx, text)
-	} else {
-		err = command(ctx, os.Args[1:], os.Stdout)
-	}
-	cancel()
-	stop()
-	os.Exit(cli.Status("limiter", err, os.Stdout, os.Stderr))
-}
+	// processes is how many processes call the service, without the one that is killed.
+	processes = 3
+
+	// workers is how many goroutines a process has.
+	workers = 3
+)
 
 // errTooMany means that the limiter did not limit.
 var errTooMany = errors.New("too many workers called the service at once")
 
+var program = rig.Program{Name: "limiter", Command: command, Child: rig.Child(child)}
+
+func main() { program.Main() }
+
 func command(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("limiter", flag.ContinueOnError)
-	list := flags.String("nodes", "", "`addresses` of Redis nodes, host:port,host:port,... (default: five redis-servers that it starts)")
 	unlimited := flags.Bool("unlimited", false, "leave the limiter out")
-	if err := cli.Parse(flags, args); err != nil {
-		return err
-	}
-	if *list != "" {
-		return run(ctx, job{Nodes: strings.Split(*list, ","), Unlimited: *unlimited}, out)
-	}
-	addresses, stop, err := realredis.LaunchAll(5)
+	nodes, err := rig.WithServers(ctx, flags, args)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	return run(ctx, job{Nodes: addresses, Unlimited: *unlimited}, out)
-}
-
-// run plays the scene.
-func run(ctx context.Context, j job, out io.Writer) error {
-	rs, err := redsync.Open(ctx, j.Nodes) // only to check that the nodes can be reached
-	if err != nil {
-		return err
-	}
-	defer rs.Close(context.WithoutCancel(ctx))
+	defer nodes.Close()
 	slow, err := startService()
 	if err != nil {
 		return err
 	}
 	defer slow.close()
-	j.Service = slow.addr
+	return play(ctx, job{Nodes: nodes.Addresses, Service: slow.addr, Unlimited: *unlimited}, slow, out)
+}
 
+// play plays the scene.
+func play(ctx context.Context, j job, slow *service, out io.Writer) error {
+	await := func(what string, happened func() bool) error { return rig.Await(ctx, &slow.mu, what, happened) }
+	busy := func() bool { return slow.now >= size }
 	hanging := j
 	hanging.Hangs = true
-	victim, err := start(ctx, hanging)
+	victim, err := rig.Start(ctx, hanging)
 	if err != nil {
 		return err
 	}
-	defer victim.kill()
-	if err := slow.await(ctx, "the first process calls", func() bool { return slow.hung > 0 }); err != nil {
+	defer victim.Kill()
+	if err := await("the first process calls", func() bool { return slow.hung > 0 }); err != nil {
 		return err
 	}
 	for range processes {
-		p, err := start(ctx, j)
+		p, err := rig.Start(ctx, j)
 		if err != nil {
 			return err
 		}
-		defer p.kill()
+		defer p.Kill()
 	}
-	busy := func() bool { return slow.now >= size }
-	if err := slow.await(ctx, "the service is busy", busy); err != nil {
+	if err := await("the service is busy", busy); err != nil {
 		return err
 	}
 
-	victim.kill()
+	victim.Kill()
 	killed := time.Now()
-	if err := slow.await(ctx, "the call of the first process has ended", func() bool { return slow.gone > 0 }); err != nil {
+	if err := await("the call of the first process has ended", func() bool { return slow.gone > 0 }); err != nil {
 		return err
 	}
-	if err := slow.await(ctx, "the service is busy again", busy); err != nil {
+	if err := await("the service is busy again", busy); err != nil {
 		return err
 	}
 	back := time.Since(killed)
@@ -135,4 +125,45 @@ func run(ctx context.Context, j job, out io.Writer) error {
 		err = errors.Join(err, errTooMany)
 	}
 	return err
+}
+
+// A job tells a process what to do.
+type job struct {
+	Nodes     []string
+	Service   string
+	Hangs     bool // one worker makes a call that never ends
+	Unlimited bool // the control: without the limiter
+}
+
+// child is the program of a process of the fleet: workers that call the service again and again until ctx is done.
+func child(ctx context.Context, j job) error {
+	rs, err := redsync.Open(ctx, j.Nodes)
+	if err != nil {
+		return err
+	}
+	defer rs.Close(context.WithoutCancel(ctx))
+	limiter := newWeighted(rs, "slow-service", size, redsync.WithExpiry(expiry))
+	callLimited := func(path string) error {
+		if j.Unlimited {
+			return call(ctx, j.Service, path)
+		}
+		return limiter.Do(ctx, 1, func(ctx context.Context) error { return call(ctx, j.Service, path) })
+	}
+	if j.Hangs {
+		return callLimited(hang)
+	}
+	var group sync.WaitGroup
+	errs := make([]error, workers)
+	for i := range errs {
+		group.Go(func() {
+			for errs[i] == nil && ctx.Err() == nil {
+				errs[i] = callLimited("/")
+			}
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return nil // an error now only says that the time is up
+	}
+	return errors.Join(errs...)
 }

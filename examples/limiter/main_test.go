@@ -1,61 +1,39 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-// TestMain runs a process of the fleet if a test has started this program as one.
-func TestMain(m *testing.M) {
-	if os.Getenv(envJob) != "" {
-		main()
-		return
-	}
-	logging.Disable()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
-func bounded(t *testing.T) context.Context {
+// parse runs the whole program, and returns the figures that it prints.
+func parse(t *testing.T, args ...string) (calls, most int, back float64, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// play runs the whole program, and returns what it has printed.
-func play(t *testing.T, args ...string) (calls, most int, back float64, err error) {
-	t.Helper()
-	realredis.Start(t, 0) // skips the test where there is no redis-server
-	var out bytes.Buffer
-	err = command(bounded(t), args, &out)
+	out, err := rigtest.Play(t, program, args...)
 	var workers, processes, again int
-	_, scanErr := fmt.Sscanf(out.String(), "%d calls of %d workers in %d processes, up to %d at once; %d at once again %f s",
+	_, scanErr := fmt.Sscanf(out, "%d calls of %d workers in %d processes, up to %d at once; %d at once again %f s",
 		&calls, &workers, &processes, &most, &again, &back)
-	require.NoError(t, scanErr, "%s, %v", out.String(), err)
+	require.NoError(t, scanErr, "%s, %v", out, err)
 	return calls, most, back, err
 }
 
 func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	t.Parallel()
-	calls, most, back, err := play(t)
+	calls, most, back, err := parse(t)
 	require.NoError(t, err)
 	assert.Equal(t, size, most)
 	assert.Greater(t, calls, 20)
@@ -67,7 +45,7 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 // The control: without the limiter more workers call the service at once.
 func TestWithoutTheLimiterMoreThanThreeCallTheService(t *testing.T) {
 	t.Parallel()
-	_, most, _, err := play(t, "-unlimited")
+	_, most, _, err := parse(t, "-unlimited")
 	require.ErrorIs(t, err, errTooMany)
 	assert.Greater(t, most, size)
 }
@@ -216,22 +194,4 @@ func TestDoTellsThatItsPartIsLost(t *testing.T) {
 	})
 }
 
-func TestCommandExitStatus(t *testing.T) {
-	t.Setenv("PATH", t.TempDir()) // no redis-server
-	for _, c := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{nil, cli.Failed, "limiter: " + realredis.ErrMissing.Error() + "\n"},
-		{[]string{"-nodes", "127.0.0.1:1"}, cli.Failed, "limiter: redsync: Open: 0 of 1 nodes answered, 1 needed: " +
-			"node #0 (127.0.0.1:1): dial tcp 127.0.0.1:1: connect: connection refused\n"},
-		{[]string{"-h"}, cli.OK, ""},
-		{[]string{"-fast"}, cli.Misuse, "limiter: flag provided but not defined: -fast (-h lists the flags)\n"},
-		{[]string{"more"}, cli.Misuse, "limiter: unexpected argument \"more\" (-h lists the flags)\n"},
-	} {
-		var errs bytes.Buffer
-		assert.Equal(t, c.status, cli.Status("limiter", command(bounded(t), c.args, io.Discard), io.Discard, &errs))
-		assert.Equal(t, c.want, errs.String())
-	}
-}
+func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers...) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -63,22 +62,6 @@ func (s *service) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	s.served++
 	if over == nil {
 		s.gone++
-	}
-}
-
-// await waits for a condition: until a call of happens() returns true. It makes the calls with s.mu locked.
-func (s *service) await(ctx context.Context, what string, happens func() bool) error {
-	for {
-		s.mu.Lock()
-		ok := happens()
-		s.mu.Unlock()
-		switch {
-		case ok:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("waiting until %s: %w", what, ctx.Err())
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

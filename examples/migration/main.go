@@ -1,6 +1,6 @@
 // Migration uses the whole API of redsync v4 on go-redis. It was written for redsync v4 and moved
-// to this library by changing the import lines and the lines that build the pools.
-// testdata/before.go.txt is the original.
+// to this library by changing the import lines and the lines that build the pools, in connect.go.
+// testdata has the original.
 //
 //	NODES=host1:6379,host2:6379,host3:6379 go run ./examples/migration
 package main
@@ -15,10 +15,7 @@ import (
 	"strings"
 	"time"
 
-	goredislib "github.com/redis/go-redis/v9"
-
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 func main() {
@@ -45,22 +42,6 @@ func run(ctx context.Context, addresses []string, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// connect returns a Redsync with one pool for each node.
-func connect(addresses []string) (*redsync.Redsync, func()) {
-	var clients []*goredislib.Client
-	var pools []pool.Pool
-	for _, address := range addresses {
-		client := goredislib.NewClient(&goredislib.Options{Addr: address})
-		clients = append(clients, client)
-		pools = append(pools, pool.New(client))
-	}
-	return redsync.New(pools...), func() {
-		for _, client := range clients {
-			_ = client.Close()
-		}
-	}
 }
 
 func lockAndUnlock(_ context.Context, rs *redsync.Redsync, out io.Writer) error {

@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// files are the files of the program.
+var files = []string{"main.go", "connect.go"}
+
 // want is what the program prints, both with redsync v4 and with this library.
 const want = `locked migration:orders true true
 extended, valid, unlocked
@@ -68,24 +71,30 @@ func requireRuns(t *testing.T, start func() (addresses []string)) {
 // TestOnlyImportsAndPoolsChanged compares the program written for redsync v4
 // with this one, line by line.
 func TestOnlyImportsAndPoolsChanged(t *testing.T) {
-	removed, before := split(t, "testdata/before.go.txt")
-	added, after := split(t, "main.go")
+	var allRemoved, allAdded []string
+	changed := map[string]string{}
+	for _, file := range files {
+		removed, before := split(t, "testdata/"+file+".txt")
+		added, after := split(t, file)
+		allRemoved, allAdded = append(allRemoved, removed...), append(allAdded, added...)
+		require.Len(t, after, len(before))
+		for i := range before {
+			if before[i] != after[i] {
+				changed[strings.TrimSpace(before[i])] = strings.TrimSpace(after[i])
+			}
+		}
+	}
 	assert.Equal(t, []string{
+		`"github.com/go-redsync/redsync/v4"`,
 		`"github.com/go-redsync/redsync/v4"`,
 		`"github.com/go-redsync/redsync/v4/redis"`,
 		`"github.com/go-redsync/redsync/v4/redis/goredis/v9"`,
-	}, removed)
+	}, allRemoved)
 	assert.Equal(t, []string{
 		`"github.com/seed14bd9ef4/redsync"`,
+		`"github.com/seed14bd9ef4/redsync"`,
 		`"github.com/seed14bd9ef4/redsync/pool"`,
-	}, added)
-	require.Len(t, after, len(before))
-	changed := map[string]string{}
-	for i := range before {
-		if before[i] != after[i] {
-			changed[strings.TrimSpace(before[i])] = strings.TrimSpace(after[i])
-		}
-	}
+	}, allAdded)
 	assert.Equal(t, map[string]string{
 		"var pools []redis.Pool":                         "var pools []pool.Pool",
 		"pools = append(pools, goredis.NewPool(client))": "pools = append(pools, pool.New(client))",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +64,11 @@ func move(t *testing.T, files map[string]string) map[string]string {
 
 // The script makes of the program for redsync v4 this program, which the other tests run.
 func TestScriptMovesTheWholeProgram(t *testing.T) {
-	assert.Equal(t, read(t, "main.go"), move(t, map[string]string{"main.go": read(t, "testdata/before.go.txt")})["main.go"])
+	before, after := map[string]string{}, map[string]string{}
+	for _, file := range files {
+		before[file], after[file] = read(t, "testdata/"+file+".txt"), read(t, file)
+	}
+	assert.Equal(t, after, move(t, before))
 }
 
 // small is a program for redsync v4 in two files, which import its packages in other ways.
@@ -125,7 +130,11 @@ func TestScriptMovesAProgramThatCompiles(t *testing.T) {
 
 // The lines that the page removes are those of the program that change, and so are the lines that it adds.
 func TestPageShowsTheLinesThatChange(t *testing.T) {
-	before, after := lines(read(t, "testdata/before.go.txt")), lines(read(t, "main.go"))
+	before, after := map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		maps.Copy(before, lines(read(t, "testdata/"+file+".txt")))
+		maps.Copy(after, lines(read(t, file)))
+	}
 	var want, shown []string
 	for line := range before {
 		if !after[line] {

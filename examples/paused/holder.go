@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	rival "github.com/go-redsync/redsync/v4"
@@ -14,7 +12,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/fencing"
 )
 
@@ -29,7 +27,6 @@ type job struct {
 	Who, Library string
 	Nodes        []string // addresses
 	Data         string   // address
-	Expiry       time.Duration
 }
 
 // of returns the job for the holder named who.
@@ -62,6 +59,11 @@ type report struct {
 	Err    string
 }
 
+func (r report) tell() {
+	line, _ := json.Marshal(r) // its fields cannot fail
+	rig.Tell(string(line))
+}
+
 func (r report) String() string {
 	switch r.Step {
 	case wrote:
@@ -78,37 +80,36 @@ func (r report) String() string {
 type holder interface {
 	lock(ctx context.Context) (token uint64, err error)
 	left() time.Duration
-	write(ctx context.Context, text string) error
+	write(ctx context.Context, key, text string) error
 	unlock(ctx context.Context) error
 }
 
-// hold is the program of a holder. It locks, checks that it may write, waits for a line from in,
-// and writes without checking again. The pause happens between the check and the write.
-func hold(ctx context.Context, text string, in io.Reader, out io.Writer) error {
-	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return err
+// hold is the program of a holder. It locks, checks that it may write, waits, and writes without checking again. The
+// pause happens between the check and the write.
+func hold(ctx context.Context, j job) error {
+	data := redis.NewClient(&redis.Options{Addr: j.Data})
+	defer data.Close()
+	h, err := open(ctx, j, data)
+	var token uint64
+	if err == nil {
+		token, err = h.lock(ctx)
 	}
-	say := func(r report) { _ = json.NewEncoder(out).Encode(r) } // the reader may be gone
-	h, closeAll := open(j)
-	defer closeAll()
-	token, err := h.lock(ctx)
 	if err != nil {
-		say(report{Step: failed, Err: err.Error()})
+		report{Step: failed, Err: err.Error()}.tell()
 		return nil
 	}
 	left := h.left()
 	if left <= 0 {
-		say(report{Step: failed, Err: "it has no time left"})
+		report{Step: failed, Err: "it has no time left"}.tell()
 		return nil
 	}
 	watch := startWatch()
-	say(report{Step: locked, Token: token, Left: left})
+	report{Step: locked, Token: token, Left: left}.tell()
 
-	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
-		return nil //nolint:nilerr // in was closed: the holder must end without writing
+	if rig.Ready() != nil {
+		return nil // the program has ended: the holder must end without writing
 	}
-	err = h.write(ctx, "written by "+j.Who)
+	err = h.write(ctx, j.key(), "written by "+j.Who)
 	r := report{Step: wrote, Token: token, Paused: watch.stop()}
 	if err != nil {
 		r.Step, r.Err = failed, err.Error()
@@ -117,69 +118,24 @@ func hold(ctx context.Context, text string, in io.Reader, out io.Writer) error {
 		r.Step = refused
 	}
 	_ = h.unlock(ctx) // fails for A, whose lock has expired
-	say(r)
+	r.tell()
 	return nil
 }
 
-// open returns the holder for j, and a function that closes it.
-func open(j job) (holder, func()) {
-	var clients []*redis.Client
-	for _, address := range append(j.Nodes, j.Data) {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: address}))
-	}
-	closeAll := func() {
-		for _, c := range clients {
-			c.Close()
-		}
-	}
-	data := clients[len(j.Nodes)]
+// open returns the holder for j.
+func open(ctx context.Context, j job, data *redis.Client) (holder, error) {
 	if j.Library == thisLibrary {
-		return &fenced{job: j, data: fencing.NewRedis(data)}, closeAll
+		return openFenced(ctx, j.Nodes, j.name(), fencing.NewRedis(data))
 	}
 	var pools []rivalredis.Pool
-	for _, c := range clients[:len(j.Nodes)] {
-		pools = append(pools, goredis.NewPool(c))
+	for _, address := range j.Nodes {
+		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: address})))
 	}
-	mutex := rival.New(pools...).NewMutex(j.name(), rival.WithExpiry(j.Expiry), rival.WithTries(1000))
-	return &unfenced{job: j, mutex: mutex, data: data}, closeAll
-}
-
-// A fenced is a holder with a lock of this library. It writes through a guard.
-type fenced struct {
-	job
-	data  *fencing.Redis
-	rs    *redsync.Redsync
-	mutex *redsync.Mutex
-	token uint64
-}
-
-func (h *fenced) lock(ctx context.Context) (uint64, error) {
-	var err error
-	if h.rs, err = redsync.Open(ctx, h.Nodes); err != nil {
-		return 0, err
-	}
-	h.mutex = h.rs.NewMutex(h.name(), redsync.WithFencing(), redsync.WithExpiry(h.Expiry), redsync.WithTries(0))
-	if err := h.mutex.LockContext(ctx); err != nil {
-		return 0, err
-	}
-	h.token = h.mutex.Fence()
-	return h.token, nil
-}
-
-func (h *fenced) left() time.Duration { return h.mutex.Remaining() }
-
-func (h *fenced) write(ctx context.Context, text string) error {
-	return h.data.Set(ctx, h.key(), text, h.token, 0)
-}
-
-func (h *fenced) unlock(ctx context.Context) error {
-	_, err := h.mutex.UnlockContext(ctx)
-	return errors.Join(err, h.rs.Close(ctx))
+	return &unfenced{rival.New(pools...).NewMutex(j.name(), rival.WithExpiry(expiry), rival.WithTries(1000)), data}, nil
 }
 
 // An unfenced is a holder with a lock of redsync v4. It writes without a token.
 type unfenced struct {
-	job
 	mutex *rival.Mutex
 	data  *redis.Client
 }
@@ -188,8 +144,8 @@ func (h *unfenced) lock(ctx context.Context) (uint64, error) { return 0, h.mutex
 
 func (h *unfenced) left() time.Duration { return time.Until(h.mutex.Until()) }
 
-func (h *unfenced) write(ctx context.Context, text string) error {
-	return h.data.Set(ctx, h.key(), text, 0).Err()
+func (h *unfenced) write(ctx context.Context, key, text string) error {
+	return h.data.Set(ctx, key, text, 0).Err()
 }
 
 func (h *unfenced) unlock(ctx context.Context) error {
@@ -206,37 +162,4 @@ func read(ctx context.Context, j job) (string, error) {
 		return text, err
 	}
 	return c.Get(ctx, j.key()).Result()
-}
-
-// A watch measures the longest time in which the process did not run.
-type watch struct {
-	done    chan struct{}
-	longest chan time.Duration
-}
-
-func startWatch() *watch {
-	w := &watch{make(chan struct{}), make(chan time.Duration, 1)}
-	go w.run(time.Now()) // reads the clock here, because the goroutine may start only after the pause
-	return w
-}
-
-func (w *watch) run(last time.Time) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	var longest time.Duration
-	for running := true; running; last = time.Now() {
-		select {
-		case <-w.done:
-			running = false
-		case <-tick.C:
-		}
-		longest = max(longest, time.Since(last))
-	}
-	w.longest <- longest
-}
-
-// stop ends w, and returns the longest pause.
-func (w *watch) stop() time.Duration {
-	close(w.done)
-	return <-w.longest
 }

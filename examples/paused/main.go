@@ -12,96 +12,50 @@
 // With this library and a guard at the data, A's write is refused. The control is redsync v4,
 // which has no tokens: A's write succeeds, and B's is overwritten unnoticed. The program ends
 // with status 1 if the outcome differs, or if there is no redis-server.
+//
+// fenced.go shows all that a program needs. The rest is this scene, and the control.
 package main
 
 import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"strconv"
-	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 const (
 	nodes   = 5
 	servers = nodes + 1 // the last server holds the data
-
-	// patience bounds the whole run. A longer run has failed.
-	patience = 2 * time.Minute
 )
 
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	var err error
-	if text := os.Getenv(envJob); text != "" {
-		err = hold(ctx, text, os.Stdin, os.Stdout)
-	} else {
-		err = command(ctx, os.Args[1:], os.Stdout)
-	}
-	cancel()
-	stop()
-	os.Exit(cli.Status("paused", err, os.Stdout, os.Stderr))
-}
+var program = rig.Program{Name: "paused", Command: command, Child: rig.Child(hold)}
 
-// command is the program. It has no flags.
+func main() { program.Main() }
+
+// command has no flags. It plays the scene with each library, and returns an error if it does not end as it should.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	if err := cli.Parse(flag.NewFlagSet("paused", flag.ContinueOnError), args); err != nil {
 		return err
 	}
-	return run(ctx, out)
-}
-
-// run starts the servers, and plays the scene with both libraries.
-func run(ctx context.Context, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "paused")
+	all, err := rig.Servers(servers)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	var addresses []string
-	for i := range servers {
-		s, err := launch(filepath.Join(dir, strconv.Itoa(i)))
-		if err != nil {
-			return err
-		}
-		defer s.Kill()
-		addresses = append(addresses, s.Addr())
-	}
-	return playBoth(ctx, addresses, out)
-}
-
-func launch(dir string) (*realredis.Server, error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	return realredis.Launch(dir)
-}
-
-// playBoth plays the scene with each library, and returns an error if it does not end as
-// it should.
-func playBoth(ctx context.Context, addresses []string, out io.Writer) error {
-	_, _ = fmt.Fprintln(out, "This library, and fencing.Redis where the data is:")
-	o, err := play(ctx, thisLibrary, addresses, out)
+	defer all.Close()
+	timeline := rig.NewTimeline(out)
+	timeline.Say("This library, and fencing.Redis where the data is:")
+	o, err := play(ctx, thisLibrary, all.Addresses, timeline.Say)
 	switch {
 	case err != nil:
 		return err
 	case !o.refused() || o.Data != "written by B":
 		return errors.New("the write of the paused holder was not refused")
 	}
-	_, _ = fmt.Fprintln(out, "\nThe control: redsync v4, which has no tokens, and SET:")
-	o, err = play(ctx, redsyncV4, addresses, out)
+	timeline.Say("The control: redsync v4, which has no tokens, and SET:")
+	o, err = play(ctx, redsyncV4, all.Addresses, timeline.Say)
 	switch {
 	case err != nil:
 		return err

@@ -1,33 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// TestMain runs a holder if a test has started this program as one.
-func TestMain(m *testing.M) {
-	if os.Getenv(envJob) != "" {
-		main()
-		return
-	}
-	logging.Disable()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { rigtest.Main(m, program) }
+
+func silent(string, ...any) {}
 
 // startServers returns the addresses of the nodes and of the data.
 func startServers(t *testing.T) (addresses []string) {
@@ -38,15 +27,8 @@ func startServers(t *testing.T) (addresses []string) {
 	return addresses
 }
 
-func bounded(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestPausedHolderIsRefused(t *testing.T) {
-	o, err := play(bounded(t), thisLibrary, startServers(t), io.Discard)
+	o, err := play(rigtest.Bounded(t), thisLibrary, startServers(t), silent)
 	require.NoError(t, err)
 	assert.NotZero(t, o.TokenA)
 	assert.Greater(t, o.TokenB, o.TokenA)
@@ -59,7 +41,7 @@ func TestPausedHolderIsRefused(t *testing.T) {
 }
 
 func TestPausedHolderOfRedsyncV4IsNot(t *testing.T) {
-	o, err := play(bounded(t), redsyncV4, startServers(t), io.Discard)
+	o, err := play(rigtest.Bounded(t), redsyncV4, startServers(t), silent)
 	require.NoError(t, err)
 	assert.Equal(t, wrote, o.B.Step)
 	assert.Equal(t, wrote, o.A.Step)
@@ -75,48 +57,31 @@ func requirePaused(t *testing.T, o *outcome) {
 }
 
 func TestRunTellsBothAccounts(t *testing.T) {
-	realredis.Start(t, 0) // skips the test where there is no redis-server
-	var out bytes.Buffer
-	require.NoError(t, run(bounded(t), &out))
+	out, err := rigtest.Play(t, program)
+	require.NoError(t, err, out)
 	assert.Regexp(t, `^This library, .*:
-  A has the lock, token (\d+)\. \S+ of it are left: it may write
-  A is stopped \(SIGSTOP\)
-  B has the lock, token (\d+): A's has expired
-  B writes: it goes through
-  A goes on \(SIGCONT\) after a pause of \S+, and writes: refused: fencing: token \d+ is stale: the resource has seen \d+
-  The data: "written by B"
-
+A has the lock, token (\d+)\. \S+ of it are left: it may write
+A is stopped \(SIGSTOP\)
+B has the lock, token (\d+): A's has expired
+B writes: it goes through
+A goes on \(SIGCONT\) after a pause of \S+, and writes: refused: fencing: token \d+ is stale: the resource has seen \d+
+The data: "written by B"
 The control: redsync v4, .*:
-  A has the lock\. \S+ of it are left: it may write
-  A is stopped \(SIGSTOP\)
-  B has the lock: A's has expired
-  B writes: it goes through
-  A goes on \(SIGCONT\) after a pause of \S+, and writes: it goes through
-  The data: "written by A"
-$`, out.String())
+A has the lock\. \S+ of it are left: it may write
+A is stopped \(SIGSTOP\)
+B has the lock: A's has expired
+B writes: it goes through
+A goes on \(SIGCONT\) after a pause of \S+, and writes: it goes through
+The data: "written by A"
+$`, rigtest.WithoutTimes(out))
 }
 
-func TestCommandExitStatus(t *testing.T) {
-	t.Setenv("PATH", t.TempDir()) // no redis-server
-	for _, c := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{nil, cli.Failed, "paused: " + realredis.ErrMissing.Error() + "\n"},
-		{[]string{"-h"}, cli.OK, ""},
-		{[]string{"-fast"}, cli.Misuse, "paused: flag provided but not defined: -fast (-h lists the flags)\n"},
-	} {
-		var errs bytes.Buffer
-		assert.Equal(t, c.status, cli.Status("paused", command(bounded(t), c.args, io.Discard), io.Discard, &errs))
-		assert.Equal(t, c.want, errs.String())
-	}
-}
+func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[0]) }
 
 func TestPlayNoServers(t *testing.T) {
 	for _, library := range []string{thisLibrary, redsyncV4} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := play(ctx, library, slices.Repeat([]string{"127.0.0.1:1"}, servers), io.Discard)
+		_, err := play(ctx, library, slices.Repeat([]string{"127.0.0.1:1"}, servers), silent)
 		cancel()
 		require.Error(t, err)
 	}

@@ -21,11 +21,17 @@ import (
 
 // docs/production.md shows the program as it is.
 func TestPageShowsTheProgram(t *testing.T) {
-	program, err := os.ReadFile("main.go")
-	require.NoError(t, err)
 	page, err := os.ReadFile("../../docs/production.md")
 	require.NoError(t, err)
-	assert.Contains(t, string(page), "```go\n"+string(program)+"```\n")
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	for _, file := range files {
+		if code, err := os.ReadFile(file); file != "main_test.go" {
+			require.NoError(t, err)
+			assert.Contains(t, string(page), "```go\n"+string(code)+"```\n")
+		}
+	}
 }
 
 // build returns the path of the program.

@@ -65,6 +65,13 @@ func (cfg *config) check() error {
 	return nil
 }
 
+// numbers returns the nodes of both lists.
+func (cfg *config) numbers() list {
+	both := slices.Concat(cfg.before, cfg.after.without(cfg.before))
+	slices.Sort(both)
+	return both
+}
+
 // parseList reads the value of a flag: numbers of nodes, separated by commas.
 func parseList(name, text string) (nodes list, err error) {
 	for field := range strings.SplitSeq(text, ",") {

@@ -8,7 +8,8 @@ import (
 
 // A hold is what a process knows of a lock that it holds.
 type hold struct {
-	process   *process
+	process   int // its number
+	kind      kind
 	value     string
 	token     uint64
 	remaining func() time.Duration // how long the process may still rely on the lock
@@ -45,7 +46,7 @@ func (j *judge) enter(name string, h *hold) (leave func()) {
 		j.holds[name] = make(map[*hold]bool)
 	}
 	j.holds[name][h] = true
-	j.locks[h.process.kind]++
+	j.locks[h.kind]++
 	if other != nil {
 		j.clashes++
 	}

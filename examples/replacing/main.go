@@ -15,35 +15,19 @@
 // check fails, or if a lock or a queue is left on a node before it is switched off. With -wrong it ends with
 // status 1 if no lock had two holders. Status 2 means bad flags.
 //
-// The method connect in process.go shows what changes in a program, and rightWay in scene.go what its operator does.
+// change.go shows what changes in a program (connect), and what its operator does (rightWay).
 package main
 
 import (
 	"context"
 	"io"
-	"os"
-	"os/signal"
-	"slices"
-	"syscall"
 
-	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
-func main() {
-	logging.Disable() // go-redis logs every failed dial
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
-}
+var program = rig.Program{Name: "replacing", Command: command}
 
-// run is the program. It returns the exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return cli.Status("replacing", command(ctx, args, stdout), stdout, stderr)
-}
+func main() { program.Main() }
 
 func command(ctx context.Context, args []string, out io.Writer) error {
 	cfg, err := parseFlags(args)
@@ -54,13 +38,6 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	return play(ctx, cfg, n, out)
-}
-
-// numbers returns the nodes of both lists.
-func (cfg *config) numbers() list {
-	both := slices.Concat(cfg.before, cfg.after.without(cfg.before))
-	slices.Sort(both)
-	return both
 }

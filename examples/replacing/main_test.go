@@ -5,27 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 )
 
-func TestMain(m *testing.M) {
-	logging.Disable()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
-// playEmbedded plays a scene on nodes inside the process, in virtual time.
-func playEmbedded(t *testing.T, args ...string) (out string, err error) {
+// playInside plays a scene on nodes inside the process, in virtual time.
+func playInside(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cfg, e := parseFlags(args)
@@ -33,12 +28,11 @@ func playEmbedded(t *testing.T, args ...string) (out string, err error) {
 		if !cfg.wrong {
 			cfg.work = 500 * time.Millisecond
 		}
-		n := embeddedNodes(cfg.numbers())
+		n := nodesInside(cfg.numbers())
 		var text bytes.Buffer
 		err = play(t.Context(), cfg, n, &text)
 		out = text.String()
-		n.close()
-		time.Sleep(time.Minute) // wait until the connections to closed nodes have ended
+		n.Close()
 	})
 	return out, err
 }
@@ -63,7 +57,7 @@ func TestReplaceInTheRightWay(t *testing.T) {
 		"from 5 to 3": {"1,2,3,4,5", "1,2,3", "4,5"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := playEmbedded(t, "-processes", "2", "-before", c.before, "-after", c.after)
+			out, err := playInside(t, "-processes", "2", "-before", c.before, "-after", c.after)
 			require.NoError(t, err, out)
 			assertMoved(t, out)
 			if c.removed == "" {
@@ -77,7 +71,7 @@ func TestReplaceInTheRightWay(t *testing.T) {
 }
 
 func TestReplaceInTheWrongWay(t *testing.T) {
-	out, err := playEmbedded(t, "-wrong")
+	out, err := playInside(t, "-wrong")
 	require.NoError(t, err, out)
 	assert.NotContains(t, out, "joint", out)
 	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
@@ -85,20 +79,17 @@ func TestReplaceInTheWrongWay(t *testing.T) {
 
 func TestRunRealServers(t *testing.T) {
 	t.Parallel()
-	realredis.Start(t, 0) // skips the test if there is no redis-server
-	var out, errs bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"-processes", "1"}, &out, &errs), errs.String()+out.String())
-	assert.Empty(t, errs.String())
-	assertMoved(t, out.String())
+	out, err := rigtest.Play(t, program, "-processes", "1")
+	require.NoError(t, err, out)
+	assertMoved(t, out)
 }
 
 func TestRunRealServersInTheWrongWay(t *testing.T) {
 	t.Parallel()
-	realredis.Start(t, 0)
-	var out, errs bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"-wrong"}, &out, &errs), errs.String()+out.String())
-	assert.Contains(t, out.String(), "redis-server processes")
-	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out.String())
+	out, err := rigtest.Play(t, program, "-wrong")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "redis-servers")
+	assert.Regexp(t, `old and new together: .*two holders: [1-9]`, out)
 }
 
 func TestRunInterrupted(t *testing.T) {
@@ -108,7 +99,7 @@ func TestRunInterrupted(t *testing.T) {
 		cfg, err := parseFlags(nil)
 		require.NoError(t, err)
 		cfg.work = 500 * time.Millisecond
-		n := embeddedNodes(cfg.numbers())
+		n := nodesInside(cfg.numbers())
 		var out bytes.Buffer
 		start := time.Now()
 		require.EqualError(t, play(ctx, cfg, n, &out), "interrupted")
@@ -116,17 +107,11 @@ func TestRunInterrupted(t *testing.T) {
 		locks, queues, _, err := n.left(n.numbers)
 		require.NoError(t, err)
 		assert.Zero(t, locks+queues)
-		n.close()
-		time.Sleep(time.Minute)
+		n.Close()
 	})
 }
 
-func TestRunHelp(t *testing.T) {
-	var out, errs bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"-h"}, &out, &errs))
-	assert.Contains(t, out.String(), "-wrong")
-	assert.Empty(t, errs.String())
-}
+func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program) }
 
 func TestRunBadFlags(t *testing.T) {
 	for _, test := range []struct {
@@ -147,7 +132,7 @@ func TestRunBadFlags(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var out, errs bytes.Buffer
-			assert.Equal(t, 2, run(t.Context(), test.args, &out, &errs))
+			assert.Equal(t, 2, program.Run(t.Context(), test.args, &out, &errs))
 			for _, part := range test.want {
 				assert.Contains(t, errs.String(), part)
 			}
@@ -204,14 +189,13 @@ func TestJudgeCountsTwoHolders(t *testing.T) {
 		shown = append(shown, name)
 	}
 	left := func(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
-	p := &process{kind: oldKind}
-	leave := j.enter("a", &hold{process: p, token: 2, remaining: left(time.Second)})
-	j.enter("b", &hold{process: p, token: 1, remaining: left(time.Second)})()
-	j.enter("b", &hold{process: p, token: 2, remaining: left(0)})
-	j.enter("b", &hold{process: p, token: 3, remaining: left(time.Second)})
+	leave := j.enter("a", &hold{kind: oldKind, token: 2, remaining: left(time.Second)})
+	j.enter("b", &hold{kind: oldKind, token: 1, remaining: left(time.Second)})()
+	j.enter("b", &hold{kind: oldKind, token: 2, remaining: left(0)})
+	j.enter("b", &hold{kind: oldKind, token: 3, remaining: left(time.Second)})
 	while, now := j.since(tally{})
 	assert.Equal(t, []int{4, 0, 0}, []int{while.locks[oldKind], while.clashes, while.fallen})
-	j.enter("a", &hold{process: p, token: 1, remaining: left(time.Second)})
+	j.enter("a", &hold{kind: oldKind, token: 1, remaining: left(time.Second)})
 	leave()
 	while, _ = j.since(now)
 	assert.Equal(t, []int{1, 1, 1}, []int{while.locks[oldKind], while.clashes, while.fallen})

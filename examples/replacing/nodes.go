@@ -5,108 +5,47 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
-
-// A node is one Redis.
-type node interface {
-	Client() *redis.Client
-	Kill()
-}
 
 // nodes are all nodes of the run.
 type nodes struct {
-	what    string
+	*rig.Nodes
 	numbers list
-	all     map[int]node
-	look    map[int]*redis.Client // for looking at the keys
-	stop    func()
 }
 
-// startNodes starts a redis-server for each node. Where there is no redis-server, the nodes run inside this
-// process.
+// startNodes starts a redis-server for each node. Where there is no redis-server, the nodes run inside this process.
 func startNodes(numbers list) (*nodes, error) {
-	dir, err := os.MkdirTemp("", "replacing")
-	if err != nil {
-		return nil, err
+	servers, err := rig.Servers(len(numbers))
+	if errors.Is(err, realredis.ErrMissing) {
+		return nodesInside(numbers), nil
 	}
-	all := make(map[int]node)
-	stop := func() {
-		for _, server := range all {
-			server.Kill()
-		}
-		_ = os.RemoveAll(dir)
-	}
-	for _, number := range numbers {
-		server, err := launch(filepath.Join(dir, strconv.Itoa(number)))
-		if err != nil {
-			stop()
-			if errors.Is(err, realredis.ErrMissing) {
-				return embeddedNodes(numbers), nil
-			}
-			return nil, err
-		}
-		all[number] = server
-	}
-	return newNodes("redis-server processes", numbers, all, stop), nil
+	return &nodes{servers, numbers}, err
 }
 
-func newNodes(what string, numbers list, all map[int]node, stop func()) *nodes {
-	n := &nodes{what: what, numbers: numbers, all: all, look: make(map[int]*redis.Client), stop: stop}
-	for number, server := range all {
-		n.look[number] = server.Client()
-	}
-	return n
+func nodesInside(numbers list) *nodes {
+	return &nodes{rig.Inside(redsynctest.New(len(numbers))), numbers}
 }
 
-// close stops all nodes.
-func (n *nodes) close() {
-	for _, client := range n.look {
-		_ = client.Close()
-	}
-	n.stop()
-}
-
-func launch(dir string) (*realredis.Server, error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	return realredis.Launch(dir)
-}
-
-// embeddedNodes run inside this process.
-func embeddedNodes(numbers list) *nodes {
-	servers, all := embedded.Start(len(numbers)), make(map[int]node)
-	for i, number := range numbers {
-		all[number] = embeddedNode{servers[i]}
-	}
-	return newNodes("nodes inside the process", numbers, all, servers.Close)
-}
-
-// An embeddedNode is a node.
-type embeddedNode struct{ *embedded.Node }
-
-func (n embeddedNode) Client() *redis.Client { return n.Node.Client() }
+// index returns the place of a node in Clients.
+func (n *nodes) index(number int) int { return slices.Index(n.numbers, number) }
 
 // maxLate is how much later than others a request may arrive.
 const maxLate = 2 * time.Millisecond
 
 // lateClient returns a client whose requests arrive a bit later, as in a network. So requests of two processes
 // arrive at two nodes in a different order now and then.
-func lateClient(n node) *redis.Client {
-	client := n.Client()
-	defer client.Close()
-	options := *client.Options()
+func (n *nodes) lateClient(number int) *redis.Client {
+	options := *n.Clients[n.index(number)].Options()
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -134,8 +73,8 @@ func (n *nodes) owners(key string, first, second string) (owners [2]list) {
 	defer cancel()
 	found := make([]string, len(n.numbers))
 	var group sync.WaitGroup
-	for i, number := range n.numbers {
-		group.Go(func() { found[i] = n.look[number].Get(ctx, key).Val() }) // "" from a node that fails
+	for i, client := range n.Clients {
+		group.Go(func() { found[i] = client.Get(ctx, key).Val() }) // "" from a node that fails
 	}
 	group.Wait()
 	for i, number := range n.numbers {
@@ -154,7 +93,7 @@ func (n *nodes) left(numbers list) (locks, queues, registers int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	for _, number := range numbers {
-		keys, err := n.look[number].Keys(ctx, "*").Result()
+		keys, err := n.Clients[n.index(number)].Keys(ctx, "*").Result()
 		if err != nil {
 			return 0, 0, 0, err
 		}

@@ -11,21 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-// A kind is the list of nodes that a process was deployed with.
-type kind int
-
-const (
-	oldKind   kind = iota // New(before)
-	jointKind             // NewJoint(before, after)
-	newKind               // New(after)
-)
-
-var kinds = [...]kind{oldKind, jointKind, newKind}
-
-func (k kind) String() string { return [...]string{"old", "joint", "new"}[k] }
 
 // constructor returns how a process of kind k makes its Redsync.
 func (cfg *config) constructor(k kind) string {
@@ -65,7 +53,8 @@ type process struct {
 // startProcess starts a process of kind k, with a worker for each lock.
 func startProcess(ctx context.Context, id int, k kind, cfg config, n *nodes, j *judge) *process {
 	p := &process{id: id, kind: k, judge: j}
-	p.rs = p.connect(cfg, n).With(redsync.WithExpiry(cfg.expiry), redsync.WithFencing())
+	p.rs = connect(k, cfg.before, cfg.after, func(numbers list) []pool.Pool { return p.pools(n, numbers) }).
+		With(redsync.WithExpiry(cfg.expiry), redsync.WithFencing())
 	ctx, p.stop = context.WithCancel(ctx)
 	for _, name := range names {
 		p.workers.Go(func() { p.giveUp(p.work(ctx, name, cfg.work)) })
@@ -84,23 +73,11 @@ func (p *process) giveUp(err error) {
 	p.err = errors.Join(p.err, fmt.Errorf("process %d: %w", p.id, err))
 }
 
-// connect makes the Redsync. This is all that the deployments change in a program.
-func (p *process) connect(cfg config, n *nodes) *redsync.Redsync {
-	switch p.kind {
-	case oldKind:
-		return redsync.New(p.pools(n, cfg.before)...)
-	case newKind:
-		return redsync.New(p.pools(n, cfg.after)...)
-	}
-	return redsync.NewJoint(p.pools(n, cfg.before), p.pools(n, cfg.after))
-}
-
-// pools returns a pool for each node. A node in both lists gets two pools. A client of lateClient has a Dialer, so
-// NewJoint cannot compare addresses. It learns from the run id that the two pools lead to one server, and then sends
-// requests through only one of them.
+// pools returns a pool for each node. A client of lateClient has a Dialer, so NewJoint cannot compare addresses. It learns
+// from the run id that the two pools of a node lead to one server, and then sends requests through only one of them.
 func (p *process) pools(n *nodes, numbers list) (pools []pool.Pool) {
 	for _, number := range numbers {
-		client := lateClient(n.all[number])
+		client := n.lateClient(number)
 		p.clients = append(p.clients, client)
 		pools = append(pools, pool.New(client))
 	}
@@ -114,7 +91,7 @@ func (p *process) work(ctx context.Context, name string, longest time.Duration) 
 		if err := p.do(ctx, name, longest, redsync.WithTries(0)); err != nil {
 			return err
 		}
-		sleep(ctx, rand.N(longest))
+		rig.Sleep(ctx, rand.N(longest))
 	}
 	return nil
 }
@@ -124,7 +101,7 @@ func (p *process) work(ctx context.Context, name string, longest time.Duration) 
 func (p *process) runJob(ctx context.Context, longest time.Duration) error {
 	for !isDone(ctx) {
 		period := 4 * longest
-		sleep(ctx, time.Until(time.Now().Truncate(period).Add(period)))
+		rig.Sleep(ctx, time.Until(time.Now().Truncate(period).Add(period)))
 		err := p.do(ctx, scheduled, longest, redsync.WithTries(1))
 		if err != nil && !errors.Is(err, redsync.ErrFailed) {
 			return err
@@ -137,7 +114,7 @@ func (p *process) runJob(ctx context.Context, longest time.Duration) error {
 func (p *process) do(ctx context.Context, name string, longest time.Duration, options ...redsync.Option) error {
 	err := p.rs.Do(ctx, name, func(ctx context.Context) error {
 		defer p.enter(name, redsync.FromContext(ctx))()
-		sleep(ctx, longest/2+rand.N(longest/2))
+		rig.Sleep(ctx, longest/2+rand.N(longest/2))
 		return nil
 	}, options...)
 	if isDone(ctx) || isPassing(err) {
@@ -148,7 +125,7 @@ func (p *process) do(ctx context.Context, name string, longest time.Duration, op
 
 // enter tells the judge that p holds the lock.
 func (p *process) enter(name string, mutex *redsync.Mutex) (leave func()) {
-	return p.judge.enter(name, &hold{process: p, value: mutex.Value(), token: mutex.Fence(), remaining: mutex.Remaining})
+	return p.judge.enter(name, &hold{p.id, p.kind, mutex.Value(), mutex.Fence(), mutex.Remaining})
 }
 
 // end ends the process as programs should: its locks are released. The error is why a worker gave up, or why
@@ -169,10 +146,7 @@ func (p *process) crash(ctx context.Context, name string) error {
 		return errors.Join(err, p.close())
 	}
 	until := mutex.Until()
-	p.judge.enter(name, &hold{
-		process: p, value: mutex.Value(), token: mutex.Fence(),
-		remaining: func() time.Duration { return time.Until(until) },
-	})
+	p.judge.enter(name, &hold{p.id, p.kind, mutex.Value(), mutex.Fence(), func() time.Duration { return time.Until(until) }})
 	_, err := mutex.Detach(ctx) // so that close does not release it
 	if isPassing(err) {
 		err = nil
@@ -200,13 +174,3 @@ func (p *process) close() error {
 }
 
 func isDone(ctx context.Context) bool { return ctx.Err() != nil }
-
-// sleep waits for d or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}

@@ -7,9 +7,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
 const (
@@ -22,6 +23,7 @@ const (
 
 // A scene is a fleet whose nodes change.
 type scene struct {
+	*rig.Timeline
 	cfg   config
 	nodes *nodes
 	judge *judge
@@ -29,23 +31,26 @@ type scene struct {
 	ids   int
 	last  tally        // at the last report
 	shown atomic.Int64 // clashes that were shown in detail
-
-	mu    sync.Mutex // guards out
-	out   io.Writer
-	start time.Time
 }
 
 // play changes the nodes of a fleet, and judges what happened.
 func play(ctx context.Context, cfg config, n *nodes, out io.Writer) error {
-	s := &scene{cfg: cfg, nodes: n, judge: newJudge(), out: out, start: time.Now()}
+	s := &scene{Timeline: rig.NewTimeline(out), cfg: cfg, nodes: n, judge: newJudge()}
 	s.judge.clash = s.showClash
-	s.say("nodes %v are %s; %d processes lock %s and %s, expiry %v",
-		cfg.numbers(), n.what, cfg.processes, strings.Join(names[:], ", "), scheduled, cfg.expiry)
-	way := s.rightWay
-	if cfg.wrong {
-		way = s.wrongWay
+	s.Say("nodes %v are %s; %d processes lock %s and %s, expiry %v",
+		cfg.numbers(), n.What, cfg.processes, strings.Join(names[:], ", "), scheduled, cfg.expiry)
+	s.Say("the fleet starts with %s", cfg.constructor(oldKind))
+	for range cfg.processes {
+		s.launch(ctx, oldKind)
 	}
-	err := way(ctx)
+	rig.Sleep(ctx, pace)
+	s.report("before the change")
+	var err error
+	if cfg.wrong {
+		s.wrongWay(ctx)
+	} else {
+		err = rightWay(ctx, s, cfg.expiry)
+	}
 	for _, p := range s.fleet {
 		err = errors.Join(err, p.end())
 	}
@@ -58,21 +63,9 @@ func play(ctx context.Context, cfg config, n *nodes, out io.Writer) error {
 	return s.verdict()
 }
 
-// rightWay changes the nodes in two deployments.
-func (s *scene) rightWay(ctx context.Context) error {
+// switchOff switches the nodes off that are no longer in use. No lock may be left there.
+func (s *scene) switchOff(ctx context.Context) error {
 	removed := s.cfg.before.without(s.cfg.after)
-	s.begin(ctx, "the fleet", oldKind)
-	sleep(ctx, pace)
-	s.report("before the change")
-
-	if err := s.deploy(ctx, "deployment 1 of 2", jointKind); err != nil {
-		return err
-	}
-	s.wait(ctx)
-	if err := s.deploy(ctx, "deployment 2 of 2", newKind); err != nil {
-		return err
-	}
-	s.wait(ctx)
 	if len(removed) == 0 || isDone(ctx) {
 		return nil
 	}
@@ -80,54 +73,42 @@ func (s *scene) rightWay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("removed nodes: %v. What is left there: %d locks, %d queues, %d fencing registers", removed, locks, queues, registers)
+	s.Say("removed nodes: %v. What is left there: %d locks, %d queues, %d fencing registers", removed, locks, queues, registers)
 	if locks+queues > 0 {
 		return errors.New("a node that is no longer in use has locks or queues")
 	}
 	for _, number := range removed {
-		s.nodes.all[number].Kill()
+		s.nodes.Off(s.nodes.index(number))
 	}
-	s.say("the removed nodes are switched off")
-	sleep(ctx, pace)
+	s.Say("the removed nodes are switched off")
+	rig.Sleep(ctx, pace)
 	s.report("after the change")
 	return nil
 }
 
 // wrongWay changes the nodes in one deployment, so that processes with the list before and processes with the
 // list after run at the same time. It ends once a lock has had two holders.
-func (s *scene) wrongWay(ctx context.Context) error {
-	s.begin(ctx, "the fleet", oldKind)
-	sleep(ctx, pace)
-	s.report("before the change")
-	s.say("WRONG, one deployment: %s replaces %s", s.cfg.constructor(newKind), s.cfg.constructor(oldKind))
+func (s *scene) wrongWay(ctx context.Context) {
+	s.Say("WRONG, one deployment: %s replaces %s", s.cfg.constructor(newKind), s.cfg.constructor(oldKind))
 	for range s.cfg.processes {
 		s.launch(ctx, newKind)
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end) && !isDone(ctx); {
-		sleep(ctx, pace)
+		rig.Sleep(ctx, pace)
 		if _, now := s.judge.since(tally{}); now.clashes > 0 {
 			break
 		}
 	}
 	s.report("old and new together")
-	return nil
-}
-
-// begin starts the fleet.
-func (s *scene) begin(ctx context.Context, title string, k kind) {
-	s.say("%s starts with %s", title, s.cfg.constructor(k))
-	for range s.cfg.processes {
-		s.launch(ctx, k)
-	}
 }
 
 // deploy replaces one process after the other by a process of kind k. The last one ends without unlocking.
 func (s *scene) deploy(ctx context.Context, title string, k kind) error {
 	former := slices.Clone(s.fleet)
-	s.say("%s: %s replaces %s", title, s.cfg.constructor(k), s.cfg.constructor(former[0].kind))
+	s.Say("%s: %s replaces %s", title, s.cfg.constructor(k), s.cfg.constructor(former[0].kind))
 	for i, p := range former {
 		s.launch(ctx, k)
-		sleep(ctx, pace)
+		rig.Sleep(ctx, pace)
 		if isDone(ctx) {
 			return nil
 		}
@@ -141,7 +122,7 @@ func (s *scene) deploy(ctx context.Context, title string, k kind) error {
 		if err := p.crash(ctx, names[0]); err != nil {
 			return err
 		}
-		s.say("process %d, the last %v one, ends without unlocking %q", p.id, p.kind, names[0])
+		s.Say("process %d, the last %v one, ends without unlocking %q", p.id, p.kind, names[0])
 	}
 	s.report(title + " is complete")
 	return nil
@@ -153,19 +134,17 @@ func (s *scene) launch(ctx context.Context, k kind) {
 	s.fleet = append(s.fleet, startProcess(ctx, s.ids, k, s.cfg, s.nodes, s.judge))
 }
 
-// wait waits until no lock of a process that has ended is left: the longest expiry, the lock delay (there is
-// none here), and the drift.
-func (s *scene) wait(ctx context.Context) {
-	drift := s.cfg.expiry/100 + 2*time.Millisecond
-	sleep(ctx, s.cfg.expiry+drift)
-	s.report(fmt.Sprintf("waited for %v (expiry %v + drift %v)", s.cfg.expiry+drift, s.cfg.expiry, drift))
+// wait waits for d.
+func (s *scene) wait(ctx context.Context, d time.Duration) {
+	rig.Sleep(ctx, d)
+	s.report(fmt.Sprintf("waited for %v (expiry %v + drift %v)", d, s.cfg.expiry, d-s.cfg.expiry))
 }
 
 // report says what has happened since the last report.
 func (s *scene) report(title string) {
 	while, now := s.judge.since(s.last)
 	s.last = now
-	s.say("%s: %v", title, while)
+	s.Say("%s: %v", title, while)
 }
 
 // maxShown is how many clashes are shown in detail.
@@ -179,14 +158,14 @@ func (s *scene) showClash(name string, holder, second *hold) {
 		return
 	}
 	s.shown.Add(1)
-	s.say("TWO HOLDERS of %q: process %d (%v) by nodes %v, process %d (%v) by nodes %v", name,
-		holder.process.id, holder.process.kind, owners[0], second.process.id, second.process.kind, owners[1])
+	s.Say("TWO HOLDERS of %q: process %d (%v) by nodes %v, process %d (%v) by nodes %v", name,
+		holder.process, holder.kind, owners[0], second.process, second.kind, owners[1])
 }
 
 // verdict says how the run ended. It returns an error if the run did not show what it should.
 func (s *scene) verdict() error {
 	_, all := s.judge.since(tally{})
-	s.say("in all: %v, tokens that did not rise: %d", all, all.fallen)
+	s.Say("in all: %v, tokens that did not rise: %d", all, all.fallen)
 	switch {
 	case s.cfg.wrong && all.clashes == 0:
 		return errors.New("no lock had two holders this time: try again")
@@ -198,11 +177,4 @@ func (s *scene) verdict() error {
 		return errors.New("a fencing token did not rise")
 	}
 	return nil
-}
-
-// say writes one line: the time, and what happened.
-func (s *scene) say(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = fmt.Fprintf(s.out, "%7.3fs  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }

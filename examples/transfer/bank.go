@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/rpc"
 	"slices"
 	"sync"
 
@@ -42,6 +40,13 @@ type Request struct {
 	What    string // for the bank's report; "" is not reported
 	Account Account
 }
+
+const (
+	first, second = "account:1", "account:2"
+
+	// balance is what each account has at first.
+	balance = 100
+)
 
 // newBank returns a bank with two accounts. The bank calls say for each line of its report.
 func newBank(say func(format string, args ...any)) *Bank {
@@ -104,35 +109,4 @@ func (b *Bank) audit(sum, refused int) error {
 		return fmt.Errorf("the bank refused %v, want %d stale tokens", b.refused, refused)
 	}
 	return nil
-}
-
-// serve answers requests until l is closed.
-func (b *Bank) serve(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go b.server().ServeConn(conn)
-	}
-}
-
-func (b *Bank) server() *rpc.Server {
-	server := rpc.NewServer()
-	_ = server.Register(b) // fails only for a type without methods that can be called
-	return server
-}
-
-// A client is a worker's connection to the bank.
-type client struct{ *rpc.Client }
-
-// look returns an account. If what is not empty, the bank reports it.
-func (c *client) look(token uint64, name, what string) (found Account, err error) {
-	err = c.Call("Bank.Look", Request{Token: token, What: what, Account: Account{Name: name}}, &found)
-	return found, err
-}
-
-// store replaces an account. The bank reports the text what, which says why.
-func (c *client) store(token uint64, a Account, what string) error {
-	return c.Call("Bank.Store", Request{Token: token, What: what, Account: a}, new(Account))
 }

@@ -13,125 +13,70 @@
 // The program ends with status 1 if the sum of the money is not what it was, or if there is no redis-server. Status 2
 // means bad flags.
 //
-// The methods transfer and settle in worker.go show all that a program needs. The bank in bank.go stands for a
-// database. The rest is this scene, servers and processes.
+// transfer.go and settle.go show all that a program needs. The bank in bank.go stands for a database. The rest is this
+// scene.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/rpc"
-	"os"
-	"os/signal"
-	"strings"
-	"sync"
-	"syscall"
-	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/cli"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 )
 
-const (
-	first, second = "account:1", "account:2"
+var program = rig.Program{Name: "transfer", Command: command, Child: rig.Child(child)}
 
-	// balance is what each account has at first.
-	balance = 100
-
-	// patience bounds the whole run. A longer run has failed.
-	patience = time.Minute
-)
-
-func main() {
-	logging.Disable() // silences go-redis
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	var err error
-	if text := os.Getenv(envJob); text != "" {
-		err = child(ctx, text, os.Stdin, os.Stdout)
-	} else {
-		err = command(ctx, os.Args[1:], os.Stdout)
-	}
-	cancel()
-	stop()
-	os.Exit(cli.Status("transfer", err, os.Stdout, os.Stderr))
-}
+func main() { program.Main() }
 
 func command(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("transfer", flag.ContinueOnError)
-	list := flags.String("nodes", "", "`addresses` of Redis nodes, host:port,host:port,... (default: five redis-servers that it starts)")
-	if err := cli.Parse(flags, args); err != nil {
-		return err
-	}
-	if *list != "" {
-		return run(ctx, strings.Split(*list, ","), out)
-	}
-	addresses, stop, err := realredis.LaunchAll(5)
+	nodes, err := rig.WithServers(ctx, flag.NewFlagSet("transfer", flag.ContinueOnError), args)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	return run(ctx, addresses, out)
+	defer nodes.Close()
+	timeline := rig.NewTimeline(out)
+	timeline.Say("Worker A is killed in the middle of a transfer:")
+	if err := play(ctx, nodes.Addresses, false, timeline.Say); err != nil {
+		return err
+	}
+	timeline.Say("Worker A is paused in the middle of a transfer:")
+	return play(ctx, nodes.Addresses, true, timeline.Say)
 }
 
-// run plays the scene with a worker A that is killed, and with one that is paused.
-func run(ctx context.Context, nodes []string, out io.Writer) error {
-	for _, fate := range []fate{killed, paused} {
-		if _, err := fmt.Fprintf(out, "Worker A is %s in the middle of a transfer:\n", fate); err != nil {
-			return err
-		}
-		if err := play(ctx, nodes, fate, out); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A fate is what happens to worker A.
-type fate string
-
-const (
-	killed fate = "killed" // SIGKILL
-	paused fate = "paused" // SIGSTOP, and SIGCONT after B is done
-)
-
-// play plays the scene once. It returns an error unless all the money is there at the end.
-func play(ctx context.Context, nodes []string, fate fate, out io.Writer) error {
-	var mu sync.Mutex
-	say := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		_, _ = fmt.Fprintf(out, "  "+format+"\n", args...)
-	}
+// play plays the scene once, with a worker A that is killed or paused. It returns an error unless all the money is there
+// at the end.
+func play(ctx context.Context, nodes []string, paused bool, say func(format string, args ...any)) error {
 	bank := newBank(say)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, closeBank, err := rig.Serve(bank)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	go bank.serve(listener)
-	j := job{Who: "A", Nodes: nodes, Bank: listener.Addr().String()}
-
-	a, err := start(ctx, j)
+	defer closeBank()
+	a, err := rig.Start(ctx, job{nodes, address})
 	if err != nil {
 		return err
 	}
-	defer a.end()
-	if err := a.awaitHalfway(); err != nil {
+	defer a.Kill()
+	if line := a.Line(); line != isHalfway {
+		return fmt.Errorf("worker A: %s", line)
+	}
+	if paused {
+		err = a.Pause()
+		say("A is paused. B wants both accounts")
+	} else {
+		a.Kill()
+		say("A is killed. B wants both accounts")
+	}
+	if err != nil {
 		return err
 	}
-	if err := a.stop(fate); err != nil {
-		return err
-	}
-	say("A is %s. B wants both accounts", fate)
 
-	b, closeAll, err := open(ctx, j, "B")
+	b, closeAll, err := open(ctx, job{nodes, address}, "B")
 	if err != nil {
 		return err
 	}
@@ -141,10 +86,13 @@ func play(ctx context.Context, nodes []string, fate fate, out io.Writer) error {
 	}
 
 	refused := 0
-	if fate == paused {
+	if paused {
 		say("A goes on")
-		if err := a.goOn(); err != nil {
+		if err := errors.Join(a.Resume(), a.Go()); err != nil {
 			return err
+		}
+		if line := a.Line(); line == isDone || line == "" {
+			return errors.New("worker A has finished its transfer")
 		}
 		refused = 1
 	}
@@ -152,6 +100,37 @@ func play(ctx context.Context, nodes []string, fate fate, out io.Writer) error {
 		return err
 	}
 	say("The accounts have %d and %d: %d, as before", bank.accounts[first].Balance, bank.accounts[second].Balance, 2*balance)
+	return nil
+}
+
+// A job tells worker A which nodes and which bank it has.
+type job struct {
+	Nodes []string
+	Bank  string
+}
+
+// What worker A tells, besides the text of an error.
+const (
+	isHalfway = "halfway"
+	isDone    = "done"
+)
+
+// child is the program of worker A: one transfer. In the middle it tells so, and waits.
+func child(ctx context.Context, j job) error {
+	w, closeAll, err := open(ctx, j, "A")
+	if err == nil {
+		defer closeAll()
+		w.halfway = func() error {
+			rig.Tell(isHalfway)
+			return rig.Ready()
+		}
+		err = w.transfer(ctx, first, second, 30)
+	}
+	if err != nil {
+		rig.Tell(err)
+		return nil
+	}
+	rig.Tell(isDone)
 	return nil
 }
 
@@ -166,7 +145,7 @@ func open(ctx context.Context, j job, who string) (*worker, func(), error) {
 		conn.Close()
 		return nil, nil, err
 	}
-	return &worker{who: who, rs: rs, bank: &client{conn}}, func() {
+	return &worker{who, rs, conn, func() error { return nil }}, func() {
 		rs.Close(context.WithoutCancel(ctx))
 		conn.Close()
 	}, nil

@@ -4,71 +4,49 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"regexp"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
-func TestMain(m *testing.M) {
-	logging.Disable()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
-// buffer collects output that another goroutine may still write.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// inVirtualTime runs test in a bubble, and then waits until the connections to
-// closed nodes have ended.
-func inVirtualTime(t *testing.T, test func(t *testing.T)) {
+// lasted returns the time of the last line.
+func lasted(t *testing.T, text string) time.Duration {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		test(t)
-		time.Sleep(time.Minute)
-	})
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	seconds, err := strconv.ParseFloat(strings.Fields(lines[len(lines)-1])[0], 64)
+	require.NoError(t, err, text)
+	return time.Duration(seconds * float64(time.Second))
 }
 
 func TestRunEmbeddedNodes(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		var out, errs buffer
-		start := time.Now()
-		status := run(t.Context(), []string{"-for", "20s", "-workers", "4"}, &out, &errs)
+	synctest.Test(t, func(t *testing.T) {
+		var out, errs bytes.Buffer
+		status := program.Run(t.Context(), []string{"-for", "20s", "-workers", "4"}, &out, &errs)
 		assert.Zero(t, status, errs.String())
 		assert.Empty(t, errs.String())
-		assert.Less(t, time.Since(start), 21*time.Second)
 		text := out.String()
-		assert.GreaterOrEqual(t, strings.Count(text, " locked, "), 6, text)
+		assert.Less(t, lasted(t, text), 21*time.Second)
+		assert.GreaterOrEqual(t, strings.Count(text, " has the lock: "), 6, text)
 		for id := range 4 {
-			assert.NotContains(t, text, fmt.Sprintf("worker %d: 0 acquisitions", id+1), "every worker must acquire the lock at least once")
+			assert.NotContains(t, text, fmt.Sprintf("worker %d  locks: 0,", id+1), "every worker must acquire the lock at least once")
 		}
-		assert.GreaterOrEqual(t, strings.Count(text, " extended, "), 20, text)
-		assert.Contains(t, text, "stopped: the time is up")
+		assert.GreaterOrEqual(t, strings.Count(text, " its lock is extended, "), 20, text)
+		assert.Contains(t, text, "The end: the time is up")
 		assertUndisturbed(t, text)
 	})
 }
@@ -78,31 +56,24 @@ func assertUndisturbed(t *testing.T, text string) {
 	t.Helper()
 	assert.NotContains(t, text, "LOST", text)
 	assert.NotContains(t, text, "could not", text)
-	assert.NotContains(t, text, "not valid", text)
-	assert.Equal(t, strings.Count(text, " locked, "), strings.Count(text, " unlocked"), text)
+	assert.NotContains(t, text, "do not confirm", text)
+	assert.Equal(t, strings.Count(text, " has the lock: "), strings.Count(text, " has unlocked"), text)
 	assert.Contains(t, text, "keys left on the nodes: 0", text)
+	assert.Contains(t, text, "No two workers had the lock at the same time.\n", text)
 }
 
 func TestRunCanceledInTheMiddleOfAHold(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(fmt.Errorf("interrupted")) })
-		var out, errs buffer
-		start := time.Now()
-		status := run(ctx, []string{"-for", "0", "-expiry", "10s"}, &out, &errs)
+		var out, errs bytes.Buffer
+		status := program.Run(ctx, []string{"-for", "0", "-expiry", "10s"}, &out, &errs)
 		assert.Zero(t, status, errs.String())
-		assert.Less(t, time.Since(start), 1100*time.Millisecond)
+		assert.Less(t, lasted(t, out.String()), 1100*time.Millisecond)
 		assert.Contains(t, out.String(), "stops working: interrupted")
-		assert.Contains(t, out.String(), "stopped: interrupted")
+		assert.Contains(t, out.String(), "The end: interrupted")
 		assertUndisturbed(t, out.String())
 	})
-}
-
-func TestRunHelp(t *testing.T) {
-	var out, errs buffer
-	assert.Zero(t, run(t.Context(), []string{"-h"}, &out, &errs))
-	assert.Contains(t, out.String(), "-workers")
-	assert.Empty(t, errs.String())
 }
 
 func TestRunBadFlags(t *testing.T) {
@@ -119,15 +90,15 @@ func TestRunBadFlags(t *testing.T) {
 		{[]string{"-expiry", "2h"}, []string{"-expiry 2h", "100ms to 1h0m0s"}},
 		{[]string{"-nodes", "localhost"}, []string{"-nodes", `"localhost"`, "host:port"}},
 		{[]string{"-nodes", "a:1,"}, []string{"-nodes", `""`, "host:port"}},
-		{[]string{"-nodes", "a:1,a:1"}, []string{"-nodes", "a:1 is there twice"}},
-		{[]string{"-nodes", "http://:secret@a"}, []string{"-nodes", "redis://"}},
+		{[]string{"-nodes", "a:1,a:1"}, []string{"-nodes", "#0 and #1", "a:1"}},
+		{[]string{"-nodes", "http://:secret@a"}, []string{"-nodes", "http://...@a"}},
 		{[]string{"-nodes", "redis://:secret@host:port"}, []string{"-nodes", "redis://"}},
 		{[]string{"-speed", "9"}, []string{"-speed", "-h lists the flags"}},
 		{[]string{"now"}, []string{`"now"`, "-h lists the flags"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			var out, errs buffer
-			assert.Equal(t, 2, run(t.Context(), test.args, &out, &errs))
+			var out, errs bytes.Buffer
+			assert.Equal(t, 2, program.Run(t.Context(), test.args, &out, &errs))
 			for _, part := range test.want {
 				assert.Contains(t, errs.String(), part)
 			}
@@ -138,61 +109,69 @@ func TestRunBadFlags(t *testing.T) {
 	}
 }
 
+func TestCommandExitStatus(t *testing.T) { rigtest.Statuses(t, program, rigtest.NeedsServers[1]) }
+
 func TestRunUnreachableNodes(t *testing.T) {
-	var out, errs buffer
-	status := run(t.Context(), []string{"-nodes", "127.0.0.1:1,redis://127.0.0.1:2,127.0.0.1:3"}, &out, &errs)
+	var out, errs bytes.Buffer
+	status := program.Run(t.Context(), []string{"-nodes", "127.0.0.1:1,redis://127.0.0.1:2,127.0.0.1:3"}, &out, &errs)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, errs.String(), "0 of 3 nodes answered, 2 needed")
 	assert.Empty(t, out.String())
 }
 
 func TestRunNameThatTheLibraryRefuses(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		var out, errs buffer
-		start := time.Now()
-		assert.Equal(t, 1, run(t.Context(), []string{"-name", "{a}:fence"}, &out, &errs))
+	synctest.Test(t, func(t *testing.T) {
+		var out, errs bytes.Buffer
+		assert.Equal(t, 1, program.Run(t.Context(), []string{"-name", "{a}:fence"}, &out, &errs))
 		assert.Contains(t, errs.String(), "reserved")
-		assert.Less(t, time.Since(start), time.Second)
+		assert.Less(t, lasted(t, out.String()), time.Second)
 	})
 }
 
-// runOn runs workers on embedded nodes that the caller disturbs.
-func runOn(t *testing.T, servers embedded.Nodes, args ...string) (string, error) {
+// parse returns the config of a command line.
+func parse(t *testing.T, args ...string) *config {
 	t.Helper()
-	cfg, err := parseFlags(args)
-	require.NoError(t, err)
-	nodes := embeddedNodes(servers)
-	defer nodes.close()
-	var out buffer
-	err = runWorkers(t.Context(), cfg, nodes, &out)
+	cfg := &config{}
+	require.NoError(t, cfg.flags().Parse(args))
+	require.NoError(t, cfg.check())
+	return cfg
+}
+
+// runOn runs workers on nodes inside the process, which the caller disturbs.
+func runOn(t *testing.T, nodes *redsynctest.Nodes, args ...string) (string, error) {
+	t.Helper()
+	n := rig.Inside(nodes)
+	defer n.Close()
+	var out bytes.Buffer
+	err := runWorkers(t.Context(), parse(t, args...), n, &out)
 	return out.String(), err
 }
 
 func TestRunMinorityFails(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		servers := embedded.Start(5)
-		time.AfterFunc(5*time.Second, servers[1].Kill)
-		time.AfterFunc(7*time.Second, servers[3].Freeze)
-		time.AfterFunc(12*time.Second, func() { servers[1].Restart(false) })
-		time.AfterFunc(8*time.Second, servers[3].Thaw)
-		text, err := runOn(t, servers, "-for", "20s")
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(5)
+		time.AfterFunc(5*time.Second, nodes.Node(1).Down)
+		time.AfterFunc(7*time.Second, nodes.Node(3).Freeze)
+		time.AfterFunc(12*time.Second, nodes.Node(1).Up)
+		time.AfterFunc(8*time.Second, nodes.Node(3).Thaw)
+		text, err := runOn(t, nodes, "-for", "20s")
 		require.NoError(t, err)
 		assertUndisturbed(t, text)
 	})
 }
 
 func TestRunQuorumFailsForGood(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		servers := embedded.Start(5)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(5)
 		time.AfterFunc(4*time.Second, func() { // the second hold has begun at 3 s
-			servers[0].Kill()
-			servers[1].Kill()
-			servers[2].Freeze()
+			nodes.Node(0).Down()
+			nodes.Node(1).Down()
+			nodes.Node(2).Freeze()
 		})
-		start := time.Now()
-		text, err := runOn(t, servers, "-for", "5m", "-workers", "1")
+		text, err := runOn(t, nodes, "-for", "5m", "-workers", "1")
 		require.ErrorContains(t, err, "no quorum of nodes reached for 10s")
-		assert.WithinRange(t, time.Now(), start.Add(14*time.Second), start.Add(35*time.Second))
+		assert.InDelta(t, 24.5, lasted(t, text).Seconds(), 10.5, text)
+		assert.NotContains(t, text, "No two")
 		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
 		assert.Contains(t, text, "stops working: redsync: lock lost")
 	})
@@ -202,63 +181,56 @@ func TestRunQuorumFailsForGood(t *testing.T) {
 // are dead. The worker must wait for the lock, and must not end the run as if no
 // quorum could be reached.
 func TestRunTakenByAnotherProcess(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		servers := embedded.Start(5)
-		for i, s := range servers {
-			if i < 2 {
-				s.Kill()
-				continue
-			}
-			require.NoError(t, s.Set("example-worker", "another process"))
-			s.SetTTL("example-worker", 30*time.Second)
-		}
-		text, err := runOn(t, servers, "-for", "40s", "-workers", "1")
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(5)
+		nodes.Node(0).Down()
+		nodes.Node(1).Down()
+		nodes.HoldBySomebody("example-worker")
+		time.AfterFunc(30*time.Second, func() { nodes.Expire("example-worker") })
+		text, err := runOn(t, nodes, "-for", "40s", "-workers", "1")
 		require.NoError(t, err, text)
 		assert.Contains(t, text, "waits: another worker has the lock")
-		assert.Contains(t, text, " locked, ")
+		assert.Contains(t, text, " has the lock: ")
 		assertUndisturbed(t, text)
 	})
 }
 
 func TestRunQuorumFailsForAWhile(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		servers := embedded.Start(5)
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.New(5)
 		time.AfterFunc(3200*time.Millisecond, func() { // the third hold has begun at 3 s
-			for _, s := range servers[:3] {
-				s.Freeze()
+			for i := range 3 {
+				nodes.Node(i).Freeze()
 			}
 		})
 		time.AfterFunc(7*time.Second, func() {
-			for _, s := range servers[:3] {
-				s.Thaw()
+			for i := range 3 {
+				nodes.Node(i).Thaw()
 			}
 		})
-		text, err := runOn(t, servers, "-for", "20s", "-expiry", "1s", "-workers", "1")
+		text, err := runOn(t, nodes, "-for", "20s", "-expiry", "1s", "-workers", "1")
 		require.NoError(t, err, text)
 		assert.Equal(t, 1, strings.Count(text, "LOST"), text)
-		assert.Contains(t, text[strings.Index(text, "LOST"):], " locked, ")
+		assert.Contains(t, text[strings.Index(text, "LOST"):], " has the lock: ")
 		assert.Contains(t, text, "keys left on the nodes: 0", text)
 	})
 }
 
-// TestRegisterFindsTwoHolders shows that the register would notice two holders.
-func TestRegisterFindsTwoHolders(t *testing.T) {
-	inVirtualTime(t, func(t *testing.T) {
-		nodes := embeddedNodes(embedded.Start(5))
-		defer nodes.close()
-		cfg, err := parseFlags([]string{"-workers", "2"})
+// TestRefereeFindsTwoHolders shows that the referee would notice two holders.
+func TestRefereeFindsTwoHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := redsynctest.Start(t, 5)
+		workers, err := openWorkers(t.Context(), parse(t, "-workers", "2"), rig.Inside(nodes), rig.NewTimeline(io.Discard), nil)
 		require.NoError(t, err)
-		workers, err := openWorkers(t.Context(), cfg, nodes, &journal{out: &buffer{}, start: time.Now()})
-		require.NoError(t, err)
+		var leave func()
 		for i, w := range workers {
-			defer w.close()
 			mutex := w.rs.NewMutex(fmt.Sprintf("name of worker %d", i))
 			require.NoError(t, mutex.Lock())
-			w.register.enter(w.id, mutex)
+			leave = w.enter(mutex)
 		}
-		require.ErrorIs(t, workers[0].register.check(), errTwoHolders)
-		workers[1].register.leave(workers[1].id)
-		require.NoError(t, workers[0].register.check())
+		require.ErrorIs(t, workers[0].referee.check(), errTwoHolders)
+		leave()
+		require.NoError(t, workers[0].referee.check())
 	})
 }
 
@@ -266,7 +238,7 @@ func TestRegisterFindsTwoHolders(t *testing.T) {
 // acquired the lock on no more nodes than a quorum may lose a node before the missing keys are
 // set. Either the next extension succeeds, or the worker reports LOST, because its work takes
 // longer than the expiry.
-var loss = regexp.MustCompile(`could not unlock|LOST|not valid|TWO`)
+var loss = regexp.MustCompile(`could not unlock|LOST|do not confirm|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
 // workers run, and brings both back. A hold takes 4.5 s: it is longer than the expiry,
@@ -280,15 +252,15 @@ func TestRunRealServers(t *testing.T) {
 		addresses[i] = s.Addr()
 	}
 	addresses[4] = "redis://" + addresses[4]
-	cfg, err := parseFlags([]string{"-nodes", strings.Join(addresses, ","), "-for", "5s", "-expiry", "3s"})
+	cfg := &config{}
+	nodes, err := rig.WithInside(cfg.flags(), []string{"-nodes", strings.Join(addresses, ","), "-for", "6s", "-expiry", "3s"})
 	require.NoError(t, err)
-	nodes := cfg.nodes()
-	defer nodes.close()
-	open := nodes.open
-	nodes.open = func(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+	defer nodes.Close()
+	open := nodes.Open
+	nodes.Open = func(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
 		return open(ctx, append(options, redsync.WithTimeoutFactor(0.45))...)
 	}
-	var out buffer
+	var out bytes.Buffer
 	ended := make(chan error, 1)
 	go func() { ended <- runWorkers(t.Context(), cfg, nodes, &out) }()
 	steps := time.NewTicker(900 * time.Millisecond)
@@ -298,7 +270,7 @@ func TestRunRealServers(t *testing.T) {
 		step()
 	}
 	require.NoError(t, <-ended, out.String())
-	assert.GreaterOrEqual(t, strings.Count(out.String(), " locked, "), 2, out.String())
+	assert.GreaterOrEqual(t, strings.Count(out.String(), " has the lock: "), 2, out.String())
 	assert.False(t, loss.MatchString(out.String()), out.String())
 	assert.Contains(t, out.String(), "keys left on the nodes: 0", out.String())
 }

@@ -33,9 +33,6 @@ var bounds = map[string]map[string]int{
 	},
 	"files in the largest circle": {
 		"redsync":                    3,
-		"redsync/examples/replacing": 2,
-		"redsync/examples/transfer":  4,
-		"redsync/examples/worker":    2,
 		"redsync/internal/claim":     3,
 		"redsync/internal/embedded":  4,
 		"redsync/internal/history":   2,

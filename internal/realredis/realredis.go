@@ -100,14 +100,13 @@ func findServer() error {
 	return nil
 }
 
-// LaunchAll returns the addresses of n running servers without persistence, each with a folder of its own for its
-// files. stop ends them and removes their files. If one does not start, the others are ended, and stop is nil.
-func LaunchAll(n int) (addresses []string, stop func(), err error) {
+// LaunchAll returns n running servers without persistence, each with a folder of its own for its files. stop ends them and
+// removes their files. If one does not start, the others are ended, and stop is nil.
+func LaunchAll(n int) (servers []*Server, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "redsync")
 	if err != nil {
 		return nil, nil, err
 	}
-	var servers []*Server
 	stop = func() {
 		for _, s := range servers {
 			s.Kill()
@@ -125,9 +124,9 @@ func LaunchAll(n int) (addresses []string, stop func(), err error) {
 			stop()
 			return nil, nil, err
 		}
-		servers, addresses = append(servers, s), append(addresses, s.Addr())
+		servers = append(servers, s)
 	}
-	return addresses, stop, nil
+	return servers, stop, nil
 }
 
 // LaunchWith is Launch, with variables added to the environment of the process

@@ -77,9 +77,9 @@ func onServer(t *testing.T) *redis.Client {
 	t.Helper()
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	server.Do(func() {
-		var addresses []string
-		if addresses, server.stop, server.err = realredis.LaunchAll(1); server.err == nil {
-			server.addr = addresses[0]
+		var servers []*realredis.Server
+		if servers, server.stop, server.err = realredis.LaunchAll(1); server.err == nil {
+			server.addr = servers[0].Addr()
 		}
 	})
 	require.NoError(t, server.err)

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+var (
+	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses")
+	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "after the first start of the nodes")
+	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
+	guard  = flag.Duration("guard", 8*time.Second, "the longest lock on the nodes: see docs/production.md")
+)
+
+// withLocks connects to the nodes, and calls work. At the end it releases what is still locked.
+func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
+	noLocksBefore, err := time.Parse(time.RFC3339, *before)
+	if err != nil {
+		return err
+	}
+	var pools []pool.Pool
+	for address := range strings.SplitSeq(*nodes, ",") {
+		client := redis.NewClient(&redis.Options{Addr: address, Password: os.Getenv("REDIS_PASSWORD")})
+		defer client.Close() // after closeLocks: deferred calls run in reverse order
+		pools = append(pools, pool.New(client, pool.WithRestartGuard(*guard), pool.WithNoLocksBefore(noLocksBefore)))
+	}
+	rs := redsync.New(pools...).With(redsync.WithExpiry(*expiry), redsync.WithTries(0),
+		redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
+	defer closeLocks(rs)
+	if err := rs.Ping(ctx); err != nil {
+		return err // no majority of the nodes answers
+	}
+	work(rs)
+	return nil
+}
+
+func closeLocks(rs *redsync.Redsync) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := rs.Close(ctx); err != nil {
+		slog.Warn("some locks stay until they expire", "error", err)
+	}
+}
