@@ -25,8 +25,9 @@ func (r *Redsync) TryDo(
 // latest. After a loss context.Cause matches ErrLockLost.
 //
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
-// If the lock was lost or could not be unlocked, the reason comes first, joined with that error. The reason never matches
-// ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
+// If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
+// this very reason, from context.Cause. The reason never matches ErrFailed, but it may match *ErrTaken: another client
+// may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
@@ -142,7 +143,8 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		// Unlock only h: fn may have unlocked m, and another call may have locked m since.
 		_, unlocked := m.unlockOnly(ctx, h)
 		if lost != nil {
-			unlocked = m.failure(m.set.doing(), lost)
+			err = withLoss(m.failure(m.set.doing(), lost), lost, err)
+			return
 		}
 		err = errors.Join(unlocked, err)
 	}()

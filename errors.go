@@ -334,6 +334,29 @@ func (f *failure) add(err error) {
 	}
 }
 
+// withLoss returns the error of a Do whose hold was lost: told, which says that, joined with err, the error of the
+// function. If err is the loss itself, which is the cause of the function's context, or the error of a Do that has joined
+// the hold, the loss is not said again.
+func withLoss(told, loss, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // an error that wraps it says more
+		if all := joined.Unwrap(); len(all) > 0 && saysTheSame(all[0], told) {
+			return err
+		}
+	}
+	if err == loss { //nolint:errorlint // see above
+		err = nil
+	}
+	return errors.Join(told, err)
+}
+
+// saysTheSame reports whether a and b are failures of one operation on one lock, for the same reasons.
+func saysTheSame(a, b error) bool {
+	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
+	g, isOther := b.(*failure) //nolint:errorlint // see above
+	return isOne && isOther && f.op == g.op && f.name == g.name &&
+		slices.Equal(f.causes, g.causes) && slices.Equal(f.nodes, g.nodes)
+}
+
 // has reports whether err is a cause of f. A user's error that cannot be compared, such as a slice, is none.
 func (f *failure) has(err error) bool {
 	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)

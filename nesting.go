@@ -2,7 +2,6 @@ package redsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -203,7 +202,7 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	defer func() {
 		for _, s := range slices.Backward(joined) {
 			if lost := s.nest.hold.Err(clock.Now()); lost != nil {
-				err = errors.Join(m.failure("do", lost), err)
+				err = withLoss(m.failure("do", lost), lost, err)
 			}
 		}
 		cancel(nil)

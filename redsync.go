@@ -187,7 +187,7 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {
-	if rest := c.keeper.Close(ctx, timeout, c.member.Leave); rest.Reason != nil {
+	if rest := c.keeper.Close(ctx, timeout, c.member.Leave); len(rest.Names) > 0 {
 		err = c.notReleased(rest)
 	}
 	c.keeper.Set.Retire()
@@ -218,7 +218,18 @@ func (c *core) notReleased(rest lease.Rest) error {
 		locks = "lock"
 	}
 	text := fmt.Sprintf("no quorum has confirmed the release of %d %s (%s)", len(rest.Names), locks, quotedAll(rest.Names))
-	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes})
+	switch rest.Attempts {
+	case 0:
+	case len(rest.Names):
+		text += " after failed attempts"
+	default:
+		text += fmt.Sprintf(", %d of them after failed attempts", rest.Attempts)
+	}
+	keys := note("keys that were left have expired")
+	if rest.Within >= 0 {
+		keys = note(fmt.Sprintf("keys that are left go in %v at the latest", journal.Rounded(rest.Within)))
+	}
+	return fail("Close", "", &said{ErrNoQuorum, text}, rest.Reason, &failure{nodes: nodes}, keys)
 }
 
 // allows returns an error if the TTL of keys is longer than the restart guard of some node covers.

@@ -73,9 +73,10 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 //
 //	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 //
-// Choose t at least 3 s after the start of the nodes. A server tells its uptime in whole seconds, so the guard may
-// wait for one that started less than 2 s before t. A server that started at t or later never counts as new while
-// the client's clock is right. If that clock is behind by x, a server that started up to x after t still does.
+// Choose t at least 3 s after the start of the nodes. The option forbids no lock before t: a program that starts earlier
+// must itself wait until t. A server tells its uptime in whole seconds, so the guard may wait for one that started less
+// than 2 s before t. A server that started at t or later never counts as new while the client's clock is right. If that
+// clock is behind by x, a server that started up to x after t still does.
 //
 // A t that moves with each start of the program would be dangerous: a process that starts after the nodes have
 // restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns

@@ -482,9 +482,66 @@ func TestCloseEndsWhenTheKeysHaveRunOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
 				c := k.closesWith(1, 4*time.Second, time.Hour, func() { fault(k) })
-				require.ErrorContains(k, c.err, `the release of 1 lock ("lock00"): the keys are left to their expiry`)
+				require.ErrorContains(k, c.err, `the release of 1 lock ("lock00"): node #2 (127.0.0.1:7003): `)
+				assert.True(k, strings.HasSuffix(c.err.Error(), "; keys that were left have expired"), "%v", c.err)
 				assert.GreaterOrEqual(k, c.took, 4*time.Second)
 				assert.LessOrEqual(k, c.took, 6*time.Second)
+			})
+		})
+	}
+}
+
+// Close says whether the keys of its releases can be left, and of which releases nobody has held the lock.
+func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		held, tried, adopted []string
+		limit                time.Duration // of Close
+		text, end            string
+	}{
+		"locks": {
+			held: []string{"a", "b"}, limit: time.Second,
+			text: `the release of 2 locks ("a", "b"): context deadline exceeded: node #2`, end: "; keys that are left go in 7.1s at the latest",
+		},
+		"attempts": {
+			tried: []string{"a", "b"}, limit: time.Second,
+			text: `the release of 2 locks ("a", "b") after failed attempts: context deadline exceeded: node #2`,
+			end:  "; keys that are left go in 7.1s at the latest",
+		},
+		"both": {
+			held: []string{"a", "b"}, tried: []string{"c"}, limit: time.Second,
+			text: `the release of 3 locks ("a", "b", "c"), 1 of them after failed attempts: context deadline exceeded: node #2`,
+			end:  "; keys that are left go in 7.1s at the latest",
+		},
+		"of another process": {
+			adopted: []string{"a"}, limit: time.Second,
+			text: `the release of 1 lock ("a"): context deadline exceeded: node #2`, end: "; keys that are left go in 6.7s at the latest",
+		},
+		"an attempt, and Close waits": {
+			tried: []string{"a"}, limit: time.Hour,
+			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				k.meet()
+				for _, name := range c.held {
+					require.NoError(k, k.NewMutex(name).Lock())
+				}
+				synctest.Wait()
+				k.freeze(2, 3, 4)
+				for _, name := range c.tried {
+					require.ErrorIs(k, k.NewMutex(name).TryLock(), redsync.ErrNoQuorum)
+				}
+				for _, name := range c.adopted {
+					_, err := k.NewMutex(name, redsync.WithValue("value")).Unlock()
+					require.ErrorIs(k, err, redsync.ErrNoQuorum)
+				}
+				ctx, cancel := context.WithTimeout(k.Context(), c.limit)
+				defer cancel()
+				err := k.Close(ctx)
+				require.ErrorIs(k, err, redsync.ErrNoQuorum)
+				require.ErrorContains(k, err, c.text)
+				assert.True(k, strings.HasSuffix(err.Error(), c.end), "%v", err)
 			})
 		})
 	}

@@ -3,7 +3,9 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,6 +81,62 @@ func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
 		})
 	}
 }
+
+// A function that returns the cause of its context returns the very loss that Do tells of.
+func TestALossThatTheFunctionReturnsIsSaidOnce(t *testing.T) {
+	type work = func(context.Context) error
+	for name, call := range map[string]func(k kit, ctx context.Context, fn work) error{
+		"Do":    func(k kit, ctx context.Context, fn work) error { return k.Do(ctx, "lock", fn) },
+		"TryDo": func(k kit, ctx context.Context, fn work) error { _, err := k.TryDo(ctx, "lock", fn); return err },
+		"Mutex.Do": func(k kit, ctx context.Context, fn work) error {
+			return k.NewMutex("lock").Do(ctx, fn)
+		},
+		"Lead": func(k kit, ctx context.Context, fn work) error {
+			ctx, cancel := context.WithCancel(ctx)
+			return k.Lead(ctx, "lock", func(ctx context.Context) error {
+				defer cancel() // otherwise Lead campaigns again
+				return fn(ctx)
+			})
+		},
+		"Do inside of Do": func(k kit, ctx context.Context, fn work) error {
+			return k.Do(ctx, "lock", func(ctx context.Context) error { return k.Do(ctx, "lock", fn) })
+		},
+	} {
+		for what, c := range map[string]struct {
+			returned func(ctx context.Context) error
+			losses   int
+		}{
+			"the cause":          {context.Cause, 1},
+			"a step's error":     {func(ctx context.Context) error { return fmt.Errorf("step 3: %w", context.Cause(ctx)) }, 2},
+			"the context's":      {context.Context.Err, 1},
+			"of work":            {func(context.Context) error { return errWork }, 1},
+			"of another lock":    {func(context.Context) error { return errOther }, 2},
+			"nothing":            {func(context.Context) error { return nil }, 1},
+			"the sentinel alone": {func(context.Context) error { return redsync.ErrLockLost }, 2},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				onKit(t, func(k kit) {
+					var returned error
+					err := call(k, k.Context(), func(ctx context.Context) error {
+						k.nodes.Steal("lock")
+						<-ctx.Done()
+						require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
+						returned = c.returned(ctx)
+						return returned
+					})
+					require.ErrorIs(t, err, redsync.ErrLockLost)
+					if returned != nil {
+						require.ErrorIs(t, err, returned)
+					}
+					assert.Equal(t, c.losses, strings.Count(err.Error(), "lock lost"), "%v", err)
+					assert.Regexp(t, `^redsync: (do|lead) "lock": lock lost: `, err.Error(), "the reason comes first")
+				})
+			})
+		}
+	}
+}
+
+var errOther = fmt.Errorf("redsync: extend \"other\": %w", redsync.ErrLockLost)
 
 func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
 	onKit(t, func(k kit) {

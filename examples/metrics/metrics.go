@@ -39,8 +39,8 @@ func (o *Observer) ObserveAcquired(_ context.Context, e observe.Acquired) {
 
 // ObserveNotAcquired notes how long a call took that got no lock.
 func (o *Observer) ObserveNotAcquired(_ context.Context, e observe.NotAcquired) {
-	outcome, taken := "failed", (*redsync.ErrTaken)(nil)
-	if errors.As(e.Err, &taken) {
+	outcome := "failed"
+	if errors.Is(e.Err, redsync.ErrFailed) {
 		outcome = "taken"
 	}
 	o.took.WithLabelValues(outcome).Observe(e.Took.Seconds())

@@ -16,7 +16,7 @@ import (
 
 var (
 	nodes  = flag.String("nodes", "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379", "addresses")
-	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "after the first start of the nodes")
+	before = flag.String("no-locks-before", "2026-03-01T12:00:00Z", "a constant, 3 s or more after the first start of the nodes")
 	expiry = flag.Duration("expiry", 8*time.Second, "of the locks")
 	guard  = flag.Duration("guard", 8*time.Second, "the longest lock on the nodes: see docs/production.md")
 )
@@ -37,7 +37,7 @@ func withLocks(ctx context.Context, work func(*redsync.Redsync)) error {
 		redsync.WithLogger(slog.Default()), redsync.WithObserver(metrics{}))
 	defer closeLocks(rs)
 	if err := rs.Ping(ctx); err != nil {
-		return err // no majority of the nodes answers
+		return err // no majority of the nodes answers, or an option is wrong
 	}
 	work(rs)
 	return nil
@@ -47,6 +47,6 @@ func closeLocks(rs *redsync.Redsync) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := rs.Close(ctx); err != nil {
-		slog.Warn("some locks stay until they expire", "error", err)
+		slog.Warn("close", "error", err) // it says which keys may be left, and for how long
 	}
 }

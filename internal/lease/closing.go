@@ -1,9 +1,9 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,8 +32,8 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
 	k.repeats.Hurry(func(alarm.Firer) bool { return true })
-	reason := k.awaitQuorums(ctx)
-	if reason == nil {
+	settled, reason := k.awaitQuorums(ctx)
+	if settled {
 		k.awaitOthers(ctx, timeout)
 	}
 	k.repeats.Close()
@@ -44,20 +44,20 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	return k.rest(silent, reason)
 }
 
-// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It returns an error when ctx
-// is done, or when the keys have run out.
-func (k *Keeper) awaitQuorums(ctx context.Context) error {
+// awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It reports false when the keys
+// have run out first, and when ctx is done, with the cause of that.
+func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
 		open, _ := k.unsettled.missing()
 		if open == 0 {
-			return nil
+			return true, nil
 		}
 		lasts := k.unsettled.lasts(clock.Now())
 		if lasts < 0 {
-			return errLeft
+			return false, nil
 		}
 		if !k.awaitChange(ctx, min(lasts, time.Hour)+1) && ctx.Err() != nil {
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
 }
@@ -120,14 +120,16 @@ func Await(ctx context.Context, done <-chan struct{}) bool {
 
 // A Rest is what Close has left on the nodes.
 type Rest struct {
-	Names  []string    // the locks whose release no quorum has confirmed; sorted, each once
-	Nodes  claim.Nodes // the nodes that have not confirmed it
-	Errs   []error     // by node: why it has not confirmed
-	Reason error       // why Close has not waited for them; nil if there are none
+	Names    []string      // the locks whose release no quorum has confirmed; sorted, each once
+	Attempts int           // how many of Names nobody has held: only failed attempts are released
+	Within   time.Duration // for how much longer a key of them may last; negative if all must have run out
+	Nodes    claim.Nodes   // the nodes that have not confirmed it
+	Errs     []error       // by node: why it has not confirmed
+	Reason   error         // why the context of Close has ended, if that has cut the wait
 }
 
 // rest returns what is left, and tells the observers of each node on which something is. silent is the error of a node
-// that has said nothing; reason says why Close waits no longer, nil if it need not.
+// that has said nothing; reason is why the context of Close has ended, nil if it has not.
 func (k *Keeper) rest(silent, reason error) (r Rest) {
 	all, errs := k.unsettled.rest()
 	for i, n := range k.Set.Nodes {
@@ -139,26 +141,28 @@ func (k *Keeper) rest(silent, reason error) (r Rest) {
 		}
 		k.tellLeft(n, all, errs[i])
 	}
+	held, now := map[string]bool{}, clock.Now() // held by name
+	r.Within, r.Errs, r.Reason = -1, errs, reason
 	for _, l := range all {
 		if !l.confirmed {
 			r.Nodes |= l.nodes
 			name, _ := l.of()
-			r.Names = append(r.Names, name)
+			held[name] = held[name] || !l.isAttempt()
+			l.keepTime()
+			r.Within = max(r.Within, l.lasts(now))
 		}
 	}
-	slices.Sort(r.Names)
-	r.Names, r.Errs = slices.Compact(r.Names), errs
-	if len(r.Names) > 0 {
-		r.Reason = cmp.Or(reason, errLeft)
+	r.Names = slices.Sorted(maps.Keys(held))
+	for _, was := range held {
+		if !was {
+			r.Attempts++
+		}
 	}
 	return r
 }
 
 // errUnconfirmed is the error of a node for whose answer Close has not waited.
 var errUnconfirmed = errors.New("it has not confirmed the release")
-
-// errLeft says that releases have ended without a quorum, because their keys have run out, or a pool sends nothing.
-var errLeft = errors.New("the keys are left to their expiry")
 
 // tellLeft tells the observers what node n has not confirmed.
 func (k *Keeper) tellLeft(n *quorum.Node, all []left, err error) {

@@ -645,6 +645,9 @@ func (rel *Release) keepTime() { rel.lease.writes.keepTime() }
 // of implements cleaner.
 func (rel *Release) of() (name string, to Events) { return rel.claim.Name(), rel.lease.terms.Events }
 
+// isAttempt implements cleaner. A lease that is adopted for a single Unlock was never held either, and has no Try.
+func (rel *Release) isAttempt() bool { return rel.lease.Try > 0 && !rel.lease.Begun() }
+
 // lasts returns for how much longer a key that l set may last.
 func (l *Lease) lasts(now clock.Instant) time.Duration {
 	return l.terms.Timing.lasts(l.writes.lastRenewed(), now)

@@ -38,6 +38,9 @@ type cleaner interface {
 
 	// of returns the name of its claim, and who is told what becomes of it; nil for nobody.
 	of() (name string, to Events)
+
+	// isAttempt reports whether it releases what a failed attempt may have left.
+	isAttempt() bool
 }
 
 // An unended is a release that has not ended.

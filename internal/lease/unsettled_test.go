@@ -18,6 +18,7 @@ func (s *swept) isConfirmed() bool               { return *s == 0 }
 func (*swept) keepTime()                         {}
 func (*swept) lasts(clock.Instant) time.Duration { return time.Second }
 func (*swept) of() (name string, to Events)      { return "lock", nil }
+func (*swept) isAttempt() bool                   { return false }
 
 // A node's last reply may be noted when the other nodes have just ended the release. Then another release has its seat.
 func TestUnsettledCountsNothingForAReleaseThatHasEnded(t *testing.T) {
