@@ -13,8 +13,8 @@ import (
 // lookPause is how often streams and subscriptions look whether their client has been closed.
 const lookPause = 500 * time.Millisecond
 
-// ErrClientClosed is the error of everything on a client that its user has closed. It matches ErrClosed, because such
-// a Pool never sends again, and redis.ErrClosed, which go-redis itself returns then.
+// ErrClientClosed is the error of everything on a client that its user has closed. It matches redis.ErrClosed, which
+// go-redis itself returns then, and ErrClosed, because such a Pool never sends again.
 var ErrClientClosed error = clientClosed{}
 
 type clientClosed struct{}

@@ -25,16 +25,16 @@ func IsNoScript(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOSCRIPT")
 }
 
-// IsDenied reports whether err is a node's answer that the client's user lacks a permission.
-// Either the user may not run the command, which then did not run, or a script used a command
-// that the user may not run, and ended there.
+// IsDenied reports whether err is a node's answer that the client's user lacks a permission. Either
+// the user may not run the command, and it did not run. Or a script used such a command, and ended
+// there.
 func IsDenied(err error) bool {
 	return answers(err, "NOPERM") || scriptEndedWith(err, deniedInOldScript) || scriptEndedWith(err, deniedInScript)
 }
 
 // WasNotRun reports whether err is a node's answer that it has not run the command: it does not have the script, or the
-// client's user lacks a permission for the command or one of its keys. A script that has begun to run may end with a
-// denial, too: the denial says so, and WasNotRun returns false.
+// client's user lacks a permission for the command or one of its keys. A script may end with a denial after it has
+// begun. The text of err says so, and WasNotRun returns false.
 func WasNotRun(err error) bool {
 	return IsNoScript(err) || answers(err, "NOPERM") && !strings.Contains(err.Error(), "in script")
 }
@@ -45,15 +45,15 @@ func WasNotRun(err error) bool {
 // refused for these reasons.
 func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(err, "TRYAGAIN") }
 
-// IsWrongType reports whether err is a node's answer that a key of the request has another type than the request needs.
-// A command was not run then. A script ended there.
+// IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
+// command was not run. A script ended at that key.
 func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
-// IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody
-// changes the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH,
-// WRONGPASS, DENIED), a key has another type (WRONGTYPE), or the keys of the request are not in one slot of a
-// cluster (CROSSSLOT). It is true for a pool or a client that the user has closed, too. Unlike IsDenied, IsPermanent also
-// recognizes such an answer to the greeting, because no request is sent before the greeting succeeds.
+// IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
+// the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), a
+// key has another type (WRONGTYPE), or the keys of the request are not in one slot of a cluster (CROSSSLOT). It is also
+// true if the user has closed the pool or the client. Unlike IsDenied, it counts such an answer to a connection's
+// greeting, too: no request is sent before the greeting succeeds.
 func IsPermanent(err error) bool {
 	if err == nil {
 		return false
@@ -85,8 +85,8 @@ func IsRefusal(err error) bool {
 	return isAnswer(err) && !errors.As(err, &other)
 }
 
-// IsOutOfMemory reports whether err is a node's answer that it takes no command that may need memory (OOM). It still
-// prolongs and deletes keys.
+// IsOutOfMemory reports whether err is a node's answer that it refuses commands that may need memory (OOM). The node
+// still prolongs and deletes keys.
 func IsOutOfMemory(err error) bool { return scriptEndedWith(err, "OOM") }
 
 // scriptEndedWith is answers, also where the node is a Redis before 7.0 and a script ended with the error.

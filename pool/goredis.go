@@ -16,9 +16,9 @@ import (
 type Option func(*config)
 
 // WithOutstanding sets how many replies the node may owe before Send refuses further requests, so
-// that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to 16384.
-// A larger limit tolerates longer pauses of a node under load, a smaller one holds less memory
-// during them. The limit does not refuse Reserved requests, but they take room like any other.
+// that a frozen node costs neither latency nor memory. The default is 4096, the range 1 to 16384. A
+// larger limit tolerates longer pauses of a node under load, a smaller one holds less memory during
+// them. The limit does not refuse a request with Request.Reserved set, but counts it.
 func WithOutstanding(limit int) Option {
 	return func(c *config) {
 		if limit < 1 || limit > maxOutstanding {
@@ -32,17 +32,17 @@ func WithOutstanding(limit int) Option {
 // forgotten have expired. Without it a node that comes back without its keys, or with those of
 // its last fsync, grants locks that others still hold, and two processes may hold one lock.
 //
-// maxExpiry is the longest expiry plus lock delay that any program uses on these nodes, or the
-// longest redsync.WithMinHold plus its drift if that is longer. It must be more than 0. Without
-// this option there is no guard. A Redsync counts no grant and no extension of a node whose
-// server started less than maxExpiry + drift + 1 s earlier. With redsync.WithFencing that time is
-// 10 s and three node deadlines longer. The Redsync refuses a Mutex that needs a longer
-// maxExpiry. Releases are always sent.
+// maxExpiry is the longest of these times of all programs on these nodes: an expiry plus its lock
+// delay, or redsync.WithMinHold plus its drift. It must be more than 0. Without this option there
+// is no guard. A Redsync counts no grant and no extension of a node whose server started less than
+// maxExpiry + drift + 1 s before the request. With redsync.WithFencing that time is 10 s and three
+// node deadlines longer. The Redsync refuses a Mutex that needs a longer maxExpiry. Releases are
+// always sent.
 //
 // The guard costs nothing per operation: the pool asks for INFO when it opens a connection, in a
 // round trip that it makes anyway. The price is availability: a restarted node counts as down for
-// that time, and a quorum must be found without it. In a fresh deployment all nodes have just
-// started, so nobody acquires a lock for that time. WithNoLocksBefore waives that.
+// that time, and the other nodes must form a quorum. In a fresh deployment all nodes have just
+// started, so nobody acquires a lock for that time. WithNoLocksBefore avoids this.
 //
 // The client's user needs permission for INFO (+info). A node that refuses INFO never counts.
 //
@@ -63,26 +63,26 @@ func WithRestartGuard(maxExpiry time.Duration) Option {
 	}
 }
 
-// WithNoLocksBefore declares that nobody held a lock on the node before t. A server that started before t has then
-// forgotten no lock, so the restart guard does not wait for it: its replies have Server.New set. A server that
-// starts later is guarded as usual, so the option can stay in the code for good. By default nothing is declared, and
-// the zero time declares nothing either. Without WithRestartGuard the option changes only Server.New.
+// WithNoLocksBefore declares that nobody held a lock on the node before t. Then a server that started before t has
+// forgotten no lock. Its replies have Server.New set, and the restart guard does not wait for it. A server that starts
+// later is guarded as usual, so the option can stay in the code for good. By default nothing is declared, and the zero
+// time declares nothing either. Without WithRestartGuard the option changes only Server.New.
 //
-// It is for a fresh deployment, for tests, and for programs that start their own nodes. Take a fixed moment between
-// the start of the nodes and the first lock on them, as a constant or from where you have stored it:
+// It is for a fresh deployment, for tests, and for programs that start their own nodes. t must be a fixed moment
+// between the start of the nodes and the first lock on them. Write it as a constant, or store it:
 //
 //	pool.WithNoLocksBefore(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 //
 // Choose t at least 3 s after the start of the nodes. The option forbids no lock before t: a program that starts earlier
 // must itself wait until t. A server tells its uptime in whole seconds, so the guard may wait for one that started less
-// than 2 s before t. A server that started at t or later never counts as new while the client's clock is right. If that
-// clock is behind by x, a server that started up to x after t still does.
+// than 2 s before t. A server that started at t or later never has Server.New set while the client's clock is right. If
+// that clock is behind by x, a server that started up to x after t may have it set.
 //
 // A t that moves with each start of the program would be dangerous: a process that starts after the nodes have
-// restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns
-// it, is an error. Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t
-// more than a minute ahead of the client's clock is an error, too, because the guard is off until t. With such a t,
-// Err and every Send return the error.
+// restarted could get a lock that another process holds. So a t with a monotonic clock reading, as time.Now returns it,
+// is an error. Do not strip the reading to avoid the error, unless the program itself has started the nodes. A t more
+// than a minute ahead of the client's clock is an error, too, because the guard would be off until t. Err and every
+// Send return the error.
 func WithNoLocksBefore(t time.Time) Option {
 	return func(c *config) {
 		switch {
@@ -101,10 +101,10 @@ func WithNoLocksBefore(t time.Time) Option {
 // maxAhead is how far ahead of the clock the time of WithNoLocksBefore may be.
 const maxAhead = time.Minute
 
-// WithName sets what errors, events and the log call the node: String returns name. By default that is the address of
-// the client, without what may be a password; for a client without an address, such as one of Sentinel, it is the
-// address that its last connection has reached; for a client of several nodes it is the type. name has 1 to 128 bytes,
-// and no control characters; with another one, Err and every Send return an error. The name decides nothing: two pools
+// WithName sets what errors, events and the log call the node: String returns name. By default that is the client's
+// address, without what may be a password. For a *redis.Client without an address, such as a Sentinel client, it is the
+// one that its last connection reached. For another type of client it is the name of that type. name must have 1 to 128
+// bytes, and no control characters. Otherwise Err and every Send return an error. The name decides nothing: two pools
 // may have the same one.
 func WithName(name string) Option {
 	return func(c *config) {
@@ -122,12 +122,12 @@ func WithName(name string) Option {
 // It is for nodes whose run_id does not distinguish servers: some managed services and
 // Redis-compatible servers report the same constant everywhere, and clones of one virtual machine
 // may report the same value. Without this option a Redsync mistakes such nodes for one server,
-// which counts once, and fails with ErrDuplicateNode if too few are left.
+// which counts once. It fails with redsync.ErrDuplicateNode if too few nodes are left.
 //
 // The price: a server at two addresses may count twice, so two quorums may share no server. Make
-// sure yourself that each pool leads to a different server. A Redsync still refuses two pools with
-// the same address or the same client. The option excludes WithRestartGuard, which needs the
-// identity: with both, Err and every Send return an error.
+// sure that each pool leads to a different server. A Redsync still refuses two pools with the same
+// address or the same client. The option excludes WithRestartGuard, which needs the identity: with
+// both, Err and every Send return an error.
 func WithoutIdentity() Option {
 	return func(c *config) { c.anonymous = true }
 }
@@ -136,10 +136,10 @@ func WithoutIdentity() Option {
 // included), or any other redis.UniversalClient.
 //
 // The pool does not send through a *redis.Client: it has a stream of its own, shared by all pools
-// of the same client. The stream starts with the first Send, stops when idle for half a minute,
-// and leaves the user's client untouched. go-redis opens its connection and greets the node, with
-// the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts. Then
-// the pool writes requests and reads replies. Hooks, limiters and client-side caches of the
+// of the same client. The stream starts with the first Send, stops when idle for half a minute, and
+// leaves the user's client untouched. go-redis opens the stream's connection and greets the node,
+// with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts.
+// Then the pool writes requests and reads replies. Hooks, limiters and client-side caches of the
 // user's client do not apply.
 //
 // A connection carries requests only if its greeting is complete. If the node or OnConnect
@@ -150,17 +150,17 @@ func WithoutIdentity() Option {
 //
 // The pool gives up a connection that owes replies and is silent for ReadTimeout, 5 s at most.
 // After ConnMaxLifetime it exchanges the connection for a new one, as soon as nothing is
-// outstanding on it. It does the same when the node answers NOAUTH or READONLY, because only a
-// new connection uses new credentials and looks up the host name again. After repeated failures
-// to connect, requests fail at once for up to 100 ms before the next attempt.
+// outstanding on it. It does the same when the node answers NOAUTH or READONLY, because only a new
+// connection uses new credentials and looks up the host name again. After repeated failures to
+// connect, the pool pauses for 100 ms between attempts. Meanwhile requests fail at once.
 //
 // A connection may die silently, because a firewall or a NAT forgets it. When a connection that
 // owes replies is silent for longer than its requests want (Request.Within, at least 50 ms), the
-// stream opens a second one. If the node answers the second one's greeting while the first is
-// still silent, the second replaces the first, and the requests that the first owes have the Fate
-// Unknown. If data arrives on the first, the second is closed, and for a minute the stream waits
-// twice as long before it opens another. A node that is frozen for a while therefore keeps its
-// connection.
+// stream opens a second one. If the node answers the second one's greeting while the first is still
+// silent, the second replaces the first, and the requests unanswered on the first get the Fate
+// Unknown. If data arrives on the first, the stream closes the second, and for a minute it waits
+// twice as long before it opens another. A node that freezes briefly answers on neither, so it
+// keeps its connection.
 //
 // With a *redis.ClusterClient each request goes through such a stream to the master that has its
 // key, and with a *redis.Ring through a stream to the shard that has its key. The client only
@@ -181,14 +181,14 @@ func WithoutIdentity() Option {
 // All these pools are Subscribers. With a *redis.Client each Subscription has a connection of its
 // own, opened with a copy of the client's options.
 //
-// Close a Redsync before the clients that it uses. If the user closes a client first, what runs on it ends within a
-// second: streams, subscriptions and their connections. What they owe, and every later Send, fails with
-// ErrClientClosed. A dial that ignores its context may take longer, up to its timeout. The pool looks at the client
-// every half second while it has a stream or a subscription, and sends nothing for that. If the client is
-// no *redis.Client, *redis.ClusterClient or *redis.Ring, the pool notices only when it sends a request.
+// Close a Redsync before the clients that it uses. If the user closes a client first, its streams, subscriptions and
+// their connections end within a second. Unanswered requests, and every later Send, fail with ErrClientClosed. A dial
+// that ignores its context may take longer, up to its timeout. The pool looks at the client every half second while it
+// has a stream or a subscription. That sends nothing. If the client is no *redis.Client, *redis.ClusterClient or
+// *redis.Ring, the pool notices only when it sends a request.
 //
-// New starts nothing and never fails. With a nil client, an option that is out of range or does
-// not suit the client, or an address that cannot be dialed, every Send returns an error.
+// New starts nothing and never fails. If the client is nil, an option is out of range or does not
+// suit the client, or the address cannot be dialed, every Send returns an error.
 func New(client redis.UniversalClient, options ...Option) Pool {
 	cfg := config{outstanding: defaultOutstanding}
 	for _, option := range options {

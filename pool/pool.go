@@ -27,8 +27,8 @@ import (
 //   - The Reply of a request that Send accepted is delivered exactly once. A request that Send
 //     refused gets no Reply.
 //   - The node executes a request at most once: nothing below Send resends it.
-//   - A reply with a Conn other than 0 was produced after the node had executed
-//     every request that the same Pool accepted earlier and that was Answered.
+//   - Before the node gave a reply with a Conn other than 0, it had executed every Answered request
+//     that the same Pool accepted earlier.
 //   - All methods may be called from many goroutines at once.
 //
 // A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Met], [Shared],
@@ -69,9 +69,9 @@ type Request struct {
 	// passes a request on with other Args must clear RESP.
 	RESP []byte
 
-	// Reserved marks a request that must not be refused for lack of room, such as the release of
-	// a key that this pool has set. WithOutstanding does not limit it, but 32,768 outstanding
-	// requests of any kind do.
+	// Reserved marks a request that Send must accept beyond the limit of WithOutstanding, such as
+	// the release of a key that this pool has set. At most 32,768 requests of any kind may be
+	// outstanding.
 	Reserved bool
 
 	// Within is how soon the sender wants the reply; 0 means no preference. The request does not
@@ -105,11 +105,11 @@ type Reply struct {
 
 	Fate Fate
 
-	// Conn is the number of the connection that the reply came on. It is never lower than that of
-	// an earlier reply. Each new connection has a higher number, also across the Pools of one
-	// client. A restarted node therefore answers with a higher number than in any reply delivered
-	// before the restart, because it answers on a connection opened after the restart. Conn is 0
-	// when the pool cannot promise the node's order of execution.
+	// Conn is the number of the connection that the reply came on. Each new connection has a higher
+	// number, also across the Pools of one client. Conn is never lower than in an earlier reply. A
+	// restarted node answers on a connection opened after the restart. So its Conn is higher than
+	// in any reply delivered before the restart. Conn is 0 when the pool cannot promise the node's
+	// order of execution.
 	Conn uint64
 
 	// Server is the process that answered. It is nil if the Fate is not Answered, if the node
@@ -187,9 +187,9 @@ type Subscriber interface {
 // come twice in a row, because that client reconnects by itself. A method may call Close, and
 // methods of the Pool.
 type Listener interface {
-	// Subscribed: the node has confirmed. Messages published from now on are delivered, as long
-	// as the connection lasts. It is called again after every reconnect. Messages published in
-	// between were missed.
+	// Subscribed: the node has confirmed the subscription. Messages published from now on are
+	// delivered while the connection lasts. It is called again after every reconnect. Messages
+	// published in between are lost.
 	Subscribed()
 
 	// Message is called with the payload of each message, in the order in which
@@ -203,25 +203,25 @@ type Listener interface {
 	//
 	// If the node or its operating system closes the connection, that is noticed at once. A silent
 	// connection (a frozen node, a cut network) is given up when nothing has arrived for 5 s.
-	// Because a PING is sent after every 2 s of silence, that happens 3 to 5 s after the node
-	// falls silent. Messages of that time may have been missed.
+	// Because a PING is sent after every 2 s of silence, that happens 3 to 5 s after the node falls
+	// silent. Messages published meanwhile may be lost.
 	Unsubscribed(err error)
 
 	// Refused: the node does not let the client's user SUBSCRIBE to the channel (NOPERM, NOAUTH,
-	// ...); err is its answer, a redis.Error. Or the user has closed the client, and err is
-	// ErrClientClosed. It is called at most once. After it no method is called, and the Subscription
-	// has ended. Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password,
-	// which may be changed) are reported to Unsubscribed.
+	// ...); err wraps its answer, a redis.Error. Or the user has closed the client, and err is
+	// ErrClientClosed. Refused is called at most once, and last: the Subscription has ended.
+	// Temporary errors (LOADING, BUSY, ...) and errors of the greeting (a wrong password, which may
+	// be changed) are reported to Unsubscribed.
 	Refused(err error)
 }
 
 // A Subscription is what Subscribe has started. It listens to one channel.
 type Subscription interface {
-	// Close ends the Subscription. It does not wait for the node. When it returns, no method of
-	// the Listener is running, and none will be called. To guarantee that, Close waits for a
-	// running method, so do not hold a mutex that the methods lock. A call from within a method
-	// of any Listener does not wait: when it returns, a method of this Subscription's Listener may
-	// still be running. The Pool's Close does not wait for a running method either.
+	// Close ends the Subscription. It does not wait for the node. When it returns, no method of the
+	// Listener is running, and none will be called. To guarantee that, Close waits for a running
+	// method, so do not hold a mutex that the methods lock. A call from a method of any Listener
+	// does not wait. After it, a method of this Subscription's Listener may still be running. The
+	// Pool's Close does not wait for a running method either.
 	//
 	// The connection is closed and the goroutine ends at once. A dial under way may delay that if
 	// it ignores its context, as go-redis's dial with TLS does. With a client that the pool uses

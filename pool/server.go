@@ -28,8 +28,8 @@ type Server struct {
 	// At is when the answer to INFO had arrived, on the client's monotonic clock.
 	At time.Time
 
-	// New is set by a Pool with WithNoLocksBefore(t) if the process certainly started before t. It has forgotten no
-	// lock then, because the program has declared that nobody held one on the node before t.
+	// New is set by a Pool with WithNoLocksBefore(t) if the process certainly started before t. Such a process has
+	// forgotten no lock: the program has declared that nobody held one on the node before t.
 	New bool
 }
 
@@ -38,9 +38,9 @@ type Server struct {
 // by up to 1 s plus the time that the answer to INFO took. If the process started after the given
 // time, Age returns less than 1 s.
 //
-// To guard a vote, use the age at the time when its request was sent. A request may wait for a
-// connection, and the process that answers it may have started after the request was sent. The age
-// is then less than 1 s.
+// To guard a vote, use the age at the time when its Send was called. The request may wait for a
+// connection, and a process that started after that time may answer it. Then its age is less than 1
+// s.
 func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At) }
 
 // startedBy returns the latest time at which the process may have started, by the client's clock.
