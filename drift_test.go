@@ -334,9 +334,14 @@ func quarantineOf(t *testing.T, n *quorum.Node, drift quorum.Drift, margin time.
 	t.Helper()
 	err := n.Distrust(&pool.Server{At: wallOrigin}, wallOrigin, drift, margin)
 	require.Error(t, err)
-	_, text, _ := strings.Cut(strings.TrimSuffix(err.Error(), " on"), "it counts from ")
-	quarantine, err := time.ParseDuration(text)
+	_, text, _ := strings.Cut(err.Error(), "the restart guard (")
+	text, _, _ = strings.Cut(text, ")")
+	guard, more, _ := strings.Cut(text, " + ")
+	quarantine, err := time.ParseDuration(guard)
 	require.NoError(t, err)
+	rest, err := time.ParseDuration(more)
+	require.NoError(t, err)
+	quarantine += rest
 	require.Error(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine - 1}, wallOrigin, drift, margin))
 	require.NoError(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine}, wallOrigin, drift, margin))
 	return quarantine

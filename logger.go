@@ -139,6 +139,10 @@ func (l *logObserver) ObserveNodeDown(_ context.Context, d observe.NodeDown) {
 	l.states.NodeDown(l.log, d.Node, d.Address, d.Omitted, d.Err)
 }
 
+func (l *logObserver) observeNodeStillDown(_ context.Context, d observe.NodeDown) {
+	l.states.NodeStillDown(d.Node, d.Address, d.Err)
+}
+
 func (l *logObserver) ObserveNodeUp(_ context.Context, u observe.NodeUp) {
 	l.states.NodeUp(u.Node, u.Down)
 }

@@ -116,6 +116,17 @@ func (e *events) NodeDown(n *quorum.Node, omitted int, err error) {
 		observe.NodeDown{Node: n.Index, Address: n.Address(), Omitted: omitted, Err: err})
 }
 
+// NodeStillDown implements quorum.Tracer. Of the observers only the log is told: for the others a NodeUp follows each
+// NodeDown, so that they can count.
+func (e *events) NodeStillDown(n *quorum.Node, err error) {
+	tellOfNoCall(e, stillDownObserver.observeNodeStillDown, observe.NodeDown{Node: n.Index, Address: n.Address(), Err: err})
+}
+
+// A stillDownObserver is told of another reason for which a node is down.
+type stillDownObserver interface {
+	observeNodeStillDown(ctx context.Context, d observe.NodeDown)
+}
+
 // NodeUp implements quorum.Tracer.
 func (e *events) NodeUp(n *quorum.Node, down time.Duration) {
 	tellOfNoCall(e, observe.NodeUpObserver.ObserveNodeUp, observe.NodeUp{Node: n.Index, Address: n.Address(), Down: down})

@@ -139,6 +139,7 @@ type answers struct {
 	cut     bool // the context has ended before it was certain whether a quorum answers
 	rule    form
 	nodes   claim.Nodes // those that have answered, one for each server
+	silent  bool        // a node has not answered
 	missing *failure    // what is wrong with the others, and which nodes are one server
 }
 
@@ -166,7 +167,7 @@ func (c *core) askAll(ctx context.Context) answers {
 		case v.Choice == claim.Granted || first.Count.Granted.Has(i):
 			a.nodes = a.nodes.With(i)
 		case first.Rule.All().Has(i) && !errors.Is(v.Err, quorum.ErrDuplicate):
-			a.missing.nodes = append(a.missing.nodes, explain(set.Nodes[i], v))
+			a.missing.nodes, a.silent = append(a.missing.nodes, explain(set.Nodes[i], v)), true
 		}
 	}
 	for _, pair := range set.Pairs() {
@@ -179,7 +180,7 @@ func (c *core) askAll(ctx context.Context) answers {
 	return a
 }
 
-// logMissing writes the line about the nodes that have not answered Open or Ping.
+// logMissing writes the line about the nodes that have not answered Open or Ping, or are one server.
 func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if a.missing.nodes == nil || ctx.Err() != nil || !r.core.pinged.isNew(op, a.rule.All()&^a.nodes) {
 		return // or the context has cut the wait for the other nodes, so that nothing is known of them
@@ -188,8 +189,12 @@ func (r *Redsync) logMissing(ctx context.Context, op string, a answers) {
 	if logs == nil {
 		logs = []*slog.Logger{slog.Default()}
 	}
+	message := "redsync: some nodes do not answer"
+	if !a.silent {
+		message = "redsync: some nodes are one server"
+	}
 	for _, log := range logs {
-		log.WarnContext(ctx, "redsync: some nodes do not answer",
+		log.WarnContext(ctx, message,
 			"answered", a.rule.answer(a.nodes), "may_fail", a.rule.spare(a.nodes), "error", a.missing)
 	}
 }

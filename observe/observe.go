@@ -184,11 +184,12 @@ type NodeDown struct {
 	Node    int    // index into the pools of New or the addresses of Open, from 0
 	Address string // of the node, as its Pool's String has it
 	Omitted int    // how often the node has gone down and come up without an event since the last NodeDown
-	Err     error  // the cause
+	Err     error  // the first cause; if another one follows before the NodeUp, only the log says so
 }
 
-// NodeUp says that a node works again: a request of some lock has shown that. The observers that were told
-// of the NodeDown are told of the NodeUp.
+// NodeUp says that a node works again: a request of some lock has shown that. Under pool.WithRestartGuard a node
+// that answers is up only when its guard has ended. The observers that were told of the NodeDown are told of the
+// NodeUp.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it

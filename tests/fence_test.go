@@ -298,7 +298,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
 				m := k.process(guards[true]...).NewMutex("lock", c.options...)
-				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("it counts from %v on", c.want))
+				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
 				time.Sleep(c.want - time.Nanosecond)
 				require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
 				time.Sleep(time.Nanosecond)

@@ -362,6 +362,10 @@ var provocations = map[string]func(f speech) error{
 		f.meet()
 		return nil
 	},
+	"Ping, one server twice": func(f speech) error {
+		f.uses(process(f.pick(0, 0, 1)))
+		return f.Ping(f.Context())
+	},
 	"a register that nobody can have written": func(f speech) error {
 		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
 		return f.NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(false)).TryLock()

@@ -84,7 +84,7 @@ func TestRestartGuardDoesNotCountTheExtendThatAdopts(t *testing.T) {
 		assert.Equal(t, !guarded, ok)
 		if guarded {
 			require.ErrorIs(t, err, redsync.ErrExtendFailed)
-			require.ErrorContains(t, err, "restarted")
+			require.ErrorContains(t, err, "its server started")
 		}
 	})
 }

@@ -120,7 +120,7 @@ func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
 	reboot(servers...) // an uptime of 0, however long the start took
 	waiting := guardedOn(t, servers, guard)
 	err := waiting.NewMutex("lock").TryLock()
-	require.ErrorContains(t, err, "it counts from")
+	require.ErrorContains(t, err, "the restart guard (")
 	told := guardedOn(t, servers, guard, pool.WithNoLocksBefore(time.Now().Round(0).Add(3*time.Second))).NewMutex("lock")
 	require.NoError(t, told.Lock())
 	_, err = told.Unlock()

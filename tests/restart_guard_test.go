@@ -37,7 +37,7 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 				var node *redsync.RedisError
 				require.ErrorAs(t, err, &node)
 				for i := range 5 {
-					assert.ErrorContains(t, err, named(i)+fmt.Sprintf("restarted 0s before: it counts from %v on", c.want))
+					assert.ErrorContains(t, err, named(i)+fmt.Sprintf("its server started 0s ago, and the restart guard (8s + %v) ignores it for another %v", c.want-guard, c.want))
 				}
 				time.Sleep(c.want - time.Nanosecond)
 				require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
@@ -63,7 +63,7 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 		time.Sleep(time.Until(locksBegin))
 		k.reboot(true, 0, 1, 2)
 		wake(rs)
-		require.ErrorContains(t, m.TryLock(), "restarted", "the node that replaces a new node does not count as new")
+		require.ErrorContains(t, m.TryLock(), "its server started", "the node that replaces a new node does not count as new")
 	})
 }
 
@@ -112,7 +112,7 @@ func TestWithNoLocksBeforeOnServersThatHaveJustStarted(t *testing.T) {
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")
-		require.ErrorContains(t, m.TryLock(), "restarted", "the longest expiry makes no duration overflow")
+		require.ErrorContains(t, m.TryLock(), "its server started", "the longest expiry makes no duration overflow")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 				err := kind.lock(rs).TryLock()
 				assert.Positive(t, holder.Remaining())
 				if guarded {
-					require.ErrorContains(t, err, "restarted")
+					require.ErrorContains(t, err, "its server started")
 					return
 				}
 				require.NoError(t, err, "without the guard, two hold the lock at once")
@@ -173,7 +173,7 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 				ok, err := m.Extend()
 				assert.Equal(t, !guarded, ok)
 				if guarded {
-					require.ErrorContains(t, err, "restarted")
+					require.ErrorContains(t, err, "its server started")
 				}
 			})
 		})
@@ -189,7 +189,7 @@ func TestRestartGuardErrorSaysWhen(t *testing.T) {
 		time.Sleep(1001 * time.Millisecond)
 		err := m.TryLock()
 		for i := range 3 {
-			assert.ErrorContains(t, err, named(i)+"restarted 1.001s before: it counts from 9.082s on")
+			assert.ErrorContains(t, err, named(i)+"its server started 1.001s ago, and the restart guard (8s + 1.082s) ignores it for another 8.081s")
 		}
 		for i := 3; i < 5; i++ {
 			assert.NotContains(t, err.Error(), fmt.Sprintf("node #%d", i))
@@ -307,7 +307,7 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 				for _, n := range f.nodes {
 					n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
 				}
-				require.ErrorContains(t, ask(), fmt.Sprintf("restarted %v before", age))
+				require.ErrorContains(t, ask(), fmt.Sprintf("its server started %v ago", age))
 				require.NoError(t, ask())
 			})
 		})
@@ -393,7 +393,7 @@ func TestRestartGuardOnSomePools(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				require.ErrorContains(t, err, named(4)+"restarted")
+				require.ErrorContains(t, err, named(4)+"its server started")
 				assert.NotContains(t, err.Error(), fmt.Sprintf("node #%d:", unguarded-1))
 				time.Sleep(quarantine)
 				require.NoError(t, m.TryLock())

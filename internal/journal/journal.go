@@ -188,6 +188,26 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 	j.sayLocked(log, now, false)
 }
 
+// NodeStillDown notes that a node which is down is so for another reason.
+func (j *Journal) NodeStillDown(i int, address string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i < len(j.nodes) && j.nodes[i].on {
+		j.nodes[i].address, j.nodes[i].err = address, err
+	}
+}
+
+// An aging is an error whose text has times that go on. At returns the error as it is at a later time.
+type aging interface{ At(now time.Time) error }
+
+// reason returns why n is down, as it is now.
+func (n *down) reason(now time.Time) error {
+	if e, ok := n.err.(aging); ok { //nolint:errorlint // the reasons of nodes are not wrapped
+		return e.At(now)
+	}
+	return n.err
+}
+
 // NodeUp notes that a node is up again, after some time.
 func (j *Journal) NodeUp(i int, after time.Duration) {
 	j.mu.Lock()
@@ -269,7 +289,7 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
 		due := n.due(now) && !(n.said && q.said) // the lines of the quorum name the nodes
 		if to := j.hearersLocked(&n.state, joined, due); to != nil {
 			args := append([]any{"node", i, "address", n.address}, n.tell(now, due)...)
-			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.err)...)
+			j.writeLocked(to, (*slog.Logger).Warn, "redsync: node is down", append(args, "error", n.reason(now))...)
 		}
 	}
 	for _, t := range j.twins {

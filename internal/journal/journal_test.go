@@ -139,6 +139,38 @@ func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
 	})
 }
 
+// An aged error says how old it is.
+type aged struct{ since time.Time }
+
+func (aged) Error() string            { return "0s old" }
+func (a aged) At(now time.Time) error { return errors.New(now.Sub(a.since).String() + " old") }
+
+// The lines say why a node is down by now, and times as they are when the line is written.
+func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
+	play(t, func(j *Journal, a, _ *log) {
+		uses := func() {
+			time.Sleep(Every)
+			j.Answered(a.Logger, "x", time.Now())
+		}
+		j.NodeStillDown(1, "redis-1:6379", errDown)
+		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
+		uses()
+		j.NodeStillDown(1, "redis-2:6379", aged{time.Now()})
+		uses()
+		uses()
+		j.NodeUp(1, time.Minute)
+		j.NodeStillDown(1, "redis-1:6379", errDown)
+		uses()
+		assert.Equal(t, []string{
+			`WARN "node is down" node=1 address=redis-1:6379 error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-1:6379 for=10s error="3 of 5 nodes failed"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=20s error="10s old"`,
+			`WARN "node is down" node=1 address=redis-2:6379 for=30s error="20s old"`,
+			`INFO "node is up again" node=1 address=redis-2:6379 down=1m0s`,
+		}, a.lines())
+	})
+}
+
 // While no quorum answers, its lines name the nodes that are down.
 func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
 	play(t, func(j *Journal, a, _ *log) {

@@ -171,6 +171,7 @@ type diary struct {
 func (*diary) TracesVotes() bool                            { return false }
 func (*diary) Voted(context.Context, quorum.Voted, bool)    {}
 func (*diary) NodeDown(*quorum.Node, int, error)            {}
+func (*diary) NodeStillDown(*quorum.Node, error)            {}
 func (*diary) NodeUp(*quorum.Node, time.Duration)           {}
 func (*diary) Left(*quorum.Node, int, time.Duration, error) {}
 func (d *diary) Audience() any                              { return d }

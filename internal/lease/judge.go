@@ -43,6 +43,8 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	switch {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
+		// The guard of a node whose address leads to another server begins for a process that only waits, too.
+		_ = a.terms.Keeper.Set.Nodes[i].Distrust(reply.Server, a.First.Wall, a.terms.Timing.Drift, 0)
 		return v
 	case v.Choice != claim.Granted:
 		return v
@@ -203,6 +205,20 @@ func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start cloc
 	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
 		*v = v.Fails(err)
 	}
+}
+
+// Quarantine implements quorum.Guarded.
+func (a *acquire) Quarantine(n *quorum.Node) time.Duration { return a.terms.quarantine(n) }
+
+// Quarantine implements quorum.Guarded.
+func (e Extension) Quarantine(n *quorum.Node) time.Duration { return e.lease.terms.quarantine(n) }
+
+// Quarantine implements quorum.Guarded.
+func (c check) Quarantine(n *quorum.Node) time.Duration { return c.lease.terms.quarantine(n) }
+
+// quarantine returns how long after its start node n does not count.
+func (t *Terms) quarantine(n *quorum.Node) time.Duration {
+	return n.Quarantine(t.Timing.Drift, t.margin())
 }
 
 // margin is how much longer a restarted node must be distrusted to keep tokens in order. A proposal may be

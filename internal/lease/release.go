@@ -325,6 +325,9 @@ func (rel *Release) rest() time.Duration {
 // Judge implements quorum.Operation.
 func (rel *Release) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }
 
+// Quarantine implements quorum.Guarded.
+func (rel *Release) Quarantine(n *quorum.Node) time.Duration { return rel.lease.terms.quarantine(n) }
+
 // OnWon implements quorum.Winner.
 func (rel *Release) OnWon() {
 	if rel.awaited {
@@ -478,7 +481,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown && rel.awaited:
 		s.lost, s.unvoted = true, true
 		rel.round.WaitFor(i, v.Err)
-		rel.round.NoteHealth(i, v)
+		rel.round.NoteHealth(i, v, nil)
 		return
 	case v.Choice == claim.Failed && reply.Fate == pool.Unknown:
 		s.lost = true
@@ -492,7 +495,7 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 	if reply.Err == nil && reply.Fate == pool.Answered {
 		v.Choice = claim.Refused // for the node's health: it has answered
 	}
-	rel.round.NoteHealth(i, v)
+	rel.round.NoteHealth(i, v, reply.Server)
 }
 
 // afterwards says what a repetition has found instead of our value. Neither finding shows whether the first

@@ -35,7 +35,8 @@ const uptimeGranularity = time.Second
 // Distrust returns why the node's grants and confirmations do not count, nil if they do. sent is a time
 // before the request was sent. A node that has restarted may have forgotten locks. Its votes do not count
 // until every lock that it may have forgotten has expired on the other nodes too, and margin has passed
-// after that. The margin keeps fencing tokens in order (see margin in internal/lease).
+// after that. The margin keeps fencing tokens in order (see margin in internal/lease). Distrust notes which server has
+// answered: the guard of an address that leads to another one now begins with that answer.
 func (g *guard) Distrust(s *pool.Server, sent time.Time, drift Drift, margin time.Duration) error {
 	switch {
 	case g.covers == 0:
@@ -43,17 +44,29 @@ func (g *guard) Distrust(s *pool.Server, sent time.Time, drift Drift, margin tim
 	case s == nil:
 		return errUnknownServer
 	}
-	age, quarantine := s.Age(sent), g.quarantine(drift, margin)
-	if here, moved := g.tenant.meet(s, sent); moved && here < quarantine {
-		return &restarted{true, here.Round(time.Millisecond), quarantine}
-	}
-	if s.New || age >= quarantine {
-		return nil
-	}
-	return &restarted{false, max(age, 0).Round(time.Millisecond), quarantine}
+	here, moved := g.tenant.meet(s, sent)
+	return g.distrust(s, sent, g.Quarantine(drift, margin), here, moved)
 }
 
-// A tenant is the server behind the address of a guarded node, as far as grants have shown.
+// DistrustNow returns why grants of s would not count now, nil if they would. It is for a node with a guard, and a
+// server that has just answered. Unlike Distrust it does not note that s has answered.
+func (g *guard) DistrustNow(s *pool.Server, quarantine time.Duration) error {
+	now := time.Now()
+	here, moved := g.tenant.peek(s, now)
+	return g.distrust(s, now, quarantine, here, moved)
+}
+
+func (g *guard) distrust(s *pool.Server, at time.Time, quarantine, here time.Duration, moved bool) error {
+	if moved && here < quarantine {
+		return &restarted{true, at, here, g.covers, quarantine}
+	}
+	if age := s.Age(at); !s.New && age < quarantine {
+		return &restarted{false, at, max(age, 0), g.covers, quarantine}
+	}
+	return nil
+}
+
+// A tenant is the server behind the address of a guarded node, as far as acquires and grants have shown.
 type tenant struct {
 	mu    sync.Mutex
 	runID string
@@ -68,10 +81,7 @@ func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.runID != s.RunID {
-		began := sent.Add(uptimeGranularity - s.Age(sent))
-		if t.since = (time.Time{}); t.runID != "" && began.Before(t.alive) {
-			t.since = sent
-		}
+		t.since = t.sinceLocked(s, sent)
 		t.runID, t.alive = s.RunID, sent
 	}
 	if sent.After(t.alive) {
@@ -80,20 +90,67 @@ func (t *tenant) meet(s *pool.Server, sent time.Time) (here time.Duration, moved
 	return max(sent.Sub(t.since), 0), !t.since.IsZero()
 }
 
+// peek returns what meet would, and notes nothing.
+func (t *tenant) peek(s *pool.Server, sent time.Time) (here time.Duration, moved bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since := t.sinceLocked(s, sent)
+	return max(sent.Sub(since), 0), !since.IsZero()
+}
+
+// sinceLocked returns the new t.since if s has answered a request sent at that time.
+func (t *tenant) sinceLocked(s *pool.Server, sent time.Time) time.Time {
+	began := sent.Add(uptimeGranularity - s.Age(sent))
+	switch {
+	case t.runID == s.RunID:
+		return t.since
+	case t.runID != "" && began.Before(t.alive):
+		return sent
+	}
+	return time.Time{}
+}
+
 var errUnknownServer = errors.New("it is not known how long the server has been running (INFO)")
 
 // A restarted says why a node that has restarted, or whose address has moved, does not count yet.
 type restarted struct {
-	moved           bool
-	age, quarantine time.Duration
+	moved      bool
+	at         time.Time     // when what follows was so
+	age        time.Duration // how long the server had been running; if moved, how long the address had led to it
+	covers     time.Duration // the guard as the user has set it
+	quarantine time.Duration // the age from which on the node counts
 }
 
+// Error says what was so at e.at.
 func (e *restarted) Error() string {
+	since := "its server started %v ago, and the restart guard (%v + %v) "
 	if e.moved {
-		return fmt.Sprintf("its address has led to another server since %v: it counts from %v on", e.age, e.quarantine)
+		since = "its address has led to another server for %v, and the restart guard (%v + %v) "
 	}
-	return fmt.Sprintf("restarted %v before: it counts from %v on", e.age, e.quarantine)
+	since = fmt.Sprintf(since, e.age.Round(time.Millisecond), e.covers, e.quarantine-e.covers)
+	if left := e.quarantine - e.age; left > 0 {
+		return since + fmt.Sprintf("ignores it for another %v", roundUp(left))
+	}
+	return since + "has ended, but it has not answered since"
 }
+
+// roundUp rounds d up to whole milliseconds.
+func roundUp(d time.Duration) time.Duration {
+	if rest := d % time.Millisecond; rest > 0 && d <= math.MaxInt64-time.Millisecond {
+		d += time.Millisecond - rest
+	}
+	return d
+}
+
+// At returns e as it is at another time. A log that says e again says it so.
+func (e *restarted) At(now time.Time) error {
+	then := *e
+	then.age, then.at = max(e.age+now.Sub(e.at), 0), now
+	return &then
+}
+
+// ends returns when the node counts.
+func (e *restarted) ends() time.Time { return e.at.Add(e.quarantine - e.age) }
 
 // isDistrust reports whether err comes from a node that answers, but whose grants do not count.
 func isDistrust(err error) bool {
@@ -101,8 +158,8 @@ func isDistrust(err error) bool {
 	return ok && e != nil || err == errUnknownServer //nolint:errorlint // a sentinel
 }
 
-// quarantine returns how long after its start a node does not count.
-func (g *guard) quarantine(drift Drift, margin time.Duration) time.Duration {
+// Quarantine returns how long after its start a node does not count.
+func (g *guard) Quarantine(drift Drift, margin time.Duration) time.Duration {
 	margin += drift.Of(g.covers)
 	if g.covers > math.MaxInt64-uptimeGranularity-margin { // the sum would overflow
 		return math.MaxInt64

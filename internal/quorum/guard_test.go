@@ -3,6 +3,7 @@ package quorum
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,10 +45,10 @@ func TestNodeCountsLaterByTheMargin(t *testing.T) {
 	now, n := time.Now(), &guard{time.Second, &tenant{}}
 	const margin = 11 * time.Second
 	err := n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 11*time.Millisecond}, now, percent{}, margin)
-	require.EqualError(t, err, "restarted 13.011s before: it counts from 13.012s on")
+	require.EqualError(t, err, "its server started 13.011s ago, and the restart guard (1s + 12.012s) ignores it for another 1ms")
 	require.NoError(t, n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 12*time.Millisecond}, now, percent{}, margin))
 	err = n.Distrust(&pool.Server{At: now.Add(time.Minute)}, now, percent{}, margin)
-	require.EqualError(t, err, "restarted 0s before: it counts from 13.012s on", "it cannot have started later than now")
+	require.EqualError(t, err, "its server started 0s ago, and the restart guard (1s + 12.012s) ignores it for another 13.012s", "it cannot have started later than now")
 	assert.False(t, isDistrust(errBroken))
 	assert.False(t, isDistrust(nil))
 }
@@ -64,9 +65,9 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	at := func(s *pool.Server, at time.Duration) error { return n.Distrust(s, now.Add(at), percent{}, 0) }
 	require.NoError(t, at(first, 0))
 	require.NoError(t, at(first, 10*time.Second))
-	require.EqualError(t, at(older, 11*time.Second), "its address has led to another server since 0s: it counts from 2.012s on")
+	require.EqualError(t, at(older, 11*time.Second), "its address has led to another server for 0s, and the restart guard (1s + 1.012s) ignores it for another 2.012s")
 	err := at(older, 13*time.Second)
-	require.EqualError(t, err, "its address has led to another server since 2s: it counts from 2.012s on")
+	require.EqualError(t, err, "its address has led to another server for 2s, and the restart guard (1s + 1.012s) ignores it for another 12ms")
 	assert.True(t, isDistrust(err))
 	require.NoError(t, at(older, 13*time.Second+12*time.Millisecond))
 	require.Error(t, at(first, 20*time.Second), "back again: others may have used the other server meanwhile")
@@ -74,6 +75,44 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	require.NoError(t, at(server("restarted", 24*time.Second), time.Minute), "it began after the last answer")
 	require.NoError(t, at(server("again", 58*time.Second+time.Second), time.Minute+2*time.Second+12*time.Millisecond),
 		"it may have begun up to a second later")
+}
+
+// Looking whether a server counts begins no guard.
+func TestGuardOfAMovedAddressDoesNotBeginWithALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &guard{time.Second, &tenant{}}
+		first, other := &pool.Server{RunID: "first", At: time.Now(), New: true}, &pool.Server{RunID: "other", Uptime: time.Hour, At: time.Now()}
+		require.NoError(t, n.Distrust(first, time.Now(), percent{}, 0))
+		quarantine := n.Quarantine(percent{}, 0)
+		for range 3 {
+			require.Error(t, n.DistrustNow(other, quarantine))
+			time.Sleep(quarantine)
+		}
+		require.Error(t, n.Distrust(other, time.Now(), percent{}, 0))
+		time.Sleep(quarantine - 1)
+		require.Error(t, n.DistrustNow(other, quarantine))
+		require.Error(t, n.Distrust(other, time.Now(), percent{}, 0))
+		time.Sleep(time.Nanosecond)
+		require.NoError(t, n.DistrustNow(other, quarantine))
+		require.NoError(t, n.Distrust(other, time.Now(), percent{}, 0))
+	})
+}
+
+// A log says the reason again with the figures of that time.
+func TestReasonOfARestartedNodeAges(t *testing.T) {
+	now := time.Now()
+	for age, want := range map[time.Duration]string{
+		-time.Second:      "its server started 0s ago, and the restart guard (8s + 1.082s) ignores it for another 9.082s",
+		0:                 "its server started 998ms ago, and the restart guard (8s + 1.082s) ignores it for another 8.084s",
+		7*time.Second + 1: "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
+		time.Minute:       "its server started 1m0.998s ago, and the restart guard (8s + 1.082s) has ended, but it has not answered since",
+	} {
+		e := &restarted{false, now, 998 * time.Millisecond, 8 * time.Second, 9082 * time.Millisecond}
+		then := e.At(now.Add(age))
+		require.EqualError(t, then, want)
+		assert.True(t, isDistrust(then))
+	}
+	assert.Equal(t, time.Duration(math.MaxInt64), roundUp(math.MaxInt64))
 }
 
 // A guarded node is a puppet with a restart guard.

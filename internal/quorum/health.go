@@ -27,6 +27,11 @@ type Health struct {
 	omitted int        // how often the node has been down since told, without a NodeDown
 
 	tellUp observation // the observation that caused the last NodeDown: NodeUp goes to the same tracer
+
+	// The longest restart guard that has made votes of the node not count since it went down, and when that ends. Both are
+	// zero if there was none.
+	quarantine time.Duration
+	ends       time.Time
 }
 
 const (
@@ -43,19 +48,34 @@ type observation struct {
 	proof int32 // of a node that is up: what it has done. Of one that is down: what it must do to be up again
 }
 
-// What a node can do, the least first. A node that refuses to write still answers, for example to a release that finds
-// nothing, and a node without memory still prolongs keys. So a node that has refused is up again only when it does
-// what it has refused.
+// What a node can do, the least first. A node whose votes do not count because of the restart guard answers. A node that
+// refuses to write still answers, for example to a release that finds nothing, and a node without memory still prolongs
+// keys. So a node that has refused is up again only when it does what it has refused.
 const (
 	answers  int32 = iota // it answers
+	counts                // it answers, and the restart guard does not ignore it: whatever shows that a node is up shows that
 	grants                // it grants an acquire or an extension, and the grant counts
 	acquires              // it grants an acquire, and the grant counts
 )
 
+// isDown reports whether the node is down, whether or not observers know.
+func (h *Health) isDown() bool { return h.state.Load() != healthy }
+
+// longest returns the longer of a quarantine and the longest one that has made votes of the node not count since it went
+// down. So the node is up again for all locks at once, those with and those without fencing.
+func (h *Health) longest(quarantine time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state.Load() == healthy {
+		return quarantine
+	}
+	return max(quarantine, h.quarantine)
+}
+
 // see notes an observation, and tells the observers if it is news.
 func (h *Health) see(s observation) {
-	switch state := h.state.Load(); {
-	case s.err == nil && state == healthy, s.err != nil && state == downTold && s.proof <= h.needs.Load():
+	switch state, needs := h.state.Load(), h.needs.Load(); {
+	case s.err == nil && state == healthy, s.err != nil && state == downTold && s.proof <= needs && needs != counts:
 		return
 	}
 	h.mu.Lock()
@@ -69,17 +89,14 @@ func (h *Health) see(s observation) {
 }
 
 func (h *Health) downLocked(s observation, now time.Time) {
-	if h.needs.Load() == answers && s.proof > answers {
-		// It answers again, and is down for another reason. That is news: the first reason may be over in no time, and the
-		// other one last for hours.
-		h.upLocked(observation{proof: answers}, now)
-	}
 	if h.state.Load() == healthy {
-		h.since = now
+		h.since, h.quarantine, h.ends = now, 0, time.Time{}
 		h.needs.Store(answers)
 	}
-	h.needs.Store(max(h.needs.Load(), s.proof))
-	if h.state.Load() == downTold {
+	if news := h.reasonLocked(s, now); h.state.Load() == downTold {
+		if news {
+			h.tellUp.to.NodeStillDown(h.tellUp.node, s.err) // to the tracer that was told NodeDown
+		}
 		return
 	}
 	if !h.told.IsZero() && now.Sub(h.told) < healthPause {
@@ -89,6 +106,27 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	h.state.Store(downTold)
 	s.to.NodeDown(s.node, h.omitted, s.err)
 	h.told, h.omitted, h.tellUp = now, 0, s
+}
+
+// reasonLocked notes why the node is down, and what it needs to prove. It reports whether that is another reason than
+// before. One reason may be over in no time, and the next one last for hours. Of a node that has restarted, another
+// restart is a new reason, and so is a longer guard.
+func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
+	needs := h.needs.Load()
+	if s.proof == answers && needs == counts && !h.ends.IsZero() && !now.Before(h.ends) {
+		h.needs.Store(answers) // the guard has ended, and it does not answer
+		return true
+	}
+	h.needs.Store(max(needs, s.proof))
+	news = s.proof > needs && needs <= counts
+	if e, ok := s.err.(*restarted); ok { //nolint:errorlint // it is not wrapped
+		h.quarantine = max(h.quarantine, e.quarantine)
+		if ends := e.ends(); ends.After(h.ends) {
+			news = news || needs == counts && ends.Sub(h.ends) > uptimeGranularity
+			h.ends = ends
+		}
+	}
+	return news
 }
 
 // upLocked notes that the node has answered. It is up again only if that proves what it needs to prove.
@@ -110,7 +148,7 @@ func (h *Health) upLocked(s observation, now time.Time) {
 func (b *Brief) proof() int32 {
 	switch {
 	case b.Purpose == Looking:
-		return answers
+		return counts
 	case b.Op == Lock:
 		return acquires
 	}
@@ -121,7 +159,7 @@ func (b *Brief) proof() int32 {
 func (b *Brief) missing(err error) int32 {
 	switch {
 	case isDistrust(err):
-		return grants // it answers, but its grants do not count
+		return counts // it answers, but its grants do not count
 	case b.Op == Lock && (pool.IsOutOfMemory(err) || pool.IsDenied(err)):
 		return acquires // it may still prolong keys
 	case b.Purpose == Looking && pool.IsDenied(err):

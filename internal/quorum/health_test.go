@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -37,6 +37,10 @@ func (t *tracer) Voted(ctx context.Context, v Voted, later bool) {
 
 func (t *tracer) NodeDown(n *Node, omitted int, err error) {
 	t.told = append(t.told, fmt.Sprintf("%d down, omitted %d: %v", n.Index, omitted, err))
+}
+
+func (t *tracer) NodeStillDown(n *Node, err error) {
+	t.told = append(t.told, fmt.Sprintf("%d still down: %v", n.Index, err))
 }
 
 func (t *tracer) NodeUp(n *Node, down time.Duration) {
@@ -106,14 +110,12 @@ func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 	})
 }
 
-// A node that answers, but whose grants do not count, is up again when one counts.
-func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
+// A node that answers, but whose grants do not count, is up again with any answer of a server that counts.
+func TestHealthOfADistrustedNodeComesBackWithAnAnswerThatCounts(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-	h.see(observation{to: to, node: n, err: errUnknownServer, proof: grants})
+	h.see(observation{to: to, node: n, err: errUnknownServer, proof: counts})
 	require.Len(t, to.hears(), 1)
-	h.see(observation{to: to, node: n})
-	assert.Empty(t, to.hears(), "it answered before, too, but its grants did not count")
-	h.see(observation{to: to, node: n, proof: grants})
+	h.see(observation{to: to, node: n, proof: counts})
 	assert.Len(t, to.hears(), 1)
 
 	h = &Health{}
@@ -122,23 +124,124 @@ func TestHealthOfADistrustedNodeComesBackWithAGrantThatCounts(t *testing.T) {
 	assert.Len(t, to.hears(), 2, "if a node did not answer, any answer brings it back")
 }
 
-// A node that has lost its connection, and then answers that it does not count, is down for a new reason.
+// A node that has lost its connection, and then answers that it does not count, is down for a new reason. It is not up in
+// between.
 func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		distrusted := observation{to: to, node: n, err: errUnknownServer, proof: grants}
+		distrusted := observation{to: to, node: n, err: errUnknownServer, proof: counts}
+		refused := observation{to: &tracer{}, node: n, err: refusal("READONLY"), proof: grants}
 		h.see(observation{to: to, node: n, err: errBroken})
 		time.Sleep(healthPause / 2)
 		h.see(distrusted)
-		assert.Equal(t, []string{"3 down, omitted 0: it broke", "3 up after 500ms"}, to.hears())
-		time.Sleep(healthPause / 2)
-		h.see(distrusted)
-		assert.Equal(t, []string{fmt.Sprint("3 down, omitted 0: ", errUnknownServer)}, to.hears())
+		assert.Equal(t, []string{"3 down, omitted 0: it broke", fmt.Sprint("3 still down: ", errUnknownServer)}, to.hears())
 		h.see(observation{to: to, node: n, err: errBroken})
 		h.see(distrusted)
 		assert.Empty(t, to.hears(), "the greater reason lasts")
+		h.see(refused)
+		h.see(refused)
+		assert.Equal(t, []string{"3 still down: READONLY"}, to.hears(), "to the tracer that was told that it is down")
 		h.see(observation{to: to, node: n, proof: grants})
+		assert.Equal(t, []string{"3 up after 500ms"}, to.hears())
+		h.see(observation{to: to, node: n, err: errBroken})
+		h.see(distrusted)
+		assert.Empty(t, to.hears(), "nobody was told that it is down")
+		h.see(observation{to: to, node: n, proof: grants})
+		assert.Empty(t, to.hears())
+	})
+}
+
+// The reason of a node that has restarted changes when it restarts again, when a lock asks for a longer guard, and when
+// it does not answer after the guard.
+func TestHealthOfANodeThatHasRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
+		young := func(age, quarantine time.Duration) {
+			e := &restarted{at: time.Now(), age: age, covers: 8 * time.Second, quarantine: quarantine}
+			h.see(observation{to: to, node: n, err: e, proof: counts})
+		}
+		broken := observation{to: to, node: n, err: errBroken}
+		young(time.Second, 9*time.Second)
+		assert.Equal(t, []string{"3 down, omitted 0: its server started 1s ago, and the restart guard (8s + 1s) ignores it for another 8s"}, to.hears())
+		time.Sleep(3 * time.Second)
+		young(3*time.Second, 9*time.Second) // the uptime is in whole seconds
+		h.see(broken)
+		assert.Empty(t, to.hears())
+		young(0, 9*time.Second)
+		assert.Equal(t, []string{"3 still down: its server started 0s ago, and the restart guard (8s + 1s) ignores it for another 9s"}, to.hears())
+		assert.Equal(t, 9*time.Second, h.longest(time.Second))
+		assert.Equal(t, time.Minute, h.longest(time.Minute))
+		young(0, 20*time.Second)
+		assert.Equal(t, []string{"3 still down: its server started 0s ago, and the restart guard (8s + 12s) ignores it for another 20s"}, to.hears())
+		young(0, 9*time.Second)
+		assert.Empty(t, to.hears())
+		assert.Equal(t, 20*time.Second, h.longest(9*time.Second))
+		time.Sleep(20*time.Second - 1)
+		h.see(broken)
+		assert.Empty(t, to.hears())
+		time.Sleep(time.Nanosecond)
+		h.see(broken)
+		h.see(broken)
+		assert.Equal(t, []string{"3 still down: it broke"}, to.hears())
+		h.see(observation{to: to, node: n, proof: counts})
+		assert.Equal(t, []string{"3 up after 23s"}, to.hears())
+		assert.Equal(t, time.Second, h.longest(time.Second))
+		time.Sleep(healthPause)
+		h.see(broken)
+		assert.Equal(t, time.Second, h.longest(time.Second), "the guard of the last time")
+	})
+}
+
+// A guardedAct is an act of a lock under a restart guard.
+type guardedAct struct{ *act }
+
+func (guardedAct) Quarantine(n *Node) time.Duration { return n.Quarantine(percent{}, 0) }
+
+// A fencedAct is one whose guard is longer by a minute.
+type fencedAct struct{ *act }
+
+func (fencedAct) Quarantine(n *Node) time.Duration { return n.Quarantine(percent{}, time.Minute) }
+
+// A node that answers while its guard makes it not count stays down, or is so for a new reason. After the guard any answer
+// shows that it is up.
+func TestNodeUnderItsGuardIsNotUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const quarantine = 2012 * time.Millisecond
+		silent := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) { return nil, nil }}
+		s, to := setOf(guarded{silent, time.Second}), &tracer{}
+		r := s.Start(t.Context(), guardedAct{&act{brief: Brief{Tracer: to}}}, false)
+		server, unknown := &pool.Server{RunID: "a", At: time.Now()}, (*pool.Server)(nil)
+		refused, granted := claim.Vote{Choice: claim.Refused}, claim.Vote{Choice: claim.Granted}
+		r.NoteHealth(0, refused, server)
+		assert.Empty(t, to.hears(), "it has not failed")
+		r.NoteHealth(0, claim.Failure(errBroken), nil)
+		to.hears()
+		r.NoteHealth(0, refused, unknown)
+		assert.Empty(t, to.hears())
+		r.NoteHealth(0, refused, server)
+		r.NoteHealth(0, granted, server)
+		assert.Equal(t, []string{"0 still down: its server started 0s ago, and the restart guard (1s + 1.012s) ignores it for another 2.012s"}, to.hears())
+		late := claim.Failure(s.Nodes[0].Distrust(server, time.Now(), percent{}, 0))
+		time.Sleep(quarantine - 1)
+		r.NoteHealth(0, refused, server)
+		assert.Empty(t, to.hears())
+		time.Sleep(time.Nanosecond)
+		r.NoteHealth(0, refused, server)
+		assert.Equal(t, []string{"0 up after 2.012s"}, to.hears())
+		r.NoteHealth(0, late, server)
+		assert.Empty(t, to.hears(), "what is sent from now on counts")
+
+		// Another lock, with fencing, asks for a longer guard. The node is up when that has ended.
+		server = &pool.Server{RunID: "b", At: time.Now()}
+		fenced := s.Start(t.Context(), fencedAct{&act{brief: Brief{Tracer: to}}}, false)
+		fenced.NoteHealth(0, claim.Failure(s.Nodes[0].Distrust(server, time.Now(), percent{}, time.Minute)), server)
 		assert.Len(t, to.hears(), 1)
+		time.Sleep(quarantine + time.Minute - 1)
+		r.NoteHealth(0, granted, server)
+		assert.Empty(t, to.hears())
+		time.Sleep(time.Nanosecond)
+		r.NoteHealth(0, granted, server)
+		assert.Equal(t, []string{"0 up after 1m2.012s"}, to.hears())
 	})
 }
 
@@ -164,7 +267,7 @@ func TestWhatAVoteProvesOfTheNode(t *testing.T) {
 	acquire, extend, look := Brief{Op: Lock, Purpose: Granting}, Brief{Op: Extend, Purpose: Granting}, Brief{Op: Valid}
 	assert.Equal(t, acquires, acquire.proof())
 	assert.Equal(t, grants, extend.proof())
-	assert.Equal(t, answers, look.proof())
+	assert.Equal(t, counts, look.proof())
 	for _, c := range []struct {
 		err                   error
 		acquire, extend, look int32
@@ -215,20 +318,18 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 			require.True(t, pool.IsDenied(denied{}))
 			s, to := newScene(2), &tracer{}
 			r := s.Start(t.Context(), &act{brief: Brief{Tracer: to, Purpose: c.purpose}}, false)
-			r.NoteHealth(1, c.vote)
+			r.NoteHealth(1, c.vote, nil)
 			assert.Equal(t, c.down, len(to.hears()) == 1)
 
-			_, trusts := c.vote.Err.(*restarted) //nolint:errorlint // it is not wrapped
 			refuses := c.purpose == Granting && pool.IsRefusal(c.vote.Err)
-			distrusted := refuses || trusts || errors.Is(c.vote.Err, errUnknownServer)
-			r.NoteHealth(1, claim.Vote{Choice: claim.Refused})
-			assert.Equal(t, c.down && !distrusted, len(to.hears()) == 1, "up again with any answer")
-			r.NoteHealth(1, granted)
-			assert.Equal(t, c.down && distrusted && c.purpose != Looking, len(to.hears()) == 1, "with a grant that counts")
+			r.NoteHealth(1, claim.Vote{Choice: claim.Refused}, nil)
+			assert.Equal(t, c.down && !refuses, len(to.hears()) == 1, "up again with any answer")
+			r.NoteHealth(1, granted, nil)
+			assert.Equal(t, c.down && refuses, len(to.hears()) == 1, "with a grant that counts")
 		})
 	}
 	s := newScene(1)
-	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken)) // nobody listens
+	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
 }
 
 func TestTracerHearsTheFirstAnswerOfEachNode(t *testing.T) {
@@ -273,7 +374,7 @@ func TestAnswerOfANodeThatStandsForAnotherShowsThatBothAreUp(t *testing.T) {
 	s, to := newJointScene(), &tracer{}
 	r := s.Start(t.Context(), &act{brief: Brief{Tracer: to}}, false)
 	for i := range s.Nodes {
-		r.NoteHealth(i, claim.Failure(errBroken))
+		r.NoteHealth(i, claim.Failure(errBroken), nil)
 	}
 	require.Len(t, to.hears(), 5)
 	for _, i := range []int{0, 3} {
@@ -282,14 +383,14 @@ func TestAnswerOfANodeThatStandsForAnotherShowsThatBothAreUp(t *testing.T) {
 	s.TellServers(to)
 	to.hears()
 	up := claim.Vote{Choice: claim.Refused}
-	r.NoteHealth(0, up)
+	r.NoteHealth(0, up, nil)
 	assert.Len(t, to.hears(), 2, "nodes 0 and 3")
-	r.NoteHealth(1, up)
+	r.NoteHealth(1, up, nil)
 	assert.Len(t, to.hears(), 1)
-	r.NoteHealth(3, up)
+	r.NoteHealth(3, up, nil)
 	assert.Empty(t, to.hears(), "it was up before")
-	r.NoteHealth(0, claim.Failure(errBroken))
+	r.NoteHealth(0, claim.Failure(errBroken), nil)
 	assert.Empty(t, to.hears(), "too soon after the last time")
-	r.NoteHealth(3, up)
+	r.NoteHealth(3, up, nil)
 	assert.Equal(t, healthy, s.known.health[3].state.Load(), "only answers are of both")
 }

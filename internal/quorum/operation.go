@@ -95,6 +95,9 @@ type Waiter interface {
 // A Timed is an operation that knows when it began, by the monotonic clock.
 type Timed interface{ Began() time.Duration }
 
+// A Guarded is an operation that knows how long after its start a node with a restart guard does not count for its lock.
+type Guarded interface{ Quarantine(n *Node) time.Duration }
+
 // A Winner acts at the moment when a quorum has granted, before anybody else is told. The round calls OnWon
 // with Round.mu held.
 type Winner interface{ OnWon() }
@@ -112,6 +115,9 @@ type Tracer interface {
 	// NodeDown tells that a node has failed. omitted is how often it has gone down since its last NodeDown,
 	// without another NodeDown.
 	NodeDown(n *Node, omitted int, err error)
+
+	// NodeStillDown tells that a node, after a NodeDown and before its NodeUp, is down for another reason.
+	NodeStillDown(n *Node, err error)
 
 	// NodeUp tells that a node is up again, after a NodeDown.
 	NodeUp(n *Node, down time.Duration)

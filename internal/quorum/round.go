@@ -222,7 +222,7 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 	}
 	r.Cast(i, &v, reply.Server)
 	if !mayGrant {
-		r.NoteHealth(i, v)
+		r.NoteHealth(i, v, reply.Server)
 	}
 }
 
@@ -339,7 +339,7 @@ func (r *Round) Refuse(i int, err error) {
 	v := claim.Failure(err)
 	late := r.add(i, &v, nil)
 	r.tellTracer(i, &v, late, true)
-	r.NoteHealth(i, v)
+	r.NoteHealth(i, v, nil)
 }
 
 // A trace is what a round keeps for a tracer of votes.
@@ -376,14 +376,15 @@ func (r *Round) takeTrace(i int) (t trace) {
 	return t
 }
 
-// NoteHealth notes what node i's vote says of the node's health.
-func (r *Round) NoteHealth(i int, v claim.Vote) {
+// NoteHealth notes what node i's vote says of the node's health. by is the server process that gave the vote, nil if
+// there is none or it is not known.
+func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
 	}
 	r.set.TellServers(r.brief.Tracer)
 	n := r.set.Nodes[i]
-	s := observation{to: r.brief.Tracer, node: n}
+	s := observation{to: r.brief.Tracer, node: n, proof: counts}
 	if v.Choice == claim.Granted {
 		s.proof = r.brief.proof()
 	}
@@ -399,11 +400,37 @@ func (r *Round) NoteHealth(i int, v claim.Vote) {
 		}
 		s.proof = r.brief.missing(s.err)
 	}
-	r.set.known.health[i].see(s)
+	s.err = r.see(s, by)
 	if m := r.set.merger(); s.err == nil && m != nil && m.other[i] >= 0 {
 		s.node = r.set.Nodes[m.other[i]] // the same server, which is not asked there any more
-		r.set.known.health[m.other[i]].see(s)
+		_ = r.see(s, by)
 	}
+}
+
+// see notes the observation s of a node. A node that is down, and answers while its restart guard makes its votes not
+// count, stays down. see returns why the node is down, nil if it is up.
+func (r *Round) see(s observation, by *pool.Server) error {
+	n, h := s.node, &r.set.known.health[s.node.Index]
+	if n.IsGuarded() && (isDistrust(s.err) || s.err == nil && h.isDown()) {
+		switch {
+		case by != nil: // a guard may have ended since the request was sent, or be longer for other locks
+			if s.err = n.DistrustNow(by, h.longest(r.quarantine(n))); s.err != nil {
+				s.proof = counts
+			}
+		case s.err == nil:
+			return errUnknownServer
+		}
+	}
+	h.see(s)
+	return s.err
+}
+
+// quarantine returns how long after its start node n does not count for the operation of r.
+func (r *Round) quarantine(n *Node) time.Duration {
+	if g, ok := r.op.(Guarded); ok {
+		return g.Quarantine(n)
+	}
+	return 0
 }
 
 // A NotCounted is the error of a node that works, although its vote does not count for the lock at hand.

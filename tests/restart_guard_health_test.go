@@ -1,0 +1,198 @@
+package redsync_test
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file shows what observers and the log are told of a node that restarts under pool.WithRestartGuard.
+
+// rounding bounds the error of the uptime that a node reports.
+const rounding = time.Second
+
+// A process that only finds the lock taken says that a restarted node is up again when the guard has ended, and not
+// before.
+func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
+	type setting struct {
+		kind    lockKind
+		options []redsync.Option
+		guard   time.Duration
+	}
+	settings := map[string]setting{
+		"fencing":      {lockKinds[0], []redsync.Option{redsync.WithFencing()}, fencedQuarantine},
+		"fair":         {lockKinds[0], []redsync.Option{redsync.WithFair()}, quarantine},
+		"minimal hold": {lockKinds[0], []redsync.Option{redsync.WithMinHold(time.Second)}, quarantine},
+	}
+	for _, kind := range lockKinds {
+		settings[kind.column] = setting{kind, nil, quarantine}
+	}
+	for name, s := range settings {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				r := &redsynctest.Recorder{}
+				a := f.veteran(guards[true]...)
+				b := f.veteran(guards[true]...).With(redsync.WithObserver(r))
+				holder := s.kind.rival(a, append(s.options, redsync.WithWatchdog())...)
+				standby := s.kind.lock(b, s.options...)
+				require.NoError(f, holder.Lock())
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				f.reboot(true, 2)
+				restart := time.Now()
+				wake(a)
+				wake(b)
+				require.Error(f, standby.TryLock()) // node 2 grants it
+				down, up := toldOfNodes(r)
+				require.Len(f, down, 1)
+				require.Empty(f, up)
+				_, err := holder.Unlock()
+				require.NoError(f, err)
+				time.Sleep(1100 * time.Millisecond) // the minimal hold
+				require.NoError(f, holder.Lock())   // on node 2, too
+				for len(up) == 0 && time.Since(restart) < s.guard+rounding {
+					require.Error(f, standby.TryLock())
+					time.Sleep(100 * time.Millisecond)
+					down, up = toldOfNodes(r)
+					require.Empty(f, down)
+				}
+				require.Len(f, up, 1)
+				assert.GreaterOrEqual(f, time.Since(restart), s.guard)
+				require.Error(f, standby.TryLock())
+				f.unlock(holder)
+			})
+		})
+	}
+}
+
+// A node that goes down and restarts is up again when its guard has ended. Until then it answers extensions, releases and
+// questions, which prove nothing. The log says why the node is down by now.
+func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
+	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				r, book := &redsynctest.Recorder{}, newLogbook()
+				rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
+				m := rs.NewMutex("lock")
+				require.NoError(f, m.Lock())
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				f.nodes[2].Kill()
+				time.Sleep(time.Millisecond)
+				uses := func() {
+					_, err := m.Extend()
+					require.NoError(f, err)
+					_, err = m.Valid()
+					require.NoError(f, err)
+					other := rs.NewMutex("other")
+					require.NoError(f, other.Lock())
+					synctest.Wait()
+					_, err = other.Unlock()
+					require.NoError(f, err)
+					time.Sleep(99 * time.Millisecond)
+				}
+				for range 30 {
+					uses()
+				}
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				f.nodes[2].Restart(empty)
+				restart := time.Now()
+				down, up := toldOfNodes(r)
+				require.Len(f, down, 1)
+				for len(up) == 0 && time.Since(restart) < quarantine+rounding {
+					uses()
+					down, up = toldOfNodes(r)
+					require.Empty(f, down)
+				}
+				require.Len(f, up, 1)
+				assert.GreaterOrEqual(f, time.Since(restart), quarantine)
+				for range 20 {
+					uses()
+				}
+				down, up = toldOfNodes(r)
+				assert.Empty(f, down)
+				assert.Empty(f, up)
+				lines := book.linesOf("node is down", "node is up again")
+				require.Len(f, lines, 3)
+				assert.Contains(f, lines[0], " error=")
+				assert.NotContains(f, lines[0], "restart guard")
+				assert.Regexp(f, `level=WARN .* for=10s error="its server started [67](\.\d+)?s ago, and the restart guard \(8s \+ 1\.082s\) ignores it for another [23]\.\d+s"$`, lines[1])
+				assert.Regexp(f, `level=INFO .* down=1[2-4](\.\d)?s$`, lines[2])
+				f.unlock(m)
+			})
+		})
+	}
+}
+
+// The nodes of a new deployment do not count at first. Each line of the log has the figures of its own time.
+func TestLogOfAFirstStartSaysTheFiguresOfNow(t *testing.T) {
+	play(t, func(f field) {
+		book := newLogbook()
+		rs := f.process(guards[true]...).With(redsync.WithLogger(slog.New(book)), redsync.WithFencing())
+		for time.Now().Before(locksBegin.Add(20 * time.Second)) {
+			_ = rs.NewMutex("lock").TryLock()
+			time.Sleep(time.Second)
+		}
+		lines := book.linesOf("no quorum")
+		require.NotEmpty(f, lines)
+		assert.Contains(f, lines[0], "its server started 0s ago, and the restart guard (8s + 12.282s) ignores it for another 20.282s")
+		require.Greater(f, len(lines), 1)
+		assert.Contains(f, lines[1], "its server started 10s ago, and the restart guard (8s + 12.282s) ignores it for another 10.282s")
+	})
+}
+
+// An address leads to another server now, which has run for long. The guard begins with its first answer, also for a
+// process that only finds the lock taken.
+func TestProcessThatNeverGetsTheLockSaysThatAMovedAddressIsUpAgain(t *testing.T) {
+	play(t, func(f field) {
+		another := embedded.Start(1)
+		f.Cleanup(another.Close)
+		time.Sleep(time.Minute) // all nodes count
+		var moving movable
+		moving.to.Store(f.nodes[4])
+		process := func() *redsync.Redsync {
+			rs := on(append(clientsOf(f.nodes[:4]), moving.client()), guards[true]...)
+			f.closes(rs)
+			f.as(rs).meet()
+			return rs
+		}
+		r := &redsynctest.Recorder{}
+		a, b := process(), process().With(redsync.WithObserver(r))
+		holder, standby := a.NewMutex("lock", redsync.WithWatchdog()), b.NewMutex("lock")
+		require.NoError(f, holder.Lock())
+		f.nodes[4].Kill()
+		for range 2 { // the first finds that the connection is gone
+			require.Error(f, standby.TryLock())
+			time.Sleep(100 * time.Millisecond)
+		}
+		moving.to.Store(another[0])
+		wake(a)
+		_, err := holder.Unlock()
+		require.NoError(f, err)
+		require.NoError(f, holder.Lock()) // on the other server, too
+		synctest.Wait()
+		down, up := toldOfNodes(r)
+		require.Len(f, down, 1)
+		require.Empty(f, up)
+		moved := time.Now()
+		for len(up) == 0 && time.Since(moved) < quarantine+rounding {
+			require.Error(f, standby.TryLock())
+			time.Sleep(100 * time.Millisecond)
+			down, up = toldOfNodes(r)
+			require.Empty(f, down)
+		}
+		require.Len(f, up, 1)
+		assert.GreaterOrEqual(f, time.Since(moved), quarantine)
+		f.unlock(holder)
+		require.NoError(f, standby.TryLock())
+		synctest.Wait()
+		down, _ = toldOfNodes(r)
+		assert.Empty(f, down, "its grant counts")
+	})
+}
