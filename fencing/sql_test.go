@@ -87,6 +87,16 @@ func TestSQLUnwellDatabaseFailsDo(t *testing.T) {
 	}
 }
 
+// If write fails, Do returns its error, and commits nothing.
+func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
+	db := sql.OpenDB(unwell{&table{rows: map[string]string{}}, "COMMIT"})
+	defer func() { _ = db.Close() }()
+	failed := errors.New("out of stock")
+	err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
+	require.ErrorIs(t, err, failed)
+	require.NotErrorIs(t, err, errUnwell)
+}
+
 // If it is not certain that its token is in the table, Read must not call the function: an older
 // write could change what it reads.
 func TestSQLUnwellDatabaseFailsRead(t *testing.T) {

@@ -296,6 +296,32 @@ func TestCredentialsThatNeverSettle(t *testing.T) {
 	})
 }
 
+// A provider answers after the pool has given up. The pool ends that subscription, which no connection uses: otherwise
+// the provider would renew credentials for it for ever.
+func TestCredentialsThatComeTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		s, slow := &tokens{}, true
+		s.renew("default", "")
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(l auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				if slow {
+					time.Sleep(time.Hour)
+				}
+				return s.Subscribe(l)
+			})
+		}))
+		require.ErrorContains(t, ask(t, p, "get", "key").Err, "the provider has not answered")
+		require.Zero(t, s.followers.Load())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Zero(t, s.followers.Load())
+		slow = false
+		answer(t, p, "get", "key")
+		require.Equal(t, int64(1), s.followers.Load())
+		require.NoError(t, p.Close())
+	})
+}
+
 // Whatever a function of the user's does while the pool opens or closes a connection, no request may hang,
 // no connection may stay open, and the process must continue.
 func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {

@@ -199,6 +199,10 @@ func TestSilent(t *testing.T) {
 		node.Thaw()
 		synctest.Wait()
 		require.Zero(t, p.Silent())
+		node.Close()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Zero(t, p.Silent(), "the connection was lost, and nothing is owed")
 		require.NoError(t, p.Close())
 	})
 }

@@ -24,7 +24,9 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests what Close unlocks, ends and waits for, and what happens when the program closes its clients.
@@ -694,6 +696,24 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 				n.FlushAll()
 			}
 		}
+	})
+}
+
+// A call that waits learns from its subscriptions, too, that the clients are closed. No node has denied it a wake-up then.
+func TestClosedClientsEndAWait(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		clients, r := clientsOf(f.nodes), &redsynctest.Recorder{}
+		w := f.calls(on(clients), patient(redsync.WithObserver(r))...)
+		time.Sleep(10 * time.Second)
+		closeClients(f.T, clients...)
+		start := time.Now()
+		<-w.done
+		assert.LessOrEqual(f, time.Since(start), closedWithin)
+		require.ErrorIs(f, w.err, redis.ErrClosed)
+		require.ErrorContains(f, w.err, clientClosed)
+		time.Sleep(closedWithin)
+		assert.Empty(f, redsynctest.Events[observe.WakeUpDenied](r))
 	})
 }
 

@@ -510,3 +510,33 @@ func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
 		assert.Equal(t, 988*time.Millisecond, m.Remaining())
 	})
 }
+
+// Two addresses led to one server, and lead to two by now. The next lock finds that out. Its validity counts from the
+// requests that follow.
+func TestValidityDoesNotCountTheQuestionAfterADuplicate(t *testing.T) {
+	play(t, func(f field) {
+		var leads atomic.Pointer[embedded.Node]
+		leads.Store(f.nodes[0])
+		moving := f.nodes[0].Client(func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				return leads.Load().Dial(ctx, network, address)
+			}
+			o.Addr = "elsewhere:6379"
+		})
+		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving))
+		f.closes(rs)
+		m := rs.NewMutex("lock")
+		require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+		time.Sleep(time.Second) // nothing is sent any more
+		leads.Store(f.nodes[1])
+		f.nodes[0].Kill()
+		f.nodes[0].Restart(false)
+		time.Sleep(time.Second)
+		const slow = 100 * time.Millisecond
+		f.nodes[1].On("ping", 1, embedded.Fault{Delay: slow})
+		start := time.Now()
+		require.NoError(f, m.TryLock())
+		assert.Equal(f, start.Add(slow+validity), m.Until())
+		f.unlock(m)
+	})
+}

@@ -126,6 +126,19 @@ func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 	})
 }
 
+// The errors of two calls are different errors, although both say the same of their locks.
+func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
+	onKit(t, func(k kit) {
+		_, one := k.NewMutex("one").Unlock()
+		_, other := k.NewMutex("other").Unlock()
+		for _, err := range []error{one, other} {
+			require.ErrorIs(t, err, redsync.ErrNotHeld)
+			require.ErrorIs(t, err, err)
+		}
+		assert.NotErrorIs(t, one, other)
+	})
+}
+
 // Unlock and Detach end an Extend that is under way. The lock is not lost by that.
 func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
 	for name, end := range map[string]func(k kit, m *redsync.Mutex){

@@ -581,3 +581,18 @@ func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
 		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
 	})
 }
+
+// The first lock asks the nodes which servers they are. Its validity counts from the requests that follow.
+func TestJointValidityDoesNotCountTheQuestion(t *testing.T) {
+	changing(t, 6, func(s change) {
+		const slow = 100 * time.Millisecond
+		for _, n := range s.nodes {
+			n.On("ping", 1, embedded.Fault{Delay: slow})
+		}
+		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
+		m, start := rs.NewMutex("lock"), time.Now()
+		require.NoError(s, m.TryLock())
+		assert.Equal(s, start.Add(slow+validity), m.Until())
+		s.unlock(m)
+	})
+}

@@ -167,3 +167,23 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	assert.GreaterOrEqual(t, len(deniedBy(t, err)), 2)
 	require.ErrorContains(t, err, "WRONGPASS")
 }
+
+// A Lock ends by its tries or its context. It goes on while nodes deny it the lock, and gets it when they allow it.
+func TestALockGoesOnWhileNodesDenyIt(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for _, n := range f.nodes[:3] {
+			for _, command := range []string{"set", "evalsha"} {
+				n.On(command, 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
+			}
+		}
+		w := f.calls(f.Redsync, redsync.WithTries(0))
+		time.Sleep(10 * time.Second)
+		require.False(f, w.isDone())
+		for _, n := range f.nodes[:3] {
+			n.Heal()
+		}
+		f.within(w, time.Second)
+		f.unlock(w.Mutex)
+	})
+}

@@ -131,6 +131,13 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	})
 }
 
+func TestMutexLockMakes32TriesByDefault(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.held(redsync.WithExpiry(time.Hour))
+		require.ErrorContains(t, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
+	})
+}
+
 func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithExpiry(time.Hour))

@@ -258,3 +258,28 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 		f.closesAtOnce()
 	})
 }
+
+// An acquiredFunc is an observer that is called when a lock is acquired.
+type acquiredFunc func()
+
+func (f acquiredFunc) ObserveAcquired(context.Context, observe.Acquired) { f() }
+
+// While an observer is told of a lock, the lock is unlocked and acquired again. Then the observer panics. The second lock
+// stays.
+func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
+	onKit(t, func(k kit) {
+		var m *redsync.Mutex
+		told := 0
+		m = k.NewMutex("lock", redsync.WithObserver(acquiredFunc(func() {
+			if told++; told == 1 {
+				k.unlock(m)
+				require.NoError(k, m.TryLock())
+				panic("the user's")
+			}
+		})))
+		assert.PanicsWithValue(t, "the user's", func() { _ = m.TryLock() })
+		require.NoError(t, m.Err())
+		k.unlock(m)
+		k.nothingLeft()
+	})
+}

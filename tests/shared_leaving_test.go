@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -220,7 +221,8 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 				f.meet()
 				down := &downLog{}
 				all := redsync.WithFailFast(false) // each node has its vote before the round ends
-				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down))...)
+				r := &redsynctest.Recorder{}
+				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down), redsync.WithObserver(r))...)
 				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 					require.NoError(f, c.lock(f, m))
 					synctest.Wait()
@@ -236,6 +238,11 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 					if sends > 1 {
 						assert.Equal(f, before+5*2, f.traffic())
 						require.ErrorContains(f, down.of(4), "NOPERM")
+						told := redsynctest.Events[observe.WakeUpDenied](r)
+						assert.Len(f, told, 5, "each node once")
+						for _, d := range told {
+							require.ErrorContains(f, d.Err, denial)
+						}
 					} else {
 						assert.Equal(f, before+5, f.traffic())
 					}

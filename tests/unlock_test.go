@@ -85,7 +85,7 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
 		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
 		"after, and somebody else has it now": {
-			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost",
+			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost, and another value is there now",
 			after: func(f field) {
 				for _, n := range f.nodes[:3] {
 					require.NoError(f, n.Set("lock", "another's"))

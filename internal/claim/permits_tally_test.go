@@ -406,3 +406,15 @@ func TestTallyThatIsGivenUpSaysWhatTheNextAttemptAsksFor(t *testing.T) {
 	require.True(t, tally.MayWinAtOnce())
 	assert.Equal(t, slotsOf(1), p.With("w", nil).(*Permits).asks.Order.Front)
 }
+
+// The next attempt begins with the permits that this one has won, so that nodes on which others hold stray permits grant
+// the same ones again.
+func TestNextAttemptBeginsWithTheSlotsThatThisOneHasWon(t *testing.T) {
+	p := NewPermits("lock", 5, 2).With("v", nil).(*Permits)
+	tally := p.Tally(majorities{FirstNodes(3)})
+	for i := range 2 {
+		tally.Add(i, grants(slotsOf(2, 3)))
+	}
+	require.True(t, tally.Standing().Won)
+	assert.Equal(t, script.Order{First: 2}, p.With("w", nil).(*Permits).asks.Order)
+}

@@ -98,3 +98,19 @@ func TestVoteIsTakenOnlyByTheAnswerThatSomethingElseIsThere(t *testing.T) {
 	assert.False(t, Failure(err).Taken())
 	assert.False(t, Vote{}.Taken(), "no vote yet")
 }
+
+// What a round needs is one allocation on nearly all sets of nodes.
+func TestRoomIsOneAllocation(t *testing.T) {
+	type round [4]int64
+	var kept *round
+	for n, most := range map[int]float64{1: 1, UsualNodes: 1, UsualNodes + 1: 1, manyNodes: 1, manyNodes + 1: 3, MaxNodes: 3} {
+		assert.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+			r, a, b := WithRoom[round, *round, int64](n)
+			if len(a) != n || len(b) != n {
+				t.Error("it has no room for each node")
+			}
+			kept, a[n-1] = r, r
+		}), most, "%d nodes", n)
+	}
+	assert.NotNil(t, kept)
+}

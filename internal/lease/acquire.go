@@ -202,10 +202,11 @@ func (a *acquire) Sending(i int) { a.writes.sending(i) }
 func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
-// far ahead already, the missing nodes show which register is just high enough.
+// far ahead already, the missing nodes show which register is just high enough. If no node is far ahead, none can: the
+// missing nodes of a blocked round are no quorum.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.special.far.Load())
-	return far != 0 && missing != 0 && rule.Quorum(far|missing)
+	return missing != 0 && rule.Quorum(far|missing)
 }
 
 // beyondRegisters returns the next proposal of an attempt whose last round had the result res. It returns 0 unless that

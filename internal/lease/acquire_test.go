@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/big"
 	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -212,4 +214,56 @@ func TestFirstTokensOfAClockThatWasNeverSet(t *testing.T) {
 			l.End(nil)
 		}
 	})
+}
+
+// A node answers that it has not stored the token, although its register is lower. The attempt does not propose a lower
+// token then, nor the same one again.
+func TestNoAnswerLowersTheProposal(t *testing.T) {
+	for _, below := range []uint64{1, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			start := clock.Now()
+			node := on(func(req pool.Request) (*pool.Reply, error) {
+				reply := storesToken(req)
+				if _, args := split(req); len(args) == 7 {
+					reply.Value = []any{script.Granted, strconv.FormatUint(micros(start)-below, 10), int64(0)}
+				}
+				return reply, nil
+			})
+			terms := newTerms(timingOf(8*time.Second), node)
+			terms.Fencing = true
+			l, o := Acquire(t.Context(), terms, start, 1, script.Place{}, nil)
+			assert.Equal(t, NotWon, o.Kind)
+			assert.Equal(t, 1, node.Count("evalsha"))
+			l.End(errCause)
+			l.Release(Releasing{})
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
+}
+
+// A node grants, but its register does not let the grant count. Two others refuse. The attempt has been granted something
+// all the same, so its votes were split.
+func TestGrantThatDoesNotCountSplitsTheVotes(t *testing.T) {
+	for touched, first := range map[bool]int64{true: script.Granted, false: -1} {
+		synctest.Test(t, func(t *testing.T) {
+			answers := func(wait int64, register string) *puppet.Puppet {
+				return on(func(req pool.Request) (*pool.Reply, error) {
+					reply := storesToken(req)
+					if _, args := split(req); len(args) == 7 {
+						reply.Value = []any{wait, register, int64(0)}
+					}
+					return reply, nil
+				})
+			}
+			terms := newTerms(timingOf(8*time.Second), answers(first, strconv.FormatUint(endOfTokens, 10)), answers(-1, "0"), answers(-1, "0"))
+			terms.Fencing = true
+			l, o := Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
+			assert.Zero(t, o.Result.Count.Granted)
+			assert.Equal(t, touched, o.Touched)
+			assert.Equal(t, touched, o.IsSplit())
+			l.End(errCause)
+			l.Release(Releasing{})
+			require.NoError(t, closes(t.Context(), terms.Keeper))
+		})
+	}
 }

@@ -33,3 +33,16 @@ func TestDrainTakesBackARefusedReleaseAtAConstantCost(t *testing.T) {
 	assert.Len(t, d.waiting, many)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20), "copying the list each time takes 400 MB")
 }
+
+// A release that the pool has refused waits. Releases that come later wait behind it, although there is room for them.
+func TestDrainKeepsTheOrderOfReleases(t *testing.T) {
+	var d drain
+	under, refused, later := &Release{}, &Release{}, &Release{}
+	require.True(t, d.enter(under))
+	require.True(t, d.enter(refused))
+	require.True(t, d.putBack(refused, &pool.OutstandingError{Limit: 1}))
+	require.False(t, d.enter(later))
+	assert.Same(t, refused, d.replace())
+	assert.Same(t, later, d.replace())
+	assert.Nil(t, d.replace())
+}

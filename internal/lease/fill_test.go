@@ -330,3 +330,44 @@ func TestRefusalOfANodeThatLacksTheKeyProvesALoss(t *testing.T) {
 		l.End(nil)
 	})
 }
+
+// A pool refuses to send a fill. So nothing is under way to the node, and the next fill is sent.
+func TestFillThatThePoolRefusesIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefuser()
+		var full atomic.Bool
+		terms := newTerms(timingOf(8*time.Second), on(grants), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+			if full.Load() {
+				return nil, &pool.OutstandingError{Limit: 1}
+			}
+			return r.answer(req)
+		}))
+		l := begun(t, terms)
+		full.Store(true)
+		time.Sleep(fillDelay + time.Millisecond)
+		full.Store(false)
+		r.answers(pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+		time.Sleep(5 * time.Second)
+		assert.EqualValues(t, 2, r.sets.Load())
+		l.End(nil)
+	})
+}
+
+// After Unlock within a minimal hold the fills go on until the keys have run out, whichever node lacks the key.
+func TestFillsAfterUnlockEndWithTheMinimalHold(t *testing.T) {
+	for lacking := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRefuser()
+			pools := []pool.Pool{on(grants), on(grants), on(grants)}
+			pools[lacking] = on(r.answer)
+			terms := newTerms(timingOf(8*time.Second), pools...)
+			terms.Timing.MinHold = 100 * time.Millisecond
+			l := begun(t, terms)
+			require.NoError(t, l.EndHeld(clock.Now()))
+			l.End(nil)
+			l.Release(Releasing{})
+			time.Sleep(time.Minute)
+			assert.EqualValues(t, 4, r.sets.Load(), "fills follow the acquire at once, after 20 ms and after 60 ms")
+		})
+	}
+}

@@ -81,6 +81,7 @@ func TestNobodyJoinsAHoldThatIsClosed(t *testing.T) {
 				l := opens(t, reading())
 				other := joins(t, l)
 				closing.do(t, l, other)
+				assert.Equal(t, closing.open, l.IsJoinable(time.Hour))
 				third := l.Join(l.terms, time.Hour)
 				assert.Equal(t, closing.open, third != nil)
 				if third != nil {
@@ -90,6 +91,24 @@ func TestNobodyJoinsAHoldThatIsClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The last lease that leaves releases the hold. A second Leave reports the same, and takes out no other lease.
+func TestTheLastOfThoseWhoShareAHoldReleasesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := opens(t, reading())
+		other := joins(t, l)
+		assert.True(t, other.End(nil))
+		for range 2 {
+			assert.False(t, other.Leave())
+		}
+		assert.True(t, l.End(nil))
+		for range 2 {
+			assert.True(t, l.Leave())
+			assert.True(t, other.Leave())
+		}
+		require.NoError(t, closes(t.Context(), l.terms.Keeper))
+	})
 }
 
 // One of those who share a hold extends it for all. Another does so instead when the first has lost the lock, or its round
@@ -112,6 +131,10 @@ func TestOneExtendsForAllThatShareAHold(t *testing.T) {
 		_, err := third.Extend(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, extendLater, duty(l))
+		time.Sleep(sixth)
+		assert.True(t, third.End(nil))
+		assert.False(t, third.Leave())
+		assert.Equal(t, extendNow, duty(l), "the third has left")
 		require.NoError(t, closes(t.Context(), l.terms.Keeper))
 	})
 }
@@ -135,6 +158,19 @@ func TestExtensionOfASharedHoldCountsFromItsStart(t *testing.T) {
 		assert.Equal(t, extendLater, third.duty(clock.Now()))
 		time.Sleep(time.Millisecond)
 		assert.Equal(t, extendNow, third.duty(clock.Now()))
+		require.NoError(t, closes(t.Context(), l.terms.Keeper))
+	})
+}
+
+func TestHoldIsJoinableForAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := opens(t, reading())
+		assert.False(t, New(l.terms, "v", clock.Now()).IsJoinable(time.Hour), "nobody else can have its hold")
+		time.Sleep(time.Second)
+		for window, open := range map[time.Duration]bool{time.Second + 1: true, time.Second: false} {
+			assert.Equal(t, open, l.IsJoinable(window), window)
+		}
+		assert.Nil(t, l.Join(l.terms, time.Second))
 		require.NoError(t, closes(t.Context(), l.terms.Keeper))
 	})
 }

@@ -67,7 +67,7 @@ var areas = []area{
 	{dir: "pool", tests: []string{"pool", ".", "tests", simulations}},
 	{dir: "internal/alarm", tests: []string{"internal/alarm", ".", "tests", simulations}},
 	{dir: "internal/claim", tests: []string{"internal/claim", "internal/quorum", ".", "tests", simulations}},
-	{dir: "internal/lease", tests: []string{"internal/lease", ".", "tests", simulations}},
+	{dir: "internal/lease", tests: []string{"internal/lease", "internal/queue", ".", "tests", simulations}},
 	{dir: "internal/notice", tests: []string{"internal/notice", ".", "tests", simulations}},
 	{dir: "internal/queue", tests: []string{"internal/queue", ".", "tests", simulations}},
 	{dir: "internal/quorum", tests: []string{"internal/quorum", "internal/lease", ".", "tests", simulations}},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -109,4 +110,32 @@ func TestPausesAfterSplits(t *testing.T) {
 			assert.False(t, s.wasSplit())
 		})
 	}
+}
+
+// Once a key has been in the way for a quarter of a second, its waiter is quiet until it may be patient. The key that was
+// seen first counts.
+func TestWaiterIsQuietUntilItMayBePatient(t *testing.T) {
+	withoutJitter(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, start := newSplits(5), time.Now()
+		notes := func(ends ...time.Duration) {
+			for i := range ends {
+				if ends[i] != 0 {
+					ends[i] -= time.Since(start)
+				}
+			}
+			o := refusedBy(true, ends...)
+			o.Result.Rule = claimtest.Majority(5)
+			s.note(o, time.Now())
+			s.beQuiet(o, time.Hour)
+		}
+		notes(time.Minute, 0, 0, 0)
+		assert.Equal(t, start, s.untilQuiet())
+		time.Sleep(quietAfter - time.Millisecond)
+		notes(time.Minute, time.Hour, 0, 0)
+		assert.Equal(t, time.Now(), s.untilQuiet())
+		time.Sleep(time.Millisecond)
+		notes(time.Minute, time.Hour, 0, 0)
+		assert.Equal(t, start.Add(splitFor+minJitter-time.Nanosecond), s.untilQuiet())
+	})
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -537,5 +538,18 @@ func TestWaiterIsComparedByTheMeanOfItsDelays(t *testing.T) {
 		assert.False(t, newCall(h.Group, terms, clock.Now()).join(0, lease.Outcome{}), "a negative delay ends the call")
 		assert.Zero(t, h.lines.count.Load())
 		h.closes()
+	})
+}
+
+// An attempt that nothing can mend, such as one without a usable value, says nothing of the lock to others in its line.
+func TestAttemptThatNothingMendsIsNoReasonForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, 3)
+		first, second := h.waits(h.terms(), lease.Outcome{}), h.waits(h.terms(), lease.Outcome{})
+		u := first.begin(true, false)
+		require.NotNil(t, u)
+		first.end(u, nil, lease.Outcome{Kind: lease.Unusable, Err: errors.New("no value")})
+		assert.Equal(t, lease.Waiting, second.lastOutcome().Kind)
+		h.allLeave(first, second)
 	})
 }

@@ -95,6 +95,17 @@ func TestSetTellsOfOneServerOnce(t *testing.T) {
 	s.NoteServer(3, &pool.Server{RunID: "c"})
 	s.NoteServer(4, &pool.Server{RunID: "c"})
 	tells("2 and 3 are c", "2 and 4 are c", "3 and 4 are c")
+	s.NoteServer(1, &pool.Server{RunID: "a"})
+	tells("0 and 1 are a")
+}
+
+// Every reply says which server has sent it. That costs nothing if it is the server of the reply before, also beside nodes
+// that are one server.
+func TestReplyOfTheSameServerCostsNothing(t *testing.T) {
+	s, server := newScene(5), &pool.Server{RunID: "a"}
+	s.NoteServer(0, server)
+	s.NoteServer(1, &pool.Server{RunID: "a"})
+	assert.Zero(t, testing.AllocsPerRun(100, func() { s.NoteServer(0, server) }))
 }
 
 // Two joint sets are 0, 1, 2 and 0, 1, 3. The address of node 3 leads to the server of node 2. Neither counts, in
@@ -145,21 +156,25 @@ func (a addressed) String() string { return a.address }
 
 // A server with an address in both sets and another one in the later set counts in the later one only.
 func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(4)
-		s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
-		twin := func() *pool.Server { return &pool.Server{RunID: "1"} }
-		s.NoteServer(1, twin())
-		s.NoteServer(3, twin())
-		r := s.Start(t.Context(), &act{}, false)
-		for i, by := range map[int]*pool.Server{0: {RunID: "0"}, 1: twin(), 3: twin()} {
-			s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by})
+	for shared := range 2 { // the address of node 3 leads to this node of both sets
+		for _, order := range [][]int{{0, 1, 3}, {3, 1, 0}} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(4)
+				s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
+				by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: fmt.Sprint(shared)}}
+				s.NoteServer(shared, by[shared])
+				s.NoteServer(3, by[3])
+				r := s.Start(t.Context(), &act{}, false)
+				for _, i := range order {
+					s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[i]})
+				}
+				assert.Equal(t, nodes(1-shared, 3), r.SoFar(nil).Count.Granted)
+				assert.False(t, r.SoFar(nil).Won)
+				s.reply(2, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[2]})
+				assert.True(t, r.SoFar(nil).Won)
+			})
 		}
-		assert.Equal(t, nodes(0, 3), r.SoFar(nil).Count.Granted)
-		assert.False(t, r.SoFar(nil).Won)
-		s.reply(2, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: &pool.Server{RunID: "2"}})
-		assert.True(t, r.SoFar(nil).Won)
-	})
+	}
 }
 
 // A jointOf is the rule by which a quorum of each of two sets decides.

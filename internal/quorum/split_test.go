@@ -336,3 +336,24 @@ func TestPatienceThatBeganBeforeTheWaitEndsWithTheDeadline(t *testing.T) {
 		})
 	}
 }
+
+// A waitingAct keeps a blocked round open until all nodes have voted.
+type waitingAct struct{ act }
+
+func (*waitingAct) MayWait(_ claim.Rule, missing claim.Nodes) bool { return missing != 0 }
+
+// An acquire that is blocked may wait for a node that can show which token is high enough, even if that node is late.
+func TestBlockedAcquireThatWaitsIsNotSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(5)
+		s.known.late.add(0b10000)
+		r := s.Start(t.Context(), &waitingAct{act{brief: Brief{Explain: true}}}, false)
+		s.answer(0, other)
+		for i := 1; i < 4; i++ {
+			s.reply(i, broken)
+		}
+		res, took := within(t, r, second)
+		assert.Equal(t, time.Second, took)
+		assert.False(t, res.Split)
+	})
+}

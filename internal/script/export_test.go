@@ -8,3 +8,9 @@ func NewLock(key, value string) Lock {
 
 // Name returns the key.
 func (l Lock) Name() string { return l.key.(string) }
+
+// KeepsQueue reports whether k keeps the key of its queue.
+func (k *Key) KeepsQueue() bool {
+	kept := k.queue.key.Load()
+	return kept != nil && kept != &named
+}

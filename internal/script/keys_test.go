@@ -238,6 +238,15 @@ func TestTheSideKeysAreTheSameFromTheFirstCommandOn(t *testing.T) {
 	assert.Subset(t, want.Args, []any{script.QueueKey("lock"), script.FenceKey("lock")})
 }
 
+// Many locks are used once. Only the second command keeps the key of the queue.
+func TestSideKeyIsKeptFromTheSecondCommandOn(t *testing.T) {
+	k := script.NewKey("lock")
+	for n := range 3 {
+		assert.Equal(t, n > 1, k.KeepsQueue(), "after %d commands", n)
+		script.Release(k.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
+	}
+}
+
 func TestEachAcquireHasItsOwnTTL(t *testing.T) {
 	lock := script.NewLock("lock", "v")
 	var wg sync.WaitGroup
