@@ -556,6 +556,7 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 			m.giveUp(h, adopted)
 		}
 	}()
+	e.heldSince(ctx)
 	now := clock.Now()
 	took := now.Since(start)
 	tell(ctx, e.to, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
@@ -684,6 +685,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return m.unlock(ctx, h, h.EndHeld(start), start)
 	}
 	e := eventsOf(h.Terms())
+	e.heldSince(nil)
 	event := observe.Released{Name: e.name, Mode: e.mode, Start: start.Wall}
 	if h.Begun() {
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
@@ -809,6 +811,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.LeaveQueues()
 	if h.Terms().Events != nil {
 		told, e := false, eventsOf(h.Terms())
+		e.heldSince(nil)
 		defer func() {
 			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
 				h.ClearAway()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -96,6 +97,27 @@ type events struct {
 	notices *notice.Queue // for events whose sender must not wait for observers
 	name    string        // of the Mutex
 	mode    observe.Mode  // of its locks
+
+	mu  sync.Mutex      // guards ctx
+	ctx context.Context //nolint:containedctx // of the call that acquired the lock, while it is held: for the watchdog's extensions
+}
+
+// heldSince notes the context of the call that acquired the lock, nil at the end of the lock.
+func (e *events) heldSince(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx = ctx
+}
+
+// ofWatchdog returns the context for an extension of the watchdog: the values of the context of the call that acquired
+// the lock.
+func (e *events) ofWatchdog() context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx == nil {
+		return context.Background()
+	}
+	return context.WithoutCancel(e.ctx)
 }
 
 // eventsOf returns the events of locks with these terms, if somebody listens: t.Events is not nil.
@@ -166,6 +188,7 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 
 // Lost implements lease.Events.
 func (e *events) Lost(held time.Duration, err error) {
+	e.heldSince(nil)
 	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
@@ -178,7 +201,7 @@ func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, l
 	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
-	tellOfNoCall(e, observe.ExtendedObserver.ObserveExtended, event)
+	tellLater(e.ofWatchdog(), e, observe.ExtendedObserver.ObserveExtended, event)
 }
 
 // Unconfirmed implements lease.Events.

@@ -9,10 +9,11 @@
 // # Context and time
 //
 // An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
-// may be done by then. All other events come with context.Background(), such as those of the watchdog, of a
-// lost lock, of a node that is down or up again, and of a release that must be sent again. So do votes on a
-// release that no Unlock waits for: the release after a failed attempt, after a lost lock, on Close, and in an
-// Unlock of an expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
+// may be done by then. An Extended of the watchdog comes with the values of the context of the call that acquired the
+// lock: that context may be done long since, but this one is never done. All other events come with
+// context.Background(), such as those of a lost lock, of a node that is down or up again, and of a release that must be
+// sent again. So do votes on the rounds of the watchdog, and on a release that no Unlock waits for: the release after a
+// failed attempt, after a lost lock, on Close, and in an Unlock of an expired lock. The events of Do are those of the Lock or Extend and of the Unlock that it makes.
 //
 // Start is when the operation began, and Took is how long it lasted. A tracer makes a span from these two,
 // and finds the parent of the span in the context. The context is the caller's own. So the spans of attempts

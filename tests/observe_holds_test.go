@@ -81,8 +81,8 @@ func (c *contexts) taken() []told {
 	return all
 }
 
-// Every event of a call has the call's context and its Start. All other events have no caller's context, and only
-// extensions among them have a Start.
+// Every event of a call has the call's context and its Start. Extensions of the watchdog have the values of the Lock's
+// context. All other events have no caller's context, and no Start.
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
@@ -102,6 +102,11 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			for _, e := range seen.taken() {
 				kind := fmt.Sprintf("%T", e.event)
 				got[kind] = true
+				if _, extends := e.event.(observe.Extended); name == "" && extends {
+					assert.Equal(k, "lock", e.ctx.Value(key{}), "the watchdog has the values of Lock")
+					assert.Nil(k, e.ctx.Done())
+					continue
+				}
 				if name == "" {
 					assert.Equal(k, context.Background(), e.ctx, kind)
 					continue
