@@ -193,6 +193,23 @@ func TestOutcomesOfLock(t *testing.T) {
 	}
 }
 
+// That another call has unlocked the lock does not say that it was lost.
+func TestOutcomesOfExtend(t *testing.T) {
+	for want, err := range map[string]error{
+		"extended": nil,
+		"failed":   errors.Join(redsync.ErrExtendFailed, redsync.ErrNoQuorum),
+		"lost":     redsync.ErrLockAlreadyExpired,
+	} {
+		o, reader := observer(t)
+		o.ObserveExtended(t.Context(), observe.Extended{Mode: observe.Plain, Err: err})
+		assert.Equal(t, want, collect(t, reader)["redsync.extend"][0].attributes["redsync.outcome"])
+	}
+	o, reader := observer(t)
+	o.ObserveExtended(t.Context(), observe.Extended{Mode: observe.Plain, Err: redsync.ErrNotHeld})
+	assert.Equal(t, map[string]string{"redsync.mode": "plain", "redsync.outcome": "failed", "error.type": "not_held"},
+		collect(t, reader)["redsync.extend"][0].attributes)
+}
+
 // Without WithName no name appears; with it, only what the function returns, and not on the metrics of nodes.
 func TestNamesAppearOnlyThroughWithName(t *testing.T) {
 	secretOf := func(lock string) string {
@@ -216,8 +233,10 @@ func TestNamesAppearOnlyThroughWithName(t *testing.T) {
 			span.End()
 			settles()
 			assertBalanced(k, k.reader)
+			found := collect(k, k.reader)
+			assert.EqualValues(k, 3, total(found["redsync.acquire.duration"], "redsync.outcome", "acquired"), "each is measured")
 			var names []string
-			for metric, all := range collect(k, k.reader) {
+			for metric, all := range found {
 				for _, s := range all {
 					assert.NotContains(k, fmt.Sprint(s.attributes), "secret")
 					if name, ok := s.attributes["redsync.name"]; ok {
@@ -329,8 +348,8 @@ func (brokenCounter) Add(context.Context, int64, ...metric.AddOption) { panic("o
 
 // A provider that panics harms no lock, and the error handler is told.
 func TestAProviderThatPanicsHarmsNoLock(t *testing.T) {
-	before := otel.GetErrorHandler()
-	defer otel.SetErrorHandler(before)
+	// Not the one before: otel does not take its own default back.
+	defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
 	var told atomic.Int32
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		told.Add(1)

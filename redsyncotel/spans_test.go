@@ -15,8 +15,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsyncotel"
 )
 
@@ -64,6 +66,19 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 			attributes[string(a.Key)] = a.Value.String()
 		}
 		assert.Equal(k, map[string]string{"redsync.mode": "plain", "redsync.outcome": "acquired"}, attributes)
+	})
+}
+
+// A span lasts as long as the call, however late its observer is told.
+func TestSpansHaveTheTimesOfTheEvents(t *testing.T) {
+	onKit(t, func(k kit) {
+		start := time.Now().Add(-time.Minute)
+		_, spans := k.parent(func(ctx context.Context) {
+			k.observer.ObserveReleased(ctx, observe.Released{Start: start, Took: time.Second})
+		})
+		require.Len(k, spans, 1)
+		assert.True(k, start.Equal(spans[0].StartTime))
+		assert.Equal(k, time.Second, spans[0].EndTime.Sub(spans[0].StartTime))
 	})
 }
 
@@ -235,8 +250,7 @@ func TestDoWithoutAFunction(t *testing.T) {
 // Without a span in the context, or with one of another process, Do uses the global tracer.
 func TestDoUsesTheGlobalTracer(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
-	before := otel.GetTracerProvider()
-	defer otel.SetTracerProvider(before)
+	defer otel.SetTracerProvider(noop.NewTracerProvider()) // otel does not take its own default back
 	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter)))
 	onKit(t, func(k kit) {
 		do := func(ctx context.Context) tracetest.SpanStub {

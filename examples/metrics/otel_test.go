@@ -34,7 +34,7 @@ import (
 func scraped(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string]map[string]bool{}
-	for _, line := range strings.SplitSeq(scrape(t), "\n") {
+	for line := range strings.SplitSeq(scrape(t), "\n") {
 		sample := regexp.MustCompile(`^(redsync_\w+)(?:\{(.*)\})? `).FindStringSubmatch(line)
 		if sample == nil {
 			continue
@@ -117,7 +117,7 @@ func checkQuery(t *testing.T, found map[string][]string, query string) {
 	require.NotEmpty(t, metrics, query)
 	labels := regexp.MustCompile(`(\w+)(?:=~|!=|=)"`).FindAllStringSubmatch(query, -1)
 	for _, by := range regexp.MustCompile(`by \(([^)]*)\)`).FindAllStringSubmatch(query, -1) {
-		for _, label := range strings.SplitSeq(by[1], ",") {
+		for label := range strings.SplitSeq(by[1], ",") {
 			labels = append(labels, []string{"", strings.TrimSpace(label)})
 		}
 	}
