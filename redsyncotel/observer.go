@@ -50,9 +50,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithName adds the attribute redsync.name to the metrics of locks, and to spans. name makes it from the name of the lock,
-// which is what Mutex.Name returns. Each result has series of its own, so there must be few: cut the ID from "order:17".
-// Without this option, no name of a lock appears anywhere. With nil, NewObserver fails.
+// WithName adds the attribute redsync.name to the metrics of locks, and to spans. name makes it from the name of the
+// lock, which is what Mutex.Name returns. Each result has series of its own, so there must be few: cut the ID from
+// "order:17". By default the SDK puts all series of a metric beyond 2,000 into one. Without this option, no name of a
+// lock appears anywhere. With nil, NewObserver fails.
 //
 // name must return the same for the same lock each time: otherwise the up-down counters do not come back to 0. Many
 // goroutines may call it at once, and it delays the call of the lock. If it panics or returns "", the measurement has no
