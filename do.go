@@ -189,7 +189,7 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 	if adopted {
 		return h, nil
 	}
-	m.tellExtended(ctx, start, 0, err)
+	m.tellExtended(ctx, h, start, 0, err)
 	return nil, err
 }
 

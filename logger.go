@@ -95,7 +95,7 @@ func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 		return
 	case errors.Is(r.Err, ErrNoQuorum):
 		l.states.NoQuorum(l.log, journal.Trouble{Name: r.Name, Err: r.Err})
-	case r.Left > 0 && errors.Is(r.Err, ErrLockAlreadyExpired) && !isExpected(r.Err):
+	case r.Ended && errors.Is(r.Err, ErrLockAlreadyExpired) && !isExpected(r.Err):
 		l.write(ctx, slog.LevelError, "redsync: lost", r.Name, r.Err, "held", r.Held)
 	}
 	l.debug(ctx, "redsync: unlock failed", r.Name, r.Err, args...)

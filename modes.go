@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file says what kinds of locks there are, and what does not go together. A new mode has its kind here, and its
@@ -17,6 +18,9 @@ type kind struct {
 	// claim returns what the holds of a Mutex write on the nodes. names are those of a lock on several names. room has the
 	// claim of the name if there is only one.
 	claim func(of *options, room *claim.Keyed, names []string) claim.Claim
+
+	// mode is what observers are told of it.
+	mode observe.Mode
 
 	// adopted returns the claim of an adopted hold, whose slots a Sequencer has told. c is what claim has returned. A
 	// nil adopted returns c.
@@ -39,18 +43,22 @@ type kind struct {
 
 var (
 	plainLock = &kind{
+		mode:  observe.Plain,
 		claim: func(_ *options, room *claim.Keyed, _ []string) claim.Claim { return &room.Exclusive },
 	}
 	severalNames = &kind{
+		mode:    observe.Names,
 		claim:   func(_ *options, _ *claim.Keyed, names []string) claim.Claim { return claim.NewMulti(names) },
 		isFixed: errors.New("a lock on several names cannot become shared"),
 	}
 	readers = &kind{
+		mode:     observe.Shared,
 		claim:    func(_ *options, room *claim.Keyed, _ []string) claim.Claim { return room.Shared() },
 		isReader: true, sharesName: true,
 		isFixed: errors.New("WithShared: the lock is shared already"),
 	}
 	permits = &kind{
+		mode: observe.Permits,
 		claim: func(of *options, room *claim.Keyed, _ []string) claim.Claim {
 			return claim.NewPermits(room.Name(), of.permits, max(of.weight, 1))
 		},

@@ -204,7 +204,7 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 		Policy: &p.waits,
 	}
 	if m.set.observers != nil {
-		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label()}
+		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label(), mode: m.set.kind().mode}
 		t.Events, t.Attempts = e, e
 	}
 	return t
@@ -393,16 +393,23 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	}
 	m.dropOver()
 	start := clock.Now()
-	h, err := m.acquire(ctx, t, start, once)
+	var waits queue.Wait
+	returned := false
+	if t.Events != nil {
+		defer eventsOf(&t.Terms).panicked(ctx, start, &waits, &returned)
+	}
+	h, err := m.acquire(ctx, t, start, once, &waits)
+	returned = true
 	if err != nil {
 		err = m.failure("lock", err)
-		if m.set.observers != nil {
-			tell(ctx, m.set.observers, observe.NotAcquiredObserver.ObserveNotAcquired,
-				observe.NotAcquired{Name: m.label(), Start: start.Wall, Took: clock.Now().Since(start), Err: err})
+		if t.Events != nil {
+			eventsOf(&t.Terms).notAcquired(ctx, start, waits, err)
 		}
 		return nil, err
 	}
-	m.acquired(ctx, h, start, nil)
+	if t.Events != nil {
+		m.acquired(ctx, h, start, waits, nil)
+	}
 	return h, nil
 }
 
@@ -414,7 +421,7 @@ func termsInDo(t *queue.Terms) *queue.Terms {
 }
 
 // acquire acquires a lease for m, and makes the lease the current term.
-func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool) (*lease.Lease, error) {
+func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant, once bool, waits *queue.Wait) (*lease.Lease, error) {
 	limit := m.set.tries
 	switch {
 	case t.EndsIfDenied: // Lead's
@@ -425,11 +432,11 @@ func (m *Mutex) acquire(ctx context.Context, t *queue.Terms, start clock.Instant
 	for {
 		if m.set.kind().sharesName {
 			var err error
-			if limit, err = m.awaitOwn(ctx, t, limit); err != nil {
+			if limit, err = m.awaitOwn(ctx, t, start, limit, waits); err != nil {
 				return nil, err
 			}
 		}
-		h, why := m.core.member.Group.Lock(ctx, t, start, limit)
+		h, why := m.core.member.Group.Lock(ctx, t, start, limit, waits)
 		if why != nil {
 			err := m.notAcquired(ctx, t, why)
 			if notes := m.gaveUp(t, why, start); notes != nil {
@@ -456,7 +463,9 @@ var errHeldByItself = errors.New("redsync: this Mutex holds the lock already: us
 // check that finds m held uses one of the limit tries. If m is not held, awaitOwn returns how many tries are left
 // for the nodes, at least one. Once the tries are used up, it returns errHeldByItself. A limit of 0 means no limit,
 // and awaitOwn then returns 0.
-func (m *Mutex) awaitOwn(ctx context.Context, t *queue.Terms, limit int) (left int, err error) {
+func (m *Mutex) awaitOwn(
+	ctx context.Context, t *queue.Terms, start clock.Instant, limit int, waits *queue.Wait,
+) (left int, err error) {
 	for try := 1; ; try++ {
 		h := m.current()
 		free := h == nil || h.Remaining(clock.Now()) == 0
@@ -467,6 +476,9 @@ func (m *Mutex) awaitOwn(ctx context.Context, t *queue.Terms, limit int) (left i
 			return limit - (try - 1), nil
 		case try == limit:
 			return 0, fail("", "", ErrFailed, errHeldByItself)
+		}
+		if t.Attempts != nil {
+			waits.Begin(ctx, t.Attempts, start)
 		}
 		delay := t.Delay(try)
 		if delay < 0 {
@@ -532,24 +544,22 @@ func (m *Mutex) interrupted(ctx context.Context, why error) error {
 	return fail("", "", contextErrors(ctx), why)
 }
 
-// acquired tells the observers that m holds h, after a call that began at start. If an observer
+// acquired tells the observers, if there are any, that m holds h, after a call that began at start. If an observer
 // panics, the caller does not learn of the hold, so m gives it up. A lock that the call acquired is
 // released, as by Unlock; a lock that it adopted stays on the nodes, and m has its value as before.
-func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, adopted *adoption) {
-	if m.set.observers == nil {
-		return
-	}
-	told := false
+func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instant, waits queue.Wait, adopted *adoption) {
+	told, e := false, eventsOf(h.Terms())
 	defer func() {
 		if !told {
 			m.giveUp(h, adopted)
 		}
 	}()
+	e.heldSince(ctx)
 	now := clock.Now()
 	took := now.Since(start)
-	tell(ctx, m.set.observers, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
-		Name: m.label(), Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: int(h.Try),
-		Left: h.Remaining(now),
+	tell(ctx, e.to, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
+		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: int(h.Try),
+		Left: h.Remaining(now), Call: waits.Number,
 	})
 	told = true
 }
@@ -566,9 +576,9 @@ func (m *Mutex) giveUp(h *lease.Lease, adopted *adoption) {
 	switch {
 	case !mine:
 	case adopted == nil:
-		h.Abandon(nil)
+		h.Abandon(errPanicked)
 	default:
-		h.End(nil)
+		h.End(errPanicked)
 	}
 }
 
@@ -662,28 +672,33 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	if err != nil {
 		return false, m.failure("unlock", err)
 	}
-	event := observe.Released{Start: start.Wall}
 	switch {
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
 		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		h = m.adoptLease(t, adopted, start)
-	case m.set.observers != nil:
+	}
+	if h.Terms().Events == nil {
+		return m.unlock(ctx, h, h.EndHeld(start), start)
+	}
+	e := eventsOf(h.Terms())
+	e.heldSince(nil)
+	event := observe.Released{Name: e.name, Mode: e.mode, Start: start.Wall}
+	if h.Begun() {
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
 	}
-	ok, err := m.unlock(ctx, h, start)
-	if m.set.observers != nil {
-		event.Name, event.Took, event.Err = m.label(), clock.Now().Since(start), err
-		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, event)
-	}
+	over := h.EndHeld(start)
+	event.Ended = over == nil && h.Begun()
+	ok, err := m.unlock(ctx, h, over, start)
+	event.Took, event.Err = clock.Now().Since(start), err
+	tell(ctx, e.to, observe.ReleasedObserver.ObserveReleased, event)
 	return ok, err
 }
 
-// unlock ends h at start, and hands it over or releases it.
-func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, start clock.Instant) (bool, error) {
+// unlock hands h over or releases it. over is what EndHeld returned at start.
+func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start clock.Instant) (bool, error) {
 	group := m.core.member.Group
-	over := h.EndHeld(start)
 	if over != nil {
 		late := endedEarly(h, over, start)
 		h.End(nil)
@@ -792,15 +807,16 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 		return Sequencer{}, m.failure("detach", err)
 	}
 	h.LeaveQueues()
-	if m.set.observers != nil {
-		told := false
+	if h.Terms().Events != nil {
+		told, e := false, eventsOf(h.Terms())
+		e.heldSince(nil)
 		defer func() {
 			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
 				h.ClearAway()
 			}
 		}()
-		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{
-			Name: m.label(), Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
+		tell(ctx, e.to, observe.DetachedObserver.ObserveDetached, observe.Detached{
+			Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Held: start.Since(h.First), Left: left,
 		})
 		told = true
 	}
@@ -876,19 +892,16 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 		adopted, ok, err = m.adopt(ctx, h, from)
 	}
 	if !adopted { // adopt has already told the observers: observe.Acquired
-		m.tellExtended(ctx, start, left, err)
+		m.tellExtended(ctx, h, start, left, err)
 	}
 	return ok, err
 }
 
-// tellExtended tells the observers how an Extend has ended. left is how long the hold was valid at start.
-func (m *Mutex) tellExtended(ctx context.Context, start clock.Instant, left time.Duration, err error) {
-	if m.set.observers == nil {
-		return
+// tellExtended tells the observers how an Extend has ended. left is how long h was valid at start.
+func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
+	if h.Terms().Events != nil {
+		eventsOf(h.Terms()).extended(ctx, start, left, err)
 	}
-	took := clock.Now().Since(start)
-	tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended,
-		observe.Extended{Name: m.label(), Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err})
 }
 
 // open begins an operation that needs a hold. It returns the current term, or a new one for an
@@ -966,8 +979,8 @@ func (m *Mutex) adopt(ctx context.Context, h *lease.Lease, from *adoption) (adop
 	switch {
 	case res.Won && h.NotHeld(clock.Now()) == nil:
 		ok, err = m.takeOver(h, e)
-		if adopted = ok && h.Begun(); adopted {
-			m.acquired(ctx, h, h.First, from)
+		if adopted = ok && h.Begun(); adopted && h.Terms().Events != nil {
+			m.acquired(ctx, h, h.First, queue.Wait{}, from)
 		}
 		return adopted, ok, err
 	case res.Rejected:

@@ -36,7 +36,10 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 		var wg sync.WaitGroup
 		var unlocked, closed bool
 		var err error
-		wg.Go(func() { unlocked, err = m.unlock(t.Context(), h, clock.Now()) })
+		wg.Go(func() {
+			start := clock.Now()
+			unlocked, err = m.unlock(t.Context(), h, h.EndHeld(start), start)
+		})
 		wg.Go(func() { closed = h.End(fail("", "", ErrLockLost, ErrClosed)) })
 		wg.Wait()
 		assert.Equal(t, !closed, unlocked)

@@ -2,13 +2,16 @@ package redsync
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
@@ -46,12 +49,23 @@ func (o *observers) loggers() (all []*slog.Logger) {
 	return all
 }
 
-// tell calls method, the method of the interface O, on each observer that implements O.
+// tell calls method, the method of the interface O, on each observer that implements O. If one of them panics, the
+// others are told all the same.
 func tell[O, E any](ctx context.Context, to *observers, method func(O, context.Context, E), event E) {
-	if to == nil {
-		return
+	if to != nil {
+		tellEach(ctx, to.all, method, event)
 	}
-	for _, o := range to.all {
+}
+
+func tellEach[O, E any](ctx context.Context, all []any, method func(O, context.Context, E), event E) {
+	told := 0
+	defer func() {
+		if told < len(all) { // the last one has panicked
+			tellEach(ctx, all[told:], method, event)
+		}
+	}()
+	for _, o := range all {
+		told++
 		if o, ok := o.(O); ok {
 			method(o, ctx, event)
 		}
@@ -66,7 +80,7 @@ func (o *observers) Dropped(events int) {
 // isObserver reports whether v has a method of an observer.
 func isObserver(v any) bool {
 	switch v.(type) {
-	case observe.AttemptObserver, observe.VoteObserver, observe.AcquiredObserver, observe.NotAcquiredObserver,
+	case observe.AttemptObserver, observe.VoteObserver, observe.WaitingObserver, observe.AcquiredObserver, observe.NotAcquiredObserver,
 		observe.ExtendedObserver, observe.ReleasedObserver, observe.DetachedObserver, observe.LostObserver,
 		observe.ReleaseUnconfirmedObserver, observe.WakeUpDeniedObserver, observe.NodeDownObserver,
 		observe.NodeUpObserver, observe.OneServerObserver, observe.TwoServersObserver, observe.RegisterIgnoredObserver,
@@ -82,6 +96,39 @@ type events struct {
 	to      *observers
 	notices *notice.Queue // for events whose sender must not wait for observers
 	name    string        // of the Mutex
+	mode    observe.Mode  // of its locks
+
+	mu  sync.Mutex      // guards ctx
+	ctx context.Context //nolint:containedctx // of the call that acquired the lock, while it is held: for the watchdog's extensions
+}
+
+// heldSince notes the context of the call that acquired the lock, nil at the end of the lock.
+func (e *events) heldSince(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx = ctx
+}
+
+// ofWatchdog returns the context for an extension of the watchdog: the values of the context of the call that acquired
+// the lock.
+func (e *events) ofWatchdog() context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx == nil {
+		return context.Background()
+	}
+	return context.WithoutCancel(e.ctx)
+}
+
+// eventsOf returns the events of locks with these terms, if somebody listens: t.Events is not nil.
+func eventsOf(t *lease.Terms) *events {
+	return t.Events.(*events) //nolint:forcetypeassert // termsBy has made it
+}
+
+// Waits implements queue.Events.
+func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) {
+	tell(ctx, e.to, observe.WaitingObserver.ObserveWaiting,
+		observe.Waiting{Name: e.name, Mode: e.mode, Start: start.Wall, Call: number})
 }
 
 // tellLater queues an event. The goroutine of e.notices tells it to the observers.
@@ -100,7 +147,7 @@ func (e *events) TracesVotes() bool { return e.to.votes }
 // Voted implements quorum.Tracer.
 func (e *events) Voted(ctx context.Context, v quorum.Voted, later bool) {
 	event := observe.Vote{
-		Name: e.name, Start: v.Start, Took: v.Took, Node: v.Node.Index, Op: v.Op.String(), Late: v.Late,
+		Name: e.name, Mode: e.mode, Start: v.Start, Took: v.Took, Node: v.Node.Index, Op: v.Op.String(), Late: v.Late,
 		Err: explain(v.Node, v.Vote),
 	}
 	if later {
@@ -152,25 +199,26 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 
 // Lost implements lease.Events.
 func (e *events) Lost(held time.Duration, err error) {
-	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Held: held, Err: err})
+	e.heldSince(nil)
+	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
 // Extended implements lease.Events.
 func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
-	event := observe.Extended{Name: e.name, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
+	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	switch {
 	case lost:
 		event.Err = ends.Rejected(e.name, res)
 	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
-	tellOfNoCall(e, observe.ExtendedObserver.ObserveExtended, event)
+	tellLater(e.ofWatchdog(), e, observe.ExtendedObserver.ObserveExtended, event)
 }
 
 // Unconfirmed implements lease.Events.
 func (e *events) Unconfirmed(n *quorum.Node, pending int, givenUp bool, err error) {
 	tellOfNoCall(e, observe.ReleaseUnconfirmedObserver.ObserveReleaseUnconfirmed, observe.ReleaseUnconfirmed{
-		Name: e.name, Node: n.Index, Address: n.Address(), Pending: pending, GivenUp: givenUp, Err: err,
+		Name: e.name, Mode: e.mode, Node: n.Index, Address: n.Address(), Pending: pending, GivenUp: givenUp, Err: err,
 	})
 }
 
@@ -196,6 +244,31 @@ func (e *events) Refused(n *quorum.Node, err error) {
 		observe.WakeUpDenied{Node: n.Index, Address: n.Address(), Err: err})
 }
 
+// notAcquired tells that a call that began at start has acquired nothing.
+func (e *events) notAcquired(ctx context.Context, start clock.Instant, waits queue.Wait, err error) {
+	tell(ctx, e.to, observe.NotAcquiredObserver.ObserveNotAcquired, observe.NotAcquired{
+		Name: e.name, Mode: e.mode, Start: start.Wall, Took: clock.Now().Since(start), Call: waits.Number, Err: err,
+	})
+}
+
+// errPanicked is what observers are told of a call that panics: its caller gets no error.
+var errPanicked = errors.New("redsync: an observer or the function of an option has panicked")
+
+// panicked tells that a call that began at start has ended, if it has waited and does not return.
+func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue.Wait, returned *bool) {
+	if !*returned && waits.Number != 0 {
+		e.notAcquired(ctx, start, *waits, errPanicked)
+	}
+}
+
+// extended tells how an Extend has ended. left is how long the lock was valid at start.
+func (e *events) extended(ctx context.Context, start clock.Instant, left time.Duration, err error) {
+	took := clock.Now().Since(start)
+	tell(ctx, e.to, observe.ExtendedObserver.ObserveExtended, observe.Extended{
+		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err,
+	})
+}
+
 // Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.
 func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error {
 	count, why := o.Result.Count, contextErrors(ctx)
@@ -203,7 +276,7 @@ func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome)
 		why = verdict(e.name, o.Lines, o)
 	}
 	tell(ctx, e.to, observe.AttemptObserver.ObserveAttempt, observe.Attempt{
-		Name: e.name, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: int(l.Try), Err: why,
+		Name: e.name, Mode: e.mode, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: int(l.Try), Err: why,
 		Granted: count.Granted.Len(), Refused: count.Refused.Len(), Failed: count.Failed.Len(),
 	})
 	return why

@@ -71,10 +71,7 @@ func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	require.Nil(t, m.terms.Attempts, "without observers, attempts make no events")
 	ctx := t.Context()
 	allocated := testing.AllocsPerRun(100, func() {
-		m.acquired(ctx, h, h.First, nil)
-		tell(ctx, m.set.observers, observe.ReleasedObserver.ObserveReleased, observe.Released{Name: m.label(), Err: ErrLockLost})
-		tell(ctx, m.set.observers, observe.ExtendedObserver.ObserveExtended, observe.Extended{Name: m.label(), Took: 1, Left: 1})
-		tell(ctx, m.set.observers, observe.DetachedObserver.ObserveDetached, observe.Detached{Name: m.label(), Held: 1, Left: 1})
+		m.tellExtended(ctx, h, h.First, 1, ErrLockLost)
 	})
 	assert.Zero(t, allocated)
 }

@@ -87,7 +87,7 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	left := h.Remaining(start)
 	res, over := h.Downgrade(ctx)
 	_, err = m.extended(ctx, "downgrade", h, res, over)
-	m.tellExtended(ctx, start, left, err)
+	m.tellExtended(ctx, h, start, left, err)
 	return err
 }
 

@@ -71,7 +71,7 @@ all_but_servers() {
 	done
 }
 
-# nested_modules prints the directories of the modules that nobody imports.
+# nested_modules prints the directories of all modules but the root.
 nested_modules() {
 	find . -mindepth 2 -name go.mod -not -path '*/testdata/*' -printf '%h\n' | sort
 }

@@ -122,6 +122,7 @@ type crowd struct {
 	rival   *rival.Redsync  // on the same clients
 	log     *history.Log
 	beat    *heartbeat
+	gauges  gauges
 	ctx     context.Context //nolint:containedctx // of the traffic; the order sayStop cancels it
 	stop    context.CancelFunc
 	clients sync.WaitGroup
@@ -149,7 +150,10 @@ func serve(text string, in io.Reader, out io.Writer) error {
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	defer c.stop()
 	c.connect()
-	c.rs, c.rival = c.open(), c.openV4()
+	if c.gauges, err = newGauges(); err != nil {
+		return err
+	}
+	c.rs, c.rival = c.open().With(redsync.WithObserver(c.gauges)), c.openV4()
 	if err := c.meetNodes(); err != nil {
 		return err
 	}
@@ -159,7 +163,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	stop()
-	return errors.Join(c.close(), c.log.Err(), f.Close())
+	return errors.Join(c.close(), c.gauges.atZero(), c.log.Err(), f.Close())
 }
 
 // obey executes one order per line, until the order sayGoodbye.

@@ -9,11 +9,12 @@
 // # Context and time
 //
 // An event of a call (Lock, Extend, Valid, Unlock or Detach) comes with the context of that call. The context
-// may be done by then. All other events, such as those of the watchdog, of a lost lock, of a node that is down
-// or up again, and of a release that must be sent again, come with context.Background(). Votes on a release
-// come with it, too, if no Unlock waits for them: after a failed attempt, after a lost lock, on Close, and when
-// a lock had expired before Unlock. The events of Do are those of the Lock or Extend and of the Unlock that it
-// makes.
+// may be done by then. An Extended of the watchdog comes with the values of the context of the call that acquired
+// the lock, but it is never done. All other events, such as those of a lost lock, of a node that is down or up
+// again, and of a release that must be sent again, come with context.Background(). Votes come with it, too, on a
+// round of the watchdog, and on a release that no Unlock waits for: after a failed attempt, after a lost lock, on
+// Close, and when a lock had expired before Unlock. The events of Do are those of the Lock or Extend and of the
+// Unlock that it makes.
 //
 // Start is when the operation began, and Took is how long it lasted. A tracer makes a span from these two,
 // and finds the parent of the span in the context. The context is the caller's own. So the spans of attempts
@@ -27,12 +28,13 @@
 //
 //   - ObserveVote runs on the goroutine that reads a node's replies. If there is no reply, it may run on
 //     another goroutine of the library. It must not block, panic or call a Mutex.
-//   - ObserveAttempt, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached run on the
-//     goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a call of
-//     Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at most
-//     for the node deadline. If one of these methods panics, the panic goes on in the caller. Then Lock has
-//     acquired nothing, an Extend that was to adopt a lock has adopted nothing, and a lock that Detach was to
-//     give away is released unless its value was read. There is no further event for that.
+//   - ObserveAttempt, ObserveWaiting, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached
+//     run on the goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a
+//     call of Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at
+//     most for the node deadline. If one of these methods panics, the other observers are told all the same.
+//     Then the panic goes on in the caller. After that, Lock has acquired nothing, and an Extend that was to
+//     adopt a lock has adopted nothing: a Lost follows an Acquired, and a NotAcquired follows a Waiting. A lock
+//     that Detach was to give away is released unless its value was read.
 //   - All other events come from one goroutine for each New or Open, in the order in which they happened.
 //     They delay no lock. An observer that blocks there delays all events behind it. A panic there ends the
 //     program. If 65,536 such events wait, further ones are dropped. EventsDropped tells how many. Close waits
@@ -41,9 +43,19 @@
 // There is no order between goroutines: an observer may be told of Lost or Released before it is told of the
 // Acquired of the same lock.
 //
+// # Counting
+//
+// An Acquired says that a Mutex has a lock from now on. Exactly one event says that it has ended: a Lost, a Detached, or
+// a Released whose Ended is set. So the locks that are held are the Acquired events minus these. A Released without
+// Ended is an Unlock that came too late: a Lost tells of that lock. Readers that share a lock have an Acquired and an
+// end each.
+//
+// A Waiting says that a call waits. Exactly one event says that it does not wait any more: the Acquired or the
+// NotAcquired that has the same Call.
+//
 // # Labels
 //
-// Op, Node, Watchdog and Late have few values, so they fit as labels of metrics. So does the error of package
+// Mode, Op, Node, Watchdog and Late have few values, so they fit as labels of metrics. So does the error of package
 // redsync that Err matches. Name and the text of Err do not fit: nothing bounds how many values they have.
 //
 // A later version may add fields to the events.
@@ -54,12 +66,24 @@ import (
 	"time"
 )
 
+// A Mode is what kind of lock a Mutex is. It is that of the lock as it was acquired: Downgrade does not change it.
+type Mode string
+
+// The modes of locks.
+const (
+	Plain   Mode = "plain"   // one name, one holder
+	Names   Mode = "names"   // several names: redsync.NewMultiMutex
+	Shared  Mode = "shared"  // a reader: redsync.WithShared
+	Permits Mode = "permits" // one of n holders: redsync.WithPermits
+)
+
 // An Attempt is one attempt of Lock or TryLock.
 //
 // The counts leave out a node that had not answered when the others decided, or when the context ended. If the attempt
 // ended undecided at the node deadline, such a node counts as Failed.
 type Attempt struct {
 	Name    string
+	Mode    Mode
 	Start   time.Time
 	Took    time.Duration
 	Try     int // 1 plus the retry delays that have elapsed; several attempts may have the same Try
@@ -79,6 +103,7 @@ type Attempt struct {
 // Unlock, the vote comes with the answer to the repetition, at the latest when the keys have run out.
 type Vote struct {
 	Name  string
+	Mode  Mode
 	Start time.Time     // when the requests were sent
 	Took  time.Duration // until the answer came
 	Node  int           // index into the pools of New or the addresses of Open, from 0
@@ -87,24 +112,38 @@ type Vote struct {
 	Err   error         // nil if the node agreed; else *redsync.ErrNodeTaken, *redsync.RedisError, or "no such key"
 }
 
+// Waiting is a call of Lock that begins to wait: its first attempt has failed, or other callers of its process are ahead,
+// or its Mutex has the lock. Each call has at most one. TryLock does not wait, and has none, although it may repeat its
+// attempt. The Acquired or NotAcquired at the end of the wait has the same Call.
+type Waiting struct {
+	Name  string
+	Mode  Mode
+	Start time.Time // of the call
+	Call  uint64    // a number that no other call of this process has
+}
+
 // Acquired is a lock that Lock or TryLock has acquired, or Extend has adopted (see redsync.WithSequencer). A
 // reader that shares the hold of another reader of its process has acquired it without an attempt (see
 // redsync.WithShared).
 type Acquired struct {
 	Name   string
+	Mode   Mode
 	Start  time.Time     // of the call
 	Took   time.Duration // by the call
 	Waited time.Duration // until the attempt that won began, or until the lock was handed over or shared
 	Tries  int           // 1 plus the retry delays that have elapsed; 0 if adopted, handed over or shared
 	Left   time.Duration // validity that is left
+	Call   uint64        // that of its Waiting; 0 if the call did not wait
 }
 
 // NotAcquired is a call of Lock or TryLock that has acquired nothing. No event tells of a call that cannot
 // begin: after Close, or if the name, the pools or an option cannot be used.
 type NotAcquired struct {
 	Name  string
+	Mode  Mode
 	Start time.Time     // of the call
 	Took  time.Duration // by the call
+	Call  uint64        // that of its Waiting; 0 if the call did not wait
 	Err   error         // what the call returns
 }
 
@@ -113,6 +152,7 @@ type NotAcquired struct {
 // of its own. An Extend that adopts a lock has the event Acquired instead, unless it fails.
 type Extended struct {
 	Name     string
+	Mode     Mode
 	Start    time.Time
 	Took     time.Duration
 	Watchdog bool
@@ -122,27 +162,35 @@ type Extended struct {
 
 // Released is an Unlock of a lock, whether or not it succeeded. An Unlock that hands the lock over to a waiter
 // counts as a success. An Unlock of a Mutex that is not held has no event.
+//
+// If a lock has run out and its Unlock comes after that, there is a Lost and a Released without Ended. If the Unlock
+// itself finds that the nodes have the lock no more, there is a Released alone, with Ended and an Err. Both errors
+// match redsync.ErrLockAlreadyExpired.
 type Released struct {
 	Name  string
+	Mode  Mode
 	Start time.Time     // of the call
 	Took  time.Duration // by the call
 	Held  time.Duration // from the acquisition to Unlock, even if the lock was over before; 0 if adopted and never extended
 	Left  time.Duration // validity that was left when Unlock was called; 0 if adopted and never extended
+	Ended bool          // this Unlock has ended a lock that an Acquired has told of; see Counting
 	Err   error         // what Unlock returns; it matches redsync.ErrLockAlreadyExpired if the lock was over before
 }
 
 // Detached is a lock that Detach has given away. A Detach that fails has no event.
 type Detached struct {
 	Name  string
+	Mode  Mode
 	Start time.Time     // of the call
 	Took  time.Duration // by the call
 	Held  time.Duration // from the acquisition to Detach
 	Left  time.Duration // validity that is left
 }
 
-// Lost is a hold that has ended, but not by Unlock or Detach. Each such hold has one event.
+// Lost is a lock that has ended, but not by Unlock or Detach. Each such lock has one event.
 type Lost struct {
 	Name string
+	Mode Mode
 	Held time.Duration // since the start of the attempt that acquired it, or since it was handed over
 	Err  error         // what Mutex.Err returns: it matches redsync.ErrLockLost and the cause
 }
@@ -152,6 +200,7 @@ type Lost struct {
 // has not confirmed some releases.
 type ReleaseUnconfirmed struct {
 	Name    string
+	Mode    Mode
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it
 	Pending int           // unconfirmed releases: of all locks of this New or Open; without a Name, those on that Node
@@ -234,6 +283,10 @@ type (
 	// A VoteObserver is told of every node's answers.
 	VoteObserver interface {
 		ObserveVote(ctx context.Context, v Vote)
+	}
+	// A WaitingObserver is told of calls that begin to wait.
+	WaitingObserver interface {
+		ObserveWaiting(ctx context.Context, w Waiting)
 	}
 	// An AcquiredObserver is told of locks that were acquired.
 	AcquiredObserver interface {

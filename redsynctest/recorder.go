@@ -20,7 +20,7 @@ type Recorder struct {
 
 // An Event is one of the events of package observe.
 type Event interface {
-	observe.Attempt | observe.Vote | observe.Acquired | observe.NotAcquired | observe.Extended |
+	observe.Attempt | observe.Vote | observe.Waiting | observe.Acquired | observe.NotAcquired | observe.Extended |
 		observe.Released | observe.Detached | observe.Lost | observe.ReleaseUnconfirmed |
 		observe.WakeUpDenied | observe.NodeDown | observe.NodeUp | observe.OneServer | observe.TwoServers |
 		observe.RegisterIgnored | observe.EventsDropped
@@ -98,6 +98,9 @@ func (r *Recorder) ObserveAttempt(_ context.Context, e observe.Attempt) { r.reco
 
 // ObserveVote implements observe.VoteObserver.
 func (r *Recorder) ObserveVote(_ context.Context, e observe.Vote) { r.record(e) }
+
+// ObserveWaiting implements observe.WaitingObserver.
+func (r *Recorder) ObserveWaiting(_ context.Context, e observe.Waiting) { r.record(e) }
 
 // ObserveAcquired implements observe.AcquiredObserver.
 func (r *Recorder) ObserveAcquired(_ context.Context, e observe.Acquired) { r.record(e) }

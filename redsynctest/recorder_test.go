@@ -18,6 +18,7 @@ import (
 var _ interface {
 	observe.AttemptObserver
 	observe.VoteObserver
+	observe.WaitingObserver
 	observe.AcquiredObserver
 	observe.NotAcquiredObserver
 	observe.ExtendedObserver
@@ -49,7 +50,7 @@ func TestRecorderKeepsEachKindOfEvent(t *testing.T) {
 		m.Call([]reflect.Value{reflect.ValueOf(t.Context()), e})
 		want = append(want, e.Interface())
 	}
-	assert.Len(t, want, 16)
+	assert.Len(t, want, 17)
 	assert.Equal(t, want, r.All())
 	assert.Equal(t, []observe.NodeUp{{}}, redsynctest.Events[observe.NodeUp](r))
 	r.Reset()

@@ -376,7 +376,7 @@ func TestObserveDetached(t *testing.T) {
 		_, err := m.Detach(k.Context())
 		require.NoError(t, err)
 		got, _ := only[observe.Detached](t, r)
-		assert.Equal(t, observe.Detached{Name: "lock", Held: time.Second, Left: validity - time.Second}, got)
+		assert.Equal(t, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Empty(t, redsynctest.Events[observe.Released](r))

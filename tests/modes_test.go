@@ -23,6 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -42,6 +43,7 @@ type lockKind struct {
 	keys   []string
 	shared bool
 	permit bool
+	mode   observe.Mode
 }
 
 // rival returns a lock that cannot be held together with one of the kind.
@@ -56,16 +58,16 @@ func (k lockKind) rival(rs *redsync.Redsync, options ...redsync.Option) *redsync
 var lockKinds = []lockKind{
 	{"plain lock", "NewMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", options...)
-	}, []string{"a"}, []string{"a"}, false, false},
+	}, []string{"a"}, []string{"a"}, false, false, observe.Plain},
 	{"several names", "NewMultiMutex", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
-	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false},
+	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false, observe.Names},
 	{"shared", "WithShared", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", append([]redsync.Option{redsync.WithShared()}, options...)...)
-	}, []string{"a"}, []string{"a"}, true, false},
+	}, []string{"a"}, []string{"a"}, true, false, observe.Shared},
 	{"permits", "WithPermits", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", append([]redsync.Option{onePermit}, options...)...)
-	}, []string{"a"}, []string{permitKey}, false, true},
+	}, []string{"a"}, []string{permitKey}, false, true, observe.Permits},
 }
 
 // onePermit makes a permit that nobody else can have. It has the key permitKey.

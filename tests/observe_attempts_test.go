@@ -93,7 +93,7 @@ func TestObserveAttempt(t *testing.T) {
 				}
 				locked := f.NewMutex("lock").TryLockContext(ctx)
 				got, err := only[observe.Attempt](f.T, r)
-				c.want.Name, c.want.Try = "lock", 1
+				c.want.Name, c.want.Mode, c.want.Try = "lock", observe.Plain, 1
 				assert.Equal(t, c.want, got)
 				assert.True(t, c.err(err), "%v", err)
 				assert.Equal(t, locked == nil, err == nil)
@@ -117,7 +117,8 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 		}
 		acquired, _ := only[observe.Acquired](f.T, r)
 		assert.Equal(t, observe.Acquired{
-			Name: "lock", Took: 2800 * time.Millisecond, Waited: 2800 * time.Millisecond, Tries: 8, Left: validity,
+			Name: "lock", Mode: observe.Plain, Took: 2800 * time.Millisecond, Waited: 2800 * time.Millisecond, Tries: 8, Left: validity,
+			Call: acquired.Call,
 		}, acquired)
 	})
 }
@@ -142,7 +143,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			require.Len(f, votes, 5, c.op)
 			for i, v := range votes {
 				assert.Equal(t, observe.Vote{
-					Name: "lock", Node: i, Op: c.op, Took: time.Duration(i) * 10 * time.Millisecond, Late: i > 2,
+					Name: "lock", Mode: observe.Plain, Node: i, Op: c.op, Took: time.Duration(i) * 10 * time.Millisecond, Late: i > 2,
 				}, v)
 				assert.NoError(t, errs[i])
 			}

@@ -66,6 +66,7 @@ func (c *contexts) ObserveVote(ctx context.Context, e observe.Vote)             
 func (c *contexts) ObserveAcquired(ctx context.Context, e observe.Acquired)       { c.note(ctx, e) }
 func (c *contexts) ObserveNotAcquired(ctx context.Context, e observe.NotAcquired) { c.note(ctx, e) }
 func (c *contexts) ObserveExtended(ctx context.Context, e observe.Extended)       { c.note(ctx, e) }
+func (c *contexts) ObserveWaiting(ctx context.Context, e observe.Waiting)         { c.note(ctx, e) }
 func (c *contexts) ObserveReleased(ctx context.Context, e observe.Released)       { c.note(ctx, e) }
 func (c *contexts) ObserveDetached(ctx context.Context, e observe.Detached)       { c.note(ctx, e) }
 func (c *contexts) ObserveLost(ctx context.Context, e observe.Lost)               { c.note(ctx, e) }
@@ -80,8 +81,8 @@ func (c *contexts) taken() []told {
 	return all
 }
 
-// Every event of a call has the call's context and its Start. All other events have no caller's context, and only
-// extensions among them have a Start.
+// Every event of a call has the call's context and its Start. Extensions of the watchdog have the values of the Lock's
+// context. All other events have no caller's context, and no Start.
 func TestObserveContextsAndStarts(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		seen := &contexts{}
@@ -101,6 +102,11 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			for _, e := range seen.taken() {
 				kind := fmt.Sprintf("%T", e.event)
 				got[kind] = true
+				if _, extends := e.event.(observe.Extended); name == "" && extends {
+					assert.Equal(k, "lock", e.ctx.Value(key{}), "the watchdog has the values of Lock")
+					assert.Nil(k, e.ctx.Done())
+					continue
+				}
 				if name == "" {
 					assert.Equal(k, context.Background(), e.ctx, kind)
 					continue
@@ -128,7 +134,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		err = other.TryLockContext(call("not acquired"))
 		require.Error(k, err)
 		failed, why := only[observe.NotAcquired](k.T, r)
-		assert.Equal(k, observe.NotAcquired{Name: "lock"}, failed)
+		assert.Equal(k, observe.NotAcquired{Name: "lock", Mode: observe.Plain}, failed)
 		assert.Equal(k, err, why)
 		_ = seen.taken()
 		_, err = m.Detach(call("detach"))
@@ -171,7 +177,7 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
 		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		got, why := only[observe.Extended](f.T, r)
-		assert.Equal(f, observe.Extended{Name: "lock"}, got)
+		assert.Equal(f, observe.Extended{Name: "lock", Mode: observe.Plain}, got)
 		assert.Equal(f, err, why)
 		acquired, _ := of[observe.Acquired](r)
 		assert.Empty(f, acquired)
@@ -227,7 +233,7 @@ func TestObserveAdoption(t *testing.T) {
 		require.NoError(f, err)
 		acquired, _ := only[observe.Acquired](f.T, r)
 		assert.Equal(t, observe.Acquired{
-			Name: "lock", Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
+			Name: "lock", Mode: observe.Plain, Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
 		}, acquired)
 		extended, _ := of[observe.Extended](r)
 		assert.Empty(t, extended)
@@ -236,7 +242,7 @@ func TestObserveAdoption(t *testing.T) {
 		require.NoError(f, err)
 		released, _ := only[observe.Released](f.T, r)
 		assert.Equal(t, observe.Released{
-			Name: "lock", Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
+			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
 		}, released)
 	})
 }
@@ -254,7 +260,7 @@ func TestObserveReleased(t *testing.T) {
 				time.Sleep(2999 * time.Millisecond)
 				f.delays("evalsha")
 			},
-			observe.Released{Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
+			observe.Released{Ended: true, Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
 			nil,
 		},
 		"after an extension": {
@@ -263,7 +269,7 @@ func TestObserveReleased(t *testing.T) {
 				_, _ = m.Extend()
 				time.Sleep(5 * time.Second)
 			},
-			observe.Released{Held: 10 * time.Second, Left: validity - 5*time.Second},
+			observe.Released{Ended: true, Held: 10 * time.Second, Left: validity - 5*time.Second},
 			nil,
 		},
 		"over before": {
@@ -273,12 +279,12 @@ func TestObserveReleased(t *testing.T) {
 		},
 		"found to be over": {
 			func(f field, _ *redsync.Mutex) { f.lose(0, 1, 2) },
-			observe.Released{Held: time.Millisecond, Left: validity - time.Millisecond},
+			observe.Released{Ended: true, Held: time.Millisecond, Left: validity - time.Millisecond},
 			redsync.ErrLockAlreadyExpired,
 		},
 		"too few answers to tell": {
 			func(f field, _ *redsync.Mutex) { f.freeze(0, 1, 2) },
-			observe.Released{Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
+			observe.Released{Ended: true, Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
 			errSilent,
 		},
 	} {
@@ -289,7 +295,7 @@ func TestObserveReleased(t *testing.T) {
 				_, unlocked := m.Unlock()
 				_, _ = m.Unlock() // ErrNotHeld is no event
 				got, err := only[observe.Released](f.T, r)
-				c.want.Name = "lock"
+				c.want.Name, c.want.Mode = "lock", observe.Plain
 				assert.Equal(t, c.want, got)
 				assert.Equal(t, unlocked, err)
 				if errors.Is(c.err, errSilent) {
@@ -309,7 +315,7 @@ func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
 		require.NoError(k, err)
 		released, err := only[observe.Released](k.T, r)
 		require.NoError(k, err)
-		assert.Equal(t, observe.Released{Name: "lock"}, released)
+		assert.Equal(t, observe.Released{Name: "lock", Mode: observe.Plain}, released)
 	})
 }
 
@@ -352,7 +358,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 				c.given(f)
 				_, extended := m.Extend()
 				got, err := only[observe.Extended](f.T, r)
-				c.want.Name = "lock"
+				c.want.Name, c.want.Mode = "lock", observe.Plain
 				assert.Equal(t, c.want, got)
 				require.ErrorIs(f, err, c.err)
 				assert.Equal(t, extended, err)
@@ -366,7 +372,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
 		time.Sleep(6999 * time.Millisecond)
 		got, errs := of[observe.Extended](r)
-		each := observe.Extended{Name: "lock", Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
+		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
 		assert.Equal(t, []observe.Extended{each, each}, got)
 		assert.Equal(t, []error{nil, nil}, errs)
 		forget(r)
@@ -459,7 +465,7 @@ func TestObserveLostOnceWithItsCause(t *testing.T) {
 				_, _ = m.Unlock()
 				time.Sleep(10 * time.Second)
 				got, err := only[observe.Lost](k.T, r)
-				assert.Equal(t, observe.Lost{Name: "lock", Held: c.held}, got)
+				assert.Equal(t, observe.Lost{Name: "lock", Mode: observe.Plain, Held: c.held}, got)
 				require.ErrorIs(k, err, redsync.ErrLockLost)
 				require.ErrorIs(k, err, c.is)
 				assert.Equal(t, cause.Error(), err.Error(), "as Err says")

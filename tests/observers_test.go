@@ -31,7 +31,7 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 		got, errs := of[observe.ReleaseUnconfirmed](r)
 		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
 		for i, u := range got {
-			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Address: "127.0.0.1:7005", Pending: u.Pending}, u)
+			assert.Equal(t, observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: u.Pending}, u)
 			assert.Error(t, errs[i])
 		}
 		assert.Equal(t, 1, got[1].Pending)
@@ -77,10 +77,10 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 				for i, u := range got {
 					require.Error(k, errs[i])
 					last := i == len(got)-1
-					want := observe.ReleaseUnconfirmed{Name: "lock", Node: 4, Address: "127.0.0.1:7005", Pending: 1}
+					want := observe.ReleaseUnconfirmed{Name: "lock", Mode: observe.Plain, Node: 4, Address: "127.0.0.1:7005", Pending: 1}
 					if last {
 						assert.InDelta(t, 7*time.Second, u.Within, float64(time.Second), "the keys expire within 8 s")
-						want.Name, want.GivenUp, want.Within = "", true, u.Within
+						want.Name, want.Mode, want.GivenUp, want.Within = "", "", true, u.Within
 					}
 					assert.Equal(t, want, u)
 				}

@@ -93,7 +93,7 @@ func hourly(int) time.Duration { return time.Hour }
 // holds returns a lease with the terms t that holds the lock.
 func (h *house) holds(t *Terms) *lease.Lease {
 	h.Helper()
-	l, failure := h.Lock(h.Context(), t, clock.Now(), 1)
+	l, failure := h.Lock(h.Context(), t, clock.Now(), 1, &Wait{})
 	require.Nil(h, failure)
 	require.NoError(h, l.Begin())
 	return l

@@ -19,12 +19,15 @@ import (
 // Lock acquires the claim of t. If it can share a hold of this process, it needs no attempt. Otherwise it makes a
 // first attempt at once if the call may overtake the line (see mayBarge). If it may not, or if the attempt fails,
 // the call joins the line and waits until it wins, until limit tries are used up, or until ctx is done. Limit 0 is
-// no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called.
+// no limit. With limit 1 the call does not join the line: see tryPastSplit. start is when the user called. waits notes
+// that the call has waited, also if a function of the user's panics meanwhile.
 //
 // A call that may share a hold always joins the line, if its limit allows. If many such calls come at once, one of them
 // makes an attempt, and all share its hold. With limit 1 the call waits for the end of such an attempt that is under
 // way, and then shares its hold or makes its own.
-func (g *Group) Lock(ctx context.Context, t *Terms, start clock.Instant, limit int) (*lease.Lease, *Failure) {
+func (g *Group) Lock(
+	ctx context.Context, t *Terms, start clock.Instant, limit int, waits *Wait,
+) (*lease.Lease, *Failure) {
 	if ctx.Err() != nil {
 		return nil, &Failure{Interrupted: true}
 	}
@@ -46,7 +49,7 @@ func (g *Group) Lock(ctx context.Context, t *Terms, start clock.Instant, limit i
 	case !t.Fair && !t.Joins && g.lines.mayBarge(t.Claim.Lines()):
 		l, o = g.attempt(ctx, t, begins, 1, nil)
 	default:
-		return g.wait(ctx, t, start, limit, lease.Outcome{})
+		return g.wait(ctx, t, start, limit, lease.Outcome{}, waits)
 	}
 	switch {
 	case l != nil:
@@ -61,13 +64,16 @@ func (g *Group) Lock(ctx context.Context, t *Terms, start clock.Instant, limit i
 		}
 		return nil, &Failure{Last: o, Interrupted: true}
 	}
-	return g.wait(ctx, t, start, limit, o)
+	return g.wait(ctx, t, start, limit, o, waits)
 }
 
 // wait waits for the claim. first is the outcome of a first attempt. It is zero if there was no attempt.
 func (g *Group) wait(
-	ctx context.Context, t *Terms, start clock.Instant, limit int, first lease.Outcome,
+	ctx context.Context, t *Terms, start clock.Instant, limit int, first lease.Outcome, waits *Wait,
 ) (*lease.Lease, *Failure) {
+	if t.Attempts != nil {
+		waits.Begin(ctx, t.Attempts, start)
+	}
 	c := newCall(g, t, start)
 	if !c.join(limit, first) {
 		return nil, &Failure{Delay: c.pace.last}

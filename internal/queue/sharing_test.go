@@ -24,7 +24,7 @@ func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
 		for i := range 1000 {
 			terms := h.terms()
 			terms.Claim, terms.Joins = claimtest.Shared("name-"+strconv.Itoa(i)), true
-			_, failure := h.Lock(t.Context(), terms, clock.Now(), 1)
+			_, failure := h.Lock(t.Context(), terms, clock.Now(), 1, &Wait{})
 			require.Nil(t, failure)
 			time.Sleep(maxChain)
 		}

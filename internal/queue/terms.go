@@ -2,9 +2,11 @@ package queue
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
@@ -34,11 +36,30 @@ const OfUser time.Duration = -1
 
 // Events is told what becomes of attempts.
 type Events interface {
+	// Waits tells that the call that began at start waits from now on. It may panic.
+	Waits(ctx context.Context, start clock.Instant, number uint64)
+
 	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
 	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
 
 	// Refused tells that a node denies us a subscription.
 	Refused(n *quorum.Node, err error)
+}
+
+// A Wait is what observers know of the wait of one call of Lock. The zero Wait is of a call that has not waited.
+type Wait struct {
+	Number uint64 // no other call of this process has the same; 0 if observers have been told of no wait
+}
+
+// waits is how many calls of this process have told observers that they wait.
+var waits atomic.Uint64
+
+// Begin tells that the call that began at start waits. Only the first Begin has an effect.
+func (w *Wait) Begin(ctx context.Context, to Events, start clock.Instant) {
+	if w.Number == 0 {
+		w.Number = waits.Add(1)
+		to.Waits(ctx, start, w.Number)
+	}
 }
 
 // A Failure is why Lock has acquired nothing.

@@ -1,0 +1,72 @@
+package redsyncotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// Do is rs.Do with a span "redsync.do" around fn. The context of fn has this span, which is a child of the span in ctx. So
+// the spans of Lock and Unlock, which an Observer makes, stand beside it. The tracer is that of the span in ctx, or else
+// that of otel.GetTracerProvider.
+//
+// The span also ends if fn panics. If fn returns an error or panics, the status of the span is Error, with the error.type
+// of README.md instead of the text of the error.
+func Do(
+	ctx context.Context, rs *redsync.Redsync, name string, fn func(context.Context) error, options ...redsync.Option,
+) error {
+	return rs.Do(ctx, name, spanned("redsync.do", fn), options...)
+}
+
+// Lead is rs.Lead with a span "redsync.lead" around each call of fn: one for each term. All else is as with Do.
+func Lead(
+	ctx context.Context, rs *redsync.Redsync, name string, fn func(context.Context) error, options ...redsync.Option,
+) error {
+	return rs.Lead(ctx, name, spanned("redsync.lead", fn), options...)
+}
+
+// spanned returns fn with a span around it, nil for nil.
+func spanned(name string, fn func(context.Context) error) func(context.Context) error {
+	if fn == nil {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		ctx, span := tracerOf(ctx).Start(ctx, name)
+		status := "panic" // or runtime.Goexit
+		defer func() {
+			// In a deferred closure, because an End that is deferred itself would note the text of the panic.
+			if status != "" {
+				span.SetStatus(codes.Error, status)
+				span.SetAttributes(keyErrorType.String(status))
+			}
+			span.End()
+		}()
+		err := fn(ctx)
+		status = resultType(ctx, err)
+		return err
+	}
+}
+
+// resultType returns the error.type of what a function has returned. If it stopped because its lock was lost, that is why
+// the lock was lost.
+func resultType(ctx context.Context, err error) string {
+	why := context.Cause(ctx)
+	if err != nil && errors.Is(err, context.Canceled) && errors.Is(why, redsync.ErrLockLost) {
+		ctx, err = context.WithoutCancel(ctx), why
+	}
+	return errorType(ctx, err)
+}
+
+// tracerOf returns the tracer of the span in ctx, or else of the global provider.
+func tracerOf(ctx context.Context) trace.Tracer {
+	span := trace.SpanFromContext(ctx)
+	if sc := span.SpanContext(); sc.IsValid() && !sc.IsRemote() { // a remote span has a tracer that makes nothing
+		return span.TracerProvider().Tracer(scopeName)
+	}
+	return otel.GetTracerProvider().Tracer(scopeName)
+}

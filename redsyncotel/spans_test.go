@@ -1,0 +1,266 @@
+package redsyncotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsyncotel"
+)
+
+// parent runs do in a span of the program, and returns this span and those that were made meanwhile.
+func (k kit) parent(do func(ctx context.Context)) (trace.SpanContext, tracetest.SpanStubs) {
+	k.Helper()
+	ctx, span := k.tracer.Start(k.Context(), "parent")
+	do(ctx)
+	made := k.exporter.GetSpans() // not the parent, which has not ended
+	span.End()
+	k.exporter.Reset()
+	return span.SpanContext(), made
+}
+
+func names(spans tracetest.SpanStubs) (all []string) {
+	for _, s := range spans {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// The spans of calls are children of the caller's span, and have the times of the calls.
+func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
+	onKit(t, func(k kit) {
+		other := k.held()
+		start := time.Now()
+		m := k.rs.NewMutex("order:17")
+		parent, spans := k.parent(func(ctx context.Context) {
+			time.AfterFunc(100*time.Millisecond, func() { k.unlock(other) })
+			require.NoError(k, m.LockContext(ctx))
+			_, err := m.ExtendContext(ctx)
+			require.NoError(k, err)
+			_, err = m.UnlockContext(ctx)
+			require.NoError(k, err)
+		})
+		require.Equal(k, []string{"redsync.lock", "redsync.extend", "redsync.unlock"}, names(spans))
+		for _, s := range spans {
+			assert.Equal(k, parent.SpanID(), s.Parent.SpanID(), s.Name)
+			assert.Equal(k, codes.Unset, s.Status.Code, s.Name)
+		}
+		assert.True(k, start.Equal(spans[0].StartTime))
+		assert.Equal(k, 100*time.Millisecond, spans[0].EndTime.Sub(spans[0].StartTime))
+		attributes := map[string]string{}
+		for _, a := range spans[0].Attributes {
+			attributes[string(a.Key)] = a.Value.String()
+		}
+		assert.Equal(k, map[string]string{"redsync.mode": "plain", "redsync.outcome": "acquired"}, attributes)
+	})
+}
+
+// A span lasts as long as the call, however late its observer is told.
+func TestSpansHaveTheTimesOfTheEvents(t *testing.T) {
+	onKit(t, func(k kit) {
+		start := time.Now().Add(-time.Minute)
+		_, spans := k.parent(func(ctx context.Context) {
+			k.observer.ObserveReleased(ctx, observe.Released{Start: start, Took: time.Second})
+		})
+		require.Len(k, spans, 1)
+		assert.True(k, start.Equal(spans[0].StartTime))
+		assert.Equal(k, time.Second, spans[0].EndTime.Sub(spans[0].StartTime))
+	})
+}
+
+// A call whose context has no span makes none.
+func TestNoSpanWithoutASpanOfTheCaller(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held(redsync.WithWatchdog())
+		time.Sleep(5 * time.Second)
+		k.unlock(m)
+		settles()
+		assert.Empty(k, k.exporter.GetSpans())
+	})
+}
+
+// The status of a span is Error if the call failed, unless the lock is taken or the caller has canceled it.
+func TestStatusOfSpans(t *testing.T) {
+	for name, c := range map[string]struct {
+		play func(k kit, ctx context.Context)
+		want sdktrace.Status
+	}{
+		"taken": {func(k kit, ctx context.Context) {
+			_ = k.rs.NewMutex("order:17").TryLockContext(ctx)
+		}, sdktrace.Status{}},
+		"canceled": {func(k kit, ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+		}, sdktrace.Status{}},
+		"taken until the deadline": {func(k kit, ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			_ = k.rs.NewMutex("order:17").LockContext(ctx)
+		}, sdktrace.Status{}},
+		"frozen until the deadline": {func(k kit, ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			k.frozen(func() { _ = k.rs.NewMutex("order:18").LockContext(ctx) })
+		}, sdktrace.Status{Code: codes.Error, Description: "deadline_exceeded"}},
+		"no quorum": {func(k kit, ctx context.Context) {
+			k.frozen(func() { _ = k.rs.NewMutex("order:18").TryLockContext(ctx) })
+		}, sdktrace.Status{Code: codes.Error, Description: "no_quorum"}},
+		"Unlock of a lock that has expired, after the caller was canceled": {func(k kit, ctx context.Context) {
+			m := k.rs.NewMutex("order:18")
+			require.NoError(k, m.Lock())
+			time.Sleep(5 * time.Second)
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			_, _ = m.UnlockContext(ctx)
+		}, sdktrace.Status{Code: codes.Error, Description: "expired"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				_ = k.held(redsync.WithWatchdog())
+				_, spans := k.parent(func(ctx context.Context) { c.play(k, ctx) })
+				require.Len(k, spans, 1)
+				assert.Equal(k, c.want, spans[0].Status)
+			})
+		})
+	}
+}
+
+// Each extension of the watchdog is a trace of its own, with a link to the span in whose context the lock was acquired.
+func TestExtensionsOfTheWatchdog(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		var options []redsyncotel.Option
+		if silent {
+			options = append(options, redsyncotel.WithoutWatchdogSpans())
+		}
+		onKit(t, func(k kit) {
+			m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+			parent, _ := k.parent(func(ctx context.Context) { require.NoError(k, m.LockContext(ctx)) })
+			time.Sleep(2 * time.Second)
+			k.unlock(m)
+			settles()
+			spans := k.exporter.GetSpans()
+			assert.Equal(k, silent, len(spans) == 0)
+			for _, s := range spans {
+				assert.Equal(k, "redsync.extend", s.Name)
+				assert.False(k, s.Parent.IsValid())
+				assert.NotEqual(k, parent.TraceID(), s.SpanContext.TraceID())
+				require.Len(k, s.Links, 1)
+				assert.Equal(k, parent.SpanID(), s.Links[0].SpanContext.SpanID())
+			}
+			assert.Positive(k, total(collect(k, k.reader)["redsync.extend"], "redsync.outcome", "extended"))
+		}, options...)
+	}
+}
+
+// The context of the function has the span of Do, which is a child of the caller's span.
+func TestDoPutsASpanAroundTheFunction(t *testing.T) {
+	onKit(t, func(k kit) {
+		var inner trace.SpanContext
+		parent, spans := k.parent(func(ctx context.Context) {
+			require.NoError(k, redsyncotel.Do(ctx, k.rs, "order:17", func(ctx context.Context) error {
+				inner = trace.SpanContextFromContext(ctx)
+				assert.NotNil(k, redsync.FromContext(ctx))
+				return nil
+			}))
+		})
+		require.Equal(k, []string{"redsync.lock", "redsync.do", "redsync.unlock"}, names(spans))
+		assert.Equal(k, inner.SpanID(), spans[1].SpanContext.SpanID())
+		assert.Equal(k, parent.SpanID(), spans[1].Parent.SpanID())
+		assert.Equal(k, codes.Unset, spans[1].Status.Code)
+	})
+}
+
+// Errors and panics of the function are in the status of the span, without their text.
+func TestDoTellsThatTheFunctionFailed(t *testing.T) {
+	secret := errors.New("order:17 of 10.0.0.1:6379")
+	for want, fn := range map[string]func(k kit, ctx context.Context) error{
+		"_OTHER":    func(kit, context.Context) error { return secret },
+		"no_quorum": func(kit, context.Context) error { return fmt.Errorf("%w: %w", redsync.ErrNoQuorum, secret) },
+		"panic":     func(kit, context.Context) error { panic(secret) },
+		"taken": func(k kit, ctx context.Context) error {
+			k.nodes.Steal("order:17")
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				_, spans := k.parent(func(ctx context.Context) {
+					defer func() { assert.Equal(k, want == "panic", recover() != nil) }()
+					assert.Error(k, redsyncotel.Do(ctx, k.rs, "order:17", func(ctx context.Context) error { return fn(k, ctx) }))
+				})
+				i := slices.Index(names(spans), "redsync.do") // extensions of the watchdog may be before it
+				require.Positive(k, i)
+				assert.Equal(k, sdktrace.Status{Code: codes.Error, Description: want}, spans[i].Status)
+				assert.NotContains(k, fmt.Sprint(spans), "order:17")
+				settles()
+			})
+		})
+	}
+}
+
+// Each term of a Lead has a span of its own.
+func TestLeadPutsASpanAroundEachTerm(t *testing.T) {
+	onKit(t, func(k kit) {
+		_, spans := k.parent(func(ctx context.Context) {
+			terms := 0
+			require.NoError(k, redsyncotel.Lead(ctx, k.rs, "order:17", func(ctx context.Context) error {
+				if terms++; terms == 1 {
+					k.nodes.Expire("order:17")
+					<-ctx.Done()
+				}
+				return nil
+			}))
+		})
+		var terms int
+		for _, s := range spans {
+			if s.Name == "redsync.lead" {
+				terms++
+			}
+		}
+		assert.Equal(k, 2, terms)
+	})
+}
+
+// Do passes on what it is given.
+func TestDoWithoutAFunction(t *testing.T) {
+	onKit(t, func(k kit) {
+		require.ErrorContains(k, redsyncotel.Do(k.Context(), k.rs, "order:17", nil), "nil")
+		require.ErrorContains(k, redsyncotel.Lead(k.Context(), k.rs, "order:17", nil), "nil")
+		require.ErrorContains(k, redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { return nil },
+			redsync.WithTries(-1)), "WithTries")
+	})
+}
+
+// Without a span in the context, or with one of another process, Do uses the global tracer.
+func TestDoUsesTheGlobalTracer(t *testing.T) {
+	exporter := tracetest.NewInMemoryExporter()
+	defer otel.SetTracerProvider(noop.NewTracerProvider()) // otel does not take its own default back
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter)))
+	onKit(t, func(k kit) {
+		do := func(ctx context.Context) tracetest.SpanStub {
+			defer exporter.Reset()
+			require.NoError(k, redsyncotel.Do(ctx, k.rs, "order:17", func(context.Context) error { return nil }))
+			require.Equal(k, []string{"redsync.do"}, names(exporter.GetSpans()))
+			return exporter.GetSpans()[0]
+		}
+		assert.False(k, do(k.Context()).Parent.IsValid())
+		remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+		assert.Equal(k, trace.SpanID{2}, do(trace.ContextWithRemoteSpanContext(k.Context(), remote)).Parent.SpanID())
+	})
+}

@@ -1,0 +1,560 @@
+package redsync_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file shows that the locks that are held, and the calls that wait, can be counted by events, however a lock ends.
+
+// An ending is a test of one kind of lock on a kit.
+type ending struct {
+	kit
+	kind  lockKind
+	tells *redsynctest.Recorder
+}
+
+// lock returns a lock of the kind.
+func (s ending) lock(options ...redsync.Option) *redsync.Mutex {
+	return s.kind.lock(s.Redsync, options...)
+}
+
+// holds returns a lock of the kind that is held on all nodes.
+func (s ending) holds(options ...redsync.Option) *redsync.Mutex {
+	s.Helper()
+	m := s.lock(options...)
+	require.NoError(s, m.Lock())
+	time.Sleep(time.Millisecond)
+	return m
+}
+
+// forget makes three nodes forget the lock.
+func (s ending) forget() {
+	for _, key := range s.kind.keys {
+		for i := range 3 {
+			require.NotNil(s, s.command(i, "del", key))
+		}
+	}
+}
+
+// panicking calls do, which must panic.
+func (s ending) panicking(do func()) {
+	s.Helper()
+	assert.PanicsWithValue(s, "the user's", do)
+}
+
+// counts is how many locks begin and end by which event. A Released that does not end a lock is late.
+type counts struct{ acquired, released, detached, lost, late int }
+
+func TestEachLockEndsOnce(t *testing.T) {
+	for _, kind := range lockKinds {
+		for name, end := range endings {
+			t.Run(kind.column+", "+name, func(t *testing.T) {
+				observingKit(t, func(k kit, r *redsynctest.Recorder) {
+					want := end(ending{k, kind, r})
+					time.Sleep(10 * guard)
+					synctest.Wait()
+					assert.Equal(t, want, count(r.All()))
+					assert.Equal(t, want.acquired, want.released+want.detached+want.lost, "each lock ends once")
+					assertWaitsEnd(t, r.All())
+					assertMode(t, r.All(), kind.mode)
+				})
+			})
+		}
+	}
+}
+
+// assertWaitsEnd checks that each call that waits says so once, and then ends once.
+func assertWaitsEnd(t *testing.T, events []any) {
+	t.Helper()
+	waits := map[uint64]bool{}
+	end := func(call uint64) {
+		if call != 0 {
+			assert.True(t, waits[call], "the call %d waits until it ends, which it does once", call)
+			delete(waits, call)
+		}
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case observe.Waiting:
+			assert.NotZero(t, e.Call)
+			assert.NotContains(t, waits, e.Call)
+			waits[e.Call] = true
+		case observe.Acquired:
+			end(e.Call)
+		case observe.NotAcquired:
+			end(e.Call)
+		}
+	}
+	assert.Empty(t, waits, "these calls still wait")
+}
+
+// rivalOf has the mode of a kind's rival, if it is another one.
+var rivalOf = map[observe.Mode]observe.Mode{observe.Shared: observe.Plain}
+
+// assertMode checks the mode of each event of a lock, which is that of the kind or of its rival.
+func assertMode(t *testing.T, events []any, want observe.Mode) {
+	t.Helper()
+	for _, e := range events {
+		if mode := reflect.ValueOf(e).FieldByName("Mode"); mode.IsValid() {
+			assert.Contains(t, []observe.Mode{want, cmp.Or(rivalOf[want], want)}, observe.Mode(mode.String()), "%T", e)
+		}
+	}
+}
+
+// endings are the ways in which a lock ends. Each returns what observers must be told, apart from calls that wait.
+var endings = map[string]func(s ending) counts{
+	"Unlock": func(s ending) counts {
+		s.unlock(s.holds())
+		return counts{acquired: 1, released: 1}
+	},
+	"two Unlocks at once": func(s ending) counts {
+		m := s.holds()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = m.Unlock() })
+		}
+		wg.Wait()
+		return counts{acquired: 1, released: 1}
+	},
+	"Unlock without a quorum": func(s ending) counts {
+		m := s.holds()
+		s.freeze(0, 1, 2)
+		_, err := m.Unlock()
+		require.ErrorIs(s, err, redsync.ErrNoQuorum)
+		s.thaw(0, 1, 2)
+		return counts{acquired: 1, released: 1}
+	},
+	"Unlock after Until": func(s ending) counts {
+		m := s.holds()
+		time.Sleep(guard)
+		_, err := m.Unlock()
+		require.ErrorIs(s, err, redsync.ErrLockAlreadyExpired)
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"Unlock of a lock that the nodes have forgotten": func(s ending) counts {
+		m := s.holds()
+		s.forget()
+		_, err := m.Unlock()
+		require.ErrorIs(s, err, redsync.ErrLockAlreadyExpired)
+		return counts{acquired: 1, released: 1}
+	},
+	"Extend finds it forgotten": func(s ending) counts {
+		m := s.holds()
+		s.forget()
+		_, err := m.Extend()
+		require.ErrorIs(s, err, redsync.ErrLockLost)
+		_, _ = m.Unlock()
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"Valid finds it forgotten": func(s ending) counts {
+		m := s.holds()
+		s.forget()
+		_, err := m.Valid()
+		require.ErrorIs(s, err, redsync.ErrLockLost)
+		return counts{acquired: 1, lost: 1}
+	},
+	"the watchdog finds it forgotten": func(s ending) counts {
+		m := s.holds(redsync.WithWatchdog())
+		s.forget()
+		time.Sleep(guard)
+		_, _ = m.Unlock()
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"nobody answers the watchdog": func(s ending) counts {
+		_ = s.holds(redsync.WithWatchdog())
+		s.freeze(0, 1, 2)
+		time.Sleep(2 * guard)
+		s.thaw(0, 1, 2)
+		return counts{acquired: 1, lost: 1}
+	},
+	"WithMaxHold": func(s ending) counts {
+		_ = s.holds(redsync.WithWatchdog(), redsync.WithMaxHold(guard))
+		return counts{acquired: 1, lost: 1}
+	},
+	"nobody unlocks": func(s ending) counts {
+		_ = s.holds()
+		return counts{acquired: 1, lost: 1}
+	},
+	"Close": func(s ending) counts {
+		m := s.holds(redsync.WithWatchdog())
+		require.NoError(s, s.Close(s.Context()))
+		_, _ = m.Unlock()
+		return counts{acquired: 1, lost: 1}
+	},
+	"the next Lock after Until": func(s ending) counts {
+		m := s.holds()
+		time.Sleep(guard)
+		require.NoError(s, m.Lock())
+		s.unlock(m)
+		return counts{acquired: 2, lost: 1, released: 1}
+	},
+	"the next Lock, as the nodes have forgotten it": func(s ending) counts {
+		m := s.holds(redsync.WithTries(3))
+		s.forget()
+		if s.kind.shared || s.kind.permit { // the nodes would grant it a second one, so it waits for its own
+			require.ErrorIs(s, m.Lock(), redsync.ErrFailed)
+			_, _ = m.Unlock()
+			return counts{acquired: 1, released: 1}
+		}
+		require.NoError(s, m.Lock())
+		s.unlock(m)
+		return counts{acquired: 2, lost: 1, released: 1}
+	},
+	"a hand-over": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		c := s.begins(s.lock(patient()...))
+		s.unlock(m)
+		s.within(c, time.Second)
+		s.unlock(c.Mutex)
+		return counts{acquired: 2, released: 2}
+	},
+	"a hand-over to a call that has given up": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		c := s.begins(s.lock(patient()...))
+		c.cancel()
+		s.unlock(m)
+		<-c.done
+		if c.err != nil {
+			return counts{acquired: 1, released: 1}
+		}
+		s.unlock(c.Mutex)
+		return counts{acquired: 2, released: 2}
+	},
+	"Detach": func(s ending) counts {
+		_, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		return counts{acquired: 1, detached: 1}
+	},
+	"Detach after Until": func(s ending) counts {
+		m := s.holds()
+		time.Sleep(guard)
+		_, err := m.Detach(s.Context())
+		require.Error(s, err)
+		return counts{acquired: 1, lost: 1}
+	},
+	"Detach, adoption, Unlock": func(s ending) counts {
+		q, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		m := s.lock(redsync.WithSequencer(q))
+		_, err = m.Extend()
+		require.NoError(s, err)
+		s.unlock(m)
+		return counts{acquired: 2, detached: 1, released: 1}
+	},
+	"Detach, adoption, loss": func(s ending) counts {
+		q, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		_, err = s.lock(redsync.WithSequencer(q)).Extend()
+		require.NoError(s, err)
+		return counts{acquired: 2, detached: 1, lost: 1}
+	},
+	"Unlock of what was not adopted yet": func(s ending) counts {
+		q, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		s.unlock(s.lock(redsync.WithSequencer(q)))
+		return counts{acquired: 1, detached: 1, late: 1}
+	},
+	"two calls adopt it": func(s ending) counts {
+		q, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		m := s.lock(redsync.WithSequencer(q))
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = m.Extend() })
+		}
+		wg.Wait()
+		s.unlock(m)
+		return counts{acquired: 2, detached: 1, released: 1}
+	},
+	"Do": func(s ending) counts {
+		require.NoError(s, s.lock().Do(s.Context(), func(context.Context) error { return nil }))
+		return counts{acquired: 1, released: 1}
+	},
+	"Do inside Do": func(s ending) counts {
+		m := s.lock()
+		err := m.Do(s.Context(), func(ctx context.Context) error {
+			return m.Do(ctx, func(context.Context) error { return nil })
+		})
+		assert.Equal(s, s.kind.permit, errors.Is(err, redsync.ErrNested), "a permit is not joined")
+		return counts{acquired: 1, released: 1}
+	},
+	"Do loses it": func(s ending) counts {
+		require.ErrorIs(s, s.lock().Do(s.Context(), func(ctx context.Context) error {
+			s.forget()
+			<-ctx.Done()
+			return nil
+		}), redsync.ErrLockLost)
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"the function of Do panics": func(s ending) counts {
+		s.panicking(func() { _ = s.lock().Do(s.Context(), func(context.Context) error { panic("the user's") }) })
+		return counts{acquired: 1, released: 1}
+	},
+	"another observer panics at Acquired": func(s ending) counts {
+		s.panicking(func() { _ = s.lock(redsync.WithObserver(panics{on: "acquired"})).Lock() })
+		return counts{acquired: 1, lost: 1}
+	},
+	"another observer panics at the Acquired of a call that has waited": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		panicked := s.recovers(s.lock(patient(redsync.WithObserver(panics{on: "acquired"}))...))
+		s.unlock(m)
+		assert.Equal(s, "the user's", <-panicked)
+		return counts{acquired: 2, released: 1, lost: 1}
+	},
+	"another observer panics at the Acquired of an adoption": func(s ending) counts {
+		q, err := s.holds().Detach(s.Context())
+		require.NoError(s, err)
+		m := s.lock(redsync.WithSequencer(q), redsync.WithObserver(panics{on: "acquired"}))
+		s.panicking(func() { _, _ = m.Extend() })
+		return counts{acquired: 2, detached: 1, lost: 1}
+	},
+	"another observer panics at Released": func(s ending) counts {
+		m := s.holds(redsync.WithObserver(panics{on: "released"}))
+		s.panicking(func() { _, _ = m.Unlock() })
+		return counts{acquired: 1, released: 1}
+	},
+	"another observer panics at Detached": func(s ending) counts {
+		m := s.holds(redsync.WithObserver(panics{on: "detached"}))
+		s.panicking(func() { _, _ = m.Detach(s.Context()) })
+		return counts{acquired: 1, detached: 1}
+	},
+	"another observer panics at Attempt": func(s ending) counts {
+		s.panicking(func() { _ = s.lock(redsync.WithObserver(panics{on: "attempt"})).Lock() })
+		return counts{}
+	},
+	"another observer panics at Waiting": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		s.panicking(func() { _ = s.lock(redsync.WithObserver(panics{on: "waiting"})).Lock() })
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"another observer panics at NotAcquired": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		s.panicking(func() { _ = s.lock(redsync.WithTries(2), redsync.WithObserver(panics{on: "not acquired"})).Lock() })
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"a user's function panics while the call waits": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		n := 0
+		delay := func(int) time.Duration {
+			if n++; n == 2 {
+				panic("the user's")
+			}
+			return time.Millisecond
+		}
+		s.panicking(func() { _ = s.lock(redsync.WithRetryDelayFunc(delay)).Lock() })
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"an option that its holder is given meanwhile": func(s ending) counts {
+		m := s.holds()
+		redsync.WithObserver(&redsynctest.Recorder{}).Apply(m)
+		redsync.WithFair().Apply(m)
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"nobody gets it": func(s ending) counts {
+		s.freeze(0, 1, 2)
+		require.ErrorIs(s, s.lock(redsync.WithTries(3)).Lock(), redsync.ErrNoQuorum)
+		s.thaw(0, 1, 2)
+		return counts{}
+	},
+	"its own Mutex has it": func(s ending) counts {
+		m := s.holds(redsync.WithTries(3))
+		require.ErrorIs(s, m.Lock(), redsync.ErrFailed)
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"TryLock does not wait": func(s ending) counts {
+		m := s.kind.rival(s.Redsync)
+		require.NoError(s, m.Lock())
+		require.Error(s, s.lock().TryLock())
+		s.unlock(m)
+		return counts{acquired: 1, released: 1}
+	},
+	"the clients are closed": func(s ending) counts {
+		m := s.holds(redsync.WithWatchdog())
+		for _, c := range s.nodes.Clients() {
+			_ = c.Close()
+		}
+		time.Sleep(3 * guard)
+		_ = m.Remaining()
+		_, _ = m.Unlock()
+		synctest.Wait()
+		got := count(s.tells.All())
+		assert.Equal(s, 1, got.lost+got.released)
+		return got
+	},
+}
+
+// recovers calls Lock of m in a goroutine, and returns what it panics with, once it does.
+func (s ending) recovers(m *redsync.Mutex) <-chan any {
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_ = m.Lock()
+	}()
+	synctest.Wait()
+	return panicked
+}
+
+// count counts the events that say that a lock begins or ends.
+func count(events []any) (c counts) {
+	for _, e := range events {
+		switch e := e.(type) {
+		case observe.Acquired:
+			c.acquired++
+		case observe.Detached:
+			c.detached++
+		case observe.Lost:
+			c.lost++
+		case observe.Released:
+			if e.Ended {
+				c.released++
+			} else {
+				c.late++
+			}
+		}
+	}
+	return c
+}
+
+// Each reader that shares the lock of another has an Acquired and an end of its own.
+func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
+	for name, end := range map[string]func(k kit, readers []*redsync.Mutex) counts{
+		"Unlock": func(k kit, readers []*redsync.Mutex) counts {
+			for _, m := range readers {
+				k.unlock(m)
+			}
+			return counts{acquired: 3, released: 3}
+		},
+		"nobody unlocks": func(kit, []*redsync.Mutex) counts { return counts{acquired: 3, lost: 3} },
+		"one unlocks": func(k kit, readers []*redsync.Mutex) counts {
+			k.unlock(readers[1])
+			return counts{acquired: 3, released: 1, lost: 2}
+		},
+		"Close": func(k kit, _ []*redsync.Mutex) counts {
+			require.NoError(k, k.Close(k.Context()))
+			return counts{acquired: 3, lost: 3}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				var readers []*redsync.Mutex
+				for range 3 {
+					m := k.NewMutex("lock", redsync.WithShared())
+					require.NoError(k, m.Lock())
+					readers = append(readers, m)
+				}
+				assert.Equal(k, readers[0].Value(), readers[2].Value(), "they share a lock")
+				want := end(k, readers)
+				time.Sleep(10 * guard)
+				synctest.Wait()
+				assert.Equal(t, want, count(r.All()))
+				assertMode(t, r.All(), observe.Shared)
+			})
+		})
+	}
+}
+
+// A lock that Downgrade has made shared keeps the mode in which it was acquired, so that a count for each mode comes back
+// to 0.
+func TestDowngradeDoesNotChangeTheMode(t *testing.T) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		require.NoError(k, m.Downgrade(k.Context()))
+		k.unlock(m)
+		synctest.Wait()
+		for _, e := range r.All() {
+			if mode := reflect.ValueOf(e).FieldByName("Mode"); mode.IsValid() {
+				assert.Equal(t, string(observe.Plain), mode.String(), "%T", e)
+			}
+		}
+		assert.Equal(t, counts{acquired: 1, released: 1}, count(r.All()))
+	})
+}
+
+// Each term of a leader ends once, and each candidate waits once for each term.
+func TestEachTermEndsOnce(t *testing.T) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		ctx, stop := context.WithCancel(k.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_ = k.Lead(ctx, "lead", func(ctx context.Context) error {
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Second): //nolint:forbidigo // in a bubble
+					}
+					return nil
+				})
+			})
+		}
+		time.Sleep(10 * time.Second)
+		stop()
+		wg.Wait()
+		time.Sleep(10 * guard)
+		synctest.Wait()
+		got := count(r.All())
+		assert.Equal(t, 3, got.acquired, "each Lead returns after its term")
+		assert.Equal(t, got.acquired, got.released+got.lost+got.detached)
+		assertWaitsEnd(t, r.All())
+		assertMode(t, r.All(), observe.Plain)
+	})
+}
+
+func TestObserveWaiting(t *testing.T) {
+	observingKit(t, func(k kit, r *redsynctest.Recorder) {
+		m := k.held()
+		forget(r)
+		first, second := k.calls(k.Redsync, patient()...), k.calls(k.Redsync, patient()...)
+		waits, _ := of[observe.Waiting](r)
+		require.Len(k, waits, 2, "the second waits behind the first")
+		assert.Equal(k, observe.Waiting{Name: "lock", Mode: observe.Plain, Call: waits[0].Call}, waits[0])
+		assert.NotEqual(k, waits[0].Call, waits[1].Call)
+		second.cancel()
+		<-second.done
+		gaveUp, _ := only[observe.NotAcquired](k.T, r)
+		assert.Equal(k, waits[1].Call, gaveUp.Call)
+		k.unlock(m)
+		k.within(first, time.Second)
+		acquired, _ := only[observe.Acquired](k.T, r)
+		assert.Equal(k, waits[0].Call, acquired.Call)
+	})
+}
+
+// An observer that panics does not keep the others from their events.
+func TestObserversBehindAPanicAreTold(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		r := &redsynctest.Recorder{}
+		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "acquired"}), redsync.WithObserver(r))
+		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		acquired, _ := only[observe.Acquired](t, r)
+		assert.Equal(t, "lock", acquired.Name)
+		_, why := only[observe.Lost](t, r)
+		require.ErrorIs(t, why, redsync.ErrLockLost)
+		assert.ErrorContains(t, why, "panicked")
+	})
+}
