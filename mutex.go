@@ -683,7 +683,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return m.unlock(ctx, h, h.EndHeld(start), start)
 	}
 	e := eventsOf(h.Terms())
-	e.heldSince(nil)
+	e.over()
 	event := observe.Released{Name: e.name, Mode: e.mode, Start: start.Wall}
 	if h.Begun() {
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
@@ -809,7 +809,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.LeaveQueues()
 	if h.Terms().Events != nil {
 		told, e := false, eventsOf(h.Terms())
-		e.heldSince(nil)
+		e.over()
 		defer func() {
 			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
 				h.ClearAway()

@@ -102,11 +102,18 @@ type events struct {
 	ctx context.Context //nolint:containedctx // of the call that acquired the lock, while it is held: for the watchdog's extensions
 }
 
-// heldSince notes the context of the call that acquired the lock, nil at the end of the lock.
+// heldSince notes the context of the call that acquired the lock.
 func (e *events) heldSince(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ctx = ctx
+}
+
+// over notes that the lock has ended.
+func (e *events) over() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx = nil
 }
 
 // ofWatchdog returns the context for an extension of the watchdog: the values of the context of the call that acquired
@@ -199,7 +206,7 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 
 // Lost implements lease.Events.
 func (e *events) Lost(held time.Duration, err error) {
-	e.heldSince(nil)
+	e.over()
 	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
