@@ -296,8 +296,13 @@ var endings = map[string]func(s ending) counts{
 	},
 	"Do loses it": func(s ending) counts {
 		require.ErrorIs(s, s.lock().Do(s.Context(), func(ctx context.Context) error {
+			time.Sleep(time.Millisecond) // until all nodes have it
 			s.forget()
-			<-ctx.Done()
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * guard): //nolint:forbidigo // in a bubble
+				s.Error("the lock goes on")
+			}
 			return nil
 		}), redsync.ErrLockLost)
 		return counts{acquired: 1, lost: 1, late: 1}
