@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +26,11 @@ type observers struct {
 	votes bool // one of them is an observe.VoteObserver
 }
 
-// with returns a copy of o with one more observer at the end.
+// with returns a copy of o with one more observer at the end, unless o has it: nobody is told twice.
 func (o *observers) with(observer any) *observers {
+	if o != nil && reflect.ValueOf(observer).Comparable() && slices.Contains(o.all, observer) {
+		return o
+	}
 	_, votes := observer.(observe.VoteObserver)
 	more := &observers{all: []any{observer}, votes: votes}
 	if o != nil {

@@ -308,9 +308,10 @@ func WithHandOver(b bool) Option {
 // WithObserver adds an observer: a value that implements one or more of the interfaces in package observe,
 // such as observe.LostObserver. Package observe says when each event comes, with which context, and on which
 // goroutine. The default is none. The observers of a Mutex are told after those of its Redsync, and do not
-// replace them. A value that implements none of the interfaces makes every operation fail.
+// replace them. An observer that is set twice is told once. A value that implements none of the interfaces makes every
+// operation fail.
 //
-// Close does not wait until observers have been told of everything.
+// Close waits for events at most for the node deadline: see package observe.
 func WithObserver(observer any) Option {
 	return OptionFunc(func(m *Mutex) {
 		if !isObserver(observer) {

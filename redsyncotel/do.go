@@ -16,7 +16,7 @@ import (
 // that of otel.GetTracerProvider.
 //
 // The span also ends if fn panics. If fn returns an error or panics, the status of the span is Error, with the error.type
-// of README.md instead of the text of the error.
+// of README.md ("panic" for a panic) instead of the text of the error. It is no error if fn stops because ctx was canceled.
 func Do(
 	ctx context.Context, rs *redsync.Redsync, name string, fn func(context.Context) error, options ...redsync.Option,
 ) error {
@@ -41,8 +41,10 @@ func spanned(name string, fn func(context.Context) error) func(context.Context) 
 		defer func() {
 			// In a deferred closure, because an End that is deferred itself would note the text of the panic.
 			if status != "" {
-				span.SetStatus(codes.Error, status)
 				span.SetAttributes(keyErrorType.String(status))
+			}
+			if status != "" && status != typeCanceled {
+				span.SetStatus(codes.Error, status)
 			}
 			span.End()
 		}()

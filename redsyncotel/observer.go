@@ -155,7 +155,11 @@ func (o *Observer) makeInstruments(m metric.Meter) error {
 	o.extend = counter("redsync.extend", "Extensions by Extend, Downgrade and the watchdog.", "{extension}")
 	o.nodeDown = counter("redsync.node.down", "How often a node began to fail.", "{outage}")
 	o.eventDropped = counter("redsync.events.dropped", "Events that were dropped, because an observer was too slow.", "{event}")
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	o.ObserveEventsDropped(context.Background(), observe.EventsDropped{}) // otherwise a query for an increase misses the first
+	return nil
 }
 
 // Outcomes. README.md says what each means.

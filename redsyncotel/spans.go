@@ -27,13 +27,14 @@ func (s *spans) unlock(ctx context.Context, t *table, p point, r observe.Release
 }
 
 // extend makes the span of an extension. The watchdog extends a lock when the span in whose context it was acquired may
-// have ended long since, so its span is no child of that one, but has a link to it.
+// have ended long since, so its span is no child of that one, but has a link to it. A span that is not sampled would be
+// linked to nothing.
 func (s *spans) extend(ctx context.Context, t *table, p point, e observe.Extended) {
 	const name = "redsync.extend"
 	switch {
 	case !e.Watchdog:
 		s.ofCall(ctx, name, t, p, e.Start, e.Took, e.Err)
-	case !s.watchdogSilent && trace.SpanContextFromContext(ctx).IsValid():
+	case !s.watchdogSilent && trace.SpanContextFromContext(ctx).IsSampled():
 		s.add(ctx, name, t, p, e.Start, e.Took, e.Err, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
 	}
 }

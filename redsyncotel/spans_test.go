@@ -185,6 +185,36 @@ func TestDoPutsASpanAroundTheFunction(t *testing.T) {
 	})
 }
 
+// A function that stops because the caller has canceled it has not failed.
+func TestDoThatIsCanceledIsNoError(t *testing.T) {
+	onKit(t, func(k kit) {
+		_, spans := k.parent(func(ctx context.Context) {
+			ctx, stop := context.WithCancel(ctx)
+			require.ErrorIs(k, redsyncotel.Do(ctx, k.rs, "order:17", func(ctx context.Context) error {
+				stop()
+				<-ctx.Done()
+				return ctx.Err()
+			}), context.Canceled)
+		})
+		i := slices.Index(names(spans), "redsync.do")
+		require.Positive(k, i)
+		assert.Equal(k, codes.Unset, spans[i].Status.Code)
+	})
+}
+
+// Nobody stores the trace of a span that is not sampled, so no extension has a link to it.
+func TestExtensionsWithoutASampledSpan(t *testing.T) {
+	onKit(t, func(k kit) {
+		caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true})
+		m := k.rs.NewMutex("order:17", redsync.WithWatchdog())
+		require.NoError(k, m.LockContext(trace.ContextWithRemoteSpanContext(k.Context(), caller)))
+		time.Sleep(20 * time.Second)
+		k.unlock(m)
+		settles()
+		assert.NotContains(k, names(k.exporter.GetSpans()), "redsync.extend")
+	})
+}
+
 // Errors and panics of the function are in the status of the span, without their text.
 func TestDoTellsThatTheFunctionFailed(t *testing.T) {
 	secret := errors.New("order:17 of 10.0.0.1:6379")

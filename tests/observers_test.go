@@ -221,6 +221,23 @@ func TestWithObserverAddsToThoseBefore(t *testing.T) {
 	})
 }
 
+// An observer that is set twice is told once. One that cannot be compared is told as often as it was set.
+func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
+	onKit(t, func(k kit) {
+		r := &redsynctest.Recorder{}
+		lost := 0
+		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
+		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
+		m := rs.NewMutex("lock", redsync.WithObserver(r), counts)
+		require.NoError(k, m.Lock())
+		acquired, _ := of[observe.Acquired](r)
+		assert.Len(k, acquired, 1)
+		time.Sleep(guard)
+		synctest.Wait()
+		assert.Equal(k, 2, lost)
+	})
+}
+
 func TestObserverOfOneKindIsEnough(t *testing.T) {
 	onKit(t, func(k kit) {
 		var lost atomic.Int32
