@@ -873,3 +873,27 @@ func TestCloseNamesClosedClients(t *testing.T) {
 		assert.NotContains(f, err.Error(), "no answer")
 	})
 }
+
+// After Detach nothing is released but the place in the queues. Close does not call that a lock.
+func TestCloseAfterDetachOfALockThatHadWaited(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		other := k.another()
+		o := other.NewMutex("lock")
+		require.NoError(k, o.Lock())
+		c := k.begins(k.NewMutex("lock", patient()...))
+		time.Sleep(100 * time.Millisecond)
+		ok, err := o.Unlock()
+		require.NoError(k, err)
+		require.True(k, ok)
+		k.within(c, time.Second)
+		time.Sleep(100 * time.Millisecond)
+		k.freeze(0, 1, 2)
+		_, err = c.Detach(k.Context())
+		require.NoError(k, err)
+		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
+		defer cancel()
+		require.NoError(k, k.Close(ctx))
+		k.thaw(0, 1, 2)
+	})
+}

@@ -636,10 +636,16 @@ func (rel *Release) unconfirmed() claim.Nodes {
 	return claim.FirstNodes(len(rel.progress)) &^ claim.Nodes(rel.executed.Load())
 }
 
-// isConfirmed implements cleaner.
+// isConfirmed implements cleaner. A node that no command has reached has no key. So a release that only changes the
+// queues is confirmed from the start.
 func (rel *Release) isConfirmed() bool {
-	rule := rel.round.Rule()
-	return rule.Quorum(rule.All() &^ rel.unconfirmed())
+	rule, missing := rel.round.Rule(), rel.unconfirmed()
+	for i := range rel.progress {
+		if !rel.lease.writes.onNode(i).reached() {
+			missing = missing.Without(i)
+		}
+	}
+	return rule.Quorum(rule.All() &^ missing)
 }
 
 // keepTime implements cleaner.
