@@ -339,7 +339,7 @@ func (f *failure) add(err error) {
 // the hold, the loss is not said again.
 func withLoss(told, loss, err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // an error that wraps it says more
-		if all := joined.Unwrap(); len(all) > 0 && saysTheSame(all[0], told) {
+		if all := joined.Unwrap(); len(all) > 0 && tellsOfOne(all[0], told) {
 			return err
 		}
 	}
@@ -349,12 +349,13 @@ func withLoss(told, loss, err error) error {
 	return errors.Join(told, err)
 }
 
-// saysTheSame reports whether a and b are failures of one operation on one lock, for the same reasons.
-func saysTheSame(a, b error) bool {
+// tellsOfOne reports whether a and b are failures of one operation on one lock because of one loss. They then have the
+// very list of causes of that loss: see add. Another loss may have equal causes.
+func tellsOfOne(a, b error) bool {
 	f, isOne := a.(*failure)   //nolint:errorlint // a wrapper has a text of its own
 	g, isOther := b.(*failure) //nolint:errorlint // see above
 	return isOne && isOther && f.op == g.op && f.name == g.name &&
-		slices.Equal(f.causes, g.causes) && slices.Equal(f.nodes, g.nodes)
+		len(f.causes) > 0 && len(g.causes) > 0 && &f.causes[0] == &g.causes[0]
 }
 
 // has reports whether err is a cause of f. A user's error that cannot be compared, such as a slice, is none.

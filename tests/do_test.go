@@ -252,3 +252,19 @@ func TestDoToldOfATheftDoesNotMatchErrFailed(t *testing.T) {
 		require.ErrorIs(t, err, redsync.ErrFailed)
 	})
 }
+
+// A function returns the loss of a permit of its own, for the same reason. Both losses are said.
+func TestTwoLossesForOneReasonAreBothSaid(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		o := []redsync.Option{redsync.WithPermits(2), redsync.WithMaxHold(10 * time.Second)}
+		err := k.Do(k.Context(), "lock", func(context.Context) error {
+			return k.Do(k.Context(), "lock", func(ctx context.Context) error {
+				time.Sleep(time.Minute)
+				return errWork
+			}, o...)
+		}, o...)
+		assert.ErrorIs(k, err, errWork)
+		assert.Equal(k, 2, strings.Count(err.Error(), "lock lost"), "two permits were lost: %v", err)
+	})
+}
