@@ -91,12 +91,16 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	if s.Name == "" || s.Value == "" {
 		return fmt.Errorf("redsync: a sequencer without a hold: %w", ErrNotHeld)
 	}
+	as := observe.Mode("") // that of the kind of lock that finds the value
+	if s.mode == modePlain {
+		as = observe.Plain
+	}
 	if s.mode == modePlain || s.mode == modeReaders {
 		s.mode = modeRead // the holder may have downgraded the lock; valid_shared.lua finds the value in either form
 	}
 	adopts := func(m *Mutex) {
 		set := m.change()
-		set.takeAsIs(&adoption{sequencer: s})
+		set.takeAsIs(&adoption{sequencer: s, mode: as})
 	}
 	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
 	return err
@@ -205,6 +209,9 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 	}
 	if m.set.observers != nil {
 		e := &events{to: m.set.observers, notices: m.core.notices, name: m.label(), mode: m.set.kind().mode}
+		if from := m.set.adopts; from != nil && from.mode != "" {
+			e.mode = from.mode
+		}
 		t.Events, t.Attempts = e, e
 	}
 	return t
@@ -554,8 +561,8 @@ func (m *Mutex) acquired(ctx context.Context, h *lease.Lease, start clock.Instan
 			m.giveUp(h, adopted)
 		}
 	}()
-	e.heldSince(ctx)
 	now := clock.Now()
+	e.heldSince(ctx, h, now)
 	took := now.Since(start)
 	tell(ctx, e.to, observe.AcquiredObserver.ObserveAcquired, observe.Acquired{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Waited: min(h.First.Since(start), took), Tries: int(h.Try),
@@ -683,7 +690,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 		return m.unlock(ctx, h, h.EndHeld(start), start)
 	}
 	e := eventsOf(h.Terms())
-	e.over()
+	e.over(h)
 	event := observe.Released{Name: e.name, Mode: e.mode, Start: start.Wall}
 	if h.Begun() {
 		event.Held, event.Left = start.Since(h.First), h.Remaining(start)
@@ -809,7 +816,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	h.LeaveQueues()
 	if h.Terms().Events != nil {
 		told, e := false, eventsOf(h.Terms())
-		e.over()
+		e.over(h)
 		defer func() {
 			if !told { // an observer has panicked, so the caller gets no Sequencer to unlock with
 				h.ClearAway()

@@ -102,22 +102,28 @@ type events struct {
 	name    string        // of the Mutex
 	mode    observe.Mode  // of its locks
 
-	mu  sync.Mutex      // guards ctx
-	ctx context.Context //nolint:containedctx // of the call that acquired the lock, while it is held: for the watchdog's extensions
+	mu   sync.Mutex      // guards what follows
+	held any             // the *lease.Lease that was acquired last; nil once it has ended
+	ctx  context.Context //nolint:containedctx // of the call that acquired held: for the watchdog's extensions
 }
 
-// heldSince notes the context of the call that acquired the lock.
-func (e *events) heldSince(ctx context.Context) {
+// heldSince notes the context of the call that acquired h, unless h is over at now.
+func (e *events) heldSince(ctx context.Context, h *lease.Lease, now clock.Instant) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ctx = ctx
+	e.held, e.ctx = h, ctx
+	e.mu.Unlock()
+	if h.NotHeld(now) != nil { // over may have come before
+		e.over(h)
+	}
 }
 
-// over notes that the lock has ended.
-func (e *events) over() {
+// over notes that h has ended. The Mutex may have another lock by then: it gets one while Detach waits for replies.
+func (e *events) over(h any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ctx = nil
+	if e.held == h {
+		e.held, e.ctx = nil, nil
+	}
 }
 
 // ofWatchdog returns the context for an extension of the watchdog: the values of the context of the call that acquired
@@ -209,8 +215,8 @@ func (e *events) Ignored(n *quorum.Node, err error) {
 }
 
 // Lost implements lease.Events.
-func (e *events) Lost(held time.Duration, err error) {
-	e.over()
+func (e *events) Lost(of any, held time.Duration, err error) {
+	e.over(of)
 	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 

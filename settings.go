@@ -10,6 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file has what options write, and what follows from it.
@@ -67,6 +68,7 @@ type adoption struct {
 	value     string       // WithValue
 	sequencer Sequencer    // WithSequencer; without a Value if not set
 	slots     script.Slots // that the hold has, if it is of permits
+	mode      observe.Mode // what observers are told of it; empty for that of the kind
 }
 
 // takeAsIs makes the options those of a lock that is only looked at: what o has set for locks of its own does not count.

@@ -563,3 +563,24 @@ func TestObserversBehindAPanicAreTold(t *testing.T) {
 		assert.ErrorContains(t, why, "panicked")
 	})
 }
+
+// Current asks whether a lock is held exclusively or shared. Its votes have the mode of the lock all the same.
+func TestVotesOfCurrentHaveTheModeOfTheLock(t *testing.T) {
+	for _, kind := range lockKinds {
+		t.Run(kind.column, func(t *testing.T) {
+			observingKit(t, func(k kit, r *redsynctest.Recorder) {
+				m := kind.lock(k.Redsync)
+				require.NoError(k, m.Lock())
+				synctest.Wait()
+				forget(r)
+				require.NoError(k, k.Current(k.Context(), m.Sequencer()))
+				synctest.Wait()
+				votes := redsynctest.Events[observe.Vote](r)
+				require.NotEmpty(k, votes)
+				for _, v := range votes {
+					assert.Equal(k, kind.mode, v.Mode, "%+v", v)
+				}
+			})
+		})
+	}
+}

@@ -525,3 +525,40 @@ func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
 		assert.Empty(t, acquired)
 	})
 }
+
+// While Detach waits for replies, its Mutex may get the next lock. The watchdog of that lock keeps the context of its call.
+func TestWatchdogKeepsItsContextWhileDetachEnds(t *testing.T) {
+	for name, o := range map[string]redsync.Option{"permits": redsync.WithPermits(2), "shared": redsync.WithShared()} {
+		t.Run(name, func(t *testing.T) {
+			onKit(t, func(k kit) {
+				type key struct{}
+				k.meet()
+				seen := &contexts{}
+				m := k.NewMutex("a", o, redsync.WithWatchdog(), redsync.WithObserver(seen))
+				with := func(s string) context.Context { return context.WithValue(k.Context(), key{}, s) }
+				k.freeze(3, 4)
+				require.NoError(k, m.LockContext(with("first")))
+				done := make(chan error)
+				go func() {
+					_, err := m.Detach(with("detach"))
+					done <- err
+				}()
+				time.Sleep(100 * time.Millisecond)
+				require.NoError(k, m.LockContext(with("second")))
+				require.NoError(k, <-done)
+				seen.taken()
+				time.Sleep(guard / 2)
+				n := 0
+				for _, e := range seen.taken() {
+					if _, ok := e.event.(observe.Extended); ok {
+						n++
+						assert.Equal(k, "second", e.ctx.Value(key{}))
+					}
+				}
+				assert.Positive(k, n)
+				k.thaw(3, 4)
+				k.unlock(m)
+			})
+		})
+	}
+}

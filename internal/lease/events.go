@@ -10,8 +10,8 @@ import (
 type Events interface {
 	quorum.Tracer
 
-	// Lost tells that a lease was held and has ended, but not by Unlock or Detach.
-	Lost(held time.Duration, err error)
+	// Lost tells that a lease was held and has ended, but not by Unlock or Detach. of is the *Lease.
+	Lost(of any, held time.Duration, err error)
 
 	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
 	// so far if it is undecided. lost says that it proves that the lease is lost. left is how long the lease was still

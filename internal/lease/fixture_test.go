@@ -181,7 +181,7 @@ func (*diary) Ignored(*quorum.Node, error)                  {}
 func (*diary) OneServer(a, b *quorum.Node, runID string)    {}
 func (*diary) TwoServers(a, b *quorum.Node)                 {}
 
-func (d *diary) Lost(_ time.Duration, err error) {
+func (d *diary) Lost(_ any, _ time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lost = append(d.lost, err)

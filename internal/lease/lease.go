@@ -248,7 +248,7 @@ func (l *Lease) tellLostLocked() {
 	}
 	loss := l.lossLocked() // even without observers, so that a later cause does not change the loss
 	if l.terms.Events != nil {
-		l.terms.Events.Lost(clock.Now().Since(l.First), loss)
+		l.terms.Events.Lost(l, clock.Now().Since(l.First), loss)
 	}
 }
 
