@@ -79,7 +79,7 @@ func TestSimulation(t *testing.T) {
 		s.check(t, events)
 		return
 	}
-	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(6, 8, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(4, 8, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // run plays seeds of a scene, and checks what the clients believed.
@@ -124,7 +124,7 @@ var isOf = map[string]func(history.Event) bool{
 
 // dedicated returns how many seeds a scene of its own plays. At the normal length these are seeds 0 to 6: a rule that is
 // switched off is seen broken by then, or no scene is likely to see it.
-func dedicated(nightly int) int { return testlength.Of(2, 7, nightly) }
+func dedicated(nightly int) int { return testlength.Of(1, 7, nightly) }
 
 // Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
