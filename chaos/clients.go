@@ -253,7 +253,7 @@ func (c *crowd) close() error {
 // meetNodes tries to lock until all servers that are up grant the same attempt.
 func (c *crowd) meetNodes() error {
 	counter := &grantCounter{}
-	for end := time.Now().Add(replyTime / 2); time.Now().Before(end); {
+	for end := time.Now().Add(replyTime * 3 / 4); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
 			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
