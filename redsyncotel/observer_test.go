@@ -299,7 +299,7 @@ func (b *blocks) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { r
 func (b *blocks) ForceFlush(context.Context) error                           { return nil }
 func (b *blocks) Shutdown(context.Context) error                             { return nil }
 
-// Exporters that block for ever delay no lock, whoever runs the observer: locks take no time in the bubble, as without.
+// An exporter that blocks for ever delays no lock. In the bubble, locks take no time without it, and none with it.
 func TestAnExporterThatBlocksDelaysNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})

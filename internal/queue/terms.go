@@ -51,13 +51,13 @@ type Wait struct {
 	Number uint64 // no other call of this process has the same; 0 if observers have been told of no wait
 }
 
-// waits is how many calls of this process have told observers that they wait.
-var waits atomic.Uint64
+// calls is how many calls of this process have told observers that they wait.
+var calls atomic.Uint64
 
 // Begin tells that the call that began at start waits. Only the first Begin has an effect.
 func (w *Wait) Begin(ctx context.Context, to Events, start clock.Instant) {
 	if w.Number == 0 {
-		w.Number = waits.Add(1)
+		w.Number = calls.Add(1)
 		to.Waits(ctx, start, w.Number)
 	}
 }
