@@ -4,13 +4,16 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // The exit status of a program.
@@ -116,4 +119,14 @@ func cause(err error) error {
 		return path.Err
 	}
 	return err
+}
+
+// Main runs a program until it has ended, and exits with the status that run returns. SIGINT and SIGTERM end the context;
+// a second one ends the program at once.
+func Main(run func(ctx context.Context) (status int)) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	status := run(ctx)
+	stop()
+	os.Exit(status)
 }

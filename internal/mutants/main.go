@@ -45,14 +45,12 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/cli"
@@ -78,11 +76,9 @@ var areas = []area{
 const equivalents = "internal/mutants/equivalent.txt"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	err := start(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(cli.Status("mutants", err, os.Stdout, os.Stderr))
+	cli.Main(func(ctx context.Context) int {
+		return cli.Status("mutants", start(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stdout, os.Stderr)
+	})
 }
 
 // A plan is what the command line asks for.

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -32,11 +30,7 @@ type Program struct {
 // Main runs the program, and exits.
 func (p Program) Main() {
 	logging.Disable() // go-redis logs every failed dial; the programs report what matters
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	status := p.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	cli.Main(func(ctx context.Context) int { return p.Run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 // Run runs the program, and returns its exit status.
