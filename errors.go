@@ -338,15 +338,23 @@ func (f *failure) add(err error) {
 // function. If err is the loss itself, which is the cause of the function's context, or the error of a Do that has joined
 // the hold, the loss is not said again.
 func withLoss(told, loss, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // an error that wraps it says more
-		if all := joined.Unwrap(); len(all) > 0 && tellsOfOne(all[0], told) {
-			return err
-		}
+	if tells(err, told) {
+		return err
 	}
-	if err == loss { //nolint:errorlint // see above
+	if err == loss { //nolint:errorlint // an error that wraps it says more
 		err = nil
 	}
 	return errors.Join(told, err)
+}
+
+// tells reports whether err, or an error that is joined to it, tells of the loss that told tells of: a Do inside has lost
+// the same lock.
+func tells(err, told error) bool {
+	if tellsOfOne(err, told) {
+		return true
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // see withLoss
+	return ok && slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return tells(one, told) })
 }
 
 // tellsOfOne reports whether a and b are failures of one operation on one lock because of one loss. They then have the

@@ -31,7 +31,8 @@
 //   - ObserveAttempt, ObserveWaiting, ObserveAcquired, ObserveNotAcquired, ObserveReleased and ObserveDetached
 //     run on the goroutine of the call, before the call returns, and delay it. So does ObserveExtended for a
 //     call of Extend. They may call a Mutex. If they call Close, Close waits for the call that they delay, at
-//     most for the node deadline. If one of these methods panics, the other observers are told all the same.
+//     most for the node deadline. A call for which Close has given up waiting tells of its end after Close.
+//     If one of these methods panics, the other observers are told all the same.
 //     Then the panic goes on in the caller. After that, Lock has acquired nothing, and an Extend that was to
 //     adopt a lock has adopted nothing: a Lost follows an Acquired, and a NotAcquired follows a Waiting. A lock
 //     that Detach was to give away is released unless its value was read.
@@ -238,7 +239,7 @@ type NodeDown struct {
 
 // NodeUp says that a node works again: a request of some lock has shown that. Under pool.WithRestartGuard a node
 // that answers is up only when its guard has ended. The observers that were told of the NodeDown are told of the
-// NodeUp.
+// NodeUp. If their Redsync was closed in between, those of the lock are told whose request has shown it.
 type NodeUp struct {
 	Node    int           // index into the pools of New or the addresses of Open, from 0
 	Address string        // of the node, as its Pool's String has it

@@ -268,3 +268,23 @@ func TestTwoLossesForOneReasonAreBothSaid(t *testing.T) {
 		assert.Equal(k, 2, strings.Count(err.Error(), "lock lost"), "two permits were lost: %v", err)
 	})
 }
+
+// Several Dos inside each other lose two locks. Each loss is said once, by the innermost call, and the others pass it on.
+func TestEachLossOfNestedDosIsSaidOnce(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		o := redsync.WithMaxHold(10 * time.Second)
+		err := k.Do(k.Context(), "a", func(ctx context.Context) error {
+			return k.Do(ctx, "b", func(ctx context.Context) error {
+				return k.Do(ctx, "a", func(ctx context.Context) error {
+					<-ctx.Done()
+					return errors.Join(errWork, context.Cause(ctx))
+				}, o)
+			}, o)
+		}, o)
+		require.ErrorIs(k, err, errWork)
+		require.ErrorIs(k, err, redsync.ErrMaxHold)
+		assert.Equal(k, 1, strings.Count(err.Error(), `"a"`), "%v", err)
+		assert.Equal(k, 1, strings.Count(err.Error(), `"b"`), "%v", err)
+	})
+}

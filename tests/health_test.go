@@ -374,3 +374,30 @@ func TestARequestThatTheLimitRefusesIsNoFailureOfTheNode(t *testing.T) {
 		<-first.done
 	})
 }
+
+// A Redsync that was told that a node is down, and is closed before the node is up, does not hear of that any more.
+// Another one with the same clients tells it instead.
+func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
+	play(t, func(f field) {
+		a, b, clients := &redsynctest.Recorder{}, &redsynctest.Recorder{}, clientsOf(f.nodes)
+		first, second := on(clients).With(redsync.WithObserver(a)), on(clients).With(redsync.WithObserver(b))
+		f.closes(second)
+		user{f.T, first}.uses()
+		f.nodes[4].Kill()
+		time.Sleep(time.Millisecond)
+		user{f.T, first}.uses()
+		require.NoError(f, first.Close(f.Context()))
+		down, _ := toldOfNodes(a)
+		require.Len(f, down, 1)
+		f.nodes[4].Restart(false)
+		for range 3 {
+			time.Sleep(time.Second)
+			user{f.T, second}.uses()
+		}
+		_, up := toldOfNodes(a)
+		assert.Empty(f, up)
+		down, up = toldOfNodes(b)
+		assert.Empty(f, down)
+		assert.Len(f, up, 1)
+	})
+}

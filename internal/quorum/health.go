@@ -42,6 +42,7 @@ const (
 
 // An observation is what a vote says of a node's health.
 type observation struct {
+	of    *Set
 	to    Tracer
 	node  *Node
 	err   error // why it is down; nil if it is up
@@ -95,7 +96,8 @@ func (h *Health) downLocked(s observation, now time.Time) {
 	}
 	if news := h.reasonLocked(s, now); h.state.Load() == downTold {
 		if news {
-			h.tellUp.to.NodeStillDown(h.tellUp.node, s.err) // to the tracer that was told NodeDown
+			to := h.toldLocked(s)
+			to.to.NodeStillDown(to.node, s.err)
 		}
 		return
 	}
@@ -129,10 +131,11 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	return news
 }
 
-// upLocked notes that the node has answered. It is up again only if that proves what it needs to prove.
+// upLocked notes that the node has answered. It is up again only if that proves what it needs to prove, and never
+// during a restart guard: an answer may be older than the restart, and another Redsync may have no guard.
 func (h *Health) upLocked(s observation, now time.Time) {
 	state := h.state.Load()
-	if state == healthy || s.proof < h.needs.Load() {
+	if state == healthy || s.proof < h.needs.Load() || now.Before(h.ends) {
 		return
 	}
 	h.state.Store(healthy)
@@ -140,8 +143,18 @@ func (h *Health) upLocked(s observation, now time.Time) {
 		h.omitted++
 		return
 	}
-	h.tellUp.to.NodeUp(h.tellUp.node, now.Sub(h.since)) // to the tracer that was told NodeDown
+	to := h.toldLocked(s)
+	to.to.NodeUp(to.node, now.Sub(h.since))
 	h.tellUp = observation{}
+}
+
+// toldLocked returns the observation that caused the last NodeDown, because its tracer is told of the NodeUp, too. If its
+// Redsync has been closed since, that is s: somebody must hear that the node is up.
+func (h *Health) toldLocked(s observation) observation {
+	if h.tellUp.of.retired.Load() {
+		return s
+	}
+	return h.tellUp
 }
 
 // proof returns what a node proves that has granted the command.

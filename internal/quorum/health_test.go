@@ -65,10 +65,13 @@ func (t *tracer) hears() []string {
 	return told
 }
 
+// open is of a Redsync that has not been closed.
+var open = &Set{}
+
 func TestHealthTellsOfAChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		up, down := observation{to: to, node: n}, observation{to: to, node: n, err: errBroken}
+		up, down := observation{of: open, to: to, node: n}, observation{of: open, to: to, node: n, err: errBroken}
 		h.see(up)
 		assert.Empty(t, to.hears())
 		h.see(down)
@@ -86,7 +89,7 @@ func TestHealthTellsOfAChangeOnce(t *testing.T) {
 func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		up, down := observation{to: to, node: n}, observation{to: to, node: n, err: errBroken}
+		up, down := observation{of: open, to: to, node: n}, observation{of: open, to: to, node: n, err: errBroken}
 		h.see(down)
 		h.see(up)
 		assert.Equal(t, []string{"3 down, omitted 0: it broke", "3 up after 0s"}, to.hears())
@@ -113,14 +116,14 @@ func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
 // A node that answers, but whose grants do not count, is up again with any answer of a server that counts.
 func TestHealthOfADistrustedNodeComesBackWithAnAnswerThatCounts(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-	h.see(observation{to: to, node: n, err: errUnknownServer, proof: counts})
+	h.see(observation{of: open, to: to, node: n, err: errUnknownServer, proof: counts})
 	require.Len(t, to.hears(), 1)
-	h.see(observation{to: to, node: n, proof: counts})
+	h.see(observation{of: open, to: to, node: n, proof: counts})
 	assert.Len(t, to.hears(), 1)
 
 	h = &Health{}
-	h.see(observation{to: to, node: n, err: errBroken})
-	h.see(observation{to: to, node: n})
+	h.see(observation{of: open, to: to, node: n, err: errBroken})
+	h.see(observation{of: open, to: to, node: n})
 	assert.Len(t, to.hears(), 2, "if a node did not answer, any answer brings it back")
 }
 
@@ -129,24 +132,24 @@ func TestHealthOfADistrustedNodeComesBackWithAnAnswerThatCounts(t *testing.T) {
 func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
-		distrusted := observation{to: to, node: n, err: errUnknownServer, proof: counts}
-		refused := observation{to: &tracer{}, node: n, err: refusal("READONLY"), proof: grants}
-		h.see(observation{to: to, node: n, err: errBroken})
+		distrusted := observation{of: open, to: to, node: n, err: errUnknownServer, proof: counts}
+		refused := observation{of: open, to: &tracer{}, node: n, err: refusal("READONLY"), proof: grants}
+		h.see(observation{of: open, to: to, node: n, err: errBroken})
 		time.Sleep(healthPause / 2)
 		h.see(distrusted)
 		assert.Equal(t, []string{"3 down, omitted 0: it broke", fmt.Sprint("3 still down: ", errUnknownServer)}, to.hears())
-		h.see(observation{to: to, node: n, err: errBroken})
+		h.see(observation{of: open, to: to, node: n, err: errBroken})
 		h.see(distrusted)
 		assert.Empty(t, to.hears(), "the greater reason lasts")
 		h.see(refused)
 		h.see(refused)
 		assert.Equal(t, []string{"3 still down: READONLY"}, to.hears(), "to the tracer that was told that it is down")
-		h.see(observation{to: to, node: n, proof: grants})
+		h.see(observation{of: open, to: to, node: n, proof: grants})
 		assert.Equal(t, []string{"3 up after 500ms"}, to.hears())
-		h.see(observation{to: to, node: n, err: errBroken})
+		h.see(observation{of: open, to: to, node: n, err: errBroken})
 		h.see(distrusted)
 		assert.Empty(t, to.hears(), "nobody was told that it is down")
-		h.see(observation{to: to, node: n, proof: grants})
+		h.see(observation{of: open, to: to, node: n, proof: grants})
 		assert.Empty(t, to.hears())
 	})
 }
@@ -158,9 +161,9 @@ func TestHealthOfANodeThatHasRestarted(t *testing.T) {
 		h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
 		young := func(age, quarantine time.Duration) {
 			e := &restarted{at: time.Now(), age: age, covers: 8 * time.Second, quarantine: quarantine}
-			h.see(observation{to: to, node: n, err: e, proof: counts})
+			h.see(observation{of: open, to: to, node: n, err: e, proof: counts})
 		}
-		broken := observation{to: to, node: n, err: errBroken}
+		broken := observation{of: open, to: to, node: n, err: errBroken}
 		young(time.Second, 9*time.Second)
 		assert.Equal(t, []string{"3 down, omitted 0: its server started 1s ago, and the restart guard (8s + 1s) ignores it for another 8s"}, to.hears())
 		time.Sleep(3 * time.Second)
@@ -183,7 +186,7 @@ func TestHealthOfANodeThatHasRestarted(t *testing.T) {
 		h.see(broken)
 		h.see(broken)
 		assert.Equal(t, []string{"3 still down: it broke"}, to.hears())
-		h.see(observation{to: to, node: n, proof: counts})
+		h.see(observation{of: open, to: to, node: n, proof: counts})
 		assert.Equal(t, []string{"3 up after 23s"}, to.hears())
 		assert.Equal(t, time.Second, h.longest(time.Second))
 		time.Sleep(healthPause)
@@ -249,16 +252,16 @@ func TestNodeUnderItsGuardIsNotUpAgain(t *testing.T) {
 func TestHealthNeedsTheGreatestProof(t *testing.T) {
 	h, to, n := &Health{}, &tracer{}, &Node{Index: 3}
 	for _, needs := range []int32{grants, acquires, grants} {
-		h.see(observation{to: to, node: n, err: errBroken, proof: needs})
+		h.see(observation{of: open, to: to, node: n, err: errBroken, proof: needs})
 	}
 	require.Len(t, to.hears(), 1)
-	h.see(observation{to: to, node: n})
-	h.see(observation{to: to, node: n, proof: grants})
+	h.see(observation{of: open, to: to, node: n})
+	h.see(observation{of: open, to: to, node: n, proof: grants})
 	assert.Empty(t, to.hears())
-	h.see(observation{to: to, node: n, proof: acquires})
+	h.see(observation{of: open, to: to, node: n, proof: acquires})
 	require.Len(t, to.hears(), 1)
-	h.see(observation{to: to, node: n, err: errBroken})
-	h.see(observation{to: to, node: n})
+	h.see(observation{of: open, to: to, node: n, err: errBroken})
+	h.see(observation{of: open, to: to, node: n})
 	assert.Equal(t, healthy, h.state.Load(), "the next fault begins anew")
 }
 

@@ -384,7 +384,7 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	}
 	r.set.TellServers(r.brief.Tracer)
 	n := r.set.Nodes[i]
-	s := observation{to: r.brief.Tracer, node: n, proof: counts}
+	s := observation{of: r.set, to: r.brief.Tracer, node: n, proof: counts}
 	if v.Choice == claim.Granted {
 		s.proof = r.brief.proof()
 	}
