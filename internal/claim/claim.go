@@ -35,6 +35,10 @@ type Claim interface {
 	// Check asks whether the claim is there.
 	Check() Call
 
+	// Inspect asks what the node has of the lock, whoever holds it. The answer has a *script.Report in its Detail.Own, and
+	// counts as a grant. alone leaves out the keys beside the lock's own.
+	Inspect(alone bool) Call
+
 	// Release gives the claim back, raises the fencing register to the token of f, and lets the tickets of t
 	// enter and leave the queues. If the claim is free then, the node wakes the first waiter in each queue,
 	// unless that waiter belongs to process p. If that waiter is a reader, the node wakes all readers that

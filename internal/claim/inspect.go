@@ -1,0 +1,199 @@
+package claim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file adds up what nodes say of a lock that is only looked at.
+
+// Inspect implements Claim.
+func (e *Exclusive) Inspect(alone bool) Call {
+	return Call{e.Key.Inspect(alone), readReport(1)}
+}
+
+// Inspect implements Claim.
+func (s *Shared) Inspect(alone bool) Call { return (*Exclusive)(s).Inspect(alone) }
+
+// Inspect implements Claim.
+func (m *Multi) Inspect(alone bool) Call {
+	return Call{m.locks.Inspect(alone), readReport(len(m.Lines()))}
+}
+
+// Inspect implements Claim. It reads all slots.
+func (s *semaphore) Inspect(alone bool) Call {
+	return Call{s.Semaphore.Inspect(alone), readReport(s.Permits())}
+}
+
+// readReport returns a reader of the replies to an Inspect of that many keys.
+func readReport(keys int) func(reply any) (Answer, error) {
+	return func(reply any) (Answer, error) {
+		report, err := script.ParseReport(reply, keys)
+		if err != nil {
+			return Answer{}, err
+		}
+		return Answer{Found: Mine, Detail: &Detail{Wait: Never, Own: report}}, nil
+	}
+}
+
+// ReportIn returns what a node has of a lock, nil if the vote is not that of a node that has said so.
+func ReportIn(v Vote) *script.Report {
+	if v.Choice != Granted {
+		return nil
+	}
+	report, _ := v.Answer.Details().Own.(*script.Report)
+	return report
+}
+
+// A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
+// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed.
+type Sighting struct {
+	rule    Rule
+	voted   Nodes
+	heard   Nodes // those that have said what they have
+	values  map[place]*seen
+	tickets map[place]Nodes // the nodes that have a ticket in a queue
+}
+
+// A place is a value at a key, or a ticket in a queue.
+type place struct {
+	text string
+	at   int
+}
+
+// A seen is what nodes have at a place.
+type seen struct {
+	nodes  Nodes
+	shared bool // some node has it as a reader's
+	ttls   []nodeTTL
+}
+
+type nodeTTL struct {
+	node int
+	ttl  time.Duration
+}
+
+// NewSighting returns a Sighting. Nobody has said anything yet.
+func NewSighting(rule Rule) *Sighting {
+	return &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+}
+
+// Add implements Tally.
+func (s *Sighting) Add(i int, v Vote) {
+	s.voted = s.voted.With(i)
+	report := ReportIn(v)
+	if report == nil {
+		return
+	}
+	s.heard = s.heard.With(i)
+	for _, h := range report.Holds {
+		s.addHeld(i, h)
+	}
+	for queue, tickets := range report.Tickets {
+		for _, ticket := range tickets {
+			at := place{ticket, queue}
+			s.tickets[at] = s.tickets[at].With(i)
+		}
+	}
+}
+
+func (s *Sighting) addHeld(i int, h script.Held) {
+	at := place{h.Value, h.At}
+	v := s.values[at]
+	if v == nil {
+		v = &seen{}
+		s.values[at] = v
+	}
+	if !v.nodes.Has(i) { // a node that says a value twice lies
+		v.nodes, v.shared = v.nodes.With(i), v.shared || h.Shared
+		v.ttls = append(v.ttls, nodeTTL{i, h.TTL})
+	}
+}
+
+// Standing implements Tally. The round is won when it is certain of each value whether it holds its key, and blocked when
+// no node can make that certain any more.
+func (s *Sighting) Standing() Standing {
+	won, all := s.isCertain(), s.rule.All()&^s.voted == 0
+	return Standing{Won: won, Blocked: !won && all, Explained: won || all}
+}
+
+func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
+
+// mayHold reports whether a value that these nodes have may have a quorum.
+func (s *Sighting) mayHold(nodes Nodes) bool { return s.rule.Quorum(nodes | s.silent()) }
+
+func (s *Sighting) isCertain() bool {
+	for _, v := range s.values {
+		if !s.rule.Quorum(v.nodes) && s.mayHold(v.nodes) {
+			return false
+		}
+	}
+	return !s.mayHold(0) // there may be values that nobody has told of
+}
+
+// IsFree reports whether it is certain that no value holds any of these keys.
+func (s *Sighting) IsFree(keys ...int) bool {
+	for at, v := range s.values {
+		if slices.Contains(keys, at.at) && s.mayHold(v.nodes) {
+			return false
+		}
+	}
+	return !s.mayHold(0)
+}
+
+// A Holding is a value and the keys that it holds.
+type Holding struct {
+	Value  string
+	Keys   []int         // ascending
+	TTL    time.Duration // how long a quorum still has the value at each of the keys
+	Shared bool
+}
+
+// Holdings returns the values that hold keys, those that last longest first.
+func (s *Sighting) Holdings() (all []Holding) {
+	index := make(map[string]int)
+	for at, v := range s.values {
+		if !s.rule.Quorum(v.nodes) {
+			continue
+		}
+		i, known := index[at.text]
+		if !known {
+			i = len(all)
+			index[at.text] = i
+			all = append(all, Holding{Value: at.text, TTL: script.Endless})
+		}
+		h := &all[i]
+		h.Keys, h.TTL, h.Shared = append(h.Keys, at.at), min(h.TTL, s.ttl(v)), h.Shared || v.shared
+	}
+	for _, h := range all {
+		slices.Sort(h.Keys)
+	}
+	slices.SortFunc(all, func(a, b Holding) int { return cmp.Or(cmp.Compare(b.TTL, a.TTL), cmp.Compare(a.Value, b.Value)) })
+	return all
+}
+
+// ttl returns the longest time for which a quorum of nodes still has v.
+func (s *Sighting) ttl(v *seen) time.Duration {
+	slices.SortFunc(v.ttls, func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
+	var nodes Nodes
+	for _, t := range v.ttls {
+		if nodes = nodes.With(t.node); s.rule.Quorum(nodes) {
+			return t.ttl
+		}
+	}
+	return 0
+}
+
+// Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
+func (s *Sighting) Waiting(queues ...int) (tickets []string) {
+	for at, nodes := range s.tickets {
+		if slices.Contains(queues, at.at) && s.rule.Quorum(nodes) {
+			tickets = append(tickets, at.text)
+		}
+	}
+	slices.Sort(tickets)
+	return slices.Compact(tickets)
+}

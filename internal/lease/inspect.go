@@ -1,0 +1,72 @@
+package lease
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// An Inspection asks the nodes what they have of a lock, whoever holds it. It may be used again, but not by two goroutines
+// at once.
+type Inspection struct {
+	terms *Terms
+	lacks atomic.Uint64 // the claim.Nodes on which the client cannot use the keys beside the lock's own
+}
+
+// NewInspection returns an Inspection of the locks of t.
+func NewInspection(t *Terms) *Inspection { return &Inspection{terms: t} }
+
+// An Inspected is what an Inspection has seen.
+type Inspected struct {
+	*claim.Sighting
+	quorum.Result
+	Votes []claim.Vote // by node
+	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
+}
+
+// Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
+// lock.
+func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
+	set := i.terms.Keeper.Set
+	round := set.Start(ctx, i, waitAll)
+	res := round.Wait(ctx, limits)
+	return Inspected{
+		Sighting: res.Tally.(*claim.Sighting), Result: res, //nolint:forcetypeassert // see Tally
+		Votes: round.Votes(quorum.NoAnswerWithin(limits.Node)), Lacks: claim.Nodes(i.lacks.Load()),
+	}
+}
+
+// Limits returns the limits of an Inspection that nothing hurries.
+func (i *Inspection) Limits() quorum.Limits {
+	limits := i.terms.Timing.limits()
+	limits.Over = i.terms.Keeper.Closing()
+	return limits
+}
+
+// Brief implements quorum.Operation.
+func (i *Inspection) Brief() quorum.Brief {
+	return quorum.Brief{Call: i.terms.Claim.Inspect(false), Within: i.terms.Timing.NodeTimeout, Tallies: true}
+}
+
+// Judge implements quorum.Operation.
+func (i *Inspection) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
+	if quorum.IsForbidden(reply.Err) {
+		i.lacks.Or(1 << node)
+	}
+	return v
+}
+
+// Tally implements claim.Tallier.
+func (i *Inspection) Tally(rule claim.Rule) claim.Tally { return claim.NewSighting(rule) }
+
+// CanDoWithout implements quorum.Fallback.
+func (i *Inspection) CanDoWithout() bool { return true }
+
+// Lacks implements quorum.Fallback.
+func (i *Inspection) Lacks(node int) bool { return claim.Nodes(i.lacks.Load()).Has(node) }
+
+// Without implements quorum.Fallback.
+func (i *Inspection) Without() claim.Call { return i.terms.Claim.Inspect(true) }

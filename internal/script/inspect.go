@@ -1,0 +1,190 @@
+package script
+
+import (
+	_ "embed" // the source
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file reads what a node has of a lock, without changing it.
+
+//go:embed inspect.lua
+var inspect string
+
+var inspectScript = newScript(inspect)
+
+// Inspect reads the lock of k, its queue and its fencing register. alone leaves out the last two. ParseReport reads the
+// reply.
+func (k *Key) Inspect(alone bool) Command {
+	if alone {
+		return inspected([]any{k.arg}, nil, nil)
+	}
+	name := k.Name()
+	return inspected([]any{k.arg}, []any{k.queue.of(name, queueSide)}, []any{k.fence.of(name, fenceSide)})
+}
+
+// Inspect does what Key.Inspect does, for all names.
+func (m Multi) Inspect(alone bool) Command {
+	if alone {
+		return inspected(m.names.locks, nil, nil)
+	}
+	registers := make([]any, len(m.names.names))
+	for i, name := range m.names.names {
+		registers[i] = FenceKey(name)
+	}
+	return inspected(m.names.locks, m.names.queues, registers)
+}
+
+// Inspect reads all slots of s and its queue. alone leaves out the queue. ParseReport reads the reply.
+func (s *Semaphore) Inspect(alone bool) Command {
+	if alone {
+		return inspected(s.slots[:s.n], nil, nil)
+	}
+	return inspected(s.slots[:s.n], []any{s.queue}, nil)
+}
+
+func inspected(locks, queues, registers []any) Command {
+	r := newRequest(inspectScript, keyCount+3+len(locks)+len(queues)+len(registers))
+	r.keys(locks...)
+	r.keys(queues...)
+	r.keys(registers...)
+	r.args(len(locks), len(queues))
+	return r.command()
+}
+
+// A Report is what a node has of a lock. Readers and waiters whose time has run out by the node's clock are not in it.
+type Report struct {
+	Holds     []Held
+	Tickets   [][]string // by queue: the waiters, in their order, each with its kind; nil if no queue was read
+	Registers []uint64   // by register: 0 if there is none
+}
+
+// A Held is a value that a node has at a key.
+type Held struct {
+	At     int // index of the key: of a name, or of a slot
+	Value  string
+	TTL    time.Duration // what is left of it; Endless if it does not end
+	Shared bool          // it is a reader's
+}
+
+// Endless is the TTL of a key that does not expire.
+const Endless time.Duration = math.MaxInt64
+
+// ParseReport reads a reply to an Inspect of that many keys.
+func ParseReport(reply any, locks int) (*Report, error) {
+	if parts, ok := reply.([]any); ok && len(parts) == 4 {
+		now, isNow := parts[0].(int64)
+		held, areHeld := parts[1].([]any)
+		queues, areQueues := parts[2].([]any)
+		registers, areRegisters := parts[3].([]any)
+		r := &Report{}
+		if isNow && areHeld && areQueues && areRegisters && len(held) == 2*locks &&
+			r.addHolds(held, now) && r.addTickets(queues) && r.addRegisters(registers) {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("redsync: odd answer to an inspection: %s", Describe(reply))
+}
+
+func (r *Report) addHolds(held []any, now int64) (ok bool) {
+	for i := 0; i < len(held); i += 2 {
+		ttl, isTTL := held[i+1].(int64)
+		text, isText := held[i].(string)
+		if !isTTL || !isText && held[i] != nil {
+			return false
+		}
+		if isText {
+			r.addHold(Held{At: i / 2, Value: text, TTL: durationOf(ttl)}, now)
+		}
+	}
+	return true
+}
+
+// durationOf returns the duration of a PTTL.
+func durationOf(ms int64) time.Duration {
+	if ms < 0 || ms > int64(Endless/time.Millisecond) {
+		return Endless
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// addHold adds what stands at one key: a writer's value, or one for each reader.
+func (r *Report) addHold(h Held, now int64) {
+	readers, ok := readersIn(h.Value, now)
+	if !ok {
+		r.Holds = append(r.Holds, h)
+		return
+	}
+	for _, reader := range readers {
+		reader.At, reader.Shared = h.At, true
+		r.Holds = append(r.Holds, reader)
+	}
+}
+
+// deadlineDigits is how long the deadline of a reader is.
+const deadlineDigits = 13
+
+// readersIn returns the readers in the text of a lock that are not gone. It reports false if the text is a writer's value:
+// see readers.lua.
+func readersIn(text string, now int64) (readers []Held, ok bool) {
+	rest, ok := strings.CutPrefix(text, readersPrefix)
+	if !ok || rest == "" {
+		return nil, false
+	}
+	for rest != "" {
+		record, after, complete := strings.Cut(rest, "\n")
+		at := len(record) - deadlineDigits - 1
+		if !complete || at < 0 || record[at] != ' ' {
+			return nil, false
+		}
+		deadline, err := strconv.ParseUint(record[at+1:], 10, 63)
+		if err != nil {
+			return nil, false
+		}
+		if left := int64(deadline) - now; left > 0 {
+			readers = append(readers, Held{Value: record[:at], TTL: durationOf(left)})
+		}
+		rest = after
+	}
+	return readers, true
+}
+
+// What a waiter is in the text of a queue: see queue.lua.
+const (
+	waiterLength = 64
+	processFrom  = 21
+	processTo    = 37
+)
+
+func (r *Report) addTickets(queues []any) (ok bool) {
+	for _, queue := range queues {
+		text, isText := queue.(string)
+		if !isText || len(text)%waiterLength != 0 {
+			return false
+		}
+		tickets := make([]string, 0, len(text)/waiterLength)
+		for ; text != ""; text = text[waiterLength:] {
+			tickets = append(tickets, text[:ticketLength+len(shared)])
+		}
+		r.Tickets = append(r.Tickets, tickets)
+	}
+	return true
+}
+
+// ProcessIn returns the text of the process in one of Report.Tickets.
+func ProcessIn(ticket string) string { return ticket[processFrom:processTo] }
+
+func (r *Report) addRegisters(registers []any) (ok bool) {
+	for _, register := range registers {
+		text, isText := register.(string)
+		if !isText && register != nil {
+			return false
+		}
+		token, _ := strconv.ParseUint(text, 10, 64) // something else at the key is no register
+		r.Registers = append(r.Registers, token)
+	}
+	return true
+}

@@ -1,0 +1,34 @@
+-- KEYS: keys of locks or slots, then queues, then registers
+-- ARGV: 1 how many of the keys are locks or slots  2 how many are queues
+-- Reads them, and changes nothing. Returns an array of four:
+--   the time by this node's clock, in milliseconds
+--   for each lock two elements: its text, nil if there is none, and its PTTL
+--   for each queue the text of the waiters that are not dead
+--   for each register its text, nil if there is none or if it has another type
+local locks, queues = tonumber(ARGV[1]), tonumber(ARGV[2])
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+-- include queue.lua
+-- include other_type.lua
+local held, waits, registers = {}, {}, {}
+for i = 1, locks do
+  held[2 * i - 1] = redis.call('GET', KEYS[i])
+  held[2 * i] = redis.call('PTTL', KEYS[i])
+end
+for i = locks + 1, locks + queues do
+  local queue, failed = readText(KEYS[i], 'queue')
+  if failed then return failed end
+  local alive = {}
+  if queue and #queue % 64 == 0 then
+    for n = 1, #queue / 64 do
+      local _, deadline = waiter(n, queue)
+      if deadline > now then alive[#alive + 1] = string.sub(queue, 64 * n - 63, 64 * n) end
+    end
+  end
+  waits[i - locks] = table.concat(alive)
+end
+for i = locks + queues + 1, #KEYS do
+  local register = redis.pcall('GET', KEYS[i])
+  registers[i - locks - queues] = type(register) == 'string' and register
+end
+return {now, held, waits, registers}
