@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -30,12 +31,15 @@ type Inspected struct {
 // Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
-	set := i.terms.Keeper.Set
-	round := set.Start(ctx, i, waitAll)
-	res := round.Wait(ctx, limits)
+	start := clock.Now().Mono
+	round := i.terms.Keeper.Set.Start(ctx, i, waitAll)
+	res, silent := round.Wait(ctx, limits), quorum.ErrNoAnswer
+	if clock.Now().Mono-start >= limits.Node {
+		silent = quorum.NoAnswerWithin(limits.Node)
+	}
 	return Inspected{
 		Sighting: res.Tally.(*claim.Sighting), Result: res, //nolint:forcetypeassert // see Tally
-		Votes: round.Votes(quorum.NoAnswerWithin(limits.Node)), Lacks: claim.Nodes(i.lacks.Load()),
+		Votes: round.Votes(silent), Lacks: claim.Nodes(i.lacks.Load()),
 	}
 }
 
