@@ -290,8 +290,10 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 
 // libraryOf guesses which library has made a value.
 func libraryOf(value string) string {
-	is := func(length int, alphabet string) bool { return len(value) == length && strings.Trim(value, alphabet) == "" }
 	const letters, digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "0123456789"
+	is := func(length int, alphabet string) bool {
+		return len(value) == length && strings.Trim(value, alphabet) == ""
+	}
 	_, owned := script.OwnerOf(value)
 	switch {
 	case owned, is(26, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"):

@@ -82,6 +82,17 @@ func TestEachClaimDoesWhatTheInterfaceSays(t *testing.T) {
 			assert.Contains(t, there, n.acquiresNow(c).Found)
 			assert.Equal(t, claim.Other, n.acquiresNow(rival).Found)
 
+			for _, looking := range []claim.Claim{c, won} {
+				for _, alone := range []bool{false, true} {
+					seen := n.says(looking.Inspect(alone)).Details().Own.(*script.Report)
+					require.Len(t, seen.Holds, len(s.keys))
+					for i, h := range seen.Holds {
+						assert.Equal(t, script.Held{At: i, Value: "v", TTL: h.TTL, Shared: won.Shares()}, h)
+						assert.Positive(t, h.TTL)
+					}
+					assert.Equal(t, alone, seen.Tickets == nil)
+				}
+			}
 			assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
 			assert.Equal(t, claim.Mine, n.says(won.Extend(time.Second, false)).Found)
 			assert.Greater(t, n.has(s.keys), 50*time.Second, "Extend never shortens")

@@ -155,8 +155,8 @@ func readersIn(text string, now int64) (readers []Held, ok bool) {
 // What a waiter is in the text of a queue: see queue.lua.
 const (
 	waiterLength = 64
-	processFrom  = 21
-	processTo    = 37
+	processFrom  = 22
+	processTo    = 38
 )
 
 func (r *Report) addTickets(queues []any) (ok bool) {
