@@ -1,0 +1,112 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// This file is about values that say who holds the lock, for people who look at the nodes (WithOwner). Such a value is
+//
+//	26 random characters, "~", the process (16 digits), a space, the time (13 digits), a space, the label
+//
+// The time is in milliseconds since 1970. Nothing on the nodes reads the form: to every script a value is any text.
+
+// An Owner is what a value says of its holder, with WithOwner.
+type Owner struct {
+	Label   string
+	Process string    // its 16 digits
+	Since   time.Time // when the attempt that acquired the lock began, by the holder's clock
+}
+
+const (
+	randomLength  = 26 // of crypto/rand.Text
+	processLength = 16
+	sinceLength   = 13
+	ownerLength   = randomLength + len("~") + processLength + len(" ") + sinceLength + len(" ") // without the label
+
+	maxSince = 1e13 - 1 // in milliseconds: the year 2286
+
+	// MaxLabel is how many bytes a label may have.
+	MaxLabel = 128
+)
+
+// OwnedValue returns a value that says its owner. random is what nobody else has: a text of crypto/rand.Text. label must
+// be one that CheckLabel accepts. A time before 1970 becomes the first that the form can say, one after the year 2286 the
+// last: a wrong clock does not change the form.
+func OwnedValue(random string, p Process, at time.Time, label string) string {
+	var room [ownerLength + MaxLabel]byte // so that only the result is allocated
+	b := append(room[:0], random...)
+	b = append(b, '~')
+	b = append(b, p.String()...)
+	b = append(b, ' ')
+	millis := min(max(at.UnixMilli(), 0), maxSince)
+	for digit := int64(maxSince+1) / 10; digit > millis && digit > 1; digit /= 10 {
+		b = append(b, '0')
+	}
+	b = strconv.AppendInt(b, millis, 10)
+	b = append(b, ' ')
+	b = append(b, label...)
+	return string(b)
+}
+
+// OwnerOf returns what value says of its owner. It reports false if value is not exactly as OwnedValue writes it, with a
+// label that CheckLabel accepts: others may write values that look similar.
+func OwnerOf(value string) (Owner, bool) {
+	if len(value) <= ownerLength || value[randomLength] != '~' {
+		return Owner{}, false
+	}
+	random, rest := value[:randomLength], value[randomLength+1:]
+	process, rest := rest[:processLength], rest[processLength:]
+	since, label := rest[1:1+sinceLength], rest[1+sinceLength:]
+	if strings.Trim(random, base32) != "" || rest[0] != ' ' || label[0] != ' ' || !isNumber(process) || !isNumber(since) {
+		return Owner{}, false
+	}
+	if label = label[1:]; CheckLabel(label) != nil {
+		return Owner{}, false
+	}
+	millis, _ := strconv.ParseInt(since, 10, 64) // so many digits fit
+	return Owner{label, process, time.UnixMilli(millis)}, true
+}
+
+const (
+	base32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // the alphabet of crypto/rand.Text
+	digits = "0123456789"
+)
+
+func isNumber(text string) bool { return strings.Trim(text, digits) == "" }
+
+// LabelRange says which labels CheckLabel accepts.
+const LabelRange = "1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at its ends"
+
+// CheckLabel returns what is wrong with a label, nil if nothing is.
+//
+// People read labels in terminals. So a label has no control character, by which a terminal acts; no character that
+// breaks the line (U+2028, U+2029) or changes the order of the text around it (U+202E and others); and nothing that does
+// not show, such as U+200B, or a space at its ends: labels that look the same would differ. That also refuses the joiners
+// U+200C and U+200D, which some scripts use inside words.
+func CheckLabel(label string) error {
+	switch {
+	case label == "":
+		return errors.New("it is empty")
+	case len(label) > MaxLabel:
+		return fmt.Errorf("it has %d bytes", len(label))
+	case !utf8.ValidString(label):
+		return errors.New("it is not UTF-8")
+	}
+	if at := strings.IndexFunc(label, isHidden); at >= 0 {
+		r, _ := utf8.DecodeRuneInString(label[at:])
+		return fmt.Errorf("it has the character %U", r)
+	}
+	if strings.TrimSpace(label) != label {
+		return errors.New("it has a space at an end")
+	}
+	return nil
+}
+
+// isHidden reports whether r does something to the text around it instead of being seen.
+func isHidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }

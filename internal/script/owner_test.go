@@ -1,0 +1,149 @@
+package script_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+const (
+	random  = "ABCDEFGHIJKLMNOPQRSTUVWX27"
+	process = "0123456789012345"
+)
+
+func TestOwnedValueHasThisForm(t *testing.T) {
+	for at, digits := range map[int64]string{
+		1764237542123: "1764237542123", 946684800000: "0946684800000", 7: "0000000000007", 0: "0000000000000",
+		9999999999999: "9999999999999",
+		-1:            "0000000000000", 10000000000000: "9999999999999", // the form cannot say these
+	} {
+		value := script.OwnedValue(random, script.ProcessOf(process), time.UnixMilli(at), "worker-7@host")
+		assert.Equal(t, random+"~"+process+" "+digits+" worker-7@host", value)
+		owner, ok := script.OwnerOf(value)
+		require.True(t, ok)
+		assert.Equal(t, script.Owner{Label: "worker-7@host", Process: process, Since: time.UnixMilli(min(max(at, 0), 9999999999999))}, owner)
+	}
+}
+
+func TestOwnedValueAllocatesOnce(t *testing.T) {
+	p, label := script.NewProcess(), strings.Repeat("x", script.MaxLabel)
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { _ = script.OwnedValue(random, p, time.UnixMilli(5), label) }), 1.0)
+}
+
+func TestValuesThatHaveNoOwner(t *testing.T) {
+	const since = "1764237542123"
+	owned := func(parts ...string) string { return strings.Join(parts, "") }
+	_, ok := script.OwnerOf(owned(random, "~", process, " ", since, " x"))
+	require.True(t, ok, "what the others resemble")
+	for name, value := range map[string]string{
+		"empty":                          "",
+		"of this library":                rand.Text(),
+		"of redsync v4":                  "QmFzZTY0IG9mIDE2IEJ5dA==",
+		"of node-redlock":                "0f4b2c9d8e7a61534c2b1a09f8e7d6c5",
+		"a random part of 25 characters": owned(random[1:], "~", process, " ", since, " x"),
+		"a random part of 27 characters": owned(random, "A~", process, " ", since, " x"),
+		"a random part in lower case":    owned(strings.ToLower(random), "~", process, " ", since, " x"),
+		"a random part with a 1":         owned(random[:25], "1~", process, " ", since, " x"),
+		"another separator":              owned(random, "-", process, " ", since, " x"),
+		"a process of 15 digits":         owned(random, "~", process[1:], " ", since, " x"),
+		"a process of 17 digits":         owned(random, "~", process, "0 ", since, " x"),
+		"no process":                     owned(random, "~ ", since, " x"),
+		"a process that is no number":    owned(random, "~", process[1:], "a ", since, " x"),
+		"a time of 12 digits":            owned(random, "~", process, " ", since[1:], " x"),
+		"a time of 14 digits":            owned(random, "~", process, " ", since, "0 x"),
+		"a time with a sign":             owned(random, "~", process, " -", since[1:], " x"),
+		"a line feed after the process":  owned(random, "~", process, "\n", since, " x"),
+		"a line feed after the time":     owned(random, "~", process, " ", since, "\nx"),
+		"no label":                       owned(random, "~", process, " ", since),
+		"an empty label":                 owned(random, "~", process, " ", since, " "),
+		"two spaces before the time":     owned(random, "~", process, "  ", since, " x"),
+		"two spaces before the label":    owned(random, "~", process, " ", since, "  x"),
+		"a space after the label":        owned(random, "~", process, " ", since, " x "),
+		"a control character":            owned(random, "~", process, " ", since, " x\x1b[2J"),
+		"a label of 129 bytes":           owned(random, "~", process, " ", since, " ", strings.Repeat("x", 129)),
+		"a label that is not UTF-8":      owned(random, "~", process, " ", since, " x\xff"),
+	} {
+		_, ok := script.OwnerOf(value)
+		assert.False(t, ok, name)
+	}
+}
+
+func TestLabels(t *testing.T) {
+	for _, label := range []string{
+		"x", "worker-7@host", "a b  c", "~", "0123456789012345 1764237542123 x", "%d.*", "größer", "北京", "🙂", "e\u0301",
+		"a\u00a0b", "\ufffd", strings.Repeat("x", 128), strings.Repeat("ü", 64), "readers",
+	} {
+		assert.NoError(t, script.CheckLabel(label), "%q", label)
+	}
+	for label, why := range map[string]string{
+		"":                       "it is empty",
+		strings.Repeat("x", 129): "it has 129 bytes",
+		strings.Repeat("ü", 65):  "it has 130 bytes",
+		"a\xff":                  "it is not UTF-8",
+		"\xed\xa0\x80":           "it is not UTF-8", // a surrogate
+		"a\n":                    "it has the character U+000A",
+		"readers\nx":             "it has the character U+000A",
+		"\x1b[31mred":            "it has the character U+001B",
+		"a\x00b":                 "it has the character U+0000",
+		"a\x7f":                  "it has the character U+007F",
+		"a\u009bb":               "it has the character U+009B", // as ESC [
+		"a\u2028b":               "it has the character U+2028",
+		"a\u2029b":               "it has the character U+2029",
+		"a\u202eb":               "it has the character U+202E", // what follows stands from right to left
+		"a\u2066b":               "it has the character U+2066",
+		"a\u200bb":               "it has the character U+200B",
+		"\ufeffa":                "it has the character U+FEFF",
+		"a\u00adb":               "it has the character U+00AD",
+		"a\U000e0041":            "it has the character U+E0041",
+		" a":                     "it has a space at an end",
+		"a\u00a0":                "it has a space at an end",
+		" ":                      "it has a space at an end",
+	} {
+		assert.EqualError(t, script.CheckLabel(label), why, "%q", label)
+	}
+	assert.True(t, strings.HasPrefix(script.LabelRange, fmt.Sprintf("1 to %d bytes", script.MaxLabel)))
+}
+
+func FuzzOwnedValue(f *testing.F) {
+	for _, label := range []string{"worker-7@host", "", " x", "a\nb", "a\x00", "北京", "\xff", strings.Repeat("x", 129), "a\u202eb"} {
+		f.Add(label, int64(1764237542123), uint64(42))
+	}
+	f.Add("x", int64(math.MinInt64), uint64(math.MaxUint64))
+	f.Add("x", int64(math.MaxInt64), uint64(0))
+	f.Fuzz(func(t *testing.T, label string, millis int64, number uint64) {
+		of := fmt.Sprintf("%016d", number%1e16)
+		value := script.OwnedValue(rand.Text(), script.ProcessOf(of), time.UnixMilli(millis), label)
+		owner, ok := script.OwnerOf(value)
+		if require.Equal(t, script.CheckLabel(label) == nil, ok); !ok {
+			return
+		}
+		require.Equal(t, label, owner.Label)
+		require.Equal(t, of, owner.Process)
+		require.Equal(t, min(max(millis, 0), 9999999999999), owner.Since.UnixMilli())
+		require.Equal(t, value, script.OwnedValue(value[:26], script.ProcessOf(owner.Process), owner.Since, owner.Label))
+		for reader := range 2 {
+			require.True(t, script.MayBeValue(value, reader == 1))
+		}
+	})
+}
+
+// A value that has an owner is exactly what OwnedValue writes of that owner.
+func FuzzOwnerOf(f *testing.F) {
+	f.Add(random + "~" + process + " 1764237542123 x")
+	f.Add(random + "~" + process + " 0000000000000 a b")
+	f.Add(random + "~" + process + " 1764237542123  x")
+	f.Add(random)
+	f.Fuzz(func(t *testing.T, value string) {
+		if owner, ok := script.OwnerOf(value); ok {
+			require.Equal(t, value, script.OwnedValue(value[:26], script.ProcessOf(owner.Process), owner.Since, owner.Label))
+		}
+	})
+}
