@@ -95,6 +95,8 @@ const (
 	hasMinHold
 	hasValue
 	hasSequencer
+	hasOwner
+	hasGenValue
 
 	// What a Sequencer is of. A Mutex can have what stands above; String looks at that alone.
 	ofPermits
@@ -128,20 +130,23 @@ var exclusions = []struct {
 	{hasMinHold, hasValue, "it is not known when the adopted lock was acquired"},
 	{hasMinHold, hasSequencer, "it is not known when the adopted lock was acquired"},
 	{hasMinHold, hasShared, "only an exclusive lock or a permit can stay after Unlock"},
+	{hasOwner, hasValue, "WithSequencer adopts a lock whose value says an owner"},
+	{hasOwner, hasGenValue, "the function makes the whole value"},
 }
 
 // String returns the option or the call that gives f to a Mutex.
 func (f feature) String() string {
 	return map[feature]string{
 		hasLead: "Lead", hasSeveral: "NewMultiMutex", hasShared: "WithShared", hasPermits: "WithPermits", hasFencing: "WithFencing",
-		hasMinHold: "WithMinHold", hasValue: "WithValue", hasSequencer: "WithSequencer",
+		hasMinHold: "WithMinHold", hasValue: "WithValue", hasSequencer: "WithSequencer", hasOwner: "WithOwner", hasGenValue: "WithGenValueFunc",
 	}[f&(ofPermits-1)]
 }
 
 // features returns what a Mutex with these options has.
 func (o *options) features() feature {
 	f := when(o.leads, hasLead) | when(o.several, hasSeveral) | when(o.shared, hasShared) | when(o.permits != 0, hasPermits) |
-		when(o.fencing, hasFencing) | when(o.minHold != 0, hasMinHold)
+		when(o.fencing, hasFencing) | when(o.minHold != 0, hasMinHold) |
+		when(o.owner != "", hasOwner) | when(o.genValue != nil, hasGenValue)
 	if a := o.adopts; a != nil {
 		f |= when(a.value != "", hasValue) | when(a.sequencer.Value != "", hasSequencer|featuresOf(a.sequencer.mode))
 	}

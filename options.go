@@ -107,6 +107,35 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	})
 }
 
+// WithOwner makes the value of each lock say its owner: label, such as "worker-7@host", the process, and the time. So
+// an operator who finds a lock on the nodes sees whom to ask, with Mutex.Inspect or with GET. All who may read the nodes
+// see the label, so it must be no secret. By default a value says nothing.
+//
+// The range is 1 to 128 bytes of UTF-8, without control characters, invisible format characters (such as U+200B or
+// U+202E), and spaces at the ends, because people read the label in terminals.
+//
+// The value is then the 26 random characters of a value without an owner, "~", the process (16 digits), a space, the time
+// (13 digits), a space, and the label. To redsync v4 and to the nodes it is a value like any other. The process is a
+// random number that stands for it in the queues of the nodes, too. The time is that of the attempt that acquired the lock,
+// in milliseconds since 1970, by the clock of this machine. A clock before 1970 or after 2286 gives the first or the last
+// moment of that range.
+//
+// The label must be equal where one value serves several calls: a lock is handed over within the process only to a waiter
+// with the same label (see WithHandOver), and readers share a hold only if they have the same label (see WithShared). The
+// time of a lock that was handed over stays that of its acquisition. A hold that is adopted with WithSequencer keeps the
+// owner of its giver, until the next Lock. A Do that joins the hold of another Do does not change its owner.
+//
+// Each attempt allocates once more, for the longer value. WithOwner excludes WithValue and WithGenValueFunc.
+func WithOwner(label string) Option {
+	return OptionFunc(func(m *Mutex) {
+		if err := script.CheckLabel(label); err != nil {
+			m.change().fail(outOfRange("WithOwner", quoted(label), script.LabelRange+"; "+err.Error()))
+			return
+		}
+		m.change().owner = label
+	})
+}
+
 // WithValue adopts a lock that was acquired elsewhere with this value, so that one
 // process can give a lock to another. At first the Mutex does not know when the lock
 // ends, so Unlock and Valid depend on the nodes' votes alone. A successful Extend
@@ -295,7 +324,7 @@ func WithPriority(priority int) Option {
 // A lock is handed over only within 20 ms of its acquisition, and within a tenth of the expiry. After
 // that Unlock releases it, and waiters of other processes have their turn. The receiver has at least
 // nine tenths of the validity. A lock is handed over only to a waiter with the same expiry, drift,
-// node deadline and lock delay. It is never handed over with WithFair, WithFencing, WithMaxHold,
+// node deadline, lock delay and owner (WithOwner). It is never handed over with WithFair, WithFencing, WithMaxHold,
 // WithMinHold, WithValue, WithSequencer or WithGenValueFunc. If your code has read the value of a
 // lock (Mutex.Value, Mutex.Sequencer), Unlock releases that lock instead of handing it over.
 //

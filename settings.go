@@ -41,6 +41,7 @@ type options struct {
 	retryDelay time.Duration           // WithRetryDelay; randomDelay without it
 	delayFunc  *DelayFunc              // WithRetryDelayFunc
 	genValue   *func() (string, error) // WithGenValueFunc
+	owner      string                  // WithOwner; "" without
 	adopts     *adoption               // WithValue, WithSequencer; nil without
 	observers  *observers              // WithObserver, WithLogger
 	nesting    int                     // WithNesting; 0: no limit
@@ -75,7 +76,7 @@ type adoption struct {
 func (o *options) takeAsIs(a *adoption) {
 	o.adopts = a
 	o.shared, o.permits, o.weight = false, 0, 0
-	o.fencing, o.minHold = false, 0
+	o.fencing, o.minHold, o.owner = false, 0, ""
 }
 
 // valueOf returns the value of the hold, "" if a is nil.
@@ -168,7 +169,7 @@ func (o *options) check() (*plan, error) {
 func (o *options) plan(timing lease.Timing) *plan {
 	p := &plan{
 		holds: lease.Policy{
-			Timing: timing, Value: randomValue, WaitAll: o.waitAll, Heals: o.heals, Watchdog: o.watchdog, Fencing: o.fencing,
+			Timing: timing, Value: randomValue, Owner: o.owner, WaitAll: o.waitAll, Heals: o.heals, Watchdog: o.watchdog, Fencing: o.fencing,
 		},
 		waits: queue.Policy{
 			Fair: o.fair, Priority: o.priority, Delay: defaultDelay, Mean: (minRetryDelay + maxRetryDelay) / 2, EndsIfDenied: o.leads,

@@ -37,7 +37,7 @@ import (
 // or by its watchdog, extends the hold for all of them. Each reader has a Lost of its own. A reader does not share a
 // hold
 //
-//   - with a reader whose expiry, drift, node deadline, lock delay or WithSetNXOnExtend differs from its own;
+//   - with a reader whose expiry, drift, node deadline, lock delay, WithOwner or WithSetNXOnExtend differs from its own;
 //   - if it has WithFencing, WithMaxHold, WithGenValueFunc, WithSequencer or WithHandOver(false);
 //   - once your code has read the value of that hold (Mutex.Value, Mutex.Sequencer), or one of its readers has lost it.
 //

@@ -122,6 +122,7 @@ var modeRows = []modeRow{
 	{name: "WithFailFast", cells: inAll(works), option: always(redsync.WithFailFast(false))},
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
 	{name: "WithGenValueFunc", cells: inAll(works), option: always(redsync.WithGenValueFunc(freshValue()))},
+	{name: "WithOwner", cells: inAll(works), option: always(redsync.WithOwner("worker-7@host"))},
 	{name: "WithSetNXOnExtend", cells: inAll(works), option: always(redsync.WithSetNXOnExtend())},
 	{name: "WithWatchdog", cells: inAll(works), option: always(redsync.WithWatchdog())},
 	{name: "WithMaxHold", cells: inAll(works), option: always(redsync.WithMaxHold(time.Minute))},
@@ -262,6 +263,8 @@ func optionsApart(kind lockKind) [][2]string {
 		{"WithMinHold", "WithShared"},
 		{"WithMinHold", "WithValue"},
 		{"WithMinHold", "WithSequencer"},
+		{"WithOwner", "WithValue"},
+		{"WithOwner", "WithGenValueFunc"},
 	}
 	if !kind.shared {
 		apart = append(apart, [2]string{"WithShared", "WithSequencer"})

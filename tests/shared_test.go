@@ -70,8 +70,7 @@ func (f field) readersOf(name string) (values []string) {
 		return nil
 	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(text[len("readers\n"):], "\n"), "\n") {
-		value, _, _ := strings.Cut(line, " ")
-		values = append(values, value)
+		values = append(values, line[:max(0, strings.LastIndex(line, " "))]) // a value may have spaces
 	}
 	return values
 }
@@ -156,6 +155,9 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"max hold":         {second: []redsync.Option{redsync.WithMaxHold(time.Minute)}},
 		"generated values": {second: []redsync.Option{redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })}},
 		"hand-over":        {second: []redsync.Option{redsync.WithHandOver(false)}},
+		"owners":           {first: []redsync.Option{redsync.WithOwner("a")}, second: []redsync.Option{redsync.WithOwner("b")}},
+		"no owner":         {first: []redsync.Option{redsync.WithOwner("a")}},
+		"no owner first":   {second: []redsync.Option{redsync.WithOwner("a")}},
 		"healing":          {second: []redsync.Option{redsync.WithSetNXOnExtend()}},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},

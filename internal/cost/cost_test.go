@@ -42,6 +42,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, a log without Debug":      {13, 1377, 10, 8, 1},
 	"Lock + Unlock, fenced":                   {12, 1777, 10, 6, 1},
 	"Lock + Unlock, fair":                     {23, 3336, 10, 11, 1},
+	"Lock + Unlock, with an owner":            {8, 1409, 10, 5, 1},
 	"Lock + Unlock, shared":                   {16, 2880, 10, 8, 1},
 	"Lock + Unlock, permits":                  {13, 2496, 10, 5, 1},
 	"Lock + Unlock, two names":                {9, 1801, 10, 5, 1},

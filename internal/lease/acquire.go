@@ -15,7 +15,7 @@ import (
 // turn, which may be nil, is told what nodes answer. If the attempt is Won, the lease can begin. Otherwise
 // the caller releases what the lease may have left on the nodes. The lease is nil if nothing was sent for it.
 func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at script.Place, turn Turn) (*Lease, Outcome) {
-	value, err := t.newValue()
+	value, err := t.newValue(start)
 	if err != nil {
 		return nil, Outcome{Kind: Unusable, Err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -12,12 +13,14 @@ import (
 // Redsyncs may work on the same nodes. Values of the default generator are not remembered.
 var usedValues valueLog
 
-// newValue returns a fresh value.
-func (t *Terms) newValue() (string, error) {
+// newValue returns a fresh value, for an attempt that begins at start.
+func (t *Terms) newValue(start clock.Instant) (string, error) {
 	value, err := t.Value()
 	switch {
 	case err != nil:
 		return "", err
+	case t.Owner != "":
+		return script.OwnedValue(value, t.Keeper.Process, start.Wall, t.Owner), nil
 	case !t.UserValues:
 		return value, nil
 	case value == "":

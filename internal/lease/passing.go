@@ -32,7 +32,7 @@ func (l *Lease) freshLocked(now clock.Instant) bool {
 	return l.validity.Remaining(now) >= l.terms.Timing.Validity-l.terms.Timing.Validity/10
 }
 
-// Pass returns the lease that continues l, under other terms with the same timing. The claim with its value
+// Pass returns the lease that continues l, under other terms with the same timing and owner. The claim with its value
 // and the validity go to the new lease. No node is told, and nothing that is done later with l affects the
 // new lease.
 func (l *Lease) Pass(t *Terms) *Lease {

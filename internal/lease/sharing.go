@@ -17,6 +17,7 @@ type Likeness struct {
 	keeper *Keeper
 	timing Timing
 	heals  bool
+	owner  string
 }
 
 // Likeness returns what leases with these terms must have in common to share a hold. The terms must be those of
@@ -24,7 +25,7 @@ type Likeness struct {
 func (t *Terms) Likeness() Likeness {
 	timing := t.Timing
 	timing.Drift = nil // the Redsync decides it
-	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals}
+	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals, t.Owner}
 }
 
 // BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether
@@ -47,7 +48,7 @@ func (l *Lease) BeginSharing() bool {
 // must have the name of l.
 //
 // Join returns nil if t and the terms of l differ in something that leases with one value must have in common,
-// such as the TTL. It also returns nil, and keeps everybody else from joining, if
+// such as the TTL or the owner. It also returns nil, and keeps everybody else from joining, if
 //   - the hold was acquired window ago or earlier,
 //   - less than nine tenths of the validity are left,
 //   - the user has seen the value, or a lease of the hold was lost, or

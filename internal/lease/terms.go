@@ -20,6 +20,7 @@ type Terms struct {
 type Policy struct {
 	Timing     Timing
 	Value      func() (string, error) // makes the value of an attempt
+	Owner      string                 // the label of the owner that each value says; "" for values that say none
 	UserValues bool                   // Value is the user's function: it may repeat a value, and the user may know each
 	WaitAll    bool                   // every round waits for all nodes
 	Heals      bool                   // an extension sets missing keys again

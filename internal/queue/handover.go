@@ -33,7 +33,7 @@ func (g *Group) HandOver(l *lease.Lease) bool {
 	if w == nil || w.state == trying || !w.terms.Passes {
 		return false
 	}
-	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || !c.PassesTo(w.terms.Claim) {
+	if w.terms.Keeper != t.Keeper || !w.terms.Timing.LastsAs(t.Timing) || w.terms.Owner != t.Owner || !c.PassesTo(w.terms.Claim) {
 		return false
 	}
 	w.handedOff = l.Pass(&w.terms.Terms)

@@ -1,0 +1,467 @@
+package redsync_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
+	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file tests WithOwner: what values say with it, in each mode, and which locks are then handed over or shared.
+// internal/script tests the form of the values.
+
+// oddLabel is an owner with what other formats use as separators.
+const oddLabel = "worker-7@host ~ 1764237542123 größer %d.*"
+
+// ownedBy checks that the value says this owner, since this moment, of the process of rs.
+func (u user) ownedBy(value, label string, since time.Time) {
+	u.Helper()
+	owner, ok := script.OwnerOf(value)
+	require.True(u, ok, "%q", value)
+	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(time.Millisecond)}
+	assert.True(u, want.Since.Equal(owner.Since), "since %v, want %v", owner.Since, want.Since)
+	want.Since = owner.Since
+	assert.Equal(u, want, owner)
+}
+
+// The nodes have the value of each kind of lock with its owner, on single and joint sets, whether the Mutex or the Redsync
+// has the option.
+func TestOwnerOfEachKind(t *testing.T) {
+	for title, e := range environments {
+		for k, kind := range lockKinds {
+			for _, fencing := range []bool{false, true} {
+				if fencing && kind.permit {
+					continue
+				}
+				t.Run(fmt.Sprint(title, " ", lockKinds[k].column, " fencing ", fencing), func(t *testing.T) {
+					changing(t, e.nodes, func(c change) {
+						u := user{c.T, e.open(c)}
+						options := []redsync.Option{redsync.WithOwner(oddLabel), redsync.WithWatchdog()}
+						if fencing {
+							options = append(options, redsync.WithFencing())
+						}
+						for _, m := range []*redsync.Mutex{kind.lock(u.Redsync, options...), kind.lock(u.With(options...))} {
+							u.meet()
+							time.Sleep(1500 * time.Microsecond)
+							start := time.Now()
+							require.NoError(u, m.Lock())
+							synctest.Wait()
+							u.ownedBy(peek.Value(m), oddLabel, start)
+							for _, key := range kind.keys {
+								has, err := c.nodes[1].Get(key)
+								require.NoError(u, err)
+								if kind.shared {
+									has = strings.TrimPrefix(has, "readers\n")
+									has = has[:strings.LastIndex(has, " ")]
+								}
+								assert.Equal(u, peek.Value(m), has)
+							}
+							assert.Equal(u, fencing, m.Fence() != 0)
+							rival := kind.rival(u.Redsync)
+							var taken *redsync.ErrTaken
+							require.ErrorAs(u, rival.TryLock(), &taken)
+							time.Sleep(30 * time.Second) // the watchdog extends it
+							u.confirms(m.Extend())
+							u.confirms(m.Valid())
+							require.NoError(u, u.Current(u.Context(), m.Sequencer()))
+							u.unlock(m)
+							synctest.Wait()
+							require.NoError(u, rival.TryLock())
+							u.unlock(rival)
+							synctest.Wait()
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Without the option, values say nothing and are as long as ever.
+func TestNoOwnerByDefault(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.unlocks(k.held(redsync.WithOwner("a")))
+		m := k.held()
+		assert.Len(t, m.Value(), 26)
+		_, ok := script.OwnerOf(m.Value())
+		assert.False(t, ok)
+		k.unlocks(m)
+	})
+}
+
+func TestOwnerInDoAndLead(t *testing.T) {
+	onKit(t, func(k kit) {
+		k.meet()
+		time.Sleep(time.Millisecond)
+		since, calls := time.Now(), 0
+		says := func(ctx context.Context) error {
+			k.ownedBy(redsync.FromContext(ctx).Value(), oddLabel, since)
+			calls++
+			return nil
+		}
+		owned := redsync.WithOwner(oddLabel)
+		require.NoError(t, k.Do(k.Context(), "lock", says, owned))
+		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", says, owned)))
+		require.NoError(t, k.With(owned).Do(k.Context(), "lock", func(ctx context.Context) error {
+			return k.Do(ctx, "lock", says, redsync.WithOwner("of a joined call"))
+		}))
+		require.NoError(t, k.Lead(k.Context(), "lock", says, owned))
+		assert.Equal(t, 4, calls)
+	})
+}
+
+// Each attempt says when it has begun. A Lock that waits makes several, and acquires with the last one.
+func TestOwnerSinceTheAttempt(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		holder := f.NewMutex("lock")
+		require.NoError(t, holder.Lock())
+		c := f.calls(f.Redsync, patient(redsync.WithOwner(oddLabel))...)
+		time.Sleep(time.Second)
+		f.unlock(holder)
+		f.within(c, 0)
+		first := c.Value()
+		f.ownedBy(first, oddLabel, c.at)
+		f.unlocks(c.Mutex)
+		require.NoError(t, c.Lock())
+		f.ownedBy(c.Value(), oddLabel, time.Now())
+		assert.NotEqual(t, first[:26], c.Value()[:26])
+		f.unlocks(c.Mutex)
+	})
+}
+
+// The time is that of the wall clock, however wrong. The form stays the same.
+func TestOwnerByTheWallClock(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, 0, 24 * 365 * time.Hour, -40 * 366 * 24 * time.Hour, 290 * 365 * 24 * time.Hour} {
+		play(t, func(f field) {
+			clocktest.StepWall(f.T).Step(step)
+			f.meet()
+			now := time.Now().Add(step)
+			if first := time.UnixMilli(0); now.Before(first) {
+				now = first
+			}
+			if last := time.UnixMilli(9999999999999); now.After(last) {
+				now = last
+			}
+			m := f.held(redsync.WithOwner(oddLabel))
+			f.ownedBy(m.Value(), oddLabel, now)
+			f.unlocks(m)
+		})
+	}
+}
+
+// A lock that is handed over has the value of its acquire, so the labels are equal.
+func TestOwnerIsHandedOver(t *testing.T) {
+	play(t, func(f field) {
+		since := time.Now()
+		giver, receiver, _ := f.handed([]redsync.Option{redsync.WithOwner(oddLabel)}, []redsync.Option{redsync.WithOwner(oddLabel)})
+		assert.Empty(t, peek.Value(giver))
+		f.ownedBy(peek.Value(receiver.Mutex), oddLabel, since)
+		time.Sleep(time.Second)
+		f.ownedBy(peek.Value(receiver.Mutex), oddLabel, since)
+		f.unlocks(receiver.Mutex)
+	})
+}
+
+// mixed returns the i-th of labels that alternate; every third call has none.
+func mixed(i int) (label string, options []redsync.Option) {
+	if i%3 == 2 {
+		return "", nil
+	}
+	label = fmt.Sprint("worker-", i%3)
+	return label, []redsync.Option{redsync.WithOwner(label)}
+}
+
+// Waiters with other labels than the holder get the lock by its release, each at once, with a value that says their own.
+func TestOwnersThatDifferTakeTurns(t *testing.T) {
+	for name, fair := range map[string][]redsync.Option{"by default": nil, "fair": {redsync.WithFair()}} {
+		for _, permit := range [][]redsync.Option{nil, {redsync.WithPermits(1)}} {
+			t.Run(fmt.Sprint(name, " ", len(permit)), func(t *testing.T) {
+				play(t, func(f field) {
+					f.meet()
+					other := f.another()
+					f.closes(other)
+					f.as(other).meet()
+					more := append(slices.Clone(fair), permit...)
+					holder := f.NewMutex("lock", more...)
+					require.NoError(f, holder.Lock())
+					var calls []*call
+					for i := range 24 {
+						_, options := mixed(i)
+						rs := f.Redsync
+						if i%4 == 3 {
+							rs = other
+						}
+						calls = append(calls, f.calls(rs, patient(append(options, more...)...)...))
+						time.Sleep(time.Millisecond)
+					}
+					start := time.Now()
+					var wg sync.WaitGroup
+					for i, c := range calls {
+						wg.Go(func() {
+							<-c.done
+							if !assert.NoError(f, c.err) {
+								return
+							}
+							label, _ := mixed(i)
+							owner, ok := script.OwnerOf(peek.Value(c.Mutex))
+							assert.Equal(f, label != "", ok)
+							assert.Equal(f, label, owner.Label)
+							time.Sleep(time.Millisecond)
+							_, err := c.Unlock()
+							assert.NoError(f, err)
+						})
+					}
+					f.unlock(holder)
+					wg.Wait()
+					assert.Equal(f, time.Duration(len(calls))*time.Millisecond, time.Since(start), "the lock does not rest")
+					time.Sleep(3 * time.Second)
+					f.nobodyWaits()
+					if permit == nil {
+						f.noKeys()
+					}
+				})
+			})
+		}
+	}
+}
+
+// Readers that wait for a writer all enter when it unlocks, whatever their labels. The nodes have one reader for each
+// label, which says it.
+func TestReadersWithOwnersEnterTogether(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		writer := f.NewMutex("lock")
+		require.NoError(t, writer.Lock())
+		var readers []*call
+		for i := range 12 {
+			_, options := mixed(i)
+			readers = append(readers, f.calls(f.Redsync, patient(append(options, redsync.WithShared())...)...))
+			time.Sleep(time.Millisecond)
+		}
+		f.unlock(writer)
+		values := map[string]string{}
+		for i, c := range readers {
+			f.within(c, 0)
+			label, _ := mixed(i)
+			owner, ok := script.OwnerOf(peek.Value(c.Mutex))
+			assert.Equal(t, label != "", ok)
+			assert.Equal(t, label, owner.Label)
+			values[peek.Value(c.Mutex)] = label
+		}
+		on := f.readersOf("lock")
+		assert.Len(t, on, len(values), "no value is left from an attempt that has failed")
+		for _, value := range on {
+			assert.Contains(t, values, value)
+		}
+		next := f.calls(f.Redsync, patient(redsync.WithOwner("writer"))...)
+		for _, c := range readers {
+			require.True(t, open(next.done))
+			f.unlock(c.Mutex)
+		}
+		f.within(next, 0)
+		f.unlock(next.Mutex)
+		time.Sleep(time.Second)
+		f.nobodyWaits()
+		f.noKeys()
+	})
+}
+
+// A reader with another label that comes while a hold is shared enters by its own attempt, which does not end the
+// sharing.
+func TestReaderWithAnotherOwnerComesLater(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		reads := func(label string) *redsync.Mutex {
+			m := f.NewMutex("lock", redsync.WithShared(), redsync.WithOwner(label))
+			require.NoError(t, m.TryLock())
+			return m
+		}
+		first, other, third := reads("a"), reads("b"), reads("a")
+		assert.Equal(t, peek.Value(first), peek.Value(third))
+		assert.NotEqual(t, peek.Value(first), peek.Value(other))
+		assert.Len(t, f.readersOf("lock"), 2)
+		for _, m := range []*redsync.Mutex{first, other, third} {
+			f.confirms(m.Extend())
+			f.confirms(m.Valid())
+			f.unlock(m)
+		}
+		synctest.Wait()
+		f.noKeys()
+	})
+}
+
+// A hold that was adopted keeps the owner of its giver, also when it is given on. The next Lock of the receiver says the
+// receiver.
+func TestOwnerOfAnAdoptedLock(t *testing.T) {
+	for k, kind := range lockKinds {
+		t.Run(lockKinds[k].column, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				receiver := f.as(f.another())
+				f.closes(receiver.Redsync)
+				receiver.meet()
+				time.Sleep(time.Millisecond)
+				giver, since := kind.lock(f.Redsync, redsync.WithOwner("giver "+oddLabel)), time.Now()
+				require.NoError(f, giver.Lock())
+				s, err := giver.Detach(f.Context())
+				require.NoError(f, err)
+				read, err := redsync.ParseSequencer(s.String())
+				require.NoError(f, err)
+				assert.Equal(f, s, read)
+				for by, encoding := range encodings {
+					data, err := encoding.write(s)
+					require.NoError(f, err, by)
+					var got redsync.Sequencer
+					require.NoError(f, encoding.read(data, &got), by)
+					assert.Equal(f, s, got, by)
+				}
+				time.Sleep(time.Second)
+				m := receiver.NewMutex(s.Name, redsync.WithSequencer(read), redsync.WithOwner("receiver"))
+				receiver.confirms(m.Extend())
+				f.ownedBy(peek.Value(m), "giver "+oddLabel, since)
+				receiver.confirms(m.Valid())
+				require.NoError(f, f.Current(f.Context(), read))
+				given, err := m.Detach(f.Context())
+				require.NoError(f, err)
+				assert.Equal(f, s.Value, given.Value)
+				m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
+				require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+					f.ownedBy(redsync.FromContext(ctx).Value(), "giver "+oddLabel, since)
+					return nil
+				}))
+				synctest.Wait()
+				require.NoError(f, m.Lock())
+				receiver.ownedBy(peek.Value(m), "receiver", time.Now())
+				receiver.unlock(m)
+			})
+		})
+	}
+}
+
+func TestOwnerOfADowngradedLock(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock", redsync.WithOwner(oddLabel))
+		since := time.Now()
+		require.NoError(t, m.Lock())
+		reader := f.calls(f.Redsync, patient(redsync.WithShared(), redsync.WithOwner(oddLabel))...)
+		time.Sleep(time.Second)
+		require.NoError(t, m.Downgrade(f.Context()))
+		f.within(reader, 0)
+		f.ownedBy(peek.Value(m), oddLabel, since)
+		values := f.readersOf("lock")
+		assert.Len(t, values, 2)
+		assert.Contains(t, values, peek.Value(m))
+		assert.Contains(t, values, peek.Value(reader.Mutex))
+		f.confirms(m.Extend())
+		f.unlock(reader.Mutex)
+		f.unlock(m)
+		synctest.Wait()
+		f.noKeys()
+	})
+}
+
+// A label that the option refuses is an error of every operation. The text shows it so that a terminal does nothing.
+func TestOwnerOutOfRange(t *testing.T) {
+	const valid = "out of range: 1 to 128 bytes of UTF-8, without control characters, invisible format characters, and spaces at its ends; "
+	for bad, want := range map[string]string{
+		"":                        `WithOwner("") is ` + valid + "it is empty",
+		"a\x1b[2J\n":              `WithOwner("a\x1b[2J\n") is ` + valid + "it has the character U+001B",
+		"a\u202eb":                `WithOwner("a\u202eb") is ` + valid + "it has the character U+202E",
+		"a\u2028b":                `WithOwner("a\u2028b") is ` + valid + "it has the character U+2028",
+		"a\u009b2J":               `WithOwner("a\u009b2J") is ` + valid + "it has the character U+009B",
+		"a\xff":                   `WithOwner("a\xff") is ` + valid + "it is not UTF-8",
+		"host ":                   `WithOwner("host ") is ` + valid + "it has a space at an end",
+		strings.Repeat("x", 129):  valid + "it has 129 bytes",
+		strings.Repeat("ü", 1000): valid + "it has 2000 bytes",
+	} {
+		play(t, func(f field) {
+			for _, m := range []*redsync.Mutex{
+				f.NewMutex("lock", redsync.WithOwner(bad)), f.With(redsync.WithOwner(bad)).NewMutex("lock"),
+				f.NewMultiMutex([]string{"a", "b"}, redsync.WithOwner(bad)),
+				f.NewMutex("lock", redsync.WithOwner("good"), redsync.WithOwner(bad)),
+			} {
+				refuses(t, m, want)
+				text := m.Lock().Error()
+				assert.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) }), "%q", text)
+				assert.Less(t, len(text), 600)
+			}
+			require.ErrorContains(t, f.Do(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
+			require.ErrorContains(t, f.Lead(f.Context(), "lock", never, redsync.WithOwner(bad)), want)
+			assert.Zero(t, f.traffic())
+		})
+	}
+	onKit(t, func(k kit) { // the longest one, and the last of two
+		k.unlocks(k.held(redsync.WithOwner("a"), redsync.WithOwner(strings.Repeat("x", 128))))
+	})
+}
+
+// A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
+func TestOwnerOfTheNextLock(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		m := f.NewMutex("lock")
+		require.NoError(t, m.Lock())
+		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
+		redsync.WithOwner("a").Apply(m)
+		plain := peek.Value(m)
+		f.atOnce(m, c)
+		assert.NotEqual(t, plain, peek.Value(c.Mutex))
+		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
+		f.unlocks(c.Mutex)
+		require.NoError(t, m.Lock())
+		f.ownedBy(peek.Value(m), "a", time.Now())
+		f.unlocks(m)
+	})
+}
+
+// To a plain lock of another process, and to a script that only compares, a value with an owner is any text.
+func TestOwnedValueIsOpaqueToOthers(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithOwner(oddLabel))
+		other := f.another()
+		f.closes(other)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(t, other.NewMutex("lock").TryLock(), &taken)
+		assert.NotContains(t, other.NewMutex("lock").TryLock().Error(), oddLabel, "errors show no value")
+		ok, err := other.NewMutex("lock", redsync.WithValue(rand.Text())).Unlock()
+		assert.False(t, ok)
+		require.ErrorAs(t, err, &taken)
+		f.confirms(m.Valid())
+		ok, err = other.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
+		require.NoError(t, err)
+		assert.True(t, ok)
+		f.unlocks(m)
+	})
+}
+
+// A node that has lost the key gets the whole value again.
+func TestOwnedValueIsHealed(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithOwner(oddLabel), redsync.WithSetNXOnExtend())
+		f.lose(0, 3)
+		f.confirms(m.Extend())
+		synctest.Wait()
+		for _, n := range f.nodes {
+			has, err := n.Get("lock")
+			require.NoError(t, err)
+			assert.Equal(t, m.Value(), has)
+		}
+		f.unlocks(m)
+	})
+}
