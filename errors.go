@@ -113,14 +113,33 @@ type ErrTaken struct {
 	// Name is the name of the lock. For a Lock of several names it is the first name that was not free on a quorum;
 	// others may be taken, too. For other calls on several names it is what Mutex.Name returns.
 	Name string
+
+	// Owner is the label of the holder (WithOwner), "" if it is not known. Of several readers, or holders of permits, it is
+	// one whose keys last longest. Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up,
+	// for at most 50 ms, also after their context has ended. TryDo and Lead do not ask.
+	Owner string
+
+	// Held is for how long Owner had the lock by then, as far as its clock and this one agree; 0 without an Owner.
+	Held time.Duration
+
+	before *ErrTaken // what observers of the attempt were told, before the Owner was known
 }
 
 // Error names the lock and the nodes.
 func (err ErrTaken) Error() string {
 	if err.Name == "" { // made by a program
-		return fmt.Sprintf("the lock is taken on %s", nodeList(err.Nodes))
+		return "the lock " + err.says()
 	}
-	return fmt.Sprintf("%s is taken on %s", quoted(err.Name), nodeList(err.Nodes))
+	return quoted(err.Name) + " " + err.says()
+}
+
+// says returns Error without the name.
+func (err ErrTaken) says() string {
+	by := ""
+	if err.Owner != "" {
+		by = fmt.Sprintf(" by %s for %d s", err.Owner, max(err.Held, 0)/time.Second)
+	}
+	return fmt.Sprintf("is taken%s on %s", by, nodeList(err.Nodes))
 }
 
 // nodeList names nodes in a message.
@@ -371,6 +390,14 @@ func (f *failure) has(err error) bool {
 	return reflect.ValueOf(err).Comparable() && slices.Contains(f.causes, err)
 }
 
+// hasOwnerFor reports whether err is the *ErrTaken of f before its Owner was known.
+func (f *failure) hasOwnerFor(err error) bool {
+	return slices.ContainsFunc(f.causes, func(cause error) bool {
+		taken, is := cause.(*ErrTaken) //nolint:errorlint // see text
+		return is && taken.before != nil && taken.before == err //nolint:errorlint // see text
+	})
+}
+
 // Error says what failed, then why, then on which nodes, and then what else a person wants to know.
 func (f *failure) Error() string {
 	parts := make([]string, 0, len(f.causes)+3)
@@ -426,7 +453,7 @@ func (f *failure) text(i int) string {
 	case isTaken && slices.Contains(f.causes, ErrLockAlreadyExpired):
 		return "another value on " + nodeList(taken.Nodes)
 	case isTaken && taken.Name == f.name:
-		return fmt.Sprintf("it is taken on %s", nodeList(taken.Nodes))
+		return "it " + taken.says()
 	}
 	return bare(err)
 }
@@ -454,7 +481,7 @@ func (f *failure) Is(target error) bool {
 	if !isPart || part.op != "" || len(part.causes) == 0 {
 		return false
 	}
-	missing := func(cause error) bool { return !f.has(cause) }
+	missing := func(cause error) bool { return !f.has(cause) && !f.hasOwnerFor(cause) }
 	return !slices.ContainsFunc(part.causes, missing)
 }
 

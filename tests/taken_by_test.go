@@ -1,0 +1,132 @@
+package redsync_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file shows that an error says who has the lock.
+
+// waysToGiveUp are calls that acquire nothing, and ask who has the lock.
+var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
+	"Lock":    func(_ user, m *redsync.Mutex) error { return m.Lock() },
+	"TryLock": func(_ user, m *redsync.Mutex) error { return m.TryLock() },
+	"Do":      func(u user, m *redsync.Mutex) error { return m.Do(u.Context(), nothing) },
+	"a context that ends": func(u user, m *redsync.Mutex) error {
+		ctx, cancel := context.WithTimeout(u.Context(), 2*time.Second)
+		defer cancel()
+		return m.LockContext(ctx)
+	},
+}
+
+func TestErrTakenSaysTheOwner(t *testing.T) {
+	for name, call := range waysToGiveUp {
+		for _, kind := range lockKinds {
+			t.Run(name+", "+kind.column, func(t *testing.T) {
+				play(t, func(f field) {
+					holder := kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog())
+					require.NoError(f, holder.Lock())
+					time.Sleep(12 * time.Second)
+					r := &redsynctest.Recorder{}
+					m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
+					err := call(f.user, m)
+					var taken *redsync.ErrTaken
+					require.ErrorAs(f, err, &taken)
+					assert.Equal(f, "worker-7@host", taken.Owner)
+					assert.Equal(f, "a", taken.Name)
+					assert.InDelta(f, 13*time.Second, taken.Held, float64(1500*time.Millisecond))
+					assert.Regexp(f, `taken by worker-7@host for 1[2-4] s on nodes`, err.Error())
+					assert.Regexp(f, `^"a" is taken by worker-7@host for 1[2-4] s on nodes #`, taken.Error())
+					assert.ErrorIs(f, err, redsync.ErrFailed)
+					synctest.Wait()
+					attempts := redsynctest.Events[observe.Attempt](r)
+					require.NotEmpty(f, attempts)
+					require.ErrorIs(f, err, attempts[len(attempts)-1].Err, "the error is that of the last attempt")
+					assert.Equal(f, err, redsynctest.Events[observe.NotAcquired](r)[0].Err)
+					f.unlock(holder)
+				})
+			})
+		}
+	}
+}
+
+// Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
+func TestWhoAsksForNoOwner(t *testing.T) {
+	play(t, func(f field) {
+		holder := f.another(redsync.WithOwner("them")).NewMutex("a")
+		require.NoError(f, holder.Lock())
+		synctest.Wait()
+		commands := func(call func()) int {
+			before := f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval")
+			call()
+			synctest.Wait()
+			return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") - before
+		}
+		owned, plain := f.NewMutex("a", redsync.WithOwner("me")), f.NewMutex("a")
+		without := commands(func() { require.Error(f, plain.TryLock()) })
+		assert.Equal(f, without+1, commands(func() { require.Error(f, owned.TryLock()) }))
+		assert.Equal(f, without, commands(func() {
+			ran, err := owned.TryDo(f.Context(), nothing)
+			require.NoError(f, err)
+			require.False(f, ran)
+		}))
+		f.unlock(holder)
+		assert.Equal(f, 1, commands(func() {
+			require.NoError(f, owned.TryLock())
+			f.unlock(owned)
+		}), "the release")
+	})
+}
+
+// A holder that says no owner, and nodes that do not tell in time, change nothing of the error.
+func TestErrTakenWithoutAnOwner(t *testing.T) {
+	play(t, func(f field) {
+		holder := f.another().NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, holder.Lock())
+		m := f.NewMutex("a", redsync.WithOwner("me"))
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, m.TryLock(), &taken)
+		assert.Empty(f, taken.Owner)
+		assert.Zero(f, taken.Held)
+		f.unlock(holder)
+
+		holder = f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, holder.Lock())
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		time.AfterFunc(900*time.Millisecond, func() { f.freeze(0, 1, 2) })
+		start := time.Now()
+		err := f.NewMutex("a", redsync.WithOwner("me"), redsync.WithTries(0)).LockContext(ctx)
+		require.ErrorIs(f, err, context.DeadlineExceeded)
+		assert.LessOrEqual(f, time.Since(start), 1050*time.Millisecond)
+		if assert.ErrorAs(f, err, &taken) {
+			assert.Empty(f, taken.Owner)
+		}
+		f.thaw(0, 1, 2)
+		f.unlock(holder)
+	})
+}
+
+// Close does not wait for an owner.
+func TestCloseIsNotHeldUpByTheQuestionForTheOwner(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.another(redsync.WithOwner("me"), redsync.WithTries(0))
+		holder := f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, holder.Lock())
+		done := make(chan error, 1)
+		go func() { done <- rs.NewMutex("a").Lock() }()
+		time.Sleep(time.Second)
+		require.NoError(f, rs.Close(f.Context()))
+		require.ErrorIs(f, <-done, redsync.ErrClosed)
+		f.unlock(holder)
+	})
+}
