@@ -116,13 +116,17 @@ type ErrTaken struct {
 
 	// Owner is the label of the holder (WithOwner), "" if it is not known. Of several readers, or holders of permits, it is
 	// one whose keys last longest. Lock, TryLock and Do of a Mutex with WithOwner ask the nodes for it when they give up,
-	// for at most 50 ms, also after their context has ended. TryDo and Lead do not ask.
+	// for at most 50 ms, also after their context has ended. TryDo and Lead do not ask. The text of the error then also
+	// says since when the holder has the lock.
 	Owner string
 
-	// Held is for how long Owner had the lock by then, as far as its clock and this one agree; 0 without an Owner.
-	Held time.Duration
+	asked *askedOwner // nil without an Owner
+}
 
-	before *ErrTaken // what observers of the attempt were told, before the Owner was known
+// An askedOwner is what else is known of an *ErrTaken with an Owner.
+type askedOwner struct {
+	held   time.Duration // for how long, as far as the clocks of both agree
+	before *ErrTaken     // what observers of the attempt were told, before the Owner was known
 }
 
 // Error names the lock and the nodes.
@@ -137,7 +141,10 @@ func (err ErrTaken) Error() string {
 func (err ErrTaken) says() string {
 	by := ""
 	if err.Owner != "" {
-		by = fmt.Sprintf(" by %s for %d s", err.Owner, max(err.Held, 0)/time.Second)
+		by = " by " + err.Owner
+	}
+	if err.asked != nil {
+		by += fmt.Sprintf(" for %d s", err.asked.held/time.Second)
 	}
 	return fmt.Sprintf("is taken%s on %s", by, nodeList(err.Nodes))
 }
@@ -297,6 +304,31 @@ func oneServer(a int, addressA string, b int, addressB string) string {
 	return fmt.Sprintf("nodes #%d (%s) and #%d (%s) are one server", a, addressA, b, addressB)
 }
 
+// takenBy returns err, which is that of a call that gives up, with the owner of the lock in its *ErrTaken. If nodes do not
+// tell in time, it returns err as it is.
+func takenBy(t *lease.Terms, err error) error {
+	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
+	if !isOne {
+		return err
+	}
+	for at, cause := range f.causes {
+		taken, is := cause.(*ErrTaken) //nolint:errorlint // see text
+		if !is {
+			continue
+		}
+		line := taken.Name
+		if lines := t.Claim.Lines(); len(lines) == 1 {
+			line = lines[0] // of a semaphore it is not the name
+		}
+		if owner, known := lease.OwnerOf(t, line); known {
+			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
+			own.causes[at] = &ErrTaken{taken.Nodes, taken.Name, owner.Label, &askedOwner{max(0, time.Since(owner.Since)), taken}}
+			return own
+		}
+	}
+	return err
+}
+
 // contextErrors returns the error of ctx and its cause, nil if ctx is not done.
 func contextErrors(ctx context.Context) error {
 	cause := context.Cause(ctx)
@@ -393,8 +425,8 @@ func (f *failure) has(err error) bool {
 // hasOwnerFor reports whether err is the *ErrTaken of f before its Owner was known.
 func (f *failure) hasOwnerFor(err error) bool {
 	return slices.ContainsFunc(f.causes, func(cause error) bool {
-		taken, is := cause.(*ErrTaken) //nolint:errorlint // see text
-		return is && taken.before != nil && taken.before == err //nolint:errorlint // see text
+		taken, is := cause.(*ErrTaken)                               //nolint:errorlint // see text
+		return is && taken.asked != nil && taken.asked.before == err //nolint:errorlint // see text
 	})
 }
 

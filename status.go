@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -66,43 +65,6 @@ func (m *Mutex) Inspect(ctx context.Context) (Status, error) {
 		return s, m.failure("inspect", err, m.interruption(ctx))
 	}
 	return s, nil
-}
-
-// askOwner is how long a call that gives up asks the nodes for the owner.
-const askOwner = 50 * time.Millisecond
-
-// takenBy returns err, which is that of a call that gives up, with the owner of the lock in its *ErrTaken. If nodes do not
-// tell in time, it returns err as it is.
-func (m *Mutex) takenBy(t *queue.Terms, err error) error {
-	f, isOne := err.(*failure) //nolint:errorlint // nobody wraps it
-	if !isOne || m.core.keeper.IsClosed() {
-		return err
-	}
-	for at, cause := range f.causes {
-		taken, is := cause.(*ErrTaken) //nolint:errorlint // nobody wraps it
-		if !is {
-			continue
-		}
-		if h := m.ownerOf(t, taken.Name); h.Owner != "" {
-			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
-			own.causes[at] = &ErrTaken{Nodes: taken.Nodes, Name: taken.Name, Owner: h.Owner, Held: max(0, time.Since(h.Since)), before: taken}
-			return own
-		}
-	}
-	return err
-}
-
-// ownerOf returns a holder of a name that says its owner, the zero Holder if there is none, or if nodes do not tell in time.
-func (m *Mutex) ownerOf(t *queue.Terms, name string) Holder {
-	i := lease.NewInspection(&t.Terms)
-	limits := i.Limits()
-	limits.Decide, limits.Node = min(limits.Decide, askOwner), min(limits.Node, askOwner)
-	s, _ := m.statusOf(i.Run(quorum.NoCall, false, limits)) // the context of the call may have ended
-	at := slices.IndexFunc(s.Holders, func(h Holder) bool { return h.Owner != "" && slices.Contains(h.Names, name) })
-	if at < 0 {
-		return Holder{}
-	}
-	return s.Holders[at]
 }
 
 // A State says whether somebody holds a lock.

@@ -49,6 +49,10 @@ func NewScriptOf(write func() string) *Script {
 	return s
 }
 
+// NewScriptOnDemand does what NewScriptOf does, for a script that few programs use. No connection loads it. So a node that
+// does not know it answers NOSCRIPT, and the first use takes another round trip.
+func NewScriptOnDemand(write func() string) *Script { return &Script{write: write} }
+
 // begin makes the source and what follows from it.
 func (s *Script) begin() {
 	s.source, s.write = s.write(), nil

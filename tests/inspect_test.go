@@ -82,6 +82,7 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 				}
 				f.unlock(m)
 				assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
+				synctest.Wait()
 				assert.Empty(f, f.nodes[0].Keys())
 			})
 		})

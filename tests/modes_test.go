@@ -209,6 +209,9 @@ var modeRows = []modeRow{
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
+	{name: "Inspect", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		assert.Len(u, u.inspected(m).Holders, 1)
+	}},
 	{name: "Name", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Equal(u, strings.Join(kind.names, ", "), m.Name())
 	}},

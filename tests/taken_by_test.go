@@ -43,7 +43,6 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 					require.ErrorAs(f, err, &taken)
 					assert.Equal(f, "worker-7@host", taken.Owner)
 					assert.Equal(f, "a", taken.Name)
-					assert.InDelta(f, 13*time.Second, taken.Held, float64(1500*time.Millisecond))
 					assert.Regexp(f, `taken by worker-7@host for 1[2-4] s on nodes`, err.Error())
 					assert.Regexp(f, `^"a" is taken by worker-7@host for 1[2-4] s on nodes #`, taken.Error())
 					assert.ErrorIs(f, err, redsync.ErrFailed)
@@ -64,6 +63,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
 		holder := f.another(redsync.WithOwner("them")).NewMutex("a")
 		require.NoError(f, holder.Lock())
+		f.inspected(holder) // from now on the nodes know the script
 		synctest.Wait()
 		commands := func(call func()) int {
 			before := f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval")
@@ -96,7 +96,6 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, m.TryLock(), &taken)
 		assert.Empty(f, taken.Owner)
-		assert.Zero(f, taken.Held)
 		f.unlock(holder)
 
 		holder = f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())

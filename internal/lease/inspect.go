@@ -2,11 +2,14 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -41,6 +44,27 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 		Sighting: res.Tally.(*claim.Sighting), Result: res, //nolint:forcetypeassert // see Tally
 		Votes: round.Votes(silent), Lacks: claim.Nodes(i.lacks.Load()),
 	}
+}
+
+// askOwner is how long a call that gives up asks the nodes for the owner.
+const askOwner = 50 * time.Millisecond
+
+// OwnerOf asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
+// value, or if too few nodes answer in time.
+func OwnerOf(t *Terms, line string) (owner script.Owner, known bool) {
+	i := NewInspection(t)
+	limits := i.Limits()
+	limits.Decide, limits.Node = min(limits.Decide, askOwner), min(limits.Node, askOwner)
+	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())
+	for _, h := range i.Run(quorum.NoCall, false, limits).Holdings() {
+		if lines > 1 && !slices.Contains(h.Keys, at) {
+			continue
+		}
+		if owner, known = script.OwnerOf(h.Value); known {
+			return owner, true
+		}
+	}
+	return owner, false
 }
 
 // Limits returns the limits of an Inspection that nothing hurries.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file reads what a node has of a lock, without changing it.
@@ -14,7 +16,7 @@ import (
 //go:embed inspect.lua
 var inspect string
 
-var inspectScript = newScript(inspect)
+var inspectScript = pool.NewScriptOnDemand(func() string { return complete(inspect) })
 
 // Inspect reads the lock of k, its queue and its fencing register. alone leaves out the last two. ParseReport reads the
 // reply.
