@@ -52,11 +52,11 @@ const askOwner = 50 * time.Millisecond
 // OwnerOf asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
 // value, or if too few nodes answer in time.
 func OwnerOf(t *Terms, line string) (owner script.Owner, known bool) {
+	ctx, cancel := context.WithTimeout(quorum.NoCall, askOwner) // no limit of the round: a node that is too slow for it is not late
+	defer cancel()
 	i := NewInspection(t)
-	limits := i.Limits()
-	limits.Decide, limits.Node = min(limits.Decide, askOwner), min(limits.Node, askOwner)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())
-	for _, h := range i.Run(quorum.NoCall, false, limits).Holdings() {
+	for _, h := range i.Run(ctx, false, i.Limits()).Holdings() {
 		if lines > 1 && !slices.Contains(h.Keys, at) {
 			continue
 		}
