@@ -97,6 +97,7 @@ func WithNodeTimeout(timeout time.Duration) Option {
 // So Lock fails if the value is among the last hundred thousand values of the process. Lock also fails,
 // without a further attempt, if the function returns an error, an empty value or a value that begins with
 // "readers\n", or with WithShared a value that contains "\n". Many goroutines may call the function at once.
+// The option excludes WithOwner.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) {
 		if genValueFunc == nil {
@@ -152,7 +153,7 @@ func WithOwner(label string) Option {
 // keys have run out. Without them, a node on which Unlock finds the value needs only one release.
 //
 // Use WithSequencer if the giver has this library. WithValue is for a value without a Sequencer, such
-// as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared.
+// as one of redsync v4. It excludes WithShared, because a value does not say that its hold is shared, and WithOwner.
 func WithValue(v string) Option {
 	return OptionFunc(func(m *Mutex) {
 		set := m.change()

@@ -76,7 +76,7 @@ type adoption struct {
 func (o *options) takeAsIs(a *adoption) {
 	o.adopts = a
 	o.shared, o.permits, o.weight = false, 0, 0
-	o.fencing, o.minHold, o.owner = false, 0, ""
+	o.fencing, o.minHold = false, 0
 }
 
 // valueOf returns the value of the hold, "" if a is nil.
