@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestReadersTogetherAgainstWriters(t *testing.T) {
@@ -510,6 +511,7 @@ func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
 // However many readers of a process come and go, it makes at most 50 entries per second for a name and for each kind
 // of readers that can share a hold.
 func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
+	testlength.NotShort(t)
 	for name, c := range map[string]struct {
 		expiry time.Duration
 		tries  int // 0: all readers call Lock; 1: all call TryLock; 2: every second one does
