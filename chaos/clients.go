@@ -250,12 +250,13 @@ func (c *crowd) close() error {
 	return nil
 }
 
-// meetNodes tries to lock until all servers that are up grant the same attempt.
+// meetNodes tries to lock until all servers that are up grant the same attempt. It is about as patient as an expiry of the
+// scene allows: on a busy machine a third of a short expiry is too little for servers that are far away.
 func (c *crowd) meetNodes() error {
 	counter := &grantCounter{}
 	for end := time.Now().Add(replyTime * 3 / 4); time.Now().Before(end); {
 		m := c.rs.NewMutex(fmt.Sprintf("warm-up-%d", c.Process), redsync.WithFailFast(false),
-			redsync.WithNodeTimeout(c.Expiry/3), redsync.WithExpiry(c.Expiry), redsync.WithObserver(counter))
+			redsync.WithNodeTimeout(c.Expiry*3/5), redsync.WithExpiry(longestExpiry(c.Expiry)), redsync.WithObserver(counter))
 		if err := m.TryLock(); err == nil {
 			_, _ = m.Unlock() // if this fails, the lock expires
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/cli"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // play runs a scene for a short time.
@@ -124,6 +125,7 @@ func tallyOf(list []tallied, what string) int {
 }
 
 func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
+	testlength.NotShort(t) // the gate plays this scene for longer, as a program
 	r := play(t, "contract", 4*time.Second, 0)
 	assert.Empty(t, r.Violations)
 	assert.NotEmpty(t, r.Plan)
@@ -162,6 +164,7 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 // Some clients lead without asking a node. Others release a hold while joined calls still run. Others have jobs that
 // rely on a minimal hold but do not set one. The judge must find all of them.
 func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
+	testlength.NotShort(t)
 	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, history.TermOrder: 0}
 	missing := playUntil(found, func() {
 		r := playWith(t, "calm", 3*time.Second, settings{usurpers: 2, careless: 4, hollow: 2, idle: 5})
@@ -192,6 +195,7 @@ func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) 
 }
 
 func TestRunFindsHoldersThatAFlushLetsIn(t *testing.T) {
+	testlength.NotShort(t)
 	r := playProving(t, "flushall", 3*time.Second)
 	broken := rulesBroken(r)
 	assert.Positive(t, broken[history.Exclusion])

@@ -16,6 +16,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // firstLock returns the program of the README.
@@ -33,6 +35,7 @@ func firstLock(t *testing.T) string {
 // The README's first lock compiles as it stands. It prints only what its work prints, and exits with 0. If there are no
 // nodes, it prints the reason, and exits with 1.
 func TestReadmeFirstLock(t *testing.T) {
+	testlength.NotShort(t) // the race detector sees nothing of a program that this compiles
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // page is the page for those who move from redsync v4.
@@ -112,6 +114,7 @@ var _ = context.Canceled // a file without redsync is left alone,   even if it i
 }
 
 func TestScriptMovesAProgramThatCompiles(t *testing.T) {
+	testlength.NotShort(t) // the race detector sees nothing of a program that this compiles
 	moved := move(t, small)
 	for name, text := range small {
 		require.Equal(t, name == "main.go" || name == "pools.go", moved[name] != text, name)
