@@ -74,7 +74,7 @@ func (f field) readersOf(name string) (values []string) {
 			continue
 		}
 		for line := range strings.SplitSeq(strings.TrimSuffix(text[len("readers\n"):], "\n"), "\n") {
-			value := line[:strings.LastIndex(line, " ")] // a value with an owner has spaces
+			value := line[:max(0, strings.LastIndex(line, " "))] // a value with an owner has spaces
 			if on[value]++; on[value] == len(f.nodes)/2+1 {
 				values = append(values, value)
 			}
