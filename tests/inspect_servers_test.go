@@ -67,7 +67,7 @@ func TestInspectOnRealServersWithSilentNodes(t *testing.T) {
 	for _, n := range s.Nodes[:3] {
 		assert.Equal(t, []string{h.ID}, n.Holders)
 	}
-	require.ErrorContains(t, s.Nodes[3].Err, "no answer within 4s")
+	require.ErrorContains(t, s.Nodes[3].Err, "no answer")
 
 	servers[2].Freeze()
 	defer servers[2].Thaw()
@@ -106,7 +106,7 @@ func TestInspectOnRealServersWithAFrozenMajority(t *testing.T) {
 	assert.Equal(t, redsync.StateUnknown, s.State, "it is not known to be free")
 	require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed")
 	for i, n := range s.Nodes {
-		assert.Equal(t, i < 3, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s): no answer within 4s", i, n.Address)), "%v", err)
+		assert.Equal(t, i < 3, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s): no answer", i, n.Address)), "%v", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	holding := closed(t, realProcess(servers))
 	holder := holding.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("worker-7@host"), redsync.WithWatchdog())
 	require.NoError(t, holder.Lock())
-	permit := holding.NewMutex("lock", redsync.WithPermits(2))
+	permit := holding.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
 	require.NoError(t, permit.Lock())
 	ctx, cancel := context.WithCancel(t.Context())
 	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithTries(0)), make(chan error, 1)
@@ -186,12 +186,16 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	}
 
 	rs := as(all)
-	s, err := inspects(t, rs.NewMutex("lock"))
+	var s redsync.Status
+	var err error
+	require.Eventually(t, func() bool { // on a busy machine the waiter may renew its tickets too late
+		s, err = inspects(t, rs.NewMutex("lock"))
+		return err != nil || len(s.Waiters) == 1
+	}, soon, 10*time.Millisecond)
 	require.NoError(t, err)
 	require.Len(t, s.Holders, 1)
 	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
 	assert.Equal(t, holder.Fence(), s.Register)
-	assert.Len(t, s.Waiters, 1)
 	for _, n := range s.Nodes {
 		assert.False(t, n.Denied)
 	}

@@ -455,7 +455,7 @@ func (f field) owned(name string, held time.Duration) {
 }
 
 // inspection returns the error of an Inspect.
-func (f speech) inspection(ctx context.Context) error {
+func (f *speech) inspection(ctx context.Context) error {
 	_, err := f.NewMutex("lock").Inspect(ctx)
 	return err
 }
