@@ -65,6 +65,14 @@ var provocations = map[string]func(f speech) error{
 		f.occupy("b")
 		return f.NewMultiMutex(both).TryLock()
 	},
+	"taken by an owner": func(f speech) error {
+		f.owned("lock", 12*time.Second)
+		return f.NewMutex("lock", redsync.WithOwner("worker-8@host")).TryLock()
+	},
+	"several names, one taken by an owner": func(f speech) error {
+		f.owned("b", 0)
+		return f.NewMultiMutex(both, redsync.WithOwner("worker-8@host")).TryLock()
+	},
 	"other callers ahead, TryLock": func(f speech) error {
 		f.freeze(0, 1, 2)
 		f.calls(f.Redsync, patient(redsync.WithFair())...)
@@ -112,6 +120,21 @@ var provocations = map[string]func(f speech) error{
 		f.occupy("lock", 0, 1)
 		f.freeze(2)
 		return second(m.Valid())
+	},
+	"Inspect, nodes silent": func(f speech) error {
+		f.freeze(0, 1, 2)
+		return f.inspection(f.Context())
+	},
+	"Inspect, one node down that decides": func(f speech) error {
+		f.occupy("lock", 0, 1)
+		f.ends(2)
+		return f.inspection(f.Context())
+	},
+	"Inspect, no permission": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
+		}
+		return f.inspection(f.Context())
 	},
 	"too few in both sets": func(f speech) error {
 		pools := f.pools()
@@ -298,6 +321,21 @@ var provocations = map[string]func(f speech) error{
 		defer cancel()
 		return second(m.ExtendContext(ctx))
 	},
+	"Inspect, context canceled": func(f speech) error {
+		ctx, cancel := context.WithCancelCause(f.Context())
+		cancel(errors.New("enough"))
+		return f.inspection(ctx)
+	},
+	"Inspect, deadline exceeded": func(f speech) error {
+		f.freeze(0, 1, 2)
+		ctx, cancel := context.WithTimeout(f.Context(), 100*time.Millisecond)
+		defer cancel()
+		return f.inspection(ctx)
+	},
+	"an owner that is empty": func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("")).Lock() },
+	"an owner that does not show": func(f speech) error {
+		return f.NewMutex("lock", redsync.WithOwner("worker\u200b")).Lock()
+	},
 	"option out of range":     func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
 	"a number without a unit": func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(8)).Lock() },
 	"options exclude each other": func(f speech) error {
@@ -407,6 +445,19 @@ func (f field) occupy(name string, nodes ...int) {
 	for _, i := range nodes {
 		require.NoError(f, f.nodes[i].Set(name, "another's"))
 	}
+}
+
+// owned gives a name to another process, which says its owner, and waits for a while.
+func (f field) owned(name string, held time.Duration) {
+	m := f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name)
+	require.NoError(f, m.Lock())
+	time.Sleep(held)
+}
+
+// inspection returns the error of an Inspect.
+func (f *speech) inspection(ctx context.Context) error {
+	_, err := f.NewMutex("lock").Inspect(ctx)
+	return err
 }
 
 // denied returns the error of a Lock that three nodes answer with an error.

@@ -213,6 +213,20 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
 	}
+	holder := a.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("a"))
+	require.NoError(t, holder.Lock())
+	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
+	for _, m := range []*redsync.Mutex{
+		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
+	} {
+		s, err := m.Inspect(t.Context())
+		require.NoError(t, err)
+		for _, n := range s.Nodes {
+			require.NoError(t, n.Err)
+			assert.False(t, n.Denied)
+		}
+	}
+	unlocks(t, holder)
 	several := a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair())
 	require.NoError(t, several.Lock())
 	ok, err := several.Unlock()

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
+	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
+	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+func TestMain(m *testing.M) { rigtest.Main(m, program) }
+
+// alike returns a text of the program without what differs from run to run.
+func alike(text string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`\b[0-9a-f]{8}\b`, "ID"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, "TIME"},
+		{`\b\d{16}\b`, "PROCESS"},
+		{`(\d+\.)*\d+:\d+`, "ADDRESS"},
+		{`another [\d.hm]+s`, "another N s"},
+	} {
+		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
+	}
+	return text
+}
+
+// inside returns n nodes inside the process. At the end of the test nothing may be left on them.
+func inside(t *testing.T, n int) *rig.Nodes {
+	t.Helper()
+	nodes := rig.Inside(redsynctest.Start(t, n))
+	t.Cleanup(func() {
+		for _, c := range nodes.Clients {
+			_ = c.Close()
+		}
+	})
+	return nodes
+}
+
+// shown plays the scene in virtual time, and returns what the program prints.
+func shown(t *testing.T) (text string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := inside(t, 5)
+		var out bytes.Buffer
+		require.NoError(t, play(t.Context(), nodes, "orders:17", &out))
+		text = out.String()
+	})
+	return text
+}
+
+// The page shows what the program prints.
+func TestPageShowsTheOutput(t *testing.T) {
+	page, err := os.ReadFile("../../docs/owners.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "$ go run ./examples/inspect\n")
+	require.True(t, found)
+	block, _, found := strings.Cut(rest, "```\n")
+	require.True(t, found)
+	assert.Equal(t, alike(block), alike(shown(t)))
+}
+
+// A holder without a label is named by its library. Too few nodes are an error, and the program says what it has seen.
+func TestShowWithoutALabelAndWithoutAQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := inside(t, 3)
+		for _, c := range nodes.Clients {
+			require.NoError(t, c.Set(t.Context(), "a", "Tq2NfQ6zYQ1dUt4QkPJqkA==", 0).Err())
+		}
+		var out bytes.Buffer
+		require.NoError(t, look(t.Context(), nodes, "a", &out))
+		assert.Equal(t, "a: held\n  holder ID: without a label, of redsync v4, for ever\n", alike(out.String()))
+
+		nodes.Off(0)
+		nodes.Off(1)
+		out.Reset()
+		require.ErrorContains(t, look(t.Context(), nodes, "a", &out), "2 of 3 nodes failed, 2 needed")
+		assert.Equal(t, "a: unknown\n"+
+			"  silent: node #0 (ADDRESS): dial ADDRESS: connection refused\n"+
+			"  silent: node #1 (ADDRESS): dial ADDRESS: connection refused\n"+
+			"  differs: node #2 (ADDRESS) has ID\n", alike(out.String()))
+		require.NoError(t, nodes.Clients[2].Del(t.Context(), "a").Err())
+	})
+}
+
+// With -nodes the program looks at a lock of somebody else, and plays no scene.
+func TestLockOnServers(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 3)
+	var addresses []string
+	for i, s := range servers {
+		addresses = append(addresses, s.Addr())
+		if i < 2 {
+			realredis.Must(t, s, "set", "a", "Tq2NfQ6zYQ1dUt4QkPJqkA==", "px", 3600000)
+		}
+	}
+	var out, errs bytes.Buffer
+	args := []string{"-nodes", strings.Join(addresses, ","), "-name", "a"}
+	status := program.Run(t.Context(), args, &out, &errs)
+	for try := 1; (status != cli.OK || strings.Contains(out.String(), "silent: ")) && try < 5; try++ { // servers on a slow machine
+		out.Reset()
+		errs.Reset()
+		status = program.Run(t.Context(), args, &out, &errs)
+	}
+	assert.Equal(t, cli.OK, status, errs.String())
+	assert.Regexp(t, `^a: held
+  holder ID: without a label, of redsync v4, for another N s unless extended
+  differs: node #2 \(ADDRESS\) has no holder
+$`, alike(out.String()))
+	for i, s := range servers {
+		assert.EqualValues(t, min(1, 2-i), realredis.Must(t, s, "dbsize"), "it changes nothing")
+	}
+}
+
+func TestCommandExitStatus(t *testing.T) {
+	rigtest.Statuses(t, program,
+		rigtest.Case{Status: cli.OK},
+		rigtest.Case{Args: []string{"-name", ""}, Status: cli.Misuse, Err: `-name "" is out of range: it must not be empty`},
+		rigtest.NeedsServers[1])
+}

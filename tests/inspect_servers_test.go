@@ -1,0 +1,249 @@
+package redsync_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// Inspect on real servers: silent nodes, values of other libraries, and permissions.
+
+// inspects returns what m.Inspect says, and checks which nodes are silent.
+func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, error) {
+	t.Helper()
+	s, err := m.Inspect(t.Context())
+	require.Len(t, s.Nodes, 5)
+	for i, n := range s.Nodes {
+		assert.Equal(t, slices.Contains(silent, i), n.Err != nil, "node %d: %v", i, n.Err)
+		if n.Err != nil {
+			var node *redsync.RedisError
+			require.ErrorAs(t, n.Err, &node)
+			assert.Equal(t, i, node.Node)
+		}
+	}
+	return s, err
+}
+
+// A minority of nodes is silent, one frozen and one killed: Inspect names the holder and these nodes. With a further frozen
+// node it knows nothing, until that node goes on.
+func TestInspectOnRealServersWithSilentNodes(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	holder := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithOwner("worker-7@host"), redsync.WithWatchdog())
+	require.NoError(t, holder.Lock())
+	awaitAnswers(t, servers, 1, "exists", "lock")
+	operator := closed(t, realProcess(servers)).NewMutex("lock")
+	s, err := inspects(t, operator)
+	require.NoError(t, err)
+	require.Len(t, s.Holders, 1)
+	first := s.Holders[0]
+
+	servers[3].Freeze()
+	defer servers[3].Thaw()
+	servers[4].Kill()
+	s, err = inspects(t, operator, 3, 4)
+	require.NoError(t, err)
+	assert.Equal(t, redsync.StateHeld, s.State)
+	require.Len(t, s.Holders, 1)
+	h := s.Holders[0]
+	assert.Equal(t, "worker-7@host", h.Owner)
+	assert.NotZero(t, h.Process)
+	assert.Equal(t, first.ID, h.ID)
+	assert.True(t, first.Since.Equal(h.Since))
+	assert.Positive(t, h.TTL)
+	for _, n := range s.Nodes[:3] {
+		assert.Equal(t, []string{h.ID}, n.Holders)
+	}
+	require.ErrorContains(t, s.Nodes[3].Err, "no answer")
+
+	servers[2].Freeze()
+	defer servers[2].Thaw()
+	s, err = inspects(t, operator, 2, 3, 4)
+	require.ErrorIs(t, err, redsync.ErrNoQuorum)
+	require.NotErrorIs(t, err, redsync.ErrFailed)
+	assert.Equal(t, redsync.StateUnknown, s.State)
+	assert.Empty(t, s.Holders)
+	for i, n := range s.Nodes {
+		silent := i > 1
+		assert.Equal(t, silent, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s)", i, n.Address)), "%v", err)
+		assert.Equal(t, !silent, slices.Contains(n.Holders, h.ID))
+	}
+	servers[2].Thaw()
+	servers[3].Thaw()
+	require.Eventually(t, func() bool {
+		s, err := operator.Inspect(t.Context())
+		return err == nil && s.State == redsync.StateHeld && s.Holders[0].Owner == "worker-7@host"
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// Three of five nodes are frozen.
+func TestInspectOnRealServersWithAFrozenMajority(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	operator := closed(t, realProcess(servers)).NewMutex("lock")
+	s, err := inspects(t, operator)
+	require.NoError(t, err)
+	assert.Equal(t, redsync.StateFree, s.State)
+	for _, server := range servers[:3] {
+		server.Freeze()
+		defer server.Thaw()
+	}
+	s, err = inspects(t, operator, 0, 1, 2)
+	require.ErrorIs(t, err, redsync.ErrNoQuorum)
+	assert.Equal(t, redsync.StateUnknown, s.State, "it is not known to be free")
+	require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed")
+	for i, n := range s.Nodes {
+		assert.Equal(t, i < 3, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s): no answer", i, n.Address)), "%v", err)
+	}
+}
+
+// A lock of redsync v4 (the value of its genValue), one of this library before WithOwner, and one of an unknown program.
+func TestInspectOnRealServersSeesOtherClients(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	operator := closed(t, realProcess(servers)).NewMutex("lock")
+	random := make([]byte, 16)
+	_, _ = rand.Read(random)
+	for library, value := range map[string]string{
+		"redsync v4": base64.StdEncoding.EncodeToString(random),
+		"redsync":    rand.Text(),
+		"":           "some other program",
+	} {
+		for i, s := range servers[:4] {
+			if i != 1 {
+				realredis.Must(t, s, "set", "lock", value, "px", 3600000)
+			}
+		}
+		s, err := inspects(t, operator)
+		require.NoError(t, err)
+		require.Len(t, s.Holders, 1)
+		h := s.Holders[0]
+		assert.Equal(t, library, h.Library)
+		assert.Empty(t, h.Owner)
+		assert.Zero(t, h.Process)
+		assert.Zero(t, h.Since)
+		assert.Greater(t, h.TTL, time.Minute)
+		assert.LessOrEqual(t, h.TTL, time.Hour)
+		for i, n := range s.Nodes {
+			assert.Equal(t, i == 0 || i == 2 || i == 3, slices.Equal([]string{h.ID}, n.Holders), "node %d", i)
+		}
+		empties(t, servers)
+	}
+}
+
+// inspectACL returns the rules that the page of permissions asks for in its row of Inspect: for the lock alone, and for all.
+func inspectACL(t *testing.T) (alone, all []string) {
+	t.Helper()
+	row := regexp.MustCompile("(?m)^\\| \\[`Inspect`\\].*\\| `([^`]+)`; .* also `([^`]+)` \\|").FindStringSubmatch(read(t, "../docs/permissions.md"))
+	require.NotNil(t, row)
+	alone = append(strings.Fields(strings.ReplaceAll(row[1], "app:", "lock")), "+info", "+script|load") // they have rows of their own
+	return alone, append(slices.Clone(alone), strings.ReplaceAll(row[2], "app:", "lock"))
+}
+
+// With the rules of the page, no node denies anything. Without the rule for queues, a node says who holds the lock and that
+// it has denied the rest. Without one of the others, it says nothing.
+func TestInspectWithTheRulesOfThePage(t *testing.T) {
+	t.Parallel()
+	alone, all := inspectACL(t)
+	servers := realredis.Start(t, 5)
+	holding := closed(t, realProcess(servers))
+	holder := holding.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("worker-7@host"), redsync.WithWatchdog())
+	require.NoError(t, holder.Lock())
+	permit := holding.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
+	require.NoError(t, permit.Lock())
+	ctx, cancel := context.WithCancel(t.Context())
+	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithTries(0)), make(chan error, 1)
+	go func() { waited <- waiter.LockContext(ctx) }()
+	awaitTickets(t, servers, 1)
+	as := func(rules []string) *redsync.Redsync {
+		for _, s := range servers {
+			realredis.Must(t, s, "acl", "log", "reset")
+		}
+		return processAsOn(t, servers, func(int) []string { return rules })
+	}
+	inLog := func() (objects []any) {
+		for _, s := range servers {
+			for _, entry := range realredis.Must(t, s, "acl", "log").([]any) {
+				if object := entry.(map[any]any)["object"]; object != "client" && object != "client|setinfo" { // go-redis tells its name
+					objects = append(objects, object)
+				}
+			}
+		}
+		return objects
+	}
+
+	rs := as(all)
+	var s redsync.Status
+	var err error
+	require.Eventually(t, func() bool { // on a busy machine the waiter may renew its tickets too late
+		s, err = inspects(t, rs.NewMutex("lock"))
+		return err != nil || len(s.Waiters) == 1
+	}, soon, 10*time.Millisecond)
+	require.NoError(t, err)
+	require.Len(t, s.Holders, 1)
+	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
+	assert.Equal(t, holder.Fence(), s.Register)
+	for _, n := range s.Nodes {
+		assert.False(t, n.Denied)
+	}
+	s, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)))
+	require.NoError(t, err)
+	assert.Len(t, s.Holders, 1)
+	_, err = inspects(t, rs.NewMultiMutex([]string{"lock", "lock2"}))
+	require.NoError(t, err)
+	assert.Empty(t, inLog())
+
+	rs = as(alone)
+	s, err = inspects(t, rs.NewMutex("lock"))
+	require.NoError(t, err)
+	require.Len(t, s.Holders, 1)
+	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
+	assert.Zero(t, s.Register)
+	assert.Empty(t, s.Waiters)
+	for _, n := range s.Nodes {
+		assert.True(t, n.Denied)
+	}
+	assert.Contains(t, inLog(), "{lock}:queue")
+	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), 0, 1, 2, 3, 4)
+	require.ErrorIs(t, err, redsync.ErrNoQuorum)
+
+	for _, rule := range alone {
+		if slices.Contains([]string{"+eval", "+info", "+script|load"}, rule) {
+			continue // a server that knows the script does not need +eval
+		}
+		rules := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })
+		_, err := inspects(t, as(rules).NewMutex("lock"), 0, 1, 2, 3, 4)
+		require.ErrorIs(t, err, redsync.ErrNoQuorum, "without %s", rule)
+		require.Regexp(t, denies, err.Error())
+	}
+	cancel()
+	require.Error(t, <-waited)
+}
+
+// With the rules of a plain lock and those of Inspect, an error names the owner.
+func TestErrTakenNamesTheOwnerWithTheRulesOfThePage(t *testing.T) {
+	t.Parallel()
+	alone, _ := inspectACL(t)
+	servers := realredis.Start(t, 5)
+	holder := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithOwner("worker-7@host"), redsync.WithWatchdog())
+	require.NoError(t, holder.Lock())
+	rs := processAsOn(t, servers, func(int) []string { return append(slices.Clone(plainACL), alone...) })
+	m := rs.NewMutex("lock", redsync.WithOwner("me"))
+	require.Eventually(t, func() bool { // it asks for 50 ms, which can be too short on a slow machine
+		var taken *redsync.ErrTaken
+		return errors.As(m.TryLock(), &taken) && taken.Owner == "worker-7@host"
+	}, soon, 10*time.Millisecond)
+}
