@@ -137,6 +137,9 @@ const (
 
 // wait returns how long the next read must wait at now. It need not wait if that is not positive.
 func (p *pace) wait(now time.Time) time.Duration {
+	if p.spent.Before(now) {
+		return 0
+	}
 	return p.spent.Sub(now) - (mostInARow-1)*spacing
 }
 
