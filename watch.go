@@ -14,8 +14,8 @@ import (
 
 // This file tells when others hold a lock than before.
 
-// Watch yields a Status of the lock of m at once, and then whenever the holders have changed. m need not be held. A standby
-// that shows who leads:
+// Watch yields a Status of the lock of m, and then a further one whenever the holders have changed. m need not be held. A
+// standby that shows who leads:
 //
 //	for st, err := range rs.NewMutex("scheduler").Watch(ctx) {
 //		switch {
@@ -38,7 +38,7 @@ import (
 //
 // # When it looks
 //
-// Watch reads the lock once a second. It also reads it when the TTL of a holder has run out, and when a leader says that it
+// Watch reads the lock when a loop begins, and then once a second. It also reads it when the TTL of a holder has run out, and when a leader says that it
 // leads or has resigned (see Lead). So it sees another leader within two round trips, and another holder of other locks within a
 // second. It misses holds that end before it looks: those of less than a second, unless Lead has them. If the loop's body
 // takes long, Watch then yields the latest Status: it may leave out some in between, and never goes back.

@@ -142,12 +142,15 @@ func (f field) connections() (count int) {
 	return count
 }
 
-// nobodyWatches checks that nothing of a Watch is left: no subscription, no connection but those of so many processes, and
-// no read.
+// nobodyWatches checks that nothing of a Watch is left: no subscription, no connection but those of so many processes, no
+// goroutine, and no read.
 func (f field) nobodyWatches(processes int) {
 	f.Helper()
 	assert.Zero(f, f.subscribed())
 	assert.Equal(f, 5*processes, f.connections())
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	assert.NotContains(f, string(stacks), "internal/watch.(*reading)")
 	before := f.traffic()
 	time.Sleep(5 * readEvery)
 	assert.Equal(f, before, f.traffic())
@@ -274,7 +277,7 @@ func TestWatchSeesPermits(t *testing.T) {
 		w.sees(redsync.StateFree, 0)
 		all := map[int]*redsync.Mutex{}
 		for i, weight := range []int{1, 2, 1} {
-			all[i] = f.another().NewMutex("lock", four, redsync.WithWeight(weight), redsync.WithWatchdog())
+			all[i] = f.another().NewMutex("lock", four, redsync.WithWeight(weight), redsync.WithFair(), redsync.WithWatchdog())
 			require.NoError(f, all[i].Lock())
 			time.Sleep(readEvery)
 			w.sees(redsync.StateHeld, i+1)
@@ -449,7 +452,7 @@ func TestWatchCountsAQuorumOfEachJointSet(t *testing.T) {
 		require.NoError(c, m.Lock())
 		time.Sleep(2 * readEvery)
 		s := w.sees(redsync.StateHeld, 1)
-		assert.Len(c, s.Nodes, 10)
+		assert.Len(c, s.Nodes, 8)
 		for _, i := range []int{5, 6, 7} {
 			c.nodes[i].Freeze()
 		}
@@ -850,7 +853,7 @@ func TestManyWatchesReadOnce(t *testing.T) {
 		f.meet()
 		of := []*redsync.Redsync{f.Redsync, f.With(redsync.WithFair()), f.With(redsync.WithExpiry(time.Minute))}
 		var all []*onlooker
-		before := f.connections()
+		before, reads := f.connections(), f.traffic()
 		for i := range 100 {
 			m := of[i%3].NewMutex("lock")
 			switch i % 4 {
@@ -861,12 +864,14 @@ func TestManyWatchesReadOnce(t *testing.T) {
 			}
 			all = append(all, f.watches(m, nil))
 		}
+		time.Sleep(100 * time.Millisecond) // they share reads, so some wait for the next one
 		for _, w := range all {
 			w.sees(redsync.StateFree, 0)
 		}
+		assert.LessOrEqual(f, f.traffic()-reads, 5*11)
 		assert.Equal(f, 5, f.connections()-before, "one to each node")
 		time.Sleep(2 * readEvery)
-		reads := f.traffic()
+		reads = f.traffic()
 		time.Sleep(10 * readEvery)
 		assert.Equal(f, 10*5, f.traffic()-reads, "one read a second, of five nodes")
 		m := f.held()
@@ -973,10 +978,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 				f.meet()
 				all := f.NewMutex("lock").Watch(f.Context())
 				for range 3 { // it may be used again
-					goroutines := runtime.NumGoroutine()
 					loop(all)
-					assert.Zero(f, f.subscribed())
-					assert.Equal(f, goroutines, runtime.NumGoroutine())
 					f.nobodyWatches(1)
 				}
 				var wg sync.WaitGroup
@@ -1118,13 +1120,13 @@ func TestWatchEndsWithClose(t *testing.T) {
 func TestWatchThatCannotBegin(t *testing.T) {
 	play(t, func(f field) {
 		for want, m := range map[string]*redsync.Mutex{
-			"must not be empty":             f.NewMutex(""),
-			"is reserved":                   f.NewMutex("{x}:queue"),
-			"WithExpiry(-1ns) is out":       f.NewMutex("lock", redsync.WithExpiry(-1)),
-			"WithPermits excludes":          f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()),
-			"0 names are":                   f.NewMultiMutex(nil),
-			redsync.ErrNoPools.Error()[9:]:  redsync.New().NewMutex("lock"),
-			"redsync: watch \"\": no pools": {},
+			"must not be empty":               f.NewMutex(""),
+			"is reserved":                     f.NewMutex("{x}:queue"),
+			"WithExpiry(-1ns) is out":         f.NewMutex("lock", redsync.WithExpiry(-1)),
+			"WithPermits excludes":            f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()),
+			"0 names are":                     f.NewMultiMutex(nil),
+			`redsync: watch "lock": no pools`: redsync.New().NewMutex("lock"),
+			"redsync: watch: no pools":        {},
 		} {
 			w := f.watches(m, nil)
 			w.nothing()

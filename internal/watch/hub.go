@@ -7,29 +7,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-
-	"github.com/seed14bd9ef4/redsync/internal/lease"
 )
 
 // A Hub has the watchers of one Redsync. The zero Hub is ready.
 type Hub struct {
 	mu       sync.Mutex // guards what follows, and reading.watchers
 	readings map[string]*reading
-}
-
-// A Lock is what somebody watches.
-type Lock struct {
-	Key     string       // equal for watchers that read the same
-	Terms   *lease.Terms // of the reads; those of the first watcher count
-	Led     string       // the name that leaders may have; "" if the lock cannot be that of a leader
-	Holders func(lease.Inspected) string
-}
-
-// A Sight is what a read has seen. It does not change.
-type Sight struct {
-	lease.Inspected
-	holders string // what Lock.Holders says of it: another text if others hold the lock
-	number  uint64 // of the read
 }
 
 // A Watcher is told when the holders of a lock change. Only one goroutine may call Next.

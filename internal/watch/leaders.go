@@ -34,12 +34,13 @@ type nobody struct{}
 // Receive implements pool.Receiver.
 func (nobody) Receive(int, pool.Reply) {}
 
-// listen subscribes to the messages on all nodes. It does not wait for them. A node that refuses is not asked again.
-func (r *reading) listen() (end func()) {
+// listen subscribes to the messages for a name on all nodes. It does not wait for them. A node that refuses is not asked
+// again. hint is called when the leader may have changed. It must not block.
+func listen(k *lease.Keeper, name string, hint func()) (end func()) {
 	var all []pool.Subscription
-	for _, n := range r.lock.Terms.Keeper.Set.Nodes {
+	for _, n := range k.Set.Nodes {
 		if p, ok := n.Pool.(pool.Subscriber); ok {
-			if s, err := p.Subscribe(script.LeaderChannel(r.lock.Led), listener{r}); err == nil {
+			if s, err := p.Subscribe(script.LeaderChannel(name), listener{hint}); err == nil {
 				all = append(all, s)
 			}
 		}
@@ -52,13 +53,13 @@ func (r *reading) listen() (end func()) {
 }
 
 // A listener receives what a node sends.
-type listener struct{ reading *reading }
+type listener struct{ hint func() }
 
 // Subscribed implements pool.Listener. Messages of the time before may be lost.
-func (l listener) Subscribed() { l.reading.hint() }
+func (l listener) Subscribed() { l.hint() }
 
 // Message implements pool.Listener.
-func (l listener) Message(string) { l.reading.hint() }
+func (l listener) Message(string) { l.hint() }
 
 // Unsubscribed implements pool.Listener.
 func (listener) Unsubscribed(error) {}

@@ -20,6 +20,21 @@ const (
 	newInspection = 60
 )
 
+// A Lock is what somebody watches.
+type Lock struct {
+	Key     string       // equal for watchers that read the same
+	Terms   *lease.Terms // of the reads; those of the first watcher count
+	Led     string       // the name that leaders may have; "" if the lock cannot be that of a leader
+	Holders func(lease.Inspected) string
+}
+
+// A Sight is what a read has seen. It does not change.
+type Sight struct {
+	lease.Inspected
+	holders string // what Lock.Holders says of it: another text if others hold the lock
+	number  uint64 // of the read
+}
+
 // A reading reads a lock again and again, as long as somebody watches it.
 type reading struct {
 	lock     Lock
@@ -86,7 +101,7 @@ func (r *reading) lastSight() (last *Sight, newer <-chan struct{}) {
 func (r *reading) run(ctx context.Context) {
 	defer close(r.ended)
 	if r.lock.Led != "" {
-		defer r.listen()()
+		defer listen(r.lock.Terms.Keeper, r.lock.Led, r.hint)()
 	}
 	keeper, p, next := r.lock.Terms.Keeper, pace{}, time.Now()
 	for keeper.Pause(ctx, time.Until(next), r.hints) && keeper.Pause(ctx, p.wait(time.Now()), nil) {
