@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/seed14bd9ef4/redsync/internal/watch"
 )
 
 // This file is about leaders. Of several processes that campaign for a name, one leads until it resigns or
@@ -35,6 +37,10 @@ import (
 //     resignation. Close ends the context of fn and releases the leadership at once, while fn may still run. To
 //     shut down, end ctx, wait for Lead, and then call Close.
 //   - fn panics. Lead releases the leadership, and the panic goes on.
+//
+// When a term begins, and after it has ended, Lead tells those who watch the name (see Mutex.Watch): it publishes a message
+// on every node, on the channel redsync:{name}:leader, and does not wait for that. If nodes deny it, they see the change a
+// little later.
 //
 // Lead returns only when no fn runs. If fn is nil, it returns an error at once. If Lead ends while the process does
 // not lead, its error says why:
@@ -90,5 +96,7 @@ func (m *Mutex) leadOnce(ctx context.Context, fn func(context.Context) error) (a
 		// other error goes away by itself.
 		return errors.Is(err, errTooLate) && ctx.Err() == nil && !m.core.keeper.IsClosed(), err
 	}
+	watch.Tell(&m.core.keeper, m.room.Name(), watch.Leads)
+	defer watch.Tell(&m.core.keeper, m.room.Name(), watch.Leaves) // after the release, also if fn panics
 	return m.whileHeld(ctx, h, fn)
 }

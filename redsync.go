@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/internal/watch"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -83,6 +84,7 @@ type core struct {
 
 	recents recents
 	pinged  pinged
+	watches watch.Hub // of Mutex.Watch
 
 	closed   chan struct{} // closed when Close has ended and has set closeErr
 	closeErr error
@@ -190,6 +192,7 @@ func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) 
 	if rest := c.keeper.Close(ctx, timeout, c.member.Leave); len(rest.Names) > 0 {
 		err = c.notReleased(rest)
 	}
+	c.watches.AwaitEnds()
 	c.keeper.Set.Retire()
 	if j := c.states.Load(); j != nil {
 		j.Close()

@@ -38,12 +38,15 @@ var mayImport = map[string][]string{
 		module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim", module + "/internal/script",
 		module + "/pool", module + "/internal/clock", module + "/internal/jitter",
 	},
+	module + "/internal/watch": {
+		module + "/internal/lease", module + "/internal/script", module + "/pool",
+	},
 	module + "/fencing": {"github.com/redis/go-redis/v9/"},
 	module: {
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
 		module + "/internal/script", module + "/pool", module + "/observe",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
-		module + "/internal/journal", module + "/internal/peek",
+		module + "/internal/journal", module + "/internal/peek", module + "/internal/watch",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 	module + "/redsynctest": {

@@ -167,6 +167,13 @@ var modeRows = []modeRow{
 	{name: "Extend", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }},
 	{name: "Valid", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }},
 	{name: "Unlock", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }},
+	{name: "Watch", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+		for s, err := range m.Watch(u.Context()) {
+			require.NoError(u, err)
+			require.Equal(u, redsync.StateHeld, s.State)
+			break
+		}
+	}},
 	{name: "Detach", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
 		_, err := m.Detach(u.Context())
 		require.NoError(u, err)

@@ -49,7 +49,8 @@ func ReportIn(v Vote) *script.Report {
 }
 
 // A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
-// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed.
+// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed. Once the round is
+// over, many goroutines may ask a Sighting.
 type Sighting struct {
 	rule    Rule
 	voted   Nodes
@@ -177,9 +178,9 @@ func (s *Sighting) Holdings() (all []Holding) {
 
 // ttl returns the longest time for which a quorum of nodes still has v.
 func (s *Sighting) ttl(v *seen) time.Duration {
-	slices.SortFunc(v.ttls, func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
+	sorted := slices.SortedFunc(slices.Values(v.ttls), func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
 	var nodes Nodes
-	for _, t := range v.ttls {
+	for _, t := range sorted {
 		if nodes = nodes.With(t.node); s.rule.Quorum(nodes) {
 			return t.ttl
 		}

@@ -19,6 +19,7 @@ const (
 	fenceSide     = ":fence"
 	slotSide      = ":slot:"
 	slotQueueSide = ":slots"
+	leaderSide    = ":leader" // of a channel: no key ends in it
 )
 
 // QueueKey returns the key of the queue of name's waiters.
@@ -29,6 +30,10 @@ func QueueKey(name string) string { return sideKey(name, queueSide) }
 
 // FenceKey returns the key of name's fencing register. It is in the slot that QueueKey describes.
 func FenceKey(name string) string { return sideKey(name, fenceSide) }
+
+// LeaderChannel returns the channel on which leaders of that name tell that they lead, or do not lead any more. On a Ring
+// it is on the node that has the lock.
+func LeaderChannel(name string) string { return "redsync:" + sideKey(name, leaderSide) }
 
 // slotKey returns the key of a slot of the semaphore called name.
 func slotKey(name string, slot int) string { return sideKey(name, slotSide+strconv.Itoa(slot)) }

@@ -1,0 +1,87 @@
+// Package watch reads who holds locks, for those who watch them. Each lock is read once for all of its watchers. Between
+// these reads the package listens to what new leaders tell: see Tell.
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// A Hub has the watchers of one Redsync. The zero Hub is ready.
+type Hub struct {
+	mu       sync.Mutex // guards what follows, and reading.watchers
+	readings map[string]*reading
+}
+
+// A Watcher is told when the holders of a lock change. Only one goroutine may call Next.
+type Watcher struct {
+	reading *reading
+	from    uint64 // the first read that counts for this watcher
+	last    *Sight // what Next has returned last; nil before
+
+	// Leave ends the watcher. With the last watcher of a lock, the reads and the subscriptions end before Leave returns.
+	// Any goroutine may call it, and call it again.
+	Leave func()
+}
+
+// Join adds a watcher of l. The caller must not be held up by Close meanwhile: see lease.Keeper.BeginCall.
+func (h *Hub) Join(l Lock) *Watcher {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.readings[l.Key]
+	if r == nil {
+		if h.readings == nil {
+			h.readings = make(map[string]*reading)
+		}
+		r = begin(l)
+		h.readings[l.Key] = r
+	}
+	r.watchers++
+	return &Watcher{reading: r, from: r.nextRead(), Leave: sync.OnceFunc(func() { h.leave(r) })}
+}
+
+func (h *Hub) leave(r *reading) {
+	h.mu.Lock()
+	r.watchers--
+	last := r.watchers == 0
+	if last {
+		delete(h.readings, r.lock.Key)
+	}
+	h.mu.Unlock()
+	if last {
+		r.stop()
+		<-r.ended
+	}
+}
+
+// AwaitEnds waits until all reads and subscriptions have ended, after Close has begun.
+func (h *Hub) AwaitEnds() {
+	h.mu.Lock()
+	all := slices.Collect(maps.Values(h.readings))
+	h.mu.Unlock()
+	for _, r := range all {
+		<-r.ended
+	}
+}
+
+// Next waits until the holders are others than in the Sight that it has returned last, or for a first one, and returns the
+// last Sight. It returns nil when ctx is done, when Close has begun, or after Leave.
+func (w *Watcher) Next(ctx context.Context) *Sight {
+	r := w.reading
+	for ctx.Err() == nil && !r.lock.Terms.Keeper.IsClosed() {
+		last, newer := r.lastSight()
+		if last != nil && last.number >= w.from && (w.last == nil || last.holders != w.last.holders) {
+			w.last = last
+			return last
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+		case <-r.ended:
+			return nil
+		}
+	}
+	return nil
+}

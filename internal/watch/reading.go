@@ -1,0 +1,167 @@
+package watch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+const (
+	// readEvery is how often a lock is read at least.
+	readEvery = time.Second
+
+	// runOut is how long after the end of a TTL the lock is read: nodes count TTLs in milliseconds.
+	runOut = time.Millisecond
+
+	// newInspection is after how many reads it is forgotten which nodes deny the queue and the register.
+	newInspection = 60
+)
+
+// A Lock is what somebody watches.
+type Lock struct {
+	Key     string       // equal for watchers that read the same
+	Terms   *lease.Terms // of the reads; those of the first watcher count
+	Led     string       // the name that leaders may have; "" if the lock cannot be that of a leader
+	Holders func(lease.Inspected) string
+}
+
+// A Sight is what a read has seen. It does not change.
+type Sight struct {
+	lease.Inspected
+	holders string // what Lock.Holders says of it: another text if others hold the lock
+	number  uint64 // of the read
+}
+
+// A reading reads a lock again and again, as long as somebody watches it.
+type reading struct {
+	lock     Lock
+	hints    chan struct{} // has room for one: something may have changed
+	stop     context.CancelFunc
+	ended    chan struct{} // closed when nothing is read any more, and the subscriptions have ended
+	watchers int           // guarded by Hub.mu
+
+	mu         sync.Mutex // guards what follows
+	inspection *lease.Inspection
+	begun      uint64        // how many reads have begun
+	sight      *Sight        // of the last read; nil if none has ended
+	newer      chan struct{} // closed when sight changes
+}
+
+func begin(l Lock) *reading {
+	ctx, stop := context.WithCancel(context.Background())
+	r := &reading{
+		lock: l, stop: stop,
+		hints: make(chan struct{}, 1), ended: make(chan struct{}), newer: make(chan struct{}),
+	}
+	go r.run(ctx)
+	return r
+}
+
+// nextRead returns the number of the next read to begin, and makes it begin soon.
+func (r *reading) nextRead() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hint()
+	return r.begun + 1
+}
+
+// hint makes r read soon. It does not block.
+func (r *reading) hint() {
+	select {
+	case r.hints <- struct{}{}:
+	default: // r will read anyway
+	}
+}
+
+// beginRead notes that a read begins, and returns what reads, and the number of the read.
+func (r *reading) beginRead() (*lease.Inspection, uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.hints: // this read follows it
+	default:
+	}
+	if r.begun%newInspection == 0 {
+		r.inspection = lease.NewInspection(r.lock.Terms)
+	}
+	r.begun++
+	return r.inspection, r.begun
+}
+
+func (r *reading) lastSight() (last *Sight, newer <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sight, r.newer
+}
+
+// run reads the lock until ctx ends or Close has begun.
+func (r *reading) run(ctx context.Context) {
+	defer close(r.ended)
+	if r.lock.Led != "" {
+		defer listen(r.lock.Terms.Keeper, r.lock.Led, r.hint)()
+	}
+	keeper, p, next := r.lock.Terms.Keeper, pace{}, time.Now()
+	for keeper.Pause(ctx, time.Until(next), r.hints) && keeper.Pause(ctx, p.wait(time.Now()), nil) {
+		start := time.Now()
+		p.note(start)
+		seen, ok := r.read(ctx)
+		if !ok {
+			return
+		}
+		next = start.Add(readEvery)
+		for _, h := range seen.Holdings() {
+			if end := time.Now().Add(h.TTL + runOut); h.TTL != script.Endless && end.Before(next) {
+				next = end
+			}
+		}
+	}
+}
+
+// read reads the lock once. It reports false if it was cut short, because such a read does not tell who holds the lock.
+func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
+	keeper := r.lock.Terms.Keeper
+	if !keeper.BeginCall() {
+		return seen, false
+	}
+	defer keeper.EndCall()
+	inspection, number := r.beginRead()
+	seen = inspection.Run(ctx, false, inspection.Limits())
+	if ctx.Err() != nil || keeper.IsClosed() {
+		return seen, false
+	}
+	last := &Sight{Inspected: seen, holders: r.lock.Holders(seen), number: number}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sight = last
+	close(r.newer)
+	r.newer = make(chan struct{})
+	return seen, true
+}
+
+// A pace spaces reads, however many hints there are: mostInARow at once, and then one every spacing. So there are at most
+// 20 in a second.
+type pace struct{ spent time.Time }
+
+const (
+	mostInARow = 10
+	spacing    = 100 * time.Millisecond
+)
+
+// wait returns how long the next read must wait at now. It need not wait if that is not positive.
+func (p *pace) wait(now time.Time) time.Duration {
+	if p.spent.Before(now) {
+		return 0
+	}
+	return p.spent.Sub(now) - (mostInARow-1)*spacing
+}
+
+// note notes that a read begins at now.
+func (p *pace) note(now time.Time) {
+	if p.spent.Before(now) {
+		p.spent = now
+	}
+	p.spent = p.spent.Add(spacing)
+}
