@@ -56,6 +56,11 @@ var (
 	// that from a second Unlock.
 	ErrNotHeld error = &notHeldError{}
 
+	// ErrForced means that the lock was released by ForceUnlock, by an operator. It matches ErrLockLost. It is a cause of
+	// Lost and Err, and of the context of Do. Only a holder with WithOwner learns of the force; another one finds out that
+	// the lock is lost, and not why: see Mutex.ForceUnlock.
+	ErrForced error = &forcedError{}
+
 	// ErrNoPools is the error of every operation of a Redsync without nodes.
 	ErrNoPools = errors.New("redsync: no pools")
 
@@ -100,6 +105,14 @@ func (*notHeldError) Error() string { return "redsync: lock not held" }
 
 // Is makes ErrNotHeld match ErrLockAlreadyExpired, which programs for redsync v4 look for.
 func (*notHeldError) Is(target error) bool { return target == ErrLockAlreadyExpired } //nolint:errorlint // a sentinel
+
+// A forcedError is the type of ErrForced alone. It has a field, as notHeldError has.
+type forcedError struct{ _ byte }
+
+func (*forcedError) Error() string { return "redsync: lock released by force" }
+
+// Is makes ErrForced match ErrLockLost.
+func (*forcedError) Is(target error) bool { return target == ErrLockLost } //nolint:errorlint // a sentinel
 
 // ErrTaken says that another client has the lock. If some nodes failed, their errors come with it. Methods always return
 // ErrTaken as a pointer.
@@ -228,7 +241,10 @@ var ends = lease.Errors{
 	Failed:   errAbandoned,
 	Lost:     asLost,
 	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
-	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
+	Forced: func(name string, res quorum.Result) error {
+		return lost(fail("", "", ErrForced, unconfirmed(name, res)))
+	},
+	Severed: func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
 }
 
 // errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.

@@ -3,8 +3,6 @@ package redsync
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -244,7 +242,7 @@ func registerOf(seen lease.Inspected, registers []int) (highest uint64) {
 }
 
 func (m *Mutex) holderOf(h claim.Holding) Holder {
-	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: idOf(h.Value), value: h.Value}
+	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: script.IDOf(h.Value), value: h.Value}
 	if h.TTL == script.Endless {
 		holder.TTL = -1
 	}
@@ -262,18 +260,12 @@ func (m *Mutex) holderOf(h claim.Holding) Holder {
 	return holder
 }
 
-// idOf returns the ID of the holder with a value.
-func idOf(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return hex.EncodeToString(sum[:4])
-}
-
 func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	for i, n := range m.core.keeper.Set.Nodes {
 		s := NodeStatus{Node: i, Address: n.Address(), Denied: seen.Lacks.Has(i)}
 		if report := claim.ReportIn(seen.Votes[i]); report != nil {
 			for _, h := range report.Holds {
-				if id := idOf(h.Value); !slices.Contains(s.Holders, id) {
+				if id := script.IDOf(h.Value); !slices.Contains(s.Holders, id) {
 					s.Holders = append(s.Holders, id)
 				}
 			}

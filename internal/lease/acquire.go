@@ -234,12 +234,15 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 }
 
 // Check asks the nodes whether they hold the claim of l.
-func (l *Lease) Check(ctx context.Context) quorum.Result {
+func (l *Lease) Check(ctx context.Context) quorum.Result { return l.check(ctx, l.terms.Heals) }
+
+// check does what Check does. heals says that a node on which the claim is missing disproves nothing.
+func (l *Lease) check(ctx context.Context, heals bool) quorum.Result {
 	for {
 		limits, c := l.terms.Timing.limits(), l.Claim()
 		limits.Decide = min(limits.Decide, l.Remaining(clock.Now()))
 		limits.Over = l.Done()
-		res := l.terms.Keeper.Set.Start(ctx, check{l, c}, l.terms.WaitAll).Wait(ctx, limits)
+		res := l.terms.Keeper.Set.Start(ctx, check{l, c, heals}, l.terms.WaitAll).Wait(ctx, limits)
 		if res.Won || l.Claim() == c || ctx.Err() != nil { // otherwise a Downgrade came between: ask again, for the reader's claim
 			return res
 		}
@@ -250,11 +253,12 @@ func (l *Lease) Check(ctx context.Context) quorum.Result {
 type check struct {
 	lease *Lease
 	claim claim.Claim
+	heals bool
 }
 
 // Brief implements quorum.Operation.
 func (c check) Brief() quorum.Brief {
 	b := c.lease.terms.brief(quorum.Valid, c.claim.Check())
-	b.Disproves, b.Heals = true, c.lease.terms.Heals
+	b.Disproves, b.Heals = true, c.heals
 	return b
 }

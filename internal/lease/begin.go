@@ -49,6 +49,9 @@ func (l *Lease) begin() error {
 	if nodes&lacking != 0 || l.writes != &l.ownWrites && nodes.awaits() {
 		at = l.nextFillLocked(at)
 	}
+	if l.terms.Owner != "" {
+		at = l.hearByLocked(at)
+	}
 	if !l.terms.Keeper.expiries.Set(&l.expiry, at) { // from here on Close may end l
 		return l.terms.Keeper.Errors.Closed
 	}
@@ -74,6 +77,9 @@ func (l *Lease) Fire(closing bool) {
 		return
 	}
 	l.fillUp()
+	if l.terms.Owner != "" {
+		l.hear(clock.Now())
+	}
 	switch {
 	case !l.setAlarm(time.Now().Add(left)): // Close came while this was firing
 		l.close()
@@ -89,6 +95,9 @@ func (l *Lease) setAlarm(at time.Time) bool {
 	defer l.mu.Unlock()
 	if l.state == Held && l.fillsLocked() {
 		at = l.nextFillLocked(at)
+	}
+	if l.state == Held && l.terms.Owner != "" {
+		at = l.hearByLocked(at)
 	}
 	return l.terms.Keeper.expiries.Set(&l.expiry, at)
 }

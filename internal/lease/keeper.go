@@ -53,6 +53,10 @@ type Waiters interface {
 	// first in the queue there. The news comes from a release. If that release undoes a failed attempt, undoes
 	// is that attempt, whose waiter has no reason to try again; otherwise undoes is nil.
 	Wake(line string, node int, undoes Turn)
+
+	// Hear makes the process listen to messages which say that l was released by force, until l ends. For each of them it
+	// calls l.Doubt, and also when a message may have been missed. Hear may be called with alarm.Schedule.firing held.
+	Hear(l *Lease)
 }
 
 // repeatsInARow bounds what it costs to repeat very many releases while nodes are down. The schedule pauses for 1 ms

@@ -128,6 +128,8 @@ type watched struct {
 	ended     signal         // closed when Past, Over or Dropped
 	lost      signal         // closed when Past, or Over or Dropped for a cause
 	listeners listeners      // see Listen
+	hears     bool           // see hear
+	doubts    int            // see Doubt; 0 if nothing is asked
 	room      [1]Listener    // for listeners
 }
 

@@ -27,6 +27,7 @@ type Group struct {
 	lines      lines
 	sharing    sharing
 	leftovers  leftovers
+	holders    holders
 	subscriber subscriber
 	severed    atomic.Bool // the user has closed so many clients that no lock can be acquired any more
 
@@ -122,7 +123,7 @@ func forgetGroup(key groupKey) {
 func newGroup(nodes int) *Group {
 	g := &Group{Process: script.NewProcess(), Known: quorum.NewKnown(nodes)}
 	g.sharing.lines = &g.lines
-	g.subscriber.lines, g.subscriber.group, g.subscriber.process = &g.lines, g, g.Process
+	g.subscriber = subscriber{lines: &g.lines, holders: &g.holders, group: g, process: g.Process}
 	return g
 }
 

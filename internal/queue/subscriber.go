@@ -28,6 +28,7 @@ const (
 // first in each line as if that node had sent it a message.
 type subscriber struct {
 	lines   *lines
+	holders *holders
 	group   owner
 	process script.Process
 
@@ -63,6 +64,8 @@ type session struct {
 	answered claim.Nodes
 	grace    *time.Timer
 	ready    bool
+	heard    claim.Nodes // the nodes whose messages can be heard
+	covers   bool        // a release by force cannot go unheard: it reaches a quorum, and heard has a node of each
 }
 
 // ready reports whether the process can hear that a lock is free.
@@ -148,6 +151,18 @@ func (s *session) learn(i int) (late bool) {
 	return late
 }
 
+// hears notes whether messages of node i can be heard. It reports whether from now on no release by force can go unheard.
+func (s *session) hears(i int, can bool) (anew bool) {
+	s.subscriber.mu.Lock()
+	defer s.subscriber.mu.Unlock()
+	if s.heard = s.heard.Without(i); can {
+		s.heard = s.heard.With(i)
+	}
+	covered := s.covers
+	s.covers = s.rule.Blocks(s.heard)
+	return s.covers && !covered
+}
+
 func (s *session) answerLocked(i int) {
 	s.answered = s.answered.With(i)
 	all := s.answered == s.rule.All()
@@ -173,7 +188,7 @@ func (s *session) becomeReady() {
 
 // rest ends the subscriptions if nobody waits any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() {
+	if !s.lines.anybody() && !s.holders.any() {
 		s.stop(nil)
 		return
 	}
@@ -220,16 +235,27 @@ func (l listener) lines() *lines { return l.session.subscriber.lines }
 
 // Subscribed implements pool.Listener.
 func (l listener) Subscribed() {
+	if l.session.hears(l.node.Index, true) {
+		l.session.subscriber.holders.doubtAll()
+	}
 	if l.session.learn(l.node.Index) {
 		l.lines().wakeAll(l.node.Index)
 	}
 }
 
 // Message implements pool.Listener.
-func (l listener) Message(key string) { l.lines().wake(script.LineOf(key), l.node.Index, nil) }
+func (l listener) Message(key string) {
+	if id, ok := script.ForcedIn(key); ok {
+		l.session.subscriber.holders.doubt(id)
+	}
+	l.lines().wake(script.LineOf(key), l.node.Index, nil)
+}
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
-func (l listener) Unsubscribed(error) { l.session.learn(l.node.Index) }
+func (l listener) Unsubscribed(error) {
+	l.session.hears(l.node.Index, false)
+	l.session.learn(l.node.Index)
+}
 
 // Refused implements pool.Listener.
 func (l listener) Refused(err error) {

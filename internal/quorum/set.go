@@ -85,6 +85,21 @@ func (s *Set) Apart(keys []string) (n *Node, a, b string) {
 	return nil, "", ""
 }
 
+// Publish sends a message to all nodes. It waits for none of them, and nobody learns of a failure: who needs the message
+// also asks from time to time.
+func (s *Set) Publish(channel, message string) {
+	args := []any{"publish", channel, message}
+	for _, n := range s.Nodes {
+		_ = n.Send(pool.Request{Args: args, To: nobody{}})
+	}
+}
+
+// nobody receives the answers to messages.
+type nobody struct{}
+
+// Receive implements pool.Receiver.
+func (nobody) Receive(int, pool.Reply) {}
+
 // IsBehind reports whether a node that answers is behind with its replies: see pool.Pool.
 func (s *Set) IsBehind() bool {
 	for _, n := range s.Nodes {

@@ -1,6 +1,8 @@
 package script
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -72,6 +74,29 @@ func OwnerOf(value string) (Owner, bool) {
 	millis, _ := strconv.ParseInt(since, 10, 64) // so many digits fit
 	return Owner{label, process, time.UnixMilli(millis)}, true
 }
+
+// IsOf reports whether value is that of an owner in process p.
+func IsOf(value string, p Process) bool {
+	o, ok := OwnerOf(value)
+	return ok && o.Process == p.String()
+}
+
+// IDOf returns what tells values apart without showing them: the first 8 hex digits of the SHA-256.
+func IDOf(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:4])
+}
+
+// forced is what a message on the channel of a process begins with, if it says that a lock of that process was released by
+// force. The IDOf its value follows. Other messages are the names of locks, so a name may look like it: nobody relies on
+// what a message says.
+const forced = "forced "
+
+// Forced returns the message that the lock with the value of this ID was released by force.
+func Forced(id string) string { return forced + id }
+
+// ForcedIn returns the ID in such a message.
+func ForcedIn(message string) (id string, ok bool) { return strings.CutPrefix(message, forced) }
 
 const (
 	base32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // the alphabet of crypto/rand.Text

@@ -22,17 +22,8 @@ func Tell(k *lease.Keeper, name, message string) {
 		return
 	}
 	defer k.EndCall()
-	args := []any{"publish", script.LeaderChannel(name), message}
-	for _, n := range k.Set.Nodes {
-		_ = n.Send(pool.Request{Args: args, To: nobody{}})
-	}
+	k.Set.Publish(script.LeaderChannel(name), message)
 }
-
-// nobody receives the answers to messages.
-type nobody struct{}
-
-// Receive implements pool.Receiver.
-func (nobody) Receive(int, pool.Reply) {}
 
 // listen subscribes to the messages for a name on all nodes. It does not wait for them. A node that refuses is not asked
 // again. hint is called when the leader may have changed. It must not block.

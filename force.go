@@ -1,0 +1,149 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file lets an operator break a lock.
+
+// ForceUnlock releases the lock of another: it deletes what Inspect has found of the holder, and nothing else. On each node
+// it compares the value first, so it never deletes the lock of somebody who has it by then. Of readers or holders of
+// permits it releases the one that was given. Then the first waiter is woken, as by Unlock. m need not be held.
+//
+//	st, err := m.Inspect(ctx)
+//	if err == nil && st.State == redsync.StateHeld && st.Holders[0].Owner == "worker-7@host" {
+//		err = m.ForceUnlock(ctx, st.Holders[0])
+//	}
+//
+// Force ends exclusion: the former holder may work on, until it learns that the lock is gone, while the next one works
+// already. Only fencing protects the resource then (WithFencing). So make sure first that the holder does nothing any more,
+// or end its process.
+//
+// # Results
+//
+// It returns nil when a quorum of nodes has deleted the value. The release goes on in the background, as that of Unlock,
+// until every node has confirmed it or the keys have run out. Otherwise the error matches
+//
+//   - *ErrTaken, if the holder does not have the lock any more, and another has it;
+//   - ErrNotHeld, if the holder does not have it any more, and no other has it on a quorum. That is so, too, if ForceUnlock
+//     is called again after it has returned nil;
+//   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
+//
+// An error that names the reason, without any traffic, says that m cannot release this holder: the Holder was not made by
+// Inspect or Watch, it has a name that m lacks, or m is a lock and it has permits, or the other way round. Through a Mutex
+// of NewMultiMutex that has all names of the holder, all of them are released.
+//
+// # When the holder learns
+//
+//   - With WithOwner, and if it has held the lock for at least a second: as soon as it has heard and asked the nodes, within
+//     two round trips. If it has held the lock for less: within a second. Lost is closed, and its cause matches ErrForced.
+//   - Without WithOwner, or if it has adopted the lock of another process: a watchdog at its next extension, after expiry / 3
+//     at the latest. Its cause does not match ErrForced.
+//   - Without a watchdog: at its own Extend, Valid or Unlock, or else at Until.
+//   - redsync v4: at its own Extend.
+//
+// A holder with WithSetNXOnExtend that does not hear of the force takes the lock back when it extends next, unless another
+// has it by then. So ForceUnlock again, or end its process. One that hears is ended.
+func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
+	ctx = orBackground(ctx)
+	t, err := m.beginCall()
+	if err != nil {
+		return m.failure("force unlock", err)
+	}
+	defer m.core.endCall()
+	c, err := m.claimOf(t.Claim, holder)
+	if err == nil {
+		err = contextErrors(ctx)
+	}
+	if err != nil {
+		return m.failure("force unlock", err)
+	}
+	set := m.core.keeper.Set
+	set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), holder.value, clock.Now())
+	h.End(nil)
+	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
+	m.tellForced(holder)
+	res := rel.Wait(ctx)
+	m.core.member.Group.Unlocked(h, rel)
+	switch {
+	case res.Won:
+		return nil
+	case res.IsTaken():
+		return m.failure("force unlock", unconfirmed(m.label(), res))
+	case res.Rejected:
+		return m.failure("force unlock", ErrNotHeld)
+	}
+	return m.failure("force unlock", m.interruption(ctx), unconfirmed(m.label(), res))
+}
+
+var (
+	errNoHolder  = errors.New("redsync: the Holder is not one that Inspect or Watch has returned")
+	errOfPermits = errors.New("redsync: the holder has permits, and this Mutex is a lock: use one with WithPermits")
+	errOfLock    = errors.New("redsync: the holder has a lock, and this Mutex has permits: use one without WithPermits")
+)
+
+// claimOf returns what holder has of the lock of m, whose own claim is own. It has no value.
+func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
+	switch {
+	case holder.value == "" && holder.ID == "":
+		return nil, errNoHolder
+	case holder.Permits > 0 && m.set.permits == 0:
+		return nil, errOfPermits
+	case holder.Permits == 0 && m.set.permits > 0:
+		return nil, errOfLock
+	}
+	for _, name := range holder.Names {
+		if !slices.Contains(m.names(), name) {
+			return nil, fmt.Errorf("redsync: the holder also has %s, which this Mutex lacks: use one of NewMultiMutex with all of its names", quoted(name))
+		}
+	}
+	switch {
+	case holder.Permits > 0:
+		return own, nil
+	case len(holder.Names) > 1:
+		return claim.NewMulti(holder.Names), nil
+	}
+	room := &claim.Keyed{}
+	room.Init(holder.Names[0])
+	if holder.Shared {
+		return room.Shared(), nil
+	}
+	return &room.Exclusive, nil
+}
+
+// termsToForce returns the terms of a lease with a claim that is released by force. The keys last for ttl at most, unless
+// that is negative, and the options of t for locks of its own do not count.
+func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
+	p := *t.Policy
+	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0
+	p.Timing.TTL = max(p.Timing.TTL, ttl)
+	if ttl < 0 {
+		p.Timing.TTL = endlessRelease
+	}
+	own := *t
+	own.Policy, own.Claim = &p, c
+	return &own
+}
+
+// endlessRelease is for how long the release of a key without an end is repeated, on a node that does not answer.
+const endlessRelease = 24 * time.Hour
+
+// tellForced tells the process of the holder, if the value names it, that its lock was released by force. The message
+// follows the release on each node.
+func (m *Mutex) tellForced(holder Holder) {
+	if holder.Process == 0 {
+		return
+	}
+	process := script.ProcessOf(fmt.Sprintf("%016d", holder.Process))
+	m.core.keeper.Set.Publish(process.Channel(), script.Forced(holder.ID))
+}
