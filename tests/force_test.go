@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,13 +61,15 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 		held    time.Duration // for how long by then
 		within  time.Duration
 		forced  bool
+		down    []int // nodes
 	}{
-		"owner, held for long":      {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 5 * time.Second, 2 * trip, true},
-		"owner that heals":          {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true},
-		"owner without a watchdog":  {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, true},
-		"owner, held for a moment":  {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 100 * time.Millisecond, time.Second, true},
-		"watchdog without an owner": {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, false},
-		"neither":                   {nil, time.Second, 8 * time.Second, false},
+		"owner, held for long":                  {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 5 * time.Second, 2 * trip, true, nil},
+		"owner that heals":                      {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, nil},
+		"owner that heals, with two nodes down": {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, []int{1, 3}},
+		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, true, nil},
+		"owner, held for a moment":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 100 * time.Millisecond, time.Second, true, nil},
+		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, false, nil},
+		"neither":                               {nil, time.Second, 8 * time.Second, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
@@ -74,6 +77,10 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 				holder := f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...)
 				require.NoError(f, holder.Lock())
 				time.Sleep(c.held)
+				for _, i := range c.down {
+					f.nodes[i].Kill()
+				}
+				time.Sleep(time.Millisecond)
 				operator := f.NewMutex("a")
 				h := f.holderOf(operator)
 				require.NoError(f, operator.ForceUnlock(f.Context(), h))
@@ -90,6 +97,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 				lost := redsynctest.Events[observe.Lost](r)
 				require.Len(f, lost, 1)
 				assert.Equal(f, err, lost[0].Err)
+				time.Sleep(10 * time.Second)
 				assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
 				_, err = holder.Unlock()
 				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
@@ -115,4 +123,219 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 		require.ErrorIs(f, err, redsync.ErrLockLost)
 		assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
 	})
+}
+
+// A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
+// force before. A hold that is shorter asks nobody.
+func TestAHoldThatLastsAsksOnce(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		rs := f.another(redsync.WithOwner("w"))
+		f.closes(rs)
+		long := rs.NewMutex("long", redsync.WithExpiry(time.Minute))
+		require.NoError(f, long.Lock())
+		time.Sleep(2 * time.Second)
+		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
+		before, connections := asked(), f.connections()
+		m := rs.NewMutex("a")
+		require.NoError(f, m.Lock())
+		time.Sleep(900 * time.Millisecond)
+		assert.Equal(f, before, asked())
+		operator := f.NewMutex("a")
+		h := f.holderOf(operator)
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		time.Sleep(99 * time.Millisecond)
+		require.NoError(f, m.Err(), "it was too young to hear of it")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
+		f.unlock(long)
+	})
+}
+
+// A message that is not true ends nothing, and very many make the holder ask 20 times a second at most.
+func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		time.Sleep(1500 * time.Millisecond)
+		h := f.holderOf(f.NewMutex("a"))
+		channel := fmt.Sprintf("redsync:%016d", h.Process)
+		client := f.nodes[0].Client()
+		before := f.nodes[1].Commands("evalsha")
+		for range 1000 {
+			require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
+			require.NoError(f, client.Publish(f.Context(), channel, "forced 00000000").Err())
+			require.NoError(f, client.Publish(f.Context(), channel, "forced ").Err())
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		asked := f.nodes[1].Commands("evalsha") - before
+		assert.Positive(f, asked)
+		assert.LessOrEqual(f, asked, 22, "20, and an extension")
+		require.NoError(f, m.Err())
+		f.unlock(m)
+		require.NoError(f, client.Close())
+	})
+}
+
+// The nodes cannot reach the holder while it is forced. When it can hear them again, it asks.
+func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute))
+		require.NoError(f, m.Lock())
+		time.Sleep(2 * time.Second)
+		operator := f.NewMutex("a")
+		h := f.holderOf(operator)
+		for _, n := range f.nodes {
+			n.LoseMessages(1)
+		}
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		time.Sleep(time.Second)
+		require.NoError(f, m.Err())
+		for _, n := range f.nodes[:3] {
+			n.Disconnect()
+		}
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+}
+
+// What a Mutex cannot release, it says, and sends nothing.
+func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
+	play(t, func(f field) {
+		all := f.another().NewMultiMutex([]string{"a", "b"})
+		require.NoError(f, all.Lock())
+		several := f.holderOf(f.NewMultiMutex([]string{"a", "b", "c"}))
+		assert.Equal(f, []string{"a", "b"}, several.Names)
+		permit := f.another().NewMutex("p", redsync.WithPermits(2))
+		require.NoError(f, permit.Lock())
+		ofPermits := f.holderOf(f.NewMutex("p", redsync.WithPermits(2)))
+		synctest.Wait()
+		traffic := f.nodes[0].Traffic()
+		for text, force := range map[string]func() error{
+			`the holder also has "b"`: func() error { return f.NewMutex("a").ForceUnlock(f.Context(), several) },
+			"has permits":             func() error { return f.NewMutex("p").ForceUnlock(f.Context(), ofPermits) },
+			"has a lock":              func() error { return f.NewMutex("a", redsync.WithPermits(2)).ForceUnlock(f.Context(), several) },
+			"Inspect or Watch":        func() error { return f.NewMutex("a").ForceUnlock(f.Context(), redsync.Holder{Names: []string{"a"}}) },
+			"context canceled": func() error {
+				ctx, cancel := context.WithCancel(f.Context())
+				cancel()
+				return f.NewMultiMutex([]string{"a", "b"}).ForceUnlock(ctx, several)
+			},
+		} {
+			require.ErrorContains(f, force(), text)
+		}
+		synctest.Wait()
+		assert.Equal(f, traffic, f.nodes[0].Traffic())
+		require.NoError(f, all.Err())
+
+		require.NoError(f, f.NewMultiMutex([]string{"a", "b", "c"}).ForceUnlock(f.Context(), several))
+		require.NoError(f, f.NewMutex("p", redsync.WithPermits(2)).ForceUnlock(f.Context(), ofPermits))
+		synctest.Wait()
+		assert.Empty(f, f.nodes[0].Keys())
+	})
+}
+
+// One of several readers, and one of several holders of permits, is released. The others go on.
+func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
+	for _, options := range [][]redsync.Option{{redsync.WithShared()}, {redsync.WithPermits(3)}} {
+		play(t, func(f field) {
+			var all []*redsync.Mutex
+			for i := range 3 {
+				m := f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...)
+				require.NoError(f, m.Lock())
+				all = append(all, m)
+			}
+			time.Sleep(2 * time.Second)
+			operator := f.NewMutex("a", options...)
+			for _, h := range f.inspected(operator).Holders {
+				if h.Owner == "w1" {
+					require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				}
+			}
+			synctest.Wait()
+			require.ErrorIs(f, all[1].Err(), redsync.ErrForced)
+			assert.Len(f, f.inspected(operator).Holders, 2)
+			time.Sleep(20 * time.Second)
+			f.unlock(all[0])
+			f.unlock(all[2])
+		})
+	}
+}
+
+// Another has the lock by then: it is left alone.
+func TestForceUnlockOfAFormerHolder(t *testing.T) {
+	play(t, func(f field) {
+		m, operator := f.NewMutex("a"), f.another().NewMutex("a")
+		require.NoError(f, m.Lock())
+		h := f.holderOf(operator)
+		f.unlock(m)
+		other := f.another().NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, other.Lock())
+		err := operator.ForceUnlock(f.Context(), h)
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, err, &taken)
+		require.NotErrorIs(f, err, redsync.ErrNotHeld)
+		f.unlock(other)
+
+		require.NoError(f, m.Lock())
+		h = f.holderOf(operator)
+		f.freeze(0, 1, 2)
+		err = operator.ForceUnlock(f.Context(), h)
+		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		f.thaw(0, 1, 2)
+		time.Sleep(5 * time.Second)
+		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
+	})
+}
+
+// The next in line has the lock at once.
+func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
+	for _, kind := range lockKinds {
+		t.Run(kind.column, func(t *testing.T) {
+			play(t, func(f field) {
+				holder := kind.rival(f.another(), redsync.WithWatchdog())
+				require.NoError(f, holder.Lock())
+				waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
+				done := make(chan error, 1)
+				go func() { done <- waits.Lock() }()
+				time.Sleep(2 * time.Second)
+				operator := kind.rival(f.Redsync)
+				start := time.Now()
+				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				require.NoError(f, <-done)
+				assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
+				f.unlock(waits)
+				<-holder.Lost()
+			})
+		})
+	}
+}
+
+// An extension that heals is under way while the lock is released by force, and takes it back on some nodes. The holder,
+// which hears of the force, gives these up.
+func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
+	for delay := range 8 {
+		play(t, func(f field) {
+			rs := f.newcomer(0, everywhere(time.Duration(delay)*time.Millisecond))
+			f.closes(rs)
+			f.as(rs).meet()
+			m := rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			require.NoError(f, m.Lock())
+			operator := f.NewMutex("a")
+			h := f.holderOf(operator)
+			time.Sleep(time.Until(m.Until().Add(-6*time.Second + 2*time.Second))) // when the watchdog extends
+			require.NoError(f, operator.ForceUnlock(f.Context(), h))
+			time.Sleep(100 * time.Millisecond)
+			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+			for _, n := range f.nodes {
+				assert.False(f, n.Exists("a"))
+			}
+			next := f.another().NewMutex("a")
+			require.NoError(f, next.TryLock())
+			f.unlock(next)
+		})
+	}
 }

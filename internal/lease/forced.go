@@ -66,17 +66,15 @@ func (l *Lease) ask() {
 		before := l.doubts()
 		if res := l.check(quorum.NoCall, false); res.Rejected {
 			_ = l.Lose(l.terms.Keeper.Errors.Forced(l.terms.Claim.Name(), res))
+			l.ClearAway() // a fill or an extension that heals may have set the value again on some nodes
 		}
-		if l.settle(before) {
-			return
-		}
-		if !l.terms.Keeper.Pause(quorum.NoCall, doubtPause, l.Done()) {
+		if !l.terms.Keeper.Pause(quorum.NoCall, doubtPause, l.Done()) || l.settle(before) {
 			return
 		}
 	}
 }
 
-// doubtPause is how long ask waits until it asks again, however many messages come.
+// doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second.
 const doubtPause = 50 * time.Millisecond
 
 func (l *Lease) doubts() int {
