@@ -163,12 +163,15 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 }
 
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
-// again, only nodes that hold another value prove it.
+// again, only nodes that hold another value prove it. That they were missing is noted: see ask.
 func (l *Lease) Disproved(res quorum.Result) bool {
-	if l.terms.Heals {
-		return res.IsTaken()
+	switch {
+	case !l.terms.Heals:
+		return res.Rejected
+	case res.Rejected && l.terms.Owner != "":
+		l.noteGone()
 	}
-	return res.Rejected
+	return res.IsTaken()
 }
 
 // Brief implements quorum.Operation.

@@ -59,19 +59,40 @@ func (l *Lease) Doubt() {
 	}
 }
 
-// ask asks the nodes until nobody has doubted meanwhile.
+// ask asks the nodes until nobody has doubted meanwhile. An extension that heals may have set the keys again since the
+// force. Then the nodes have told it that they were missing, and that is proof enough, too.
 func (l *Lease) ask() {
 	defer l.terms.Keeper.EndCall()
 	for {
-		before := l.doubts()
-		if res := l.check(quorum.NoCall, false); res.Rejected {
+		before, now := l.doubts(), clock.Now()
+		res := l.check(quorum.NoCall, false)
+		goesOn := !res.Rejected && l.terms.Keeper.Pause(quorum.NoCall, doubtPause, l.Done())
+		if res.Rejected || l.wasGoneSince(now.Mono-goneBefore) {
 			_ = l.Lose(l.terms.Keeper.Errors.Forced(l.terms.Claim.Name(), res))
-			l.ClearAway() // a fill or an extension that heals may have set the value again on some nodes
+			l.ClearAway() // what was set again
+			return
 		}
-		if !l.terms.Keeper.Pause(quorum.NoCall, doubtPause, l.Done()) || l.settle(before) {
+		if !goesOn || l.settle(before) {
 			return
 		}
 	}
+}
+
+// goneBefore is for how long before a message the answers to an extension count.
+const goneBefore = time.Second
+
+// noteGone notes that the nodes have proved the claim missing, although extensions set it again.
+func (l *Lease) noteGone() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchedLocked().gone = clock.Now().Mono
+}
+
+// wasGoneSince reports whether noteGone was called since then, by the monotonic clock.
+func (l *Lease) wasGoneSince(then time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watched.gone != 0 && l.watched.gone >= then
 }
 
 // doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second.

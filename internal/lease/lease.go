@@ -130,6 +130,7 @@ type watched struct {
 	listeners listeners      // see Listen
 	hears     bool           // see hear
 	doubts    int            // see Doubt; 0 if nothing is asked
+	gone      time.Duration  // see noteGone; 0 if it was not called
 	room      [1]Listener    // for listeners
 }
 
