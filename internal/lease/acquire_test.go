@@ -49,7 +49,7 @@ func FuzzVotes(f *testing.F) {
 		if found, ok := value.(int64); ok && found >= 0 && found < 32 {
 			want = []claim.Choice{claim.Refused, claim.Granted, claim.Refused, claim.Refused}[found%4]
 		}
-		c := check{l, l.Claim()}
+		c := check{l, l.Claim(), false}
 		v := c.Judge(0, reply, read(c.Brief().Call))
 		require.Equal(t, want, v.Choice, "%v", value)
 		checkVote(t, v)

@@ -75,6 +75,7 @@ func (nobody) Any() bool                { return false }
 func (nobody) ReleaseAndAdmit(l *Lease) { l.Release(Releasing{}) }
 func (nobody) Nudge([]string)           {}
 func (nobody) Wake(string, int, Turn)   {}
+func (nobody) Hear(*Lease)              {}
 
 // Leases.
 
