@@ -443,10 +443,12 @@ func TestOwnedValueIsOpaqueToOthers(t *testing.T) {
 		assert.False(t, ok)
 		require.ErrorAs(t, err, &taken)
 		f.confirms(m.Valid())
-		ok, err = other.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		f.unlocks(m)
+		f.unlock(other.NewMutex("lock", redsync.WithValue(m.Value())))
+		synctest.Wait()
+		f.noKeys()
+		ok, err = m.Unlock()
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 	})
 }
 

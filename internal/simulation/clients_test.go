@@ -14,6 +14,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
@@ -61,6 +62,7 @@ type simTerm struct {
 	expiry  time.Duration
 	drawn   drawnOptions
 	options []redsync.Option
+	owner   string           // WithOwner
 	own     *redsync.Redsync // the term's own, if it does not use that of the process
 	leads   bool             // it is a term of Lead
 	within  bool             // the client holds the lock within a function
@@ -194,6 +196,7 @@ func (c *simClient) lock() {
 	c.former = nil
 	t.note(history.Held, nil)
 	t.checkHandedOver()
+	t.checkOwner()
 	t.work()
 }
 
@@ -205,6 +208,14 @@ func (t *simTerm) checkHandedOver() {
 		t.client.together.Add(1)
 	}
 	assert.LessOrEqual(t.client, t.client.now()-first.(time.Duration), min(t.expiry/10, 20*time.Millisecond), "handed over for so long")
+}
+
+// checkOwner checks that the value of a lock says the owner that its Mutex has, however the Mutex got the lock.
+func (t *simTerm) checkOwner() {
+	if value := peek.Value(t.Mutex); value != "" { // otherwise it is over
+		owner, _ := script.OwnerOf(value)
+		assert.Equal(t.client, t.owner, owner.Label)
+	}
 }
 
 // A countsNoneTooYoung checks that no grant of a node counts soon after the node has restarted:
@@ -225,7 +236,7 @@ func (c *simClient) begin() *simTerm {
 	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
 	if former := c.former; former != nil && c.oneIn(3) {
 		t.Mutex, t.expiry, t.drawn, t.own, t.options = former.Mutex, former.expiry, former.drawn, former.own, former.options
-		t.process = former.process
+		t.process, t.owner = former.process, former.owner
 		t.shared.Store(t.drawn.reads)
 		return t
 	}
@@ -247,6 +258,10 @@ func (c *simClient) begin() *simTerm {
 	}
 	if t.drawn.fences {
 		options = append(options, redsync.WithFencing())
+	}
+	if c.class[owners] && c.term%3 != 0 {
+		t.owner = fmt.Sprint("worker ", c.term%3)
+		options = append(options, redsync.WithOwner(t.owner))
 	}
 	t.shared.Store(t.drawn.reads)
 	t.options = options
@@ -305,9 +320,11 @@ func (t *simTerm) do(ctx context.Context) {
 	t.process = c.current(c.process)
 	m := newMutex(t.process.Redsync, t.Names(), t.options)
 	if t.drawn.reads && c.oneIn(3) {
+		t.owner = ""
 		m, t.expiry, t.drawn = t.process.reader(t.Name()), c.expiry, drawnOptions{watched: true, reads: true, heals: c.healing, defaults: true}
 	}
 	if t.drawn.permits != 0 && c.oneIn(3) {
+		t.owner = ""
 		m, t.expiry, t.drawn = t.process.permitsOf(t.Name()), c.expiry, t.process.wantsPermits()
 	}
 	t.waits()
@@ -316,6 +333,7 @@ func (t *simTerm) do(ctx context.Context) {
 		t.Mutex = redsync.FromContext(ctx)
 		t.note(history.Held, nil)
 		t.checkHandedOver()
+		t.checkOwner()
 		c.follow(t, t.Lost())
 		c.heeds(ctx, t)
 		nested, steps := t.nest(ctx, 1), c.random.IntN(3)

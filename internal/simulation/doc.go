@@ -75,6 +75,9 @@
 //	go test -run 'TestSimulationWithoutPolls$' ./internal/simulation     # only wake-ups help those who wait
 //	REDSYNC_SIM_UNPOLLED=201                                  # this many seeds; REDSYNC_SIM_FROM as above
 //
+//	go test -run 'TestSimulationOfOwners$' ./internal/simulation         # WithOwner, with faults and without
+//	REDSYNC_SIM_OWNERS=201                                    # this many seeds; REDSYNC_SIM_FROM as above
+//
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above
 //

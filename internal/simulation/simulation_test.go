@@ -212,6 +212,17 @@ func TestSimulationWithoutPolls(t *testing.T) {
 	}
 }
 
+// The values of many locks say an owner. Between different owners of a process a lock is neither handed over nor shared.
+// Without polls, a missing wake-up shows.
+func TestSimulationOfOwners(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{several, readers, permits} {
+		for _, in := range []scene{{tidy, class + "," + owners + "," + unpolled, ""}, {with: class + "," + owners}} {
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_OWNERS", testlength.Of(1, 3, 201)), in) })
+		}
+	}
+}
+
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
