@@ -32,6 +32,8 @@ type Term struct {
 	Left     time.Duration // if Within: when the function returned, or its context was seen to end; 0 if neither happened
 	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
 	Ended    bool          // another term that shares the hold has called Unlock
+	Value    string        // the ID of the value, if the client has noted it
+	promises []promise
 }
 
 func (t Term) String() string {
@@ -76,6 +78,7 @@ func (t Term) told() time.Duration { return cmp.Or(t.Lost, t.Left) }
 // again returns a new term of the same client, which goes on with the hold of t.
 func (t Term) again(from, to time.Duration) *Term {
 	t.From, t.To, t.Until, t.Token, t.Again = from, to, to, 0, true
+	t.promises = []promise{{from, to}}
 	return &t
 }
 
@@ -107,7 +110,8 @@ func Terms(events []Event) []Term {
 		case Call:
 			called[of] = e.At
 		case Held:
-			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads, Keeps: e.Keeps, Leads: e.Leads, Within: e.Within}
+			t = &Term{Client: e.Client, Number: e.Term, Name: e.Name, More: e.More, Token: e.Token, Called: called[of], From: e.At, To: e.Until, Until: e.Until, Hold: e.hold(), Reads: e.Reads, Keeps: e.Keeps, Leads: e.Leads, Within: e.Within, Value: e.Value}
+			t.promises = []promise{{e.At, e.Until}}
 			if e.Permits != 0 {
 				t.Permits, t.Weight = e.Permits, max(e.Weight, 1)
 			}
@@ -118,6 +122,7 @@ func Terms(events []Event) []Term {
 			case t == nil || over[of]:
 			case e.At < t.To:
 				t.To, t.Until = e.Until, e.Until
+				t.promises = append(t.promises, promise{e.At, e.Until})
 			default:
 				again := t.again(e.At, e.Until)
 				open[of], terms = again, append(terms, again)
@@ -222,7 +227,8 @@ type Rules struct {
 	// lengthens the TTLs of the node's keys by as much.
 	SetBack map[int]time.Duration
 
-	Idle Idle // of waits
+	Idle   Idle   // of waits
+	Sights Sights // of looks
 }
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
@@ -261,6 +267,7 @@ func Check(events []Event, rules Rules) []Violation {
 	}
 	found = append(found, inPart(events)...)
 	found = append(found, idle(events, rules.Idle)...)
+	found = append(found, misseen(events, rules.Sights)...)
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})
