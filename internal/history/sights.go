@@ -62,13 +62,10 @@ type Sights struct {
 	Stands time.Duration
 	// Since is how wrong the clock may be by which holders say when they began to lock; 0: that is not judged.
 	Since time.Duration
-	// Late says when nodes may execute a command twice, or after later ones. A value that was in use then may come back
-	// after an Unlock has succeeded, for Stands.
-	Late []Span
+	// Joint says that looks go to two sets of nodes. Then they may name an attempt that has a quorum of one set beside the
+	// holder, who has a quorum of the other: nobody can tell which of them holds.
+	Joint bool
 }
-
-// A Span is a time.
-type Span struct{ From, To time.Duration }
 
 // A stay is how long the nodes may have values of a term.
 type stay struct {
@@ -184,7 +181,7 @@ func (j *looker) judge(e Event) (found []Violation) {
 	}
 	for _, t := range j.terms[e.Name] {
 		if t.Value != "" && t.isPromised(e.Sight.Began, e.At) {
-			if why := contradicts(e, t); why != "" {
+			if why := j.contradicts(e, t); why != "" {
 				wrong(WrongState, "%s, and %v has %s: %+v", why, t, t.Value, *e.Sight)
 			}
 		}
@@ -193,7 +190,7 @@ func (j *looker) judge(e Event) (found []Violation) {
 }
 
 // contradicts says how a look contradicts that t was promised the lock for all of its time, "" if it does not.
-func contradicts(e Event, t Term) string {
+func (j *looker) contradicts(e Event, t Term) string {
 	if (t.Permits != 0) != (e.Permits != 0) || t.Permits > e.Permits {
 		return "" // it looks elsewhere
 	}
@@ -205,7 +202,7 @@ func contradicts(e Event, t Term) string {
 		return "a holder is not named"
 	case named >= 0 && e.Sight.Holders[named].Reads && !t.Reads:
 		return "an exclusive holder is a reader"
-	case t.Permits == 0 && slices.ContainsFunc(e.Sight.Holders, func(h Holder) bool { return h.ID != t.Value && !(h.Reads && t.Reads) }):
+	case t.Permits == 0 && !j.Joint && slices.ContainsFunc(e.Sight.Holders, func(h Holder) bool { return h.ID != t.Value && !(h.Reads && t.Reads) }):
 		return "somebody else is named"
 	}
 	return ""
@@ -265,14 +262,13 @@ func (j *looker) stands(s *stay) time.Duration {
 
 // standsHeld returns how long nodes may have the value that s holds or has tried to adopt.
 func (j *looker) standsHeld(s *stay) time.Duration {
-	late := slices.ContainsFunc(j.Late, func(l Span) bool { return s.called <= l.To && s.released >= l.From })
-	if s.released != 0 && !late {
-		if s.keeps != 0 {
-			return max(s.released, s.keeps+j.Stands)
-		}
-		return s.released
+	switch {
+	case s.released == 0:
+		return s.last + j.Stands
+	case s.keeps != 0:
+		return max(s.released, s.keeps+j.Stands)
 	}
-	return s.last + j.Stands
+	return s.released
 }
 
 // A promise is a time for which a client was promised its lock.

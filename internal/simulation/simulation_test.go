@@ -52,7 +52,7 @@ var queues = []string{":queue", ":slots"}
 
 // rules returns the rules that the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle(), Sights: s.sights(events)}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle(), Sights: s.sights()}
 	if s.clocks == "wall" {
 		// Outside a bubble a time.Time also has a reading of the monotonic clock, and timers go by
 		// that. In a bubble it has none, so timers are off by the steps of the wall clock.
@@ -313,6 +313,17 @@ func TestSimulationOfTicksDoneWrong(t *testing.T) {
 		{scene{rough, ticks, expiryAlone}, tooSoon},
 	}
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
+}
+
+// If looks are wrong, the checks see it.
+func TestSimulationOfLookersDoneWrong(t *testing.T) {
+	doneWrong(t,
+		control{scene{rough, lookers, oneWord}, []string{history.WrongHolder}},
+		control{scene{rough, lookers, silentIsFree}, []string{history.WrongState}},
+		control{scene{tidy, lookers, oldNews}, []string{history.WrongHolder, history.WrongState}},
+		control{scene{rough, lookers, anyLabel}, []string{history.WrongHolder, history.WrongOwner}},
+		control{scene{rough, lookers, shrugs}, []string{history.Unexplained}},
+	)
 }
 
 // If a release tells nobody, the checks see free locks rest.

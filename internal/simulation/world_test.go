@@ -136,6 +136,20 @@ const (
 	neverShortens mistake = "not released"
 )
 
+// The mistakes of looks.
+const (
+	// oneWord: a value that one node has is a holder.
+	oneWord mistake = "one node's word"
+	// silentIsFree: nodes that are silent have no value.
+	silentIsFree mistake = "silent nodes have nothing"
+	// oldNews: a look repeats what the former one has seen.
+	oldNews mistake = "old news"
+	// anyLabel: each holder has one and the same owner.
+	anyLabel mistake = "any label"
+	// shrugs: a look that cannot tell has no error.
+	shrugs mistake = "no error"
+)
+
 // untold: who releases a lock tells nobody that waits.
 const untold mistake = "nobody is told"
 
