@@ -328,6 +328,11 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "hollow", hollow: true, pace: 30 * ms, do: (*client).nest}, number)
 		c.clients.Go(one.live)
 	}
+	for range c.Gullible {
+		number++
+		one := newClient(c, habit{name: "gullible", gullible: true, pace: 10 * ms, do: (*client).look}, number)
+		c.clients.Go(one.live)
+	}
 	for range c.Counting {
 		number++
 		one := newClient(c, habit{name: "counting"}, number)
@@ -438,6 +443,7 @@ type habit struct {
 
 	careless bool // its jobs rely on a minimal hold but do not set one; for tests
 	hollow   bool // it releases its hold while joined calls still run; for tests
+	gullible bool // it takes the word of one node for who holds; for tests
 	pace     time.Duration
 	do       func(*client)
 }
