@@ -6,6 +6,8 @@ package history
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,6 +183,32 @@ type Waiting struct {
 	Deadline time.Duration `json:"deadline,omitempty"` // the node deadline
 	Fair     bool          `json:"fair,omitempty"`     // it overtakes nobody
 	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
+}
+
+// A Sight is what a look has said of a name: see Saw.
+type Sight struct {
+	Began    time.Duration `json:"began"` // when the client has begun to look; the event has the end
+	State    string        `json:"state"`
+	NoQuorum bool          `json:"no_quorum,omitempty"` // the error was ErrNoQuorum
+	Silent   int           `json:"silent,omitempty"`    // how many nodes have said nothing
+	Holders  []Holder      `json:"holders,omitempty"`
+}
+
+// A Holder is named by a look.
+type Holder struct {
+	ID    string        `json:"id"` // see IDOf
+	Owner string        `json:"owner,omitempty"`
+	Since time.Duration `json:"since,omitempty"` // 0: it does not say so
+	Reads bool          `json:"reads,omitempty"`
+}
+
+// IDOf returns the ID that a look shows of a value.
+func IDOf(value string) string {
+	if value == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:4])
 }
 
 // A Violation is a promise that was broken.

@@ -1,8 +1,6 @@
 package history
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -28,32 +26,6 @@ import (
 // A client was promised the lock for the whole look if it had been, before the look began, until the look had ended. An
 // extension in between does not count: some nodes may have been read before it, and others after the time up to which
 // they had promised the lock before.
-
-// A Sight is what a look has said of a name: see Saw.
-type Sight struct {
-	Began    time.Duration `json:"began"` // when the client has begun to look; the event has the end
-	State    string        `json:"state"`
-	NoQuorum bool          `json:"no_quorum,omitempty"` // the error was ErrNoQuorum
-	Silent   int           `json:"silent,omitempty"`    // how many nodes have said nothing
-	Holders  []Holder      `json:"holders,omitempty"`
-}
-
-// A Holder is named by a look.
-type Holder struct {
-	ID    string        `json:"id"` // see IDOf
-	Owner string        `json:"owner,omitempty"`
-	Since time.Duration `json:"since,omitempty"` // 0: it does not say so
-	Reads bool          `json:"reads,omitempty"`
-}
-
-// IDOf returns the ID that a look shows of a value.
-func IDOf(value string) string {
-	if value == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(value))
-	return hex.EncodeToString(sum[:4])
-}
 
 // Sights are the bounds of looks. With the zero value no look is judged.
 type Sights struct {
@@ -269,12 +241,4 @@ func (j *looker) standsHeld(s *stay) time.Duration {
 		return max(s.released, s.keeps+j.Stands)
 	}
 	return s.released
-}
-
-// A promise is a time for which a client was promised its lock.
-type promise struct{ from, to time.Duration }
-
-// isPromised reports whether the client had t from from to to, as it had been promised before from.
-func (t Term) isPromised(from, to time.Duration) bool {
-	return t.From <= from && to <= t.To && slices.ContainsFunc(t.promises, func(p promise) bool { return p.from <= from && to <= p.to })
 }
