@@ -484,7 +484,7 @@ func TestInspectChangesNothing(t *testing.T) {
 	})
 }
 
-// A holder counts only with a quorum in both sets.
+// A quorum of one set makes a holder: a client that knows only this set may hold the lock with it.
 func TestInspectOfJointSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(6)
@@ -496,13 +496,13 @@ func TestInspectOfJointSets(t *testing.T) {
 		}
 		rs := redsync.NewJoint(pools[:3], pools[3:])
 		u := user{t, rs}
-		for _, n := range nodes[:3] {
-			require.NoError(t, n.Set("a", "v"))
+		for _, set := range []embedded.Nodes{nodes[:3], nodes[3:]} {
+			require.NoError(t, set[0].Set("a", "v"))
+			assert.Equal(t, redsync.StateFree, u.inspected(rs.NewMutex("a")).State)
+			require.NoError(t, set[1].Set("a", "v"))
+			assert.Equal(t, redsync.StateHeld, u.inspected(rs.NewMutex("a")).State)
+			set[1].Del("a")
 		}
-		assert.Equal(t, redsync.StateFree, u.inspected(rs.NewMutex("a")).State)
-		require.NoError(t, nodes[3].Set("a", "v"))
-		require.NoError(t, nodes[4].Set("a", "v"))
-		assert.Equal(t, redsync.StateHeld, u.inspected(rs.NewMutex("a")).State)
 		nodes[4].Kill()
 		time.Sleep(time.Millisecond)
 		u.unknown(rs.NewMutex("a"))
@@ -511,5 +511,26 @@ func TestInspectOfJointSets(t *testing.T) {
 			_ = c.Close()
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// A node that has restarted without its keys has not said that nobody holds. Once its guard is over, it has.
+func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
+		m := rs.NewMutex("a", redsync.WithExpiry(10*time.Second))
+		require.NoError(f, m.Lock())
+		for _, n := range f.nodes[:3] {
+			n.Kill()
+			n.Restart(true)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Positive(f, m.Remaining())
+		s, err := f.unknown(rs.NewMutex("a"))
+		require.ErrorContains(f, err, "restart guard")
+		require.Error(f, s.Nodes[0].Err)
+		require.NoError(f, s.Nodes[3].Err)
+		time.Sleep(30 * time.Second)
+		assert.Equal(f, redsync.StateFree, f.inspected(rs.NewMutex("a")).State)
 	})
 }

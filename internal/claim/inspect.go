@@ -49,8 +49,9 @@ func ReportIn(v Vote) *script.Report {
 }
 
 // A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
-// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed. Once the round is
-// over, many goroutines may ask a Sighting.
+// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed. While the nodes
+// are changed, a quorum of one of the two sets is enough: clients that know only this set may hold the lock with it. Once
+// the round is over, many goroutines may ask a Sighting.
 type Sighting struct {
 	rule    Rule
 	voted   Nodes
@@ -123,12 +124,28 @@ func (s *Sighting) Standing() Standing {
 
 func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
+// quorum reports whether nodes are more than half of a set.
+func (s *Sighting) quorum(nodes Nodes) bool {
+	var all, some [2]int // by set
+	for i := range MaxNodes {
+		for set := range all {
+			if s.rule.All().Has(i) && s.rule.Sets(i)&(1<<set) != 0 {
+				all[set]++
+				if nodes.Has(i) {
+					some[set]++
+				}
+			}
+		}
+	}
+	return 2*some[0] > all[0] || 2*some[1] > all[1]
+}
+
 // mayHold reports whether a value that these nodes have may have a quorum.
-func (s *Sighting) mayHold(nodes Nodes) bool { return s.rule.Quorum(nodes | s.silent()) }
+func (s *Sighting) mayHold(nodes Nodes) bool { return s.quorum(nodes | s.silent()) }
 
 func (s *Sighting) isCertain() bool {
 	for _, v := range s.values {
-		if !s.rule.Quorum(v.nodes) && s.mayHold(v.nodes) {
+		if !s.quorum(v.nodes) && s.mayHold(v.nodes) {
 			return false
 		}
 	}
@@ -157,7 +174,7 @@ type Holding struct {
 func (s *Sighting) Holdings() (all []Holding) {
 	index := make(map[string]int)
 	for at, v := range s.values {
-		if !s.rule.Quorum(v.nodes) {
+		if !s.quorum(v.nodes) {
 			continue
 		}
 		i, known := index[at.text]
@@ -181,7 +198,7 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 	sorted := slices.SortedFunc(slices.Values(v.ttls), func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
 	var nodes Nodes
 	for _, t := range sorted {
-		if nodes = nodes.With(t.node); s.rule.Quorum(nodes) {
+		if nodes = nodes.With(t.node); s.quorum(nodes) {
 			return t.ttl
 		}
 	}
@@ -191,7 +208,7 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 // Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
 func (s *Sighting) Waiting(queues ...int) (tickets []string) {
 	for at, nodes := range s.tickets {
-		if slices.Contains(queues, at.at) && s.rule.Quorum(nodes) {
+		if slices.Contains(queues, at.at) && s.quorum(nodes) {
 			tickets = append(tickets, at.text)
 		}
 	}

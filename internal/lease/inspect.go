@@ -31,13 +31,19 @@ type Inspected struct {
 	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
 }
 
+// A look is one round of an Inspection.
+type look struct {
+	*Inspection
+	start clock.Instant
+}
+
 // Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
-	start := clock.Now().Mono
-	round := i.terms.Keeper.Set.Start(ctx, i, waitAll)
+	start := clock.Now()
+	round := i.terms.Keeper.Set.Start(ctx, look{i, start}, waitAll)
 	res, silent := round.Wait(ctx, limits), quorum.ErrNoAnswer
-	if clock.Now().Mono-start >= limits.Node {
+	if clock.Now().Mono-start.Mono >= limits.Node {
 		silent = quorum.NoAnswerWithin(limits.Node)
 	}
 	return Inspected{
@@ -79,10 +85,16 @@ func (i *Inspection) Brief() quorum.Brief {
 	return quorum.Brief{Call: i.terms.Claim.Inspect(false), Within: i.terms.Timing.NodeTimeout, Tallies: true}
 }
 
-// Judge implements quorum.Operation.
-func (i *Inspection) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
+// Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
+// no value there does not show that nobody holds the lock.
+func (l look) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
-		i.lacks.Or(1 << node)
+		l.lacks.Or(1 << node)
+	}
+	if t := l.terms; v.Choice == claim.Granted {
+		if err := t.Keeper.Set.Nodes[node].Distrust(reply.Server, l.start.Wall, t.Timing.Drift, t.margin()); err != nil {
+			return v.Fails(err)
+		}
 	}
 	return v
 }
