@@ -320,7 +320,7 @@ func takenBy(t *lease.Terms, err error) error {
 		if lines := t.Claim.Lines(); len(lines) == 1 {
 			line = lines[0] // of a semaphore it is not the name
 		}
-		if owner, known := lease.OwnerOf(t, line); known {
+		if owner, known := lease.AskOwner(t, line); known {
 			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
 			own.causes[at] = &ErrTaken{taken.Nodes, taken.Name, owner.Label, &askedOwner{max(0, time.Since(owner.Since)), taken}}
 			return own
