@@ -190,6 +190,9 @@ func (e RedisError) Error() string {
 	return nodeName(e.Node, e.Address) + ": " + text
 }
 
+// MarshalText returns what Error does, so that JSON has the cause.
+func (e RedisError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // Unwrap returns the cause.
 func (e RedisError) Unwrap() error {
 	return e.Err

@@ -101,10 +101,11 @@ type Status struct {
 
 // A Holder is who holds a lock, as far as the nodes tell.
 //
-// Its value is a secret and is shown nowhere: neither by package fmt nor by log/slog or encoding/json.
+// Its value is a secret and is shown nowhere: neither by package fmt nor by log/slog or encoding/json. In JSON, Process is a
+// string, because not every reader of JSON keeps 16 digits of a number.
 type Holder struct {
 	Owner   string        // the label of WithOwner; "" without
-	Process uint64        // a number that the process has drawn, as Waiter.Process; 0 without WithOwner
+	Process uint64        `json:",string"` // a number that the process has drawn, as Waiter.Process; 0 without WithOwner
 	Since   time.Time     // when the holder began to lock, by its own clock; zero without WithOwner
 	TTL     time.Duration // how long a quorum of nodes keeps the keys, if nobody extends or deletes them; negative: for ever
 	Shared  bool          // a reader's (WithShared, Downgrade)
@@ -120,7 +121,7 @@ type Holder struct {
 // are seen: a waiter takes a place after its first failed attempt, unless its user may not write to the queue. A place may
 // outlast the wait by a second: so a process may seem to wait for a lock that it has just acquired.
 type Waiter struct {
-	Process uint64 // a number that the process has drawn: all locks of one New or Open have the same
+	Process uint64 `json:",string"` // a number that the process has drawn: all locks of one New or Open have the same
 	Count   int    // how many places it has; several of its waiters may share one
 }
 
