@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -463,6 +464,29 @@ func TestStatusShowsNoValue(t *testing.T) {
 			f.unlock(m)
 		})
 	}
+}
+
+// The JSON of a Status says why a node is silent, and has each process in full: a float64 would round it.
+func TestStatusInJSON(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes[1].Kill()
+		m := f.NewMutex("a", redsync.WithOwner("w"))
+		require.NoError(f, m.Lock())
+		s := f.inspected(m)
+		text, err := json.Marshal(s)
+		require.NoError(f, err)
+		var got struct {
+			State   string
+			Holders []struct{ Owner, Process string }
+			Nodes   []struct{ Err any }
+		}
+		require.NoError(f, json.Unmarshal(text, &got))
+		assert.Equal(f, "held", got.State)
+		assert.Equal(f, strconv.FormatUint(s.Holders[0].Process, 10), got.Holders[0].Process)
+		assert.Nil(f, got.Nodes[0].Err)
+		assert.Equal(f, s.Nodes[1].Err.Error(), got.Nodes[1].Err)
+		f.unlock(m)
+	})
 }
 
 // Inspect prolongs nothing and leaves nothing.

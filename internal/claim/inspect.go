@@ -53,7 +53,8 @@ func ReportIn(v Vote) *script.Report {
 // are changed, a quorum of one of the two sets is enough: clients that know only this set may hold the lock with it. Once
 // the round is over, many goroutines may ask a Sighting.
 type Sighting struct {
-	rule    Rule
+	all     Nodes
+	sets    [2]Nodes // those of the rule; the second one is empty if there is only one
 	voted   Nodes
 	heard   Nodes // those that have said what they have
 	values  map[place]*seen
@@ -62,8 +63,8 @@ type Sighting struct {
 
 // A place is a value at a key, or a ticket in a queue.
 type place struct {
-	text string
-	at   int
+	text  string
+	index int // of the key or of the queue
 }
 
 // A seen is what nodes have at a place.
@@ -80,7 +81,15 @@ type nodeTTL struct {
 
 // NewSighting returns a Sighting. Nobody has said anything yet.
 func NewSighting(rule Rule) *Sighting {
-	return &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+	s := &Sighting{all: rule.All(), values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+	for i := range MaxNodes {
+		for set := range s.sets {
+			if s.all.Has(i) && rule.Sets(i)&(1<<set) != 0 {
+				s.sets[set] = s.sets[set].With(i)
+			}
+		}
+	}
+	return s
 }
 
 // Add implements Tally.
@@ -96,18 +105,18 @@ func (s *Sighting) Add(i int, v Vote) {
 	}
 	for queue, tickets := range report.Tickets {
 		for _, ticket := range tickets {
-			at := place{ticket, queue}
-			s.tickets[at] = s.tickets[at].With(i)
+			p := place{ticket, queue}
+			s.tickets[p] = s.tickets[p].With(i)
 		}
 	}
 }
 
 func (s *Sighting) addHeld(i int, h script.Held) {
-	at := place{h.Value, h.At}
-	v := s.values[at]
+	p := place{h.Value, h.At}
+	v := s.values[p]
 	if v == nil {
 		v = &seen{}
-		s.values[at] = v
+		s.values[p] = v
 	}
 	if !v.nodes.Has(i) { // a node that says a value twice lies
 		v.nodes, v.shared = v.nodes.With(i), v.shared || h.Shared
@@ -118,26 +127,15 @@ func (s *Sighting) addHeld(i int, h script.Held) {
 // Standing implements Tally. The round is won when it is certain of each value whether it holds its key, and blocked when
 // no node can make that certain any more.
 func (s *Sighting) Standing() Standing {
-	won, all := s.isCertain(), s.rule.All()&^s.voted == 0
+	won, all := s.isCertain(), s.all&^s.voted == 0
 	return Standing{Won: won, Blocked: !won && all, Explained: won || all}
 }
 
-func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
+func (s *Sighting) silent() Nodes { return s.all &^ s.heard }
 
 // quorum reports whether nodes are more than half of a set.
 func (s *Sighting) quorum(nodes Nodes) bool {
-	var all, some [2]int // by set
-	for i := range MaxNodes {
-		for set := range all {
-			if s.rule.All().Has(i) && s.rule.Sets(i)&(1<<set) != 0 {
-				all[set]++
-				if nodes.Has(i) {
-					some[set]++
-				}
-			}
-		}
-	}
-	return 2*some[0] > all[0] || 2*some[1] > all[1]
+	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })
 }
 
 // mayHold reports whether a value that these nodes have may have a quorum.
@@ -154,8 +152,8 @@ func (s *Sighting) isCertain() bool {
 
 // IsFree reports whether it is certain that no value holds any of these keys.
 func (s *Sighting) IsFree(keys ...int) bool {
-	for at, v := range s.values {
-		if slices.Contains(keys, at.at) && s.mayHold(v.nodes) {
+	for p, v := range s.values {
+		if slices.Contains(keys, p.index) && s.mayHold(v.nodes) {
 			return false
 		}
 	}
@@ -172,19 +170,19 @@ type Holding struct {
 
 // Holdings returns the values that hold keys, those that last longest first.
 func (s *Sighting) Holdings() (all []Holding) {
-	index := make(map[string]int)
-	for at, v := range s.values {
+	indexOf := make(map[string]int) // in all, of a value
+	for p, v := range s.values {
 		if !s.quorum(v.nodes) {
 			continue
 		}
-		i, known := index[at.text]
+		i, known := indexOf[p.text]
 		if !known {
 			i = len(all)
-			index[at.text] = i
-			all = append(all, Holding{Value: at.text, TTL: script.Endless})
+			indexOf[p.text] = i
+			all = append(all, Holding{Value: p.text, TTL: script.Endless})
 		}
 		h := &all[i]
-		h.Keys, h.TTL, h.Shared = append(h.Keys, at.at), min(h.TTL, s.ttl(v)), h.Shared || v.shared
+		h.Keys, h.TTL, h.Shared = append(h.Keys, p.index), min(h.TTL, s.ttl(v)), h.Shared || v.shared
 	}
 	for _, h := range all {
 		slices.Sort(h.Keys)
@@ -207,9 +205,9 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 
 // Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
 func (s *Sighting) Waiting(queues ...int) (tickets []string) {
-	for at, nodes := range s.tickets {
-		if slices.Contains(queues, at.at) && s.quorum(nodes) {
-			tickets = append(tickets, at.text)
+	for p, nodes := range s.tickets {
+		if slices.Contains(queues, p.index) && s.quorum(nodes) {
+			tickets = append(tickets, p.text)
 		}
 	}
 	slices.Sort(tickets)

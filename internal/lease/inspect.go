@@ -27,7 +27,7 @@ func NewInspection(t *Terms) *Inspection { return &Inspection{terms: t} }
 type Inspected struct {
 	*claim.Sighting
 	quorum.Result
-	Votes []claim.Vote // by node
+	Votes []claim.Vote // by node, also if the round was won: then Result.Votes is nil
 	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
 }
 
@@ -52,13 +52,13 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 	}
 }
 
-// askOwner is how long a call that gives up asks the nodes for the owner.
-const askOwner = 50 * time.Millisecond
+// ownerTimeout is how long a call that gives up waits for the nodes to tell the owner.
+const ownerTimeout = 50 * time.Millisecond
 
-// OwnerOf asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
+// AskOwner asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
 // value, or if too few nodes answer in time.
-func OwnerOf(t *Terms, line string) (owner script.Owner, known bool) {
-	ctx, cancel := context.WithTimeout(quorum.NoCall, askOwner) // no limit of the round: a node that is too slow for it is not late
+func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
+	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
 	defer cancel()
 	i := NewInspection(t)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())

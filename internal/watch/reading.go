@@ -22,16 +22,16 @@ const (
 
 // A Lock is what somebody watches.
 type Lock struct {
-	Key     string       // equal for watchers that read the same
-	Terms   *lease.Terms // of the reads; those of the first watcher count
-	Led     string       // the name that leaders may have; "" if the lock cannot be that of a leader
-	Holders func(lease.Inspected) string
+	Key     string                       // equal for watchers that read the same
+	Terms   *lease.Terms                 // of the reads; those of the first watcher count
+	Led     string                       // the name that leaders may have; "" if the lock cannot be that of a leader
+	Holders func(lease.Inspected) string // returns a text; two texts differ if the holders do
 }
 
-// A Sight is what a read has seen. It does not change.
-type Sight struct {
+// A Snapshot is what a read has seen. It does not change.
+type Snapshot struct {
 	lease.Inspected
-	holders string // what Lock.Holders says of it: another text if others hold the lock
+	holders string // what Lock.Holders returns for it
 	number  uint64 // of the read
 }
 
@@ -46,8 +46,8 @@ type reading struct {
 	mu         sync.Mutex // guards what follows
 	inspection *lease.Inspection
 	begun      uint64        // how many reads have begun
-	sight      *Sight        // of the last read; nil if none has ended
-	newer      chan struct{} // closed when sight changes
+	snapshot   *Snapshot     // of the last read; nil if none has ended
+	newer      chan struct{} // closed when snapshot changes
 }
 
 func begin(l Lock) *reading {
@@ -91,10 +91,10 @@ func (r *reading) beginRead() (*lease.Inspection, uint64) {
 	return r.inspection, r.begun
 }
 
-func (r *reading) lastSight() (last *Sight, newer <-chan struct{}) {
+func (r *reading) latest() (last *Snapshot, newer <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sight, r.newer
+	return r.snapshot, r.newer
 }
 
 // run reads the lock until ctx ends or Close has begun.
@@ -132,10 +132,10 @@ func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	if ctx.Err() != nil || keeper.IsClosed() {
 		return seen, false
 	}
-	last := &Sight{Inspected: seen, holders: r.lock.Holders(seen), number: number}
+	last := &Snapshot{Inspected: seen, holders: r.lock.Holders(seen), number: number}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sight = last
+	r.snapshot = last
 	close(r.newer)
 	r.newer = make(chan struct{})
 	return seen, true
