@@ -115,7 +115,7 @@ type Holder struct {
 	Library string        // which library has made the value, guessed by its form; "" if no guess fits
 	ID      string        // tells holders apart: the first 8 hex digits of the SHA-256 of the value
 
-	value string
+	value *string // a pointer, because package fmt shows the fields of a Holder that is in a field that is not exported
 }
 
 // A Waiter is a process that waits in the queues of the lock. Only waiters with a place in the queue of a quorum of nodes
@@ -214,11 +214,13 @@ func stateOf(seen lease.Inspected, keys []int) State {
 
 // waitersOf returns who waits in these queues.
 func waitersOf(seen lease.Inspected, queues []int) (waiters []Waiter) {
+	places := make(map[uint64]int) // in waiters, by process
 	for _, ticket := range seen.Waiting(queues...) {
 		process := processNumber(script.ProcessIn(ticket))
-		at := slices.IndexFunc(waiters, func(w Waiter) bool { return w.Process == process })
-		if at < 0 {
+		at, known := places[process]
+		if !known {
 			at = len(waiters)
+			places[process] = at
 			waiters = append(waiters, Waiter{Process: process})
 		}
 		waiters[at].Count++
@@ -246,7 +248,7 @@ func registerOf(seen lease.Inspected, registers []int) (highest uint64) {
 }
 
 func (m *Mutex) holderOf(h claim.Holding) Holder {
-	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: idOf(h.Value), value: h.Value}
+	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: idOf(h.Value), value: &h.Value}
 	if h.TTL == script.Endless {
 		holder.TTL = -1
 	}
@@ -274,8 +276,10 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	for i, n := range m.core.keeper.Set.Nodes {
 		s := NodeStatus{Node: i, Address: n.Address(), Denied: seen.Lacks.Has(i)}
 		if report := claim.ReportIn(seen.Votes[i]); report != nil {
+			told := make(map[string]bool, len(report.Holds)) // there may be thousands of readers
 			for _, h := range report.Holds {
-				if id := idOf(h.Value); !slices.Contains(s.Holders, id) {
+				if id := idOf(h.Value); !told[id] {
+					told[id] = true
 					s.Holders = append(s.Holders, id)
 				}
 			}
