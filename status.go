@@ -24,7 +24,8 @@ import (
 // be held.
 //
 // It sends one request to each node, and waits for every node, at most for the node deadline (WithNodeTimeout) and until
-// ctx is done. A holder is a value that a quorum of nodes has; of NewJoint, a quorum of one of its sets. A node that the
+// ctx is done. A holder is a value that a quorum of nodes has. With NewJoint that is a quorum of both sets; a value with a
+// quorum of one set is none, and its lock is not free either: clients that know only this set may hold it. A node that the
 // restart guard ignores (pool.WithRestartGuard) counts as silent. Status.State is
 //
 //   - StateHeld, if there is a holder. If some nodes are silent there may be further readers, or holders of permits.

@@ -446,8 +446,10 @@ func TestWatchCountsAQuorumOfEachJointSet(t *testing.T) {
 		m := c.alone(c.elsewhere(before...)).NewMutex("lock")
 		require.NoError(c, m.Lock())
 		time.Sleep(readEvery)
-		w.nothing() // the nodes after have no quorum of the value
+		w.sees(redsync.StateUnknown, 0) // the nodes after have no quorum of the value
 		c.unlock(m)
+		time.Sleep(readEvery)
+		w.sees(redsync.StateFree, 0)
 		m = c.joint(c.elsewhere(before...), c.elsewhere(after...)).NewMutex("lock", redsync.WithWatchdog())
 		require.NoError(c, m.Lock())
 		time.Sleep(2 * readEvery)

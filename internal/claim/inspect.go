@@ -49,11 +49,14 @@ func ReportIn(v Vote) *script.Report {
 }
 
 // A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
-// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed. While the nodes
-// are changed, a quorum of one of the two sets is enough: clients that know only this set may hold the lock with it. Once
-// the round is over, many goroutines may ask a Sighting.
+// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed.
+//
+// While the nodes are changed (two sets), a quorum is one of both sets. But clients that know one set only may hold the lock
+// by a quorum of it. So a value that may have that leaves it open whether the lock is free.
+//
+// Once the round is over, many goroutines may ask a Sighting.
 type Sighting struct {
-	all     Nodes
+	rule    Rule
 	sets    [2]Nodes // those of the rule; the second one is empty if there is only one
 	voted   Nodes
 	heard   Nodes // those that have said what they have
@@ -81,10 +84,10 @@ type nodeTTL struct {
 
 // NewSighting returns a Sighting. Nobody has said anything yet.
 func NewSighting(rule Rule) *Sighting {
-	s := &Sighting{all: rule.All(), values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+	s := &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
 	for i := range MaxNodes {
 		for set := range s.sets {
-			if s.all.Has(i) && rule.Sets(i)&(1<<set) != 0 {
+			if rule.All().Has(i) && rule.Sets(i)&(1<<set) != 0 {
 				s.sets[set] = s.sets[set].With(i)
 			}
 		}
@@ -127,23 +130,21 @@ func (s *Sighting) addHeld(i int, h script.Held) {
 // Standing implements Tally. The round is won when it is certain of each value whether it holds its key, and blocked when
 // no node can make that certain any more.
 func (s *Sighting) Standing() Standing {
-	won, all := s.isCertain(), s.all&^s.voted == 0
+	won, all := s.isCertain(), s.rule.All()&^s.voted == 0
 	return Standing{Won: won, Blocked: !won && all, Explained: won || all}
 }
 
-func (s *Sighting) silent() Nodes { return s.all &^ s.heard }
+func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
-// quorum reports whether nodes are more than half of a set.
-func (s *Sighting) quorum(nodes Nodes) bool {
+// mayHold reports whether a value that these nodes have may have a quorum of a set.
+func (s *Sighting) mayHold(nodes Nodes) bool {
+	nodes |= s.silent()
 	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })
 }
 
-// mayHold reports whether a value that these nodes have may have a quorum.
-func (s *Sighting) mayHold(nodes Nodes) bool { return s.quorum(nodes | s.silent()) }
-
 func (s *Sighting) isCertain() bool {
 	for _, v := range s.values {
-		if !s.quorum(v.nodes) && s.mayHold(v.nodes) {
+		if !s.rule.Quorum(v.nodes) && s.mayHold(v.nodes) {
 			return false
 		}
 	}
@@ -172,7 +173,7 @@ type Holding struct {
 func (s *Sighting) Holdings() (all []Holding) {
 	indexOf := make(map[string]int) // in all, of a value
 	for p, v := range s.values {
-		if !s.quorum(v.nodes) {
+		if !s.rule.Quorum(v.nodes) {
 			continue
 		}
 		i, known := indexOf[p.text]
@@ -196,7 +197,7 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 	sorted := slices.SortedFunc(slices.Values(v.ttls), func(a, b nodeTTL) int { return cmp.Compare(b.ttl, a.ttl) })
 	var nodes Nodes
 	for _, t := range sorted {
-		if nodes = nodes.With(t.node); s.quorum(nodes) {
+		if nodes = nodes.With(t.node); s.rule.Quorum(nodes) {
 			return t.ttl
 		}
 	}
@@ -206,7 +207,7 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 // Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
 func (s *Sighting) Waiting(queues ...int) (tickets []string) {
 	for p, nodes := range s.tickets {
-		if slices.Contains(queues, p.index) && s.quorum(nodes) {
+		if slices.Contains(queues, p.index) && s.rule.Quorum(nodes) {
 			tickets = append(tickets, p.text)
 		}
 	}
