@@ -568,14 +568,14 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 				func() {
 					defer func() { recover() }() //nolint:errcheck // of the function
 					_ = f.Lead(f.Context(), "lock", func(context.Context) error {
-						synctest.Wait()
 						assert.Equal(f, "leads", (<-subscriber.Messages()).Message)
+						synctest.Wait()
 						assert.Equal(f, 5, f.commands("publish"))
 						return end()
 					})
 				}()
+				assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
 				assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
-				assert.Equal(f, "leaves", (<-subscriber.Messages()).Message)
 				synctest.Wait()
 				assert.Equal(f, 10, f.commands("publish"))
 			})

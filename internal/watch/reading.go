@@ -103,8 +103,8 @@ func (r *reading) run(ctx context.Context) {
 	if r.lock.Led != "" {
 		defer listen(r.lock.Terms.Keeper, r.lock.Led, r.hint)()
 	}
-	keeper, p, next := r.lock.Terms.Keeper, pace{}, time.Now()
-	for keeper.Pause(ctx, time.Until(next), r.hints) && keeper.Pause(ctx, p.wait(time.Now()), nil) {
+	p, next := pace{}, time.Now()
+	for r.pause(ctx, time.Until(next), r.hints) && r.pause(ctx, p.wait(time.Now()), nil) {
 		start := time.Now()
 		p.note(start)
 		seen, ok := r.read(ctx)
@@ -118,6 +118,15 @@ func (r *reading) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// pause does what lease.Keeper.Pause does, without a timer if d is not positive.
+func (r *reading) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	keeper := r.lock.Terms.Keeper
+	if d <= 0 {
+		return ctx.Err() == nil && !keeper.IsClosed()
+	}
+	return keeper.Pause(ctx, d, early)
 }
 
 // read reads the lock once. It reports false if it was cut short, because such a read does not tell who holds the lock.
