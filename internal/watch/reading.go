@@ -129,7 +129,8 @@ func (r *reading) pause(ctx context.Context, d time.Duration, early <-chan struc
 	return keeper.Pause(ctx, d, early)
 }
 
-// read reads the lock once. It reports false if it was cut short, because such a read does not tell who holds the lock.
+// read reads the lock once. It reports false if Close has begun. Close and the end of ctx cut a read short. Then nobody is told
+// of it: see Watcher.Next.
 func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	keeper := r.lock.Terms.Keeper
 	if !keeper.BeginCall() {
@@ -138,9 +139,6 @@ func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	defer keeper.EndCall()
 	inspection, number := r.beginRead()
 	seen = inspection.Run(ctx, false, inspection.Limits())
-	if ctx.Err() != nil || keeper.IsClosed() {
-		return seen, false
-	}
 	last := &Sight{Inspected: seen, holders: r.lock.Holders(seen), number: number}
 	r.mu.Lock()
 	defer r.mu.Unlock()
