@@ -39,22 +39,23 @@ import (
 //
 // # When it looks
 //
-// Watch reads the lock when a loop begins, and then once a second. It also reads it when the TTL of a holder has run out,
-// and when a leader says that it leads or has resigned (see Lead). So it sees a new leader within two round trips, and a new
-// holder of any other lock within a second. It misses holds that end before it looks: those of less than a second, unless
-// Lead has them. If the loop's body takes long, Watch then yields the latest Status: it may leave out some in between, and
-// never goes back.
+// Watch reads the lock when a loop begins, and then once a second. It also reads the lock when the TTL of a holder has run
+// out, and when a leader says that it leads or does not lead any more (see Lead). So it sees another leader within two round
+// trips, and another holder of any other lock within a second. It may miss holds that are shorter than that. If the loop's
+// body takes long, Watch then yields the latest Status: it may leave out some in between, and never goes back.
 //
-// A Mutex with WithPermits or of NewMultiMutex listens to no leader. Nor does any on nodes that deny SUBSCRIBE, or after
-// Close of the leader's Redsync. Then reads once a second show the changes.
+// With WithPermits, and for NewMultiMutex, Watch listens to no leader. It hears none on nodes that deny SUBSCRIBE, and none
+// whose Redsync was closed or may not PUBLISH. The reads once a second show these changes.
 //
 // # What it costs
 //
-// All loops of one process on the same name, kind (a lock or a semaphore) and number of permits share their reads, and the
-// node deadline of the first loop: one command for each node and second. Each message of a leader adds a read, also a forged
-// one, but a process never reads one lock more than 20 times a second. While it listens to leaders, a process has one
-// further connection to each node for each name. Watch starts all that with the first loop, and ends it with the last loop:
-// by break, return or panic, or when ctx ends, even while a body blocks.
+// All loops on the same names, kind (a lock or permits) and number of permits share their reads, if their Mutexes come from
+// one New or Open. A read is one command for each node, with the node deadline of the first loop. So there is one read a
+// second, however many loops there are. A message adds a read, also a forged one, and so does a loop that begins. But there
+// are at most 20 reads in any second. While a name is watched, there is one further connection to each node for it.
+//
+// All that starts with the first loop, and ends with the last: with break, return, panic, or the end of ctx, even while the
+// body of the loop blocks.
 //
 // # Errors
 //
@@ -106,7 +107,7 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	if len(names) == 1 && n == 0 {
 		l.Led = names[0]
 	}
-	return m.core.watches.Join(l), nil //nolint:contextcheck // the reads last longer than this loop
+	return m.core.watches.Join(l), nil //nolint:contextcheck // other loops may go on after ctx has ended
 }
 
 // holdersText returns the Holders of a watch.Lock. keys are all keys that were read: the slots of a semaphore if permits is

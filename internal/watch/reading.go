@@ -103,8 +103,8 @@ func (r *reading) run(ctx context.Context) {
 	if r.lock.Led != "" {
 		defer listen(r.lock.Terms.Keeper, r.lock.Led, r.hint)()
 	}
-	keeper, p, next := r.lock.Terms.Keeper, pace{}, time.Now()
-	for keeper.Pause(ctx, time.Until(next), r.hints) && keeper.Pause(ctx, p.wait(time.Now()), nil) {
+	p, next := pace{}, time.Now()
+	for r.pause(ctx, time.Until(next), r.hints) && r.pause(ctx, p.wait(time.Now()), nil) {
 		start := time.Now()
 		p.note(start)
 		seen, ok := r.read(ctx)
@@ -120,7 +120,17 @@ func (r *reading) run(ctx context.Context) {
 	}
 }
 
-// read reads the lock once. It reports false if it was cut short, because such a read does not tell who holds the lock.
+// pause does what lease.Keeper.Pause does, without a timer if d is not positive.
+func (r *reading) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	keeper := r.lock.Terms.Keeper
+	if d <= 0 {
+		return ctx.Err() == nil && !keeper.IsClosed()
+	}
+	return keeper.Pause(ctx, d, early)
+}
+
+// read reads the lock once. It reports false if Close has begun. Close and the end of ctx cut a read short. Then nobody is told
+// of it: see Watcher.Next.
 func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	keeper := r.lock.Terms.Keeper
 	if !keeper.BeginCall() {
@@ -129,9 +139,6 @@ func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	defer keeper.EndCall()
 	inspection, number := r.beginRead()
 	seen = inspection.Run(ctx, false, inspection.Limits())
-	if ctx.Err() != nil || keeper.IsClosed() {
-		return seen, false
-	}
 	last := &Snapshot{Inspected: seen, holders: r.lock.Holders(seen), number: number}
 	r.mu.Lock()
 	defer r.mu.Unlock()
