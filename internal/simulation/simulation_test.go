@@ -229,7 +229,7 @@ func TestSimulationOfLookers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
 		for _, in := range []scene{{tidy, class + "," + lookers + "," + unpolled, ""}, {with: class + "," + lookers}} {
-			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 3, 201)), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), in) })
 		}
 	}
 	t.Run("change", func(t *testing.T) {
