@@ -65,7 +65,7 @@ func stays(events []Event) (all []*stay) {
 			continue
 		}
 		s := byID[e.ID()]
-		if s == nil {
+		if s == nil || e.Kind == Call { // another client may have had the name before
 			s = &stay{client: e.ID(), names: append([]string{e.Name}, e.More...), called: e.At}
 			byID[e.ID()], all = s, append(all, s)
 		}
