@@ -203,6 +203,9 @@ func (e RedisError) Error() string {
 	return nodeName(e.Node, e.Address) + ": " + text
 }
 
+// MarshalText returns what Error does, so that JSON has the cause.
+func (e RedisError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+
 // Unwrap returns the cause.
 func (e RedisError) Unwrap() error {
 	return e.Err
@@ -336,7 +339,7 @@ func takenBy(t *lease.Terms, err error) error {
 		if lines := t.Claim.Lines(); len(lines) == 1 {
 			line = lines[0] // of a semaphore it is not the name
 		}
-		if owner, known := lease.OwnerOf(t, line); known {
+		if owner, known := lease.AskOwner(t, line); known {
 			own := &failure{causes: slices.Clone(f.causes), nodes: f.nodes}
 			own.causes[at] = &ErrTaken{taken.Nodes, taken.Name, owner.Label, &askedOwner{max(0, time.Since(owner.Since)), taken}}
 			return own

@@ -69,7 +69,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	}
 	set := m.core.keeper.Set
 	set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
-	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), holder.value, clock.Now())
+	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
 	m.tellForced(holder)
@@ -95,7 +95,7 @@ var (
 // claimOf returns what holder has of the lock of m, whose own claim is own. It has no value.
 func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	switch {
-	case holder.value == "" && holder.ID == "":
+	case holder.value == nil:
 		return nil, errNoHolder
 	case holder.Permits > 0 && m.set.permits == 0:
 		return nil, errOfPermits

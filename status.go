@@ -22,7 +22,9 @@ import (
 // be held.
 //
 // It sends one request to each node, and waits for every node, at most for the node deadline (WithNodeTimeout) and until
-// ctx is done. A holder is a value that a quorum of nodes has. Status.State is
+// ctx is done. A holder is a value that a quorum of nodes has. With NewJoint that is a quorum of both sets; a value with a
+// quorum of one set is none, and its lock is not free either: clients that know only this set may hold it. A node that the
+// restart guard ignores (pool.WithRestartGuard) counts as silent. Status.State is
 //
 //   - StateHeld, if there is a holder. If some nodes are silent there may be further readers, or holders of permits.
 //   - StateFree, if no value can have a quorum, whatever the silent nodes have.
@@ -99,11 +101,11 @@ type Status struct {
 
 // A Holder is who holds a lock, as far as the nodes tell.
 //
-// Its value is a secret and is shown nowhere: neither by package fmt nor by log/slog or encoding/json. A Holder that was
-// not made by Inspect or Watch is of no use.
+// Its value is a secret and is shown nowhere: neither by package fmt nor by log/slog or encoding/json. In JSON, Process is a
+// string, because not every reader of JSON keeps 16 digits of a number.
 type Holder struct {
 	Owner   string        // the label of WithOwner; "" without
-	Process uint64        // a number that the process of the holder has drawn, as Waiter.Process; 0 without WithOwner
+	Process uint64        `json:",string"` // a number that the process has drawn, as Waiter.Process; 0 without WithOwner
 	Since   time.Time     // when the holder began to lock, by its own clock; zero without WithOwner
 	TTL     time.Duration // how long a quorum of nodes keeps the keys, if nobody extends or deletes them; negative: for ever
 	Shared  bool          // a reader's (WithShared, Downgrade)
@@ -112,14 +114,15 @@ type Holder struct {
 	Library string        // which library has made the value, guessed by its form; "" if no guess fits
 	ID      string        // tells holders apart: the first 8 hex digits of the SHA-256 of the value
 
-	value string
+	value *string // a pointer, because package fmt shows the fields of a Holder that is in a field that is not exported
 }
 
 // A Waiter is a process that waits in the queues of the lock. Only waiters with a place in the queue of a quorum of nodes
-// are seen: a waiter takes a place after its first failed attempt, unless its user may not write to the queue.
+// are seen: a waiter takes a place after its first failed attempt, unless its user may not write to the queue. A place may
+// outlast the wait by a second: so a process may seem to wait for a lock that it has just acquired.
 type Waiter struct {
-	Process uint64 // a number that the process has drawn: all locks of one New or Open have the same
-	Count   int    // how many places it has; waiters of one process share a place
+	Process uint64 `json:",string"` // a number that the process has drawn: all locks of one New or Open have the same
+	Count   int    // how many places it has; several of its waiters may share one
 }
 
 // A NodeStatus is what one node has said.
@@ -128,29 +131,32 @@ type NodeStatus struct {
 	Address string   // of the node, as its Pool's String has it
 	Holders []string // Holder.ID of each value that the node has, also of those that have no quorum; each once
 	Waiters int      // places in its queues
-	Denied  bool     // the user may use the lock there, but not its queue or its fencing register: their share is not seen
-	Err     error    // why the node has said nothing; nil if it has answered
+	Denied  bool     // the node shows the lock, but not its queue and fencing register (ACL rules, or a queue of another type)
+	Err     error    // why the node has said nothing, a *RedisError; nil if it has answered
 }
 
 // statusOf returns what an inspection of m has seen. The error is that of Inspect without the operation: nil if all states
 // are known.
 func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	names := m.names()
-	s := Status{Name: m.Name(), Nodes: m.nodeStatuses(seen)}
-	several, keys := len(names) > 1, m.inspectedKeys()
+	var holders []Holder
 	for _, h := range seen.Holdings() {
-		s.Holders = append(s.Holders, m.holderOf(h))
+		holders = append(holders, m.holderOf(h))
 	}
-	s.State, s.Waiters, s.Register = stateOf(seen, keys), waitersOf(seen, queuesOf(names)), registerOf(seen, queuesOf(names))
+	// part is the Status without Nodes, by what was seen at these keys, queues and registers.
+	part := func(name string, holders []Holder, keys, queues []int) Status {
+		return Status{
+			Name: name, State: stateOf(seen, keys), Holders: holders,
+			Waiters: waitersOf(seen, queues), Register: registerOf(seen, queues),
+		}
+	}
+	s := part(m.Name(), holders, m.inspectedKeys(), firstInts(len(names)))
+	s.Nodes = m.nodeStatuses(seen)
 	known := s.State != StateUnknown
-	if several {
+	if len(names) > 1 {
 		for i, name := range names {
-			one := Status{Name: name, State: stateOf(seen, []int{i}), Waiters: waitersOf(seen, []int{i}), Register: registerOf(seen, []int{i})}
-			for _, h := range s.Holders {
-				if slices.Contains(h.Names, name) {
-					one.Holders = append(one.Holders, h)
-				}
-			}
+			without := func(h Holder) bool { return !slices.Contains(h.Names, name) }
+			one := part(name, slices.DeleteFunc(slices.Clone(holders), without), []int{i}, []int{i})
 			known = known && one.State != StateUnknown
 			s.Names = append(s.Names, one)
 		}
@@ -158,11 +164,11 @@ func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	if known {
 		return s, nil
 	}
-	return s, silentNodes(s.Nodes, seen)
+	return s, tooFewAnswers(s.Nodes, seen)
 }
 
-// silentNodes returns ErrNoQuorum with the errors of the nodes that have said nothing.
-func silentNodes(nodes []NodeStatus, seen lease.Inspected) error {
+// tooFewAnswers returns ErrNoQuorum with the errors of the nodes that have said nothing.
+func tooFewAnswers(nodes []NodeStatus, seen lease.Inspected) error {
 	f := &failure{}
 	count := claim.Count{}
 	for i := range nodes {
@@ -175,28 +181,24 @@ func silentNodes(nodes []NodeStatus, seen lease.Inspected) error {
 			f.nodes = append(f.nodes, n.Err)
 		}
 	}
-	seen.Count, seen.Result.Votes = count, seen.Votes
-	f.causes = []error{noQuorum(seen.Result)}
+	res := seen.Result
+	res.Count, res.Votes = count, seen.Votes
+	f.causes = []error{noQuorum(res)}
 	return f
 }
 
 // inspectedKeys returns the indices of the keys that an inspection of m reads.
-func (m *Mutex) inspectedKeys() (keys []int) {
-	n := max(len(m.names()), m.set.permits)
+func (m *Mutex) inspectedKeys() []int { return firstInts(max(len(m.names()), m.set.permits)) }
+
+// firstInts returns the numbers from 0 to n-1.
+func firstInts(n int) (numbers []int) {
 	for i := range n {
-		keys = append(keys, i)
+		numbers = append(numbers, i)
 	}
-	return keys
+	return numbers
 }
 
-// queuesOf returns the indices of the queues and registers that an inspection of these names reads.
-func queuesOf(names []string) (queues []int) {
-	for i := range names {
-		queues = append(queues, i)
-	}
-	return queues
-}
-
+// stateOf returns the state of these keys together.
 func stateOf(seen lease.Inspected, keys []int) State {
 	switch {
 	case slices.ContainsFunc(seen.Holdings(), func(h claim.Holding) bool {
@@ -211,11 +213,13 @@ func stateOf(seen lease.Inspected, keys []int) State {
 
 // waitersOf returns who waits in these queues.
 func waitersOf(seen lease.Inspected, queues []int) (waiters []Waiter) {
+	places := make(map[uint64]int) // in waiters, by process
 	for _, ticket := range seen.Waiting(queues...) {
 		process := processNumber(script.ProcessIn(ticket))
-		at := slices.IndexFunc(waiters, func(w Waiter) bool { return w.Process == process })
-		if at < 0 {
+		at, known := places[process]
+		if !known {
 			at = len(waiters)
+			places[process] = at
 			waiters = append(waiters, Waiter{Process: process})
 		}
 		waiters[at].Count++
@@ -228,6 +232,7 @@ func processNumber(text string) uint64 {
 	return n
 }
 
+// registerOf returns the highest number that a node has in one of these registers.
 func registerOf(seen lease.Inspected, registers []int) (highest uint64) {
 	for _, v := range seen.Votes {
 		if report := claim.ReportIn(v); report != nil {
@@ -242,7 +247,7 @@ func registerOf(seen lease.Inspected, registers []int) (highest uint64) {
 }
 
 func (m *Mutex) holderOf(h claim.Holding) Holder {
-	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: script.IDOf(h.Value), value: h.Value}
+	holder := Holder{TTL: h.TTL, Shared: h.Shared, Library: libraryOf(h.Value), ID: script.IDOf(h.Value), value: &h.Value}
 	if h.TTL == script.Endless {
 		holder.TTL = -1
 	}
@@ -264,8 +269,10 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	for i, n := range m.core.keeper.Set.Nodes {
 		s := NodeStatus{Node: i, Address: n.Address(), Denied: seen.Lacks.Has(i)}
 		if report := claim.ReportIn(seen.Votes[i]); report != nil {
+			told := make(map[string]bool, len(report.Holds)) // there may be thousands of readers
 			for _, h := range report.Holds {
-				if id := script.IDOf(h.Value); !slices.Contains(s.Holders, id) {
+				if id := script.IDOf(h.Value); !told[id] {
+					told[id] = true
 					s.Holders = append(s.Holders, id)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/watch"
 )
 
-// This file tells when others hold a lock than before.
+// This file tells when the holders of a lock change.
 
 // Watch yields a Status of the lock of m, and then a further one whenever the holders have changed. m need not be held. A
 // standby that shows who leads:
@@ -30,29 +30,32 @@ import (
 //
 // The holders have changed if others hold the lock, if a holder is a reader now (Downgrade), if it holds other names or
 // another number of permits, or if a State is another one, also one of Status.Names. A change of TTLs, of waiters, of the
-// register or of nodes alone yields nothing. The Status that is yielded has the current ones.
+// register or of nodes alone yields nothing; the next Status has them.
 //
 // A Status means what it means for Inspect, and is no proof either: do not decide with it whether you have the lock. Watch
 // waits for no more nodes than it needs to be certain who holds the lock. So Status.Nodes has an error for each node that
-// had not answered by then. If too few nodes answer, Watch yields a Status with StateUnknown and no error, and goes on.
+// had not answered by then, even if the node is healthy: Inspect tells which nodes are down. If too few nodes answer, Watch
+// yields a Status with StateUnknown and no error, and goes on.
 //
 // # When it looks
 //
-// Watch reads the lock when a loop begins, and then once a second. It also reads it when the TTL of a holder has run out, and when a leader says that it
-// leads or has resigned (see Lead). So it sees another leader within two round trips, and another holder of other locks within a
-// second. It misses holds that end before it looks: those of less than a second, unless Lead has them. If the loop's body
-// takes long, Watch then yields the latest Status: it may leave out some in between, and never goes back.
+// Watch reads the lock when a loop begins, and then once a second. It also reads the lock when the TTL of a holder has run
+// out, and when a leader says that it leads or does not lead any more (see Lead). So it sees another leader within two round
+// trips, and another holder of any other lock within a second. It may miss holds that are shorter than that. If the loop's
+// body takes long, Watch then yields the latest Status: it may leave out some in between, and never goes back.
 //
-// A Mutex with WithPermits or of NewMultiMutex listens to no leader. Nor does any on nodes that deny SUBSCRIBE, or after
-// Close of the leader's Redsync. Then reads once a second show the changes.
+// With WithPermits, and for NewMultiMutex, Watch listens to no leader. It hears none on nodes that deny SUBSCRIBE, and none
+// whose Redsync was closed or may not PUBLISH. The reads once a second show these changes.
 //
 // # What it costs
 //
-// All loops of one process on the same name, kind (a lock or a semaphore) and number of permits share their reads, and the
-// node deadline of the first loop: one command for each node and second. Each message of a leader adds a read, also a forged
-// one, but a process never reads one lock more than 20 times a second. While it watches, a process has one further
-// connection to each node for each name. Watch starts all that with the first loop. It has ended when the last loop ends, by
-// break, return, panic or the end of ctx, even while a body blocks.
+// All loops on the same names, kind (a lock or permits) and number of permits share their reads, if their Mutexes come from
+// one New or Open. A read is one command for each node, with the node deadline of the first loop. So there is one read a
+// second, however many loops there are. A message adds a read, also a forged one, and so does a loop that begins. But there
+// are at most 20 reads in any second. While a name is watched, there is one further connection to each node for it.
+//
+// All that starts with the first loop, and ends with the last: with break, return, panic, or the end of ctx, even while the
+// body of the loop blocks.
 //
 // # Errors
 //
@@ -76,11 +79,11 @@ func (m *Mutex) watch(ctx context.Context, yield func(Status, error) bool) error
 	defer w.Leave()
 	defer context.AfterFunc(ctx, w.Leave)() // the body may block for longer than ctx lasts
 	for {
-		sight := w.Next(ctx)
-		if sight == nil {
+		snapshot := w.Next(ctx)
+		if snapshot == nil {
 			return m.interruption(ctx)
 		}
-		if s, _ := m.statusOf(sight.Inspected); !yield(s, nil) {
+		if s, _ := m.statusOf(snapshot.Inspected); !yield(s, nil) {
 			return nil
 		}
 	}
@@ -99,23 +102,22 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 	names, n := m.names(), m.set.permits
 	l := watch.Lock{
 		Key: fmt.Sprintf("%d %q", n, names), Terms: &t.Terms,
-		Holders: holdersBy(m.inspectedKeys(), len(names), n != 0),
+		Holders: holdersText(m.inspectedKeys(), len(names), n != 0),
 	}
 	if len(names) == 1 && n == 0 {
 		l.Led = names[0]
 	}
-	return m.core.watches.Join(l), nil
+	return m.core.watches.Join(l), nil //nolint:contextcheck // other loops may go on after ctx has ended
 }
 
-// holdersBy returns a function that turns what was seen of a lock into a text, which is another one if the holders are
-// others. keys are all keys that were read. permits says that they are the slots of a semaphore; otherwise they are those of
-// so many names.
-func holdersBy(keys []int, names int, permits bool) func(lease.Inspected) string {
+// holdersText returns the Holders of a watch.Lock. keys are all keys that were read: the slots of a semaphore if permits is
+// true, and otherwise those of so many names.
+func holdersText(keys []int, names int, permits bool) func(lease.Inspected) string {
 	return func(seen lease.Inspected) string {
 		var b strings.Builder
 		fmt.Fprint(&b, stateOf(seen, keys))
-		for i := range names {
-			if names > 1 {
+		if names > 1 {
+			for i := range names {
 				fmt.Fprint(&b, " ", stateOf(seen, []int{i}))
 			}
 		}

@@ -36,8 +36,9 @@ type lockName struct {
 	slow   bool     // some clients hold it for long
 	read   bool     // readers prefer it, and so do some writers, so that they meet
 	fair   bool
-	fenced bool // with fencing tokens
-	reads  bool // the client is a reader; not a setting of the name
+	fenced bool   // with fencing tokens
+	reads  bool   // the client is a reader; not a setting of the name
+	owner  string // the client's label (WithOwner); not a setting of the name
 
 	permits int // how many permits the name has; 0: it is a lock
 	weight  int // how many of them the client wants; not a setting of the name
@@ -71,7 +72,7 @@ const heaviest = 3
 func allNames() []lockName { return slices.Concat(lockNames, offices, schedules, semaphores) }
 
 // options returns the options that all clients of the lock must set, and those that the client chooses: WithShared if
-// it is a reader, and its weight.
+// it is a reader, its weight, and its label.
 func (l lockName) options() (options []redsync.Option) {
 	if l.reads {
 		options = append(options, redsync.WithShared())
@@ -87,6 +88,9 @@ func (l lockName) options() (options []redsync.Option) {
 	}
 	if l.weight > 1 {
 		options = append(options, redsync.WithWeight(l.weight))
+	}
+	if l.owner != "" {
+		options = append(options, redsync.WithOwner(l.owner))
 	}
 	return options
 }
@@ -325,6 +329,11 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "hollow", hollow: true, pace: 30 * ms, do: (*client).nest}, number)
 		c.clients.Go(one.live)
 	}
+	for range c.Gullible {
+		number++
+		one := newClient(c, habit{name: "gullible", gullible: true, pace: 10 * ms, do: (*client).look}, number)
+		c.clients.Go(one.live)
+	}
 	for range c.Counting {
 		number++
 		one := newClient(c, habit{name: "counting"}, number)
@@ -435,6 +444,7 @@ type habit struct {
 
 	careless bool // its jobs rely on a minimal hold but do not set one; for tests
 	hollow   bool // it releases its hold while joined calls still run; for tests
+	gullible bool // it takes the word of one node for who holds; for tests
 	pace     time.Duration
 	do       func(*client)
 }
@@ -473,11 +483,18 @@ func (c *client) between(least, most time.Duration) time.Duration {
 // chance is true in one case out of n.
 func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 
-// pick returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
+// pick returns a random lock, with a label.
+func (c *client) pick() lockName {
+	l := c.pickName()
+	l.owner = c.label()
+	return l
+}
+
+// pickName returns a random lock. Clients with a slow habit always pick a slow lock. Other clients do so in
 // one case out of eight, so that few of them wait for slow locks. Readers, and the clients that must meet them, mostly
 // pick one of the names that readers prefer. Clients of redsync v4 pick no name with fencing, because redsync v4 has no
 // tokens.
-func (c *client) pick() lockName {
+func (c *client) pickName() lockName {
 	switch {
 	case c.several:
 		return c.pickSeveral()

@@ -50,6 +50,7 @@ var habits = []habit{
 	{name: "nesting", clients: 1, pace: 150 * ms, do: (*client).nest},
 	{name: "nesting-readers", clients: 1, meets: true, reads: true, pace: 150 * ms, do: (*client).nest},
 	{name: "tick", clients: 2, pace: 30 * ms, do: (*client).tick},
+	{name: "looker", clients: 2, pace: 40 * ms, do: (*client).look},
 	{name: "redsync-v4", clients: 2, meets: true, v4: true, pace: 60 * ms, do: (*client).theirs},
 }
 
@@ -303,7 +304,7 @@ func (t *turn) note(e history.Event) {
 	if e.At == 0 {
 		e.At = t.now()
 	}
-	t.log.Note(e)
+	t.log.Note(t.forLookers(e))
 }
 
 func (t *turn) broken(format string, args ...any) {

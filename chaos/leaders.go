@@ -38,6 +38,7 @@ func (c *client) pickOffice() lockName {
 // campaign campaigns for some seconds, and leads each time that it is elected.
 func (c *client) campaign() {
 	l, expiry := c.pickOffice(), c.expiryNow()
+	l.owner = c.label()
 	options := append(l.options(), redsync.WithExpiry(expiry))
 	if c.chance(4) {
 		options = append(options, redsync.WithSetNXOnExtend())
@@ -220,6 +221,7 @@ func (c *client) tick() {
 	keeps := every * 3 / 4
 	pause(c.ctx, every-c.now()%every+c.between(0, late))
 	l := schedules[c.rand.IntN(len(schedules))]
+	l.owner = c.label()
 	options := []redsync.Option{redsync.WithMinHold(keeps)}
 	if c.careless {
 		l, options = lockName{name: "careless"}, nil

@@ -84,6 +84,10 @@ func (r *result) summary(out io.Writer) {
 	}
 	say("%7d  were told of a loss, %d extensions seen, %d looks at keys",
 		r.count(history.Lost), r.count(history.Extended), r.count(history.Key))
+	if looks := r.looks(); len(looks) > 0 {
+		say("%7d  looks who holds a name: %d held (%d owners seen), %d free, %d unknown",
+			r.count(history.Saw), looks["held"], looks["owners"], looks["free"], looks["unknown"])
+	}
 	if r.Scene.waits {
 		say("%7d  waits judged, for %v; a free lock rested at most %v, beside keys of crashed clients %v",
 			len(r.Rests), r.judged(), r.longestRest(false), r.longestRest(true))
@@ -205,6 +209,8 @@ func concerns(e history.Event, v history.Violation) bool {
 		return false
 	case history.Fault:
 		return strings.HasSuffix(e.What, ": "+e.Where) || strings.Contains(e.What, ": "+e.Where+", ") // show a fault of several rows once
+	case history.Saw:
+		return e.Name == v.Name && isOfLooks(v.Rule)
 	case history.Key:
 		return e.Name == v.Name || beside(e.Key) == v.Name
 	default:
@@ -223,6 +229,8 @@ func describe(e history.Event) string {
 		return text + "begins: " + e.What
 	case history.Key:
 		return text + fmt.Sprintf("node %d has %s for %v", e.Node, e.Key, e.TTL)
+	case history.Saw:
+		return text + fmt.Sprintf("%s #%d %s %+v", e.Client, e.Term, e.Kind, *e.Sight)
 	case history.Held, history.Extended:
 		text += fmt.Sprintf("%s #%d %s, until %.6f", e.Client, e.Term, e.Kind, e.Until.Seconds())
 		if e.Token != 0 {
@@ -230,6 +238,9 @@ func describe(e history.Event) string {
 		}
 		if e.Permits != 0 {
 			text += fmt.Sprintf(", %d of %d permits", max(e.Weight, 1), e.Permits)
+		}
+		if e.Value != "" {
+			text += fmt.Sprintf(", value %s of %q", e.Value, e.Owner)
 		}
 		return text + others(e)
 	default:
@@ -251,19 +262,20 @@ func others(e history.Event) string {
 
 // An account is the report as data.
 type account struct {
-	Scene      string        `json:"scene"`
-	Seed       uint64        `json:"seed"`
-	For        time.Duration `json:"for"`
-	Again      string        `json:"again"`
-	Failed     string        `json:"failed,omitempty"`
-	Faults     []tallied     `json:"faults"`
-	LeftOut    int           `json:"left_out"` // because libfaketime is missing
-	Plan       []fault       `json:"plan"`
-	Tried      int           `json:"tried"`
-	Acquired   int           `json:"acquired"`
-	ByClient   []tallied     `json:"acquired_by_client"`
-	Served     []served      `json:"served,omitempty"` // by deployment
-	Violations []told        `json:"violations"`
+	Scene      string         `json:"scene"`
+	Seed       uint64         `json:"seed"`
+	For        time.Duration  `json:"for"`
+	Again      string         `json:"again"`
+	Failed     string         `json:"failed,omitempty"`
+	Faults     []tallied      `json:"faults"`
+	LeftOut    int            `json:"left_out"` // because libfaketime is missing
+	Plan       []fault        `json:"plan"`
+	Tried      int            `json:"tried"`
+	Acquired   int            `json:"acquired"`
+	ByClient   []tallied      `json:"acquired_by_client"`
+	Looks      map[string]int `json:"looks,omitempty"`  // by state, and how many owners were seen
+	Served     []served       `json:"served,omitempty"` // by deployment
+	Violations []told         `json:"violations"`
 }
 
 // told is a violation with the events near it.
@@ -279,7 +291,7 @@ func (r *result) account() account {
 	a := account{
 		Scene: r.Scene.name, Seed: r.Seed, For: r.Length, Again: r.replay(),
 		Faults: r.faultCounts(), LeftOut: r.LeftOut, Plan: r.Plan,
-		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(), Served: r.served(),
+		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(), Served: r.served(), Looks: r.looks(),
 	}
 	if err := r.verdict(); err != nil {
 		a.Failed = err.Error()

@@ -39,7 +39,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
 		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
-		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, idle: extra.idle, say: t.Logf,
+		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, gullible: extra.gullible, idle: extra.idle, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r
@@ -102,14 +102,14 @@ func playUntil(counts map[string]int, one func()) (missing []string) {
 }
 
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
-	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0}
+	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0, "held": 0, "free": 0, "owners": 0}
 	missing := playUntil(acquired, func() {
 		r := playProving(t, "calm", 2*time.Second)
 		require.Empty(t, r.Violations)
 		assert.Positive(t, r.count(history.Key), "the run must record keys")
 		assert.Positive(t, r.count(history.Extended))
 		for h := range acquired {
-			acquired[h] += tallyOf(r.clientCounts(), h)
+			acquired[h] += tallyOf(r.clientCounts(), h) + r.looks()[h]
 		}
 	})
 	assert.Empty(t, missing)
@@ -162,14 +162,20 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 }
 
 // Some clients lead without asking a node. Others release a hold while joined calls still run. Others have jobs that
-// rely on a minimal hold but do not set one. The judge must find all of them.
+// rely on a minimal hold but do not set one. Others look, and take the word of one node for who holds. The judge must find
+// all of them.
 func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
 	testlength.NotShort(t)
-	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, history.TermOrder: 0}
+	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, "gullible": 0, history.TermOrder: 0}
 	missing := playUntil(found, func() {
-		r := playWith(t, "calm", 3*time.Second, settings{usurpers: 2, careless: 4, hollow: 2, idle: 5})
+		r := playWith(t, "calm", 3*time.Second, settings{usurpers: 2, careless: 4, hollow: 2, gullible: 2, idle: 5})
 		for _, v := range r.Violations {
 			culprits := culpritsOf(v, found)
+			if isOfLooks(v.Rule) {
+				assert.Equal(t, []string{"gullible"}, culprits, "%v", v)
+				found["gullible"]++
+				continue
+			}
 			switch v.Rule {
 			case history.Exclusion, history.TooSoon:
 				assert.Len(t, culprits, 1, "%v", v)

@@ -36,6 +36,7 @@ var waiters = []habit{
 	{name: "downgrading", clients: 1, meets: true, pace: 60 * ms, do: (*client).downgradingShort},
 	{name: "permit", clients: 3, permits: true, pace: 30 * ms, do: (*client).plain},
 	{name: "candidate", clients: 2, slow: true, pace: 60 * ms, do: (*client).resign},
+	{name: "looker", clients: 1, pace: 40 * ms, do: (*client).look},
 }
 
 // habits returns the habits of the clients of the process.
@@ -51,6 +52,7 @@ var errResigned = errors.New("resigned")
 // resign campaigns for a name. If it is elected, it leads for some milliseconds and resigns.
 func (c *client) resign() {
 	l := c.pickOffice()
+	l.owner = c.label()
 	t := c.begin(l)
 	t.leads, t.within = true, true
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -465,6 +466,29 @@ func TestStatusShowsNoValue(t *testing.T) {
 	}
 }
 
+// The JSON of a Status says why a node is silent, and has each process in full: a float64 would round it.
+func TestStatusInJSON(t *testing.T) {
+	play(t, func(f field) {
+		f.nodes[1].Kill()
+		m := f.NewMutex("a", redsync.WithOwner("w"))
+		require.NoError(f, m.Lock())
+		s := f.inspected(m)
+		text, err := json.Marshal(s)
+		require.NoError(f, err)
+		var got struct {
+			State   string
+			Holders []struct{ Owner, Process string }
+			Nodes   []struct{ Err any }
+		}
+		require.NoError(f, json.Unmarshal(text, &got))
+		assert.Equal(f, "held", got.State)
+		assert.Equal(f, strconv.FormatUint(s.Holders[0].Process, 10), got.Holders[0].Process)
+		assert.Nil(f, got.Nodes[0].Err)
+		assert.Equal(f, s.Nodes[1].Err.Error(), got.Nodes[1].Err)
+		f.unlock(m)
+	})
+}
+
 // Inspect prolongs nothing and leaves nothing.
 func TestInspectChangesNothing(t *testing.T) {
 	play(t, func(f field) {
@@ -484,7 +508,8 @@ func TestInspectChangesNothing(t *testing.T) {
 	})
 }
 
-// A holder counts only with a quorum in both sets.
+// A holder has a quorum of both sets. A lock is not free while a value has a quorum of one of them: a client that knows only
+// this set may hold it.
 func TestInspectOfJointSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(6)
@@ -496,12 +521,16 @@ func TestInspectOfJointSets(t *testing.T) {
 		}
 		rs := redsync.NewJoint(pools[:3], pools[3:])
 		u := user{t, rs}
-		for _, n := range nodes[:3] {
-			require.NoError(t, n.Set("a", "v"))
+		for _, set := range []embedded.Nodes{nodes[:3], nodes[3:]} {
+			require.NoError(t, set[0].Set("a", "v"))
+			assert.Equal(t, redsync.StateFree, u.inspected(rs.NewMutex("a")).State)
+			require.NoError(t, set[1].Set("a", "v"))
+			_, _ = u.unknown(rs.NewMutex("a"))
+			set[1].Del("a")
 		}
-		assert.Equal(t, redsync.StateFree, u.inspected(rs.NewMutex("a")).State)
-		require.NoError(t, nodes[3].Set("a", "v"))
-		require.NoError(t, nodes[4].Set("a", "v"))
+		for _, set := range []embedded.Nodes{nodes[:3], nodes[3:]} {
+			require.NoError(t, set[1].Set("a", "v"))
+		}
 		assert.Equal(t, redsync.StateHeld, u.inspected(rs.NewMutex("a")).State)
 		nodes[4].Kill()
 		time.Sleep(time.Millisecond)
@@ -511,5 +540,26 @@ func TestInspectOfJointSets(t *testing.T) {
 			_ = c.Close()
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// A node that has restarted without its keys has not said that nobody holds. Once its guard is over, it has.
+func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
+		m := rs.NewMutex("a", redsync.WithExpiry(10*time.Second))
+		require.NoError(f, m.Lock())
+		for _, n := range f.nodes[:3] {
+			n.Kill()
+			n.Restart(true)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Positive(f, m.Remaining())
+		s, err := f.unknown(rs.NewMutex("a"))
+		require.ErrorContains(f, err, "restart guard")
+		require.Error(f, s.Nodes[0].Err)
+		require.NoError(f, s.Nodes[3].Err)
+		time.Sleep(30 * time.Second)
+		assert.Equal(f, redsync.StateFree, f.inspected(rs.NewMutex("a")).State)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,6 +276,7 @@ func TestWatchSeesPermits(t *testing.T) {
 		four := redsync.WithPermits(4)
 		w := f.watches(f.NewMutex("lock", four), nil)
 		w.sees(redsync.StateFree, 0)
+		assert.Zero(f, f.subscribed(), "nobody leads with a permit")
 		all := map[int]*redsync.Mutex{}
 		for i, weight := range []int{1, 2, 1} {
 			all[i] = f.another().NewMutex("lock", four, redsync.WithWeight(weight), redsync.WithFair(), redsync.WithWatchdog())
@@ -446,8 +448,10 @@ func TestWatchCountsAQuorumOfEachJointSet(t *testing.T) {
 		m := c.alone(c.elsewhere(before...)).NewMutex("lock")
 		require.NoError(c, m.Lock())
 		time.Sleep(readEvery)
-		w.nothing() // the nodes after have no quorum of the value
+		w.sees(redsync.StateUnknown, 0) // the nodes after have no quorum of the value
 		c.unlock(m)
+		time.Sleep(readEvery)
+		w.sees(redsync.StateFree, 0)
 		m = c.joint(c.elsewhere(before...), c.elsewhere(after...)).NewMutex("lock", redsync.WithWatchdog())
 		require.NoError(c, m.Lock())
 		time.Sleep(2 * readEvery)
@@ -568,14 +572,14 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 				func() {
 					defer func() { recover() }() //nolint:errcheck // of the function
 					_ = f.Lead(f.Context(), "lock", func(context.Context) error {
-						synctest.Wait()
 						assert.Equal(f, "leads", (<-subscriber.Messages()).Message)
+						synctest.Wait()
 						assert.Equal(f, 5, f.commands("publish"))
 						return end()
 					})
 				}()
+				assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
 				assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
-				assert.Equal(f, "leaves", (<-subscriber.Messages()).Message)
 				synctest.Wait()
 				assert.Equal(f, 10, f.commands("publish"))
 			})
@@ -991,6 +995,44 @@ func TestWatchLeavesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lingering is a pool whose subscriptions take a second to end.
+type lingering struct {
+	pool.Pool
+	ended *atomic.Int32 // how many subscriptions have ended
+}
+
+func (e lingering) Subscribe(channel string, to pool.Listener) (pool.Subscription, error) {
+	s, err := e.Pool.(pool.Subscriber).Subscribe(channel, to)
+	return lingeringSubscription{s, e.ended}, err
+}
+
+type lingeringSubscription struct {
+	pool.Subscription
+	ended *atomic.Int32
+}
+
+func (e lingeringSubscription) Close() {
+	time.Sleep(time.Second)
+	e.Subscription.Close()
+	e.ended.Add(1)
+}
+
+// The loop and Close return when all has ended.
+func TestWatchAwaitsTheEndOfItsSubscriptions(t *testing.T) {
+	play(t, func(f field) {
+		var ended atomic.Int32
+		rs := f.wrapped(func(p pool.Pool) pool.Pool { return lingering{p, &ended} })
+		for range rs.NewMutex("lock").Watch(f.Context()) {
+			break
+		}
+		assert.Equal(f, int32(5), ended.Load(), "after break")
+		w := f.as(rs).watches(rs.NewMutex("lock"), nil)
+		require.NoError(f, rs.Close(f.Context()))
+		assert.Equal(f, int32(10), ended.Load(), "after Close")
+		require.ErrorIs(f, w.ended(), redsync.ErrClosed)
+	})
 }
 
 // Loops that begin and end at the same moment leave nothing, and all get a Status.

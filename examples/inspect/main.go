@@ -21,6 +21,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/internal/cli"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 var program = rig.Program{Name: "inspect", Command: command}
@@ -44,12 +45,14 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	return look(ctx, nodes, *name, out)
 }
 
-// look shows the lock to a process of its own.
+// look shows the lock to a process of its own. It calls New, because Open fails without a quorum: then Inspect still says what
+// the other nodes have.
 func look(ctx context.Context, nodes *rig.Nodes, name string, out io.Writer) error {
-	rs, err := nodes.Open(ctx)
-	if err != nil {
-		return err
+	var pools []pool.Pool
+	for _, client := range nodes.Clients {
+		pools = append(pools, pool.New(client))
 	}
+	rs := redsync.New(pools...)
 	defer rs.Close(context.WithoutCancel(ctx))
 	return show(ctx, rs, name, out)
 }

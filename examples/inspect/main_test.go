@@ -124,6 +124,13 @@ $`, alike(out.String()))
 func TestCommandExitStatus(t *testing.T) {
 	rigtest.Statuses(t, program,
 		rigtest.Case{Status: cli.OK},
-		rigtest.Case{Args: []string{"-name", ""}, Status: cli.Misuse, Err: `-name "" is out of range: it must not be empty`},
-		rigtest.NeedsServers[1])
+		rigtest.Case{Args: []string{"-name", ""}, Status: cli.Misuse, Err: `-name "" is out of range: it must not be empty`})
+}
+
+// In an outage the program prints what it has seen, and then fails.
+func TestCommandWithoutAQuorum(t *testing.T) {
+	var out, errs bytes.Buffer
+	assert.Equal(t, cli.Failed, program.Run(t.Context(), []string{"-nodes", "127.0.0.1:1"}, &out, &errs))
+	assert.Equal(t, "orders:17: unknown\n  silent: node #0 (ADDRESS): dial tcp ADDRESS: connect: connection refused\n", alike(out.String()))
+	assert.Contains(t, errs.String(), `inspect "orders:17": 1 of 1 nodes failed, 1 needed`)
 }

@@ -49,10 +49,15 @@ func ReportIn(v Vote) *script.Report {
 }
 
 // A Sighting is what the nodes together say of a lock. A value holds a key if a quorum of nodes has it there. It does not
-// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed. Once the round is
-// over, many goroutines may ask a Sighting.
+// if it has no quorum even with all nodes that are silent: those that have not answered, or have failed.
+//
+// While the nodes are changed (two sets), a quorum is one of both sets. But clients that know one set only may hold the lock
+// by a quorum of it. So a value that may have that leaves it open whether the lock is free.
+//
+// Once the round is over, many goroutines may ask a Sighting.
 type Sighting struct {
 	rule    Rule
+	sets    [2]Nodes // those of the rule; the second one is empty if there is only one
 	voted   Nodes
 	heard   Nodes // those that have said what they have
 	values  map[place]*seen
@@ -61,8 +66,8 @@ type Sighting struct {
 
 // A place is a value at a key, or a ticket in a queue.
 type place struct {
-	text string
-	at   int
+	text  string
+	index int // of the key or of the queue
 }
 
 // A seen is what nodes have at a place.
@@ -79,7 +84,15 @@ type nodeTTL struct {
 
 // NewSighting returns a Sighting. Nobody has said anything yet.
 func NewSighting(rule Rule) *Sighting {
-	return &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+	s := &Sighting{rule: rule, values: make(map[place]*seen), tickets: make(map[place]Nodes)}
+	for i := range MaxNodes {
+		for set := range s.sets {
+			if rule.All().Has(i) && rule.Sets(i)&(1<<set) != 0 {
+				s.sets[set] = s.sets[set].With(i)
+			}
+		}
+	}
+	return s
 }
 
 // Add implements Tally.
@@ -95,18 +108,18 @@ func (s *Sighting) Add(i int, v Vote) {
 	}
 	for queue, tickets := range report.Tickets {
 		for _, ticket := range tickets {
-			at := place{ticket, queue}
-			s.tickets[at] = s.tickets[at].With(i)
+			p := place{ticket, queue}
+			s.tickets[p] = s.tickets[p].With(i)
 		}
 	}
 }
 
 func (s *Sighting) addHeld(i int, h script.Held) {
-	at := place{h.Value, h.At}
-	v := s.values[at]
+	p := place{h.Value, h.At}
+	v := s.values[p]
 	if v == nil {
 		v = &seen{}
-		s.values[at] = v
+		s.values[p] = v
 	}
 	if !v.nodes.Has(i) { // a node that says a value twice lies
 		v.nodes, v.shared = v.nodes.With(i), v.shared || h.Shared
@@ -123,8 +136,11 @@ func (s *Sighting) Standing() Standing {
 
 func (s *Sighting) silent() Nodes { return s.rule.All() &^ s.heard }
 
-// mayHold reports whether a value that these nodes have may have a quorum.
-func (s *Sighting) mayHold(nodes Nodes) bool { return s.rule.Quorum(nodes | s.silent()) }
+// mayHold reports whether a value that these nodes have may have a quorum of a set.
+func (s *Sighting) mayHold(nodes Nodes) bool {
+	nodes |= s.silent()
+	return slices.ContainsFunc(s.sets[:], func(set Nodes) bool { return 2*(nodes&set).Len() > set.Len() })
+}
 
 func (s *Sighting) isCertain() bool {
 	for _, v := range s.values {
@@ -137,8 +153,8 @@ func (s *Sighting) isCertain() bool {
 
 // IsFree reports whether it is certain that no value holds any of these keys.
 func (s *Sighting) IsFree(keys ...int) bool {
-	for at, v := range s.values {
-		if slices.Contains(keys, at.at) && s.mayHold(v.nodes) {
+	for p, v := range s.values {
+		if slices.Contains(keys, p.index) && s.mayHold(v.nodes) {
 			return false
 		}
 	}
@@ -155,19 +171,19 @@ type Holding struct {
 
 // Holdings returns the values that hold keys, those that last longest first.
 func (s *Sighting) Holdings() (all []Holding) {
-	index := make(map[string]int)
-	for at, v := range s.values {
+	indexOf := make(map[string]int) // in all, of a value
+	for p, v := range s.values {
 		if !s.rule.Quorum(v.nodes) {
 			continue
 		}
-		i, known := index[at.text]
+		i, known := indexOf[p.text]
 		if !known {
 			i = len(all)
-			index[at.text] = i
-			all = append(all, Holding{Value: at.text, TTL: script.Endless})
+			indexOf[p.text] = i
+			all = append(all, Holding{Value: p.text, TTL: script.Endless})
 		}
 		h := &all[i]
-		h.Keys, h.TTL, h.Shared = append(h.Keys, at.at), min(h.TTL, s.ttl(v)), h.Shared || v.shared
+		h.Keys, h.TTL, h.Shared = append(h.Keys, p.index), min(h.TTL, s.ttl(v)), h.Shared || v.shared
 	}
 	for _, h := range all {
 		slices.Sort(h.Keys)
@@ -190,9 +206,9 @@ func (s *Sighting) ttl(v *seen) time.Duration {
 
 // Waiting returns the tickets that a quorum of nodes has in one of these queues, in their order, each once.
 func (s *Sighting) Waiting(queues ...int) (tickets []string) {
-	for at, nodes := range s.tickets {
-		if slices.Contains(queues, at.at) && s.rule.Quorum(nodes) {
-			tickets = append(tickets, at.text)
+	for p, nodes := range s.tickets {
+		if slices.Contains(queues, p.index) && s.rule.Quorum(nodes) {
+			tickets = append(tickets, p.text)
 		}
 	}
 	slices.Sort(tickets)

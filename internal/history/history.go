@@ -6,6 +6,8 @@ package history
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +33,7 @@ const (
 	Unlock    Kind = "unlock"    // Unlock is about to be called: the client no longer believes that it holds the lock
 	Unlocked  Kind = "unlocked"  // Unlock has returned
 	Broken    Kind = "broken"    // the client itself saw a promise broken: Err says which
+	Saw       Kind = "saw"       // the client has looked who holds a lock (Inspect), as Sight says; it belongs to no term
 )
 
 // The kinds that the simulation and the chaos program note themselves.
@@ -71,6 +74,9 @@ type Event struct {
 	Leads  bool          `json:"leads,omitempty"`  // of Held: the client is the leader, and Token is the number of its term
 	Within bool          `json:"within,omitempty"` // of Held: the client holds the lock within a function, whose context ends with the hold
 
+	Owner string `json:"owner,omitempty"` // the label of the client's locks (WithOwner)
+	Sight *Sight `json:"sight,omitempty"` // of Saw; Permits says how many permits the client knows of
+
 	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
 	Paused bool   `json:"paused,omitempty"` // of Lost, and of Unlock and Gave where the client is within a function: the client or its clock may have stopped during the term
 	Err    string `json:"err,omitempty"`
@@ -79,6 +85,7 @@ type Event struct {
 
 	// For Ails, which also has Node: the process, "" for all, and the latest time after which answers come, 0 if none
 	// comes. Left has Node, Name, More, Permits and Until.
+	// Call has the client's Process, if looks are judged.
 	Process string        `json:"process,omitempty"`
 	Late    time.Duration `json:"late,omitempty"`
 
@@ -86,7 +93,7 @@ type Event struct {
 	Node  int           `json:"node,omitempty"`
 	Key   string        `json:"key,omitempty"`
 	TTL   time.Duration `json:"ttl,omitempty"`
-	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked
+	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked. Held has the ID of the value: see IDOf
 
 	// For Fault: where it happens, what it is, and whether it ends.
 	Where string `json:"where,omitempty"`
@@ -178,6 +185,32 @@ type Waiting struct {
 	Unjudged bool          `json:"unjudged,omitempty"` // it has delays of its own, or tries only once
 }
 
+// A Sight is what a look has said of a name: see Saw.
+type Sight struct {
+	Began    time.Duration `json:"began"` // when the client has begun to look; the event has the end
+	State    string        `json:"state"`
+	NoQuorum bool          `json:"no_quorum,omitempty"` // the error was ErrNoQuorum
+	Silent   int           `json:"silent,omitempty"`    // how many nodes have said nothing
+	Holders  []Holder      `json:"holders,omitempty"`
+}
+
+// A Holder is named by a look.
+type Holder struct {
+	ID    string        `json:"id"` // see IDOf
+	Owner string        `json:"owner,omitempty"`
+	Since time.Duration `json:"since,omitempty"` // 0: it does not say so
+	Reads bool          `json:"reads,omitempty"`
+}
+
+// IDOf returns the ID that a look shows of a value.
+func IDOf(value string) string {
+	if value == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:4])
+}
+
 // A Violation is a promise that was broken.
 type Violation struct {
 	Rule string
@@ -205,4 +238,8 @@ const (
 	TermOrder   = "leader's term out of order"
 	Promise     = "promise to a client"
 	Idled       = "free lock rests while somebody waits"
+	WrongHolder = "look names one that does not hold"
+	WrongOwner  = "look names a wrong owner"
+	WrongState  = "look contradicts a holder"
+	Unexplained = "look cannot tell, without a reason"
 )

@@ -319,6 +319,10 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 		kept.Note(e)
 	}
 	want = append(want, looked...)
+	looker := saw(11, 12, "held", history.Holder{ID: "v", Owner: "x", Since: 3, Reads: true})[0]
+	log.Note(looker)
+	kept.Note(looker)
+	want = append(want, looker)
 	require.NoError(t, log.Err())
 	got, err := history.Read(strings.NewReader(b.String() + `{"at":`))
 	require.NoError(t, err)

@@ -27,17 +27,23 @@ func NewInspection(t *Terms) *Inspection { return &Inspection{terms: t} }
 type Inspected struct {
 	*claim.Sighting
 	quorum.Result
-	Votes []claim.Vote // by node
+	Votes []claim.Vote // by node, also if the round was won: then Result.Votes is nil
 	Lacks claim.Nodes  // the nodes of which nothing but the lock itself is known
+}
+
+// A look is one round of an Inspection.
+type look struct {
+	*Inspection
+	start clock.Instant
 }
 
 // Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
-	start := clock.Now().Mono
-	round := i.terms.Keeper.Set.Start(ctx, i, waitAll)
+	start := clock.Now()
+	round := i.terms.Keeper.Set.Start(ctx, look{i, start}, waitAll)
 	res, silent := round.Wait(ctx, limits), quorum.ErrNoAnswer
-	if clock.Now().Mono-start >= limits.Node {
+	if clock.Now().Mono-start.Mono >= limits.Node {
 		silent = quorum.NoAnswerWithin(limits.Node)
 	}
 	return Inspected{
@@ -46,13 +52,13 @@ func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits
 	}
 }
 
-// askOwner is how long a call that gives up asks the nodes for the owner.
-const askOwner = 50 * time.Millisecond
+// ownerTimeout is how long a call that gives up waits for the nodes to tell the owner.
+const ownerTimeout = 50 * time.Millisecond
 
-// OwnerOf asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
+// AskOwner asks the nodes who holds a line of t's claim, for a short time. It reports false if no holder says so in its
 // value, or if too few nodes answer in time.
-func OwnerOf(t *Terms, line string) (owner script.Owner, known bool) {
-	ctx, cancel := context.WithTimeout(quorum.NoCall, askOwner) // no limit of the round: a node that is too slow for it is not late
+func AskOwner(t *Terms, line string) (owner script.Owner, known bool) {
+	ctx, cancel := context.WithTimeout(quorum.NoCall, ownerTimeout) // no limit of the round: a node that is too slow for it is not late
 	defer cancel()
 	i := NewInspection(t)
 	at, lines := slices.Index(t.Claim.Lines(), line), len(t.Claim.Lines())
@@ -79,10 +85,16 @@ func (i *Inspection) Brief() quorum.Brief {
 	return quorum.Brief{Call: i.terms.Claim.Inspect(false), Within: i.terms.Timing.NodeTimeout, Tallies: true}
 }
 
-// Judge implements quorum.Operation.
-func (i *Inspection) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
+// Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
+// no value there does not show that nobody holds the lock.
+func (l look) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
-		i.lacks.Or(1 << node)
+		l.lacks.Or(1 << node)
+	}
+	if t := l.terms; v.Choice == claim.Granted {
+		if err := t.Keeper.Set.Nodes[node].Distrust(reply.Server, l.start.Wall, t.Timing.Drift, t.margin()); err != nil {
+			return v.Fails(err)
+		}
 	}
 	return v
 }

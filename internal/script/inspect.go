@@ -154,11 +154,11 @@ func readersIn(text string, now int64) (readers []Held, ok bool) {
 	return readers, true
 }
 
-// What a waiter is in the text of a queue: see queue.lua.
+// Where a waiter and its process are in the text of a queue: see queue.lua.
 const (
 	waiterLength = 64
 	processFrom  = 22
-	processTo    = 38
+	processTo    = processFrom + processLength
 )
 
 func (r *Report) addTickets(queues []any) (ok bool) {

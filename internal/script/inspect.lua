@@ -4,20 +4,29 @@
 --   the time by this node's clock, in milliseconds
 --   for each lock two elements: its text, nil if there is none, and its PTTL
 --   for each queue the text of the waiters that are not dead
---   for each register its text, nil if there is none or if it has another type
+--   for each register its text, nil if there is none, if it has another type, or is no number
+-- A reply that is too long would end the connection, which the client needs for its locks. So if
+-- there is too much to tell, it returns an error.
 local locks, queues = tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- include queue.lua
 -- include other_type.lua
-local held, waits, registers = {}, {}, {}
+local held, waits, registers, length = {}, {}, {}, 0
+local function fits(text)
+  length = length + (text and #text or 0)
+  return length <= 4194304
+end
+local tooLong = redis.error_reply('ERR the keys of this lock are too long: more than 4194304 bytes')
 for i = 1, locks do
   held[2 * i - 1] = redis.call('GET', KEYS[i])
+  if not fits(held[2 * i - 1]) then return tooLong end
   held[2 * i] = redis.call('PTTL', KEYS[i])
 end
 for i = locks + 1, locks + queues do
   local queue, failed = readText(KEYS[i], 'queue')
   if failed then return failed end
+  if not fits(queue) then return tooLong end
   local alive = {}
   if queue and #queue % 64 == 0 then
     for n = 1, #queue / 64 do
@@ -29,6 +38,6 @@ for i = locks + 1, locks + queues do
 end
 for i = locks + queues + 1, #KEYS do
   local register = redis.pcall('GET', KEYS[i])
-  registers[i - locks - queues] = type(register) == 'string' and register
+  registers[i - locks - queues] = type(register) == 'string' and #register <= 20 and register
 end
 return {now, held, waits, registers}

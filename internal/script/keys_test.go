@@ -278,3 +278,14 @@ func TestSideKeyIsTheSameForAllCommands(t *testing.T) {
 		all.Wait()
 	}
 }
+
+// The channel of leaders is in the slot of the lock's own keys.
+func TestLeaderChannelHasTheTagOfTheName(t *testing.T) {
+	for name, want := range map[string]string{
+		"a": "redsync:{a}:leader", "{a}": "redsync:{a}:{a}:leader", "{a}b": "redsync:{a}:{a}b:leader", "a}b": "redsync:{}:a}b:leader",
+	} {
+		if got := script.LeaderChannel(name); got != want {
+			t.Errorf("LeaderChannel(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

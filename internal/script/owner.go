@@ -27,7 +27,7 @@ type Owner struct {
 
 const (
 	randomLength  = 26 // of crypto/rand.Text
-	processLength = 16
+	processLength = 16 // of Process.String
 	sinceLength   = 13
 	ownerLength   = randomLength + len("~") + processLength + len(" ") + sinceLength + len(" ") // without the label
 

@@ -161,7 +161,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	if err != nil {
 		e.Err = err.Error()
 	}
-	t.client.log.Note(e)
+	t.client.log.Note(t.tellLookers(e))
 }
 
 // lock plays one term, or a campaign.
@@ -263,6 +263,7 @@ func (c *simClient) begin() *simTerm {
 		t.owner = fmt.Sprint("worker ", c.term%3)
 		options = append(options, redsync.WithOwner(t.owner))
 	}
+	options = t.labels(options)
 	t.shared.Store(t.drawn.reads)
 	t.options = options
 	t.Mutex = newMutex(rs, names, options)
@@ -303,13 +304,16 @@ func (t *simTerm) close() {
 	if c.former == t {
 		c.former = nil
 	}
+	var err error
 	if t.Remaining() > 0 { // Close unlocks
 		t.note(history.Unlock, nil)
-		defer func() { t.note(history.Unlocked, nil) }()
+		defer func() { t.note(history.Unlocked, err) }()
 	}
 	ctx, cancel := t.patience()
 	defer cancel()
-	_ = t.own.Close(ctx) // nodes may be away
+	if failed := t.own.Close(ctx); c.class[lookers] { // nodes may be away
+		err = failed
+	}
 }
 
 // do plays a term within Do.

@@ -30,6 +30,9 @@
 // successive seeds play every mode with every fault. In TestSimulationWhileDialsFail a host is off for so long that all
 // faults end before it comes back.
 //
+// In TestSimulationOfLookers clients look who holds the names (Inspect), in every mode, with every fault and while the nodes
+// change. Package history judges what they see: sights.go there says what a look promises.
+//
 // In TestSimulationWhileClocksStep clocks step by a minute while a lock is held and waited for, in every mode: the wall
 // clock of the clients or the clocks of a minority of nodes, forward or back, or the clocks of all nodes, back. Judges
 // of its own check that a holder is told if the step ends its hold, and that nobody waits for longer than the TTL and
@@ -77,6 +80,9 @@
 //
 //	go test -run 'TestSimulationOfOwners$' ./internal/simulation         # WithOwner, with faults and without
 //	REDSYNC_SIM_OWNERS=201                                    # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfLookers$' ./internal/simulation        # clients look who holds (Inspect), with WithOwner
+//	REDSYNC_SIM_LOOKERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above

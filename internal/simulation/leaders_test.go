@@ -18,9 +18,11 @@ func (c *simClient) lead() {
 	c.former = nil
 	options, expiry, drawn := c.options(false)
 	process, name := c.current(c.process), c.names[c.random.IntN(len(c.names))]
+	first := &simTerm{client: c, number: c.term + 1}
+	options = first.labels(options)
 	campaign := func() *simTerm {
 		c.term++
-		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, leads: true, within: true, done: make(chan struct{})}
+		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, owner: first.owner, leads: true, within: true, done: make(chan struct{})}
 		t.drawn.watched, t.drawn.defaults = true, drawn.defaults
 		t.Mutex = process.NewMutex(name, options...) // events take the name from it until the term begins
 		t.note(history.Call, nil)

@@ -154,6 +154,12 @@ func (s *simulation) play() {
 			clients.Go(e.run)
 		}
 	}
+	for i := range 2 * simProcesses {
+		if s.class[lookers] {
+			l := &simLooker{simulation: s, process: i % simProcesses, name: fmt.Sprintf("looker %d", i), random: s.random(uint64(700 + i))}
+			clients.Go(l.run)
+		}
+	}
 	clients.Wait()
 	s.adopters.Wait()
 	cancel()

@@ -52,7 +52,7 @@ var queues = []string{":queue", ":slots"}
 
 // rules returns the rules that the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle()}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle(), Sights: s.sights()}
 	if s.clocks == "wall" {
 		// Outside a bubble a time.Time also has a reading of the monotonic clock, and timers go by
 		// that. In a bubble it has none, so timers are off by the steps of the wall clock.
@@ -119,6 +119,7 @@ var isOf = map[string]func(history.Event) bool{
 	leaders:      func(e history.Event) bool { return isHeld(e) && e.Leads },
 	ticks:        func(e history.Event) bool { return isHeld(e) && e.Keeps > 0 },
 	elders:       func(e history.Event) bool { return isHeld(e) && strings.HasPrefix(e.Client, "v4.") },
+	lookers:      func(e history.Event) bool { return e.Kind == history.Saw },
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
@@ -223,6 +224,19 @@ func TestSimulationOfOwners(t *testing.T) {
 	}
 }
 
+// Clients look who holds, in every mode, with faults and without, and while the nodes change.
+func TestSimulationOfLookers(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
+		for _, in := range []scene{{tidy, class + "," + lookers + "," + unpolled, ""}, {with: class + "," + lookers}} {
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), in) })
+		}
+	}
+	t.Run("change", func(t *testing.T) {
+		run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), scene{realm: changing, with: lookers})
+	})
+}
+
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
@@ -299,6 +313,17 @@ func TestSimulationOfTicksDoneWrong(t *testing.T) {
 		{scene{rough, ticks, expiryAlone}, tooSoon},
 	}
 	doneWrong(t, controls[:testlength.Of(1, 2, len(controls))]...)
+}
+
+// If looks are wrong, the checks see it.
+func TestSimulationOfLookersDoneWrong(t *testing.T) {
+	doneWrong(t,
+		control{scene{rough, lookers, oneWord}, []string{history.WrongHolder}},
+		control{scene{rough, lookers, silentIsFree}, []string{history.WrongState}},
+		control{scene{tidy, lookers, oldNews}, []string{history.WrongHolder, history.WrongState}},
+		control{scene{rough, lookers, anyLabel}, []string{history.WrongHolder, history.WrongOwner}},
+		control{scene{rough, lookers, shrugs}, []string{history.Unexplained}},
+	)
 }
 
 // If a release tells nobody, the checks see free locks rest.
@@ -408,6 +433,15 @@ func tell(events []history.Event) string {
 			}
 			if e.Token != 0 {
 				fmt.Fprintf(&b, " token %d", e.Token)
+			}
+			if e.Owner != "" {
+				fmt.Fprintf(&b, " owner %q", e.Owner)
+			}
+			if e.Value != "" {
+				fmt.Fprintf(&b, " value %s", e.Value)
+			}
+			if e.Sight != nil {
+				fmt.Fprintf(&b, " %+v", *e.Sight)
 			}
 			if e.Err != "" {
 				fmt.Fprintf(&b, " (%s)", e.Err)

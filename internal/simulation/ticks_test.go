@@ -47,7 +47,7 @@ func (c *simClient) tick() {
 	if c.oneIn(4) {
 		names = c.someNames(c.random)
 	}
-	t.Mutex = newMutex(t.process.Redsync, names, options)
+	t.Mutex = newMutex(t.process.Redsync, names, t.labels(options))
 	ctx, cancel := t.patience()
 	defer cancel()
 	t.note(history.Call, nil)

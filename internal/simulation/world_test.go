@@ -136,6 +136,20 @@ const (
 	neverShortens mistake = "not released"
 )
 
+// The mistakes of looks.
+const (
+	// oneWord: a value that one node has is a holder.
+	oneWord mistake = "one node's word"
+	// silentIsFree: nodes that are silent have no value.
+	silentIsFree mistake = "silent nodes have nothing"
+	// oldNews: a look repeats what the former one has seen.
+	oldNews mistake = "old news"
+	// anyLabel: each holder has one and the same owner.
+	anyLabel mistake = "any label"
+	// shrugs: a look that cannot tell has no error.
+	shrugs mistake = "no error"
+)
+
 // untold: who releases a lock tells nobody that waits.
 const untold mistake = "nobody is told"
 
@@ -227,6 +241,7 @@ const (
 	shorter   = "shorter"   // holders have other processes extend their locks for a shorter time; never drawn
 	fast      = "fast"      // the nodes' clocks run as fast as drift allows, and holders stay to the end; never drawn
 	owners    = "owners"    // the values of many locks say an owner, of which each client has two; never drawn
+	lookers   = "lookers"   // clients look who holds, and the values of many locks say an owner; never drawn
 	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
@@ -364,7 +379,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	if p.class[fast] {
 		p.rates, p.drift = true, 0.1
 	}
-	p.class[owners] = strings.Contains(in.with, owners)
+	p.class[owners], p.class[lookers] = strings.Contains(in.with, owners), strings.Contains(in.with, lookers)
 	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
 		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
 		p.lasts += 2 * time.Second

@@ -18,8 +18,8 @@ type Hub struct {
 // A Watcher is told when the holders of a lock change. Only one goroutine may call Next.
 type Watcher struct {
 	reading *reading
-	from    uint64 // the first read that counts for this watcher
-	last    *Sight // what Next has returned last; nil before
+	from    uint64    // the first read that counts for this watcher
+	last    *Snapshot // what Next has returned last; nil before
 
 	// Leave ends the watcher. With the last watcher of a lock, the reads and the subscriptions end before Leave returns.
 	// Any goroutine may call it, and call it again.
@@ -66,12 +66,12 @@ func (h *Hub) AwaitEnds() {
 	}
 }
 
-// Next waits until the holders are others than in the Sight that it has returned last, or for a first one, and returns the
-// last Sight. It returns nil when ctx is done, when Close has begun, or after Leave.
-func (w *Watcher) Next(ctx context.Context) *Sight {
+// Next waits until the holders are others than in the Snapshot that it has returned last, and then returns the latest
+// Snapshot. The first call waits for any Snapshot. Next returns nil when ctx is done, when Close has begun, or after Leave.
+func (w *Watcher) Next(ctx context.Context) *Snapshot {
 	r := w.reading
 	for ctx.Err() == nil && !r.lock.Terms.Keeper.IsClosed() {
-		last, newer := r.lastSight()
+		last, newer := r.latest()
 		if last != nil && last.number >= w.from && (w.last == nil || last.holders != w.last.holders) {
 			w.last = last
 			return last

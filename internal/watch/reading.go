@@ -22,16 +22,16 @@ const (
 
 // A Lock is what somebody watches.
 type Lock struct {
-	Key     string       // equal for watchers that read the same
-	Terms   *lease.Terms // of the reads; those of the first watcher count
-	Led     string       // the name that leaders may have; "" if the lock cannot be that of a leader
-	Holders func(lease.Inspected) string
+	Key     string                       // equal for watchers that read the same
+	Terms   *lease.Terms                 // of the reads; those of the first watcher count
+	Led     string                       // the name that leaders may have; "" if the lock cannot be that of a leader
+	Holders func(lease.Inspected) string // returns a text; two texts differ if the holders do
 }
 
-// A Sight is what a read has seen. It does not change.
-type Sight struct {
+// A Snapshot is what a read has seen. It does not change.
+type Snapshot struct {
 	lease.Inspected
-	holders string // what Lock.Holders says of it: another text if others hold the lock
+	holders string // what Lock.Holders returns for it
 	number  uint64 // of the read
 }
 
@@ -46,8 +46,8 @@ type reading struct {
 	mu         sync.Mutex // guards what follows
 	inspection *lease.Inspection
 	begun      uint64        // how many reads have begun
-	sight      *Sight        // of the last read; nil if none has ended
-	newer      chan struct{} // closed when sight changes
+	snapshot   *Snapshot     // of the last read; nil if none has ended
+	newer      chan struct{} // closed when snapshot changes
 }
 
 func begin(l Lock) *reading {
@@ -91,10 +91,10 @@ func (r *reading) beginRead() (*lease.Inspection, uint64) {
 	return r.inspection, r.begun
 }
 
-func (r *reading) lastSight() (last *Sight, newer <-chan struct{}) {
+func (r *reading) latest() (last *Snapshot, newer <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sight, r.newer
+	return r.snapshot, r.newer
 }
 
 // run reads the lock until ctx ends or Close has begun.
@@ -103,8 +103,8 @@ func (r *reading) run(ctx context.Context) {
 	if r.lock.Led != "" {
 		defer listen(r.lock.Terms.Keeper, r.lock.Led, r.hint)()
 	}
-	keeper, p, next := r.lock.Terms.Keeper, pace{}, time.Now()
-	for keeper.Pause(ctx, time.Until(next), r.hints) && keeper.Pause(ctx, p.wait(time.Now()), nil) {
+	p, next := pace{}, time.Now()
+	for r.pause(ctx, time.Until(next), r.hints) && r.pause(ctx, p.wait(time.Now()), nil) {
 		start := time.Now()
 		p.note(start)
 		seen, ok := r.read(ctx)
@@ -120,7 +120,17 @@ func (r *reading) run(ctx context.Context) {
 	}
 }
 
-// read reads the lock once. It reports false if it was cut short, because such a read does not tell who holds the lock.
+// pause does what lease.Keeper.Pause does, without a timer if d is not positive.
+func (r *reading) pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	keeper := r.lock.Terms.Keeper
+	if d <= 0 {
+		return ctx.Err() == nil && !keeper.IsClosed()
+	}
+	return keeper.Pause(ctx, d, early)
+}
+
+// read reads the lock once. It reports false if Close has begun. Close and the end of ctx cut a read short. Then nobody is told
+// of it: see Watcher.Next.
 func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	keeper := r.lock.Terms.Keeper
 	if !keeper.BeginCall() {
@@ -129,13 +139,10 @@ func (r *reading) read(ctx context.Context) (seen lease.Inspected, ok bool) {
 	defer keeper.EndCall()
 	inspection, number := r.beginRead()
 	seen = inspection.Run(ctx, false, inspection.Limits())
-	if ctx.Err() != nil || keeper.IsClosed() {
-		return seen, false
-	}
-	last := &Sight{Inspected: seen, holders: r.lock.Holders(seen), number: number}
+	last := &Snapshot{Inspected: seen, holders: r.lock.Holders(seen), number: number}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sight = last
+	r.snapshot = last
 	close(r.newer)
 	r.newer = make(chan struct{})
 	return seen, true
