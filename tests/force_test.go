@@ -173,7 +173,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 		synctest.Wait()
 		asked := f.nodes[1].Commands("evalsha") - before
 		assert.Positive(f, asked)
-		assert.LessOrEqual(f, asked, 22, "20, and an extension")
+		assert.LessOrEqual(f, asked, 28, "20, one for each node, and extensions")
 		require.NoError(f, m.Err())
 		f.unlock(m)
 		require.NoError(f, client.Close())
@@ -255,7 +255,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 					require.NoError(f, operator.ForceUnlock(f.Context(), h))
 				}
 			}
-			synctest.Wait()
+			time.Sleep(10 * time.Millisecond) // the nodes answer the last question in some order
 			require.ErrorIs(f, all[1].Err(), redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
 			time.Sleep(20 * time.Second)

@@ -45,8 +45,7 @@ func (l *Lease) hear(now clock.Instant) {
 	l.Doubt()
 }
 
-// Doubt asks the nodes whether l is still held, and ends it if they prove that it is not. It does not wait, and while it
-// asks, another Doubt makes it ask once more.
+// Doubt asks the nodes whether l is still held, and ends it if they prove that it is not. It does not wait.
 func (l *Lease) Doubt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,28 +53,50 @@ func (l *Lease) Doubt() {
 		return
 	}
 	w := l.watchedLocked()
-	if w.doubts++; w.doubts == 1 && l.terms.Keeper.BeginCall() {
-		go l.ask()
+	if w.doubts != nil {
+		select {
+		case w.doubts <- struct{}{}:
+		default: // ask will ask once more anyway
+		}
+		return
+	}
+	if l.terms.Keeper.BeginCall() {
+		w.doubts = make(chan struct{}, 1)
+		go l.ask(w.doubts)
 	}
 }
 
-// ask asks the nodes until nobody has doubted meanwhile. An extension that heals may have set the keys again since the
-// force. Then the nodes have told it that they were missing, and that is proof enough, too.
-func (l *Lease) ask() {
-	defer l.terms.Keeper.EndCall()
-	for {
-		before, now := l.doubts(), clock.Now()
+// ask asks the nodes until nobody has doubted for a while. The message of one node may be here before others have deleted
+// the value, so their messages make it ask again at once. All others have to wait.
+func (l *Lease) ask(doubts <-chan struct{}) {
+	k := l.terms.Keeper
+	defer k.EndCall()
+	for atOnce := len(k.Set.Nodes); ; atOnce-- {
+		since := clock.Now().Mono - goneBefore
 		res := l.check(quorum.NoCall, false)
-		goesOn := !res.Rejected && l.terms.Keeper.Pause(quorum.NoCall, doubtPause, l.Done())
-		if res.Rejected || l.wasGoneSince(now.Mono-goneBefore) {
-			_ = l.Lose(l.terms.Keeper.Errors.Forced(l.terms.Claim.Name(), res))
-			l.ClearAway() // what was set again
+		if l.forced(res, since) {
 			return
 		}
-		if !goesOn || l.settle(before) {
+		early := doubts
+		if atOnce <= 0 {
+			early = nil
+		}
+		over := !k.Pause(quorum.NoCall, doubtPause, early)
+		if over || l.forced(res, since) || l.settle(doubts) {
 			return
 		}
 	}
+}
+
+// forced ends l and reports true if the nodes have proved that it was released. An extension that heals may have set the
+// keys again after that. Then the nodes have told it that they were missing, and that is proof enough, too.
+func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
+	if !res.Rejected && !l.wasGoneSince(since) {
+		return false
+	}
+	_ = l.Lose(l.terms.Keeper.Errors.Forced(l.terms.Claim.Name(), res))
+	l.ClearAway() // what was set again
+	return true
 }
 
 // goneBefore is for how long before a message the answers to an extension count.
@@ -95,22 +116,21 @@ func (l *Lease) wasGoneSince(then time.Duration) bool {
 	return l.watched.gone != 0 && l.watched.gone >= then
 }
 
-// doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second.
+// doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second, and
+// once more for each node.
 const doubtPause = 50 * time.Millisecond
 
-func (l *Lease) doubts() int {
+// settle reports whether nobody has doubted meanwhile, or l has ended.
+func (l *Lease) settle(doubts <-chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.watched.doubts
-}
-
-// settle reports whether nobody has doubted since there were that many doubts, or l has ended.
-func (l *Lease) settle(before int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == Held && l.watched.doubts > before {
-		return false
+	select {
+	case <-doubts:
+		if l.state == Held {
+			return false
+		}
+	default:
 	}
-	l.watchedLocked().doubts = 0
+	l.watchedLocked().doubts = nil
 	return true
 }

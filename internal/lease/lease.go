@@ -129,7 +129,7 @@ type watched struct {
 	lost      signal         // closed when Past, or Over or Dropped for a cause
 	listeners listeners      // see Listen
 	hears     bool           // see hear
-	doubts    int            // see Doubt; 0 if nothing is asked
+	doubts    chan struct{}  // see Doubt; nil if nothing is asked
 	gone      time.Duration  // see noteGone; 0 if it was not called
 	room      [1]Listener    // for listeners
 }
