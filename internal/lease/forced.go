@@ -77,15 +77,27 @@ func (l *Lease) ask(doubts <-chan struct{}) {
 		if l.forced(res, since) {
 			return
 		}
-		early := doubts
-		if atOnce <= 0 {
-			early = nil
+		again := false
+		pause := time.NewTimer(doubtPause)
+		select {
+		case <-pause.C:
+		case <-onlyIf(atOnce > 0, doubts):
+			again = true
+		case <-k.Closing():
 		}
-		over := !k.Pause(quorum.NoCall, doubtPause, early)
-		if over || l.forced(res, since) || l.settle(doubts) {
+		pause.Stop()
+		if l.forced(res, since) || !again && l.settle(doubts) {
 			return
 		}
 	}
+}
+
+// onlyIf returns c, or a channel that nothing comes from.
+func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
+	if is {
+		return c
+	}
+	return nil
 }
 
 // forced ends l and reports true if the nodes have proved that it was released. An extension that heals may have set the
