@@ -34,10 +34,10 @@ type Inspected struct {
 // Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
-	start := clock.Now().Mono
-	round := i.terms.Keeper.Set.Start(ctx, i, waitAll)
+	start := clock.Now()
+	round := i.terms.Keeper.Set.Start(ctx, inspecting{i, start}, waitAll)
 	res, silent := round.Wait(ctx, limits), quorum.ErrNoAnswer
-	if clock.Now().Mono-start >= limits.Node {
+	if clock.Now().Mono-start.Mono >= limits.Node {
 		silent = quorum.NoAnswerWithin(limits.Node)
 	}
 	return Inspected{
@@ -79,10 +79,23 @@ func (i *Inspection) Brief() quorum.Brief {
 	return quorum.Brief{Call: i.terms.Claim.Inspect(false), Within: i.terms.Timing.NodeTimeout, Tallies: true}
 }
 
-// Judge implements quorum.Operation.
-func (i *Inspection) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
+// An inspecting is one round of an Inspection.
+type inspecting struct {
+	*Inspection
+
+	start clock.Instant
+}
+
+// Judge implements quorum.Operation. A node whose restart guard runs may have forgotten the lock, so it counts as silent.
+func (i inspecting) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if quorum.IsForbidden(reply.Err) {
 		i.lacks.Or(1 << node)
+	}
+	if v.Choice != claim.Granted {
+		return v
+	}
+	if err := i.terms.Keeper.Set.Nodes[node].Distrust(reply.Server, i.start.Wall, i.terms.Timing.Drift, i.terms.margin()); err != nil {
+		return v.Fails(err)
 	}
 	return v
 }
