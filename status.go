@@ -24,7 +24,8 @@ import (
 // be held.
 //
 // It sends one request to each node, and waits for every node, at most for the node deadline (WithNodeTimeout) and until
-// ctx is done. A node whose votes do not count (pool.WithRestartGuard) is silent. A holder is a value that a quorum of nodes has. Status.State is
+// ctx is done. A node whose votes do not count (pool.WithRestartGuard) is silent. A holder is a value that a quorum of nodes
+// has. Status.State is
 //
 //   - StateHeld, if there is a holder. If some nodes are silent there may be further readers, or holders of permits.
 //   - StateFree, if no value can have a quorum, whatever the silent nodes have.
