@@ -140,15 +140,15 @@ type NodeStatus struct {
 func (m *Mutex) statusOf(seen lease.Inspected) (Status, error) {
 	names := m.names()
 	s := Status{Name: m.Name(), Nodes: m.nodeStatuses(seen)}
-	several, keys := len(names) > 1, m.inspectedKeys()
-	for _, h := range seen.Holdings() {
+	several, keys, holdings := len(names) > 1, m.inspectedKeys(), seen.Holdings()
+	for _, h := range holdings {
 		s.Holders = append(s.Holders, m.holderOf(h))
 	}
-	s.State, s.Waiters, s.Register = stateOf(seen, keys), waitersOf(seen, queuesOf(names)), registerOf(seen, queuesOf(names))
+	s.State, s.Waiters, s.Register = stateOf(seen, holdings, keys), waitersOf(seen, queuesOf(names)), registerOf(seen, queuesOf(names))
 	known := s.State != StateUnknown
 	if several {
 		for i, name := range names {
-			one := Status{Name: name, State: stateOf(seen, []int{i}), Waiters: waitersOf(seen, []int{i}), Register: registerOf(seen, []int{i})}
+			one := Status{Name: name, State: stateOf(seen, holdings, []int{i}), Waiters: waitersOf(seen, []int{i}), Register: registerOf(seen, []int{i})}
 			for _, h := range s.Holders {
 				if slices.Contains(h.Names, name) {
 					one.Holders = append(one.Holders, h)
@@ -200,9 +200,10 @@ func queuesOf(names []string) (queues []int) {
 	return queues
 }
 
-func stateOf(seen lease.Inspected, keys []int) State {
+// stateOf returns the state of these keys together. holdings is seen.Holdings, which is not cheap.
+func stateOf(seen lease.Inspected, holdings []claim.Holding, keys []int) State {
 	switch {
-	case slices.ContainsFunc(seen.Holdings(), func(h claim.Holding) bool {
+	case slices.ContainsFunc(holdings, func(h claim.Holding) bool {
 		return slices.ContainsFunc(h.Keys, func(key int) bool { return slices.Contains(keys, key) })
 	}):
 		return StateHeld

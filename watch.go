@@ -113,13 +113,13 @@ func (m *Mutex) beginWatch(ctx context.Context) (*watch.Watcher, error) {
 func holdersBy(keys []int, names int, permits bool) func(lease.Inspected) string {
 	return func(seen lease.Inspected) string {
 		var b strings.Builder
-		fmt.Fprint(&b, stateOf(seen, keys))
+		holdings := seen.Holdings()
+		fmt.Fprint(&b, stateOf(seen, holdings, keys))
 		for i := range names {
 			if names > 1 {
-				fmt.Fprint(&b, " ", stateOf(seen, []int{i}))
+				fmt.Fprint(&b, " ", stateOf(seen, holdings, []int{i}))
 			}
 		}
-		holdings := seen.Holdings()
 		slices.SortFunc(holdings, func(a, b claim.Holding) int { return strings.Compare(a.Value, b.Value) })
 		for _, h := range holdings {
 			if permits {
