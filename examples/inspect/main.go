@@ -15,8 +15,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -99,14 +97,4 @@ func awaitWaiter(ctx context.Context, m *redsync.Mutex) error {
 		rig.Sleep(ctx, 10*time.Millisecond)
 	}
 	return errors.New("nobody has begun to wait")
-}
-
-// ids names holders by their IDs.
-func ids(holders []redsync.Holder) string {
-	var all []string
-	for _, h := range holders {
-		all = append(all, h.ID)
-	}
-	slices.Sort(all)
-	return strings.Join(all, ", ")
 }
