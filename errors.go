@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -155,6 +156,9 @@ func (err ErrTaken) says() string {
 	by := ""
 	if err.Owner != "" {
 		by = " by " + err.Owner
+		if strings.ContainsFunc(err.Owner, unicode.IsSpace) {
+			by = fmt.Sprintf(" by %q", err.Owner)
+		}
 	}
 	if err.asked != nil {
 		by += fmt.Sprintf(" for %d s", err.asked.held/time.Second)

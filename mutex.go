@@ -408,7 +408,8 @@ func (m *Mutex) lock(ctx context.Context, once, inDo bool) (*lease.Lease, error)
 	h, err := m.acquire(ctx, t, start, once, &waits)
 	returned = true
 	if err != nil {
-		if m.set.owner != "" && !m.set.leads && !(once && inDo) && !m.core.keeper.IsClosed() {
+		tryDo := once && inDo // which returns no error
+		if m.set.owner != "" && !m.set.leads && !tryDo && !m.core.keeper.IsClosed() {
 			err = takenBy(&t.Terms, err) //nolint:contextcheck // the context of the call may have ended
 		}
 		err = m.failure("lock", err)

@@ -129,7 +129,7 @@ type Waiter struct {
 type NodeStatus struct {
 	Node    int      // index into the pools of New or the addresses of Open, from 0
 	Address string   // of the node, as its Pool's String has it
-	Holders []string // Holder.ID of each value that the node has, also of those that have no quorum; each once
+	Holders []Holder // what the node has, also what has no quorum: with its TTL, names and permits on this node
 	Waiters int      // places in its queues
 	Denied  bool     // the node shows the lock, but not its queue and fencing register (ACL rules, or a queue of another type)
 	Err     error    // why the node has said nothing, a *RedisError; nil if it has answered
@@ -201,9 +201,7 @@ func firstInts(n int) (numbers []int) {
 // stateOf returns the state of these keys together.
 func stateOf(seen lease.Inspected, keys []int) State {
 	switch {
-	case slices.ContainsFunc(seen.Holdings(), func(h claim.Holding) bool {
-		return slices.ContainsFunc(h.Keys, func(key int) bool { return slices.Contains(keys, key) })
-	}):
+	case seen.IsHeld(keys...):
 		return StateHeld
 	case seen.IsFree(keys...):
 		return StateFree
@@ -269,12 +267,8 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	for i, n := range m.core.keeper.Set.Nodes {
 		s := NodeStatus{Node: i, Address: n.Address(), Denied: seen.Lacks.Has(i)}
 		if report := claim.ReportIn(seen.Votes[i]); report != nil {
-			told := make(map[string]bool, len(report.Holds)) // there may be thousands of readers
-			for _, h := range report.Holds {
-				if id := script.IDOf(h.Value); !told[id] {
-					told[id] = true
-					s.Holders = append(s.Holders, id)
-				}
+			for _, h := range claim.HoldingsIn(report) {
+				s.Holders = append(s.Holders, m.holderOf(h))
 			}
 			for _, tickets := range report.Tickets {
 				s.Waiters += len(tickets)
@@ -320,13 +314,20 @@ func (h Holder) Format(f fmt.State, _ rune) {
 	if h.Permits > 0 {
 		fmt.Fprintf(&b, "%d permits, ", h.Permits)
 	}
-	fmt.Fprintf(&b, "TTL %v, ID %s)", h.TTL, h.ID)
+	if h.TTL < 0 {
+		fmt.Fprintf(&b, "no expiry, ID %s)", h.ID)
+	} else {
+		fmt.Fprintf(&b, "TTL %v, ID %s)", h.TTL, h.ID)
+	}
 	_, _ = fmt.Fprint(f, b.String())
 }
 
 // LogValue returns what Format writes, in parts, for package slog.
 func (h Holder) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("id", h.ID), slog.Duration("ttl", h.TTL)}
+	attrs := []slog.Attr{slog.String("id", h.ID)}
+	if h.TTL >= 0 {
+		attrs = append(attrs, slog.Duration("ttl", h.TTL))
+	}
 	if h.Owner != "" {
 		attrs = append(attrs, slog.String("owner", h.Owner), slog.Time("since", h.Since), slog.Uint64("process", h.Process))
 	}

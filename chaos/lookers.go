@@ -40,9 +40,9 @@ func (c *client) look() {
 // byAnyWord returns a status that names everybody whose value some node has.
 func byAnyWord(s redsync.Status) redsync.Status {
 	for _, n := range s.Nodes {
-		for _, id := range n.Holders {
-			if !slices.ContainsFunc(s.Holders, func(h redsync.Holder) bool { return h.ID == id }) {
-				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: id})
+		for _, one := range n.Holders {
+			if !slices.ContainsFunc(s.Holders, func(h redsync.Holder) bool { return h.ID == one.ID }) {
+				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: one.ID})
 			}
 		}
 	}

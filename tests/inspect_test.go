@@ -72,7 +72,11 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 					assert.Empty(f, s.Waiters)
 					require.Len(f, s.Nodes, 5)
 					for i, n := range s.Nodes {
-						assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: []string{h.ID}}, n)
+						require.Len(f, n.Holders, 1)
+						assert.Equal(f, h.ID, n.Holders[0].ID)
+						assert.Equal(f, h.Names, n.Holders[0].Names)
+						assert.Equal(f, h.Permits, n.Holders[0].Permits)
+						assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: n.Holders}, n)
 					}
 					require.Len(f, s.Names, map[bool]int{true: 3}[len(operator.Names()) > 1])
 					for i, one := range s.Names {

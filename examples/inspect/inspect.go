@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,22 +22,18 @@ func show(ctx context.Context, rs *redsync.Redsync, name string, out io.Writer) 
 	var text strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
 	say("%s: %v", s.Name, s.State)
-	ids := []string{}
 	for _, h := range s.Holders {
-		ids = append(ids, h.ID)
 		say("  holder %s: %s", h.ID, who(h))
 	}
 	for _, w := range s.Waiters {
 		say("  process %016d waits", w.Process)
 	}
-	slices.Sort(ids)
 	for _, n := range s.Nodes {
-		slices.Sort(n.Holders)
 		switch {
 		case n.Err != nil:
 			say("  silent: %v", n.Err)
-		case !slices.Equal(n.Holders, ids):
-			say("  differs: node #%d (%s) has %s", n.Node, n.Address, cmp.Or(strings.Join(n.Holders, ", "), "no holder"))
+		case ids(n.Holders) != ids(s.Holders):
+			say("  differs: node #%d (%s) has %s", n.Node, n.Address, cmp.Or(ids(n.Holders), "no holder"))
 		case n.Denied:
 			say("  partly denied: node #%d (%s) does not show its waiters", n.Node, n.Address)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -82,6 +83,7 @@ func TestShowWithoutALabelAndWithoutAQuorum(t *testing.T) {
 
 		nodes.Off(0)
 		nodes.Off(1)
+		time.Sleep(time.Millisecond) // the connections are known to be lost
 		out.Reset()
 		require.ErrorContains(t, look(t.Context(), nodes, "a", &out), "2 of 3 nodes failed, 2 needed")
 		assert.Equal(t, "a: unknown\n"+

@@ -161,6 +161,16 @@ func (s *Sighting) IsFree(keys ...int) bool {
 	return !s.mayHold(0)
 }
 
+// IsHeld reports whether a value holds one of these keys.
+func (s *Sighting) IsHeld(keys ...int) bool {
+	for p, v := range s.values {
+		if slices.Contains(keys, p.index) && s.rule.Quorum(v.nodes) {
+			return true
+		}
+	}
+	return false
+}
+
 // A Holding is a value and the keys that it holds.
 type Holding struct {
 	Value  string
@@ -170,26 +180,51 @@ type Holding struct {
 }
 
 // Holdings returns the values that hold keys, those that last longest first.
-func (s *Sighting) Holdings() (all []Holding) {
-	indexOf := make(map[string]int) // in all, of a value
+func (s *Sighting) Holdings() []Holding {
+	var all holdings
 	for p, v := range s.values {
-		if !s.rule.Quorum(v.nodes) {
-			continue
+		if s.rule.Quorum(v.nodes) {
+			all.add(script.Held{At: p.index, Value: p.text, TTL: s.ttl(v), Shared: v.shared})
 		}
-		i, known := indexOf[p.text]
-		if !known {
-			i = len(all)
-			indexOf[p.text] = i
-			all = append(all, Holding{Value: p.text, TTL: script.Endless})
-		}
-		h := &all[i]
-		h.Keys, h.TTL, h.Shared = append(h.Keys, p.index), min(h.TTL, s.ttl(v)), h.Shared || v.shared
 	}
-	for _, h := range all {
-		slices.Sort(h.Keys)
+	return all.sorted()
+}
+
+// HoldingsIn returns the values that one node has, those that last longest first.
+func HoldingsIn(r *script.Report) []Holding {
+	var all holdings
+	for _, h := range r.Holds {
+		all.add(h)
 	}
-	slices.SortFunc(all, func(a, b Holding) int { return cmp.Or(cmp.Compare(b.TTL, a.TTL), cmp.Compare(a.Value, b.Value)) })
-	return all
+	return all.sorted()
+}
+
+// holdings collects Holdings. A value may stand at several keys.
+type holdings struct {
+	all     []Holding
+	indexOf map[string]int // in all, of a value
+}
+
+func (h *holdings) add(at script.Held) {
+	if h.indexOf == nil {
+		h.indexOf = make(map[string]int)
+	}
+	i, known := h.indexOf[at.Value]
+	if !known {
+		i = len(h.all)
+		h.indexOf[at.Value] = i
+		h.all = append(h.all, Holding{Value: at.Value, TTL: script.Endless})
+	}
+	one := &h.all[i]
+	one.Keys, one.TTL, one.Shared = append(one.Keys, at.At), min(one.TTL, at.TTL), one.Shared || at.Shared
+}
+
+func (h *holdings) sorted() []Holding {
+	for _, one := range h.all {
+		slices.Sort(one.Keys)
+	}
+	slices.SortFunc(h.all, func(a, b Holding) int { return cmp.Or(cmp.Compare(b.TTL, a.TTL), cmp.Compare(a.Value, b.Value)) })
+	return h.all
 }
 
 // ttl returns the longest time for which a quorum of nodes still has v.

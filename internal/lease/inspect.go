@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -37,14 +38,20 @@ type look struct {
 	start clock.Instant
 }
 
+// errNotAwaited is why a node has said nothing although it may be well: the others were enough.
+var errNotAwaited = errors.New("it was not waited for, because the others were enough")
+
 // Run asks the nodes. With waitAll it waits for each node until its deadline, otherwise until it is certain who holds the
 // lock.
 func (i *Inspection) Run(ctx context.Context, waitAll bool, limits quorum.Limits) Inspected {
 	start := clock.Now()
 	round := i.terms.Keeper.Set.Start(ctx, look{i, start}, waitAll)
 	res, silent := round.Wait(ctx, limits), quorum.ErrNoAnswer
-	if clock.Now().Mono-start.Mono >= limits.Node {
+	switch {
+	case clock.Now().Mono-start.Mono >= limits.Node:
 		silent = quorum.NoAnswerWithin(limits.Node)
+	case !waitAll && res.Won:
+		silent = errNotAwaited
 	}
 	return Inspected{
 		Sighting: res.Tally.(*claim.Sighting), Result: res, //nolint:forcetypeassert // see Tally

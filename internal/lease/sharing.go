@@ -13,19 +13,19 @@ import (
 
 // A Likeness is what readers must have in common to share a hold. It is comparable.
 type Likeness struct {
-	name   string
-	keeper *Keeper
-	timing Timing
-	heals  bool
-	owner  string
+	name, owner                        string
+	keeper                             *Keeper
+	expiry, ttl, validity, nodeTimeout time.Duration // the rest of Timing is equal: MaxHold and MinHold keep from sharing
+	heals                              bool
 }
 
 // Likeness returns what leases with these terms must have in common to share a hold. The terms must be those of
-// a reader.
+// a reader with Policy.Joins.
 func (t *Terms) Likeness() Likeness {
-	timing := t.Timing
-	timing.Drift = nil // the Redsync decides it
-	return Likeness{t.Claim.Lines()[0], t.Keeper, timing, t.Heals, t.Owner}
+	return Likeness{
+		t.Claim.Lines()[0], t.Owner, t.Keeper,
+		t.Timing.Expiry, t.Timing.TTL, t.Timing.Validity, t.Timing.NodeTimeout, t.Heals,
+	}
 }
 
 // BeginSharing lets other leases join l, which was just acquired, if its terms allow that. It reports whether

@@ -185,7 +185,10 @@ func (r *Report) addRegisters(registers []any) (ok bool) {
 		if !isText && register != nil {
 			return false
 		}
-		token, _ := strconv.ParseUint(text, 10, 64) // something else at the key is no register
+		token, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			token = 0 // something else at the key is no register
+		}
 		r.Registers = append(r.Registers, token)
 	}
 	return true

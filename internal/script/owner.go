@@ -134,4 +134,6 @@ func CheckLabel(label string) error {
 }
 
 // isHidden reports whether r does something to the text around it instead of being seen.
-func isHidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+func isHidden(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}

@@ -100,6 +100,8 @@ func TestLabels(t *testing.T) {
 		"a\u202eb":               "it has the character U+202E", // what follows stands from right to left
 		"a\u2066b":               "it has the character U+2066",
 		"a\u200bb":               "it has the character U+200B",
+		"a\u3164b":               "it has the character U+3164",
+		"a\ufe0fb":               "it has the character U+FE0F",
 		"\ufeffa":                "it has the character U+FEFF",
 		"a\u00adb":               "it has the character U+00AD",
 		"a\U000e0041":            "it has the character U+E0041",

@@ -106,8 +106,8 @@ func (l *simLooker) inspect(ctx context.Context, m *redsync.Mutex) (redsync.Stat
 	case oneWord:
 		s.State, s.Holders = redsync.StateFree, nil
 		for _, n := range s.Nodes {
-			for _, id := range n.Holders {
-				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: id})
+			for _, h := range n.Holders {
+				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: h.ID})
 			}
 		}
 		return s, nil
