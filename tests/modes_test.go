@@ -216,6 +216,12 @@ var modeRows = []modeRow{
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
+	{name: "ForceUnlock", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+		require.NoError(u, kind.lock(u.Redsync).ForceUnlock(u.Context(), u.inspected(m).Holders[0]))
+		_, err := m.Unlock()
+		require.ErrorIs(u, err, redsync.ErrLockAlreadyExpired)
+		require.NoError(u, m.Lock())
+	}},
 	{name: "Inspect", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
 		assert.Len(u, u.inspected(m).Holders, 1)
 	}},

@@ -1,0 +1,123 @@
+package redsync_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// This file runs the procedure of docs/operating.md for a lock that is stuck.
+
+// stuckScripts returns the scripts in the commands of the section, as the shell passes them to redis-cli: one that deletes a
+// value, and one that takes a reader out.
+func stuckScripts(t *testing.T) (deletes, removes string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/operating.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## A lock is stuck\n")
+	found := regexp.MustCompile(`(?m)^redis-cli -h \$node EVAL "(.*)" 1 orders:17 VALUE$`).FindAllStringSubmatch(section, -1)
+	require.Len(t, found, 2)
+	shell := strings.NewReplacer(`\\`, `\`)
+	return shell.Replace(found[0][1]), shell.Replace(found[1][1])
+}
+
+// breaks runs a script of the page on each node, for one value at a key.
+func (f field) breaks(script, key, value string) (done int) {
+	f.Helper()
+	for _, n := range f.nodes {
+		c := n.Client()
+		reply, err := c.Eval(f.Context(), script, []string{key}, value).Int()
+		require.NoError(f, err)
+		done += reply
+		require.NoError(f, c.Close())
+	}
+	return done
+}
+
+func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
+	deletes, removes := stuckScripts(t)
+	play(t, func(f field) {
+		m := f.another().NewMutex("orders:17", redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		value, err := f.nodes[0].Get("orders:17")
+		require.NoError(f, err)
+		assert.Zero(f, f.breaks(deletes, "orders:17", "another"))
+		assert.Equal(f, 5, f.breaks(deletes, "orders:17", value))
+		assert.Zero(f, f.breaks(deletes, "orders:17", value))
+		next := f.another().NewMutex("orders:17")
+		require.NoError(f, next.TryLock())
+		f.unlock(next)
+		<-m.Lost()
+	})
+	play(t, func(f field) {
+		var all []*redsync.Mutex
+		for range 3 {
+			m := f.another().NewMutex("orders:17", redsync.WithShared(), redsync.WithWatchdog())
+			require.NoError(f, m.Lock())
+			all = append(all, m)
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		text, err := f.nodes[0].Get("orders:17")
+		require.NoError(f, err)
+		lines := strings.Split(text, "\n")
+		require.Len(f, lines, 5)
+		assert.Equal(f, "readers", lines[0])
+		assert.Zero(f, f.breaks(deletes, "orders:17", text[:10]))
+		assert.Zero(f, f.breaks(removes, "orders:17", "another"))
+		for i, line := range []string{lines[2], lines[1], lines[3]} {
+			value, digits := line[:len(line)-14], line[len(line)-13:]
+			assert.Regexp(f, `^\d{13}$`, digits)
+			assert.Equal(f, 5, f.breaks(removes, "orders:17", value))
+			assert.Zero(f, f.breaks(removes, "orders:17", value))
+			assert.Equal(f, i < 2, f.nodes[0].Exists("orders:17"))
+			if i == 0 {
+				assert.Len(f, f.inspected(f.NewMutex("orders:17")).Holders, 2)
+				time.Sleep(5 * time.Second) // the others extend
+				require.NoError(f, all[0].Err())
+				require.Error(f, all[1].Err())
+				require.NoError(f, all[2].Err())
+			}
+		}
+	})
+	play(t, func(f field) {
+		m := f.another().NewMutex("orders:17", redsync.WithPermits(2), redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		broken := 0
+		for _, key := range []string{"{orders:17}:slot:0", "{orders:17}:slot:1"} {
+			if value, err := f.nodes[0].Get(key); err == nil {
+				broken += f.breaks(deletes, key, value)
+			}
+		}
+		assert.Equal(f, 5, broken)
+		assert.Equal(f, redsync.StateFree, f.inspected(f.NewMutex("orders:17", redsync.WithPermits(2))).State)
+		<-m.Lost()
+	})
+}
+
+// The last row of the table: what an Extend of redsync v4 finds after a force.
+func TestRedsyncV4LearnsOfAForceAtItsExtend(t *testing.T) {
+	play(t, func(f field) {
+		const value = "Tq2NfQ6zYQ1dUt4QkPJqkA=="
+		for _, n := range f.nodes {
+			require.NoError(f, n.Set("a", value))
+			n.SetTTL("a", time.Minute)
+		}
+		m := f.NewMutex("a")
+		h := f.holderOf(m)
+		assert.Equal(f, "redsync v4", h.Library)
+		require.NoError(f, m.ForceUnlock(f.Context(), h))
+		touch := `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], 8000) else return 0 end`
+		assert.Zero(f, f.breaks(touch, "a", value))
+	})
+}
