@@ -340,3 +340,128 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		})
 	}
 }
+
+// A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
+// if another has the lock by then.
+func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		operator := f.NewMutex("a")
+		h := f.holderOf(operator)
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
+		time.Sleep(4 * time.Second)
+		again := f.holderOf(operator)
+		assert.Equal(f, h.ID, again.ID)
+		require.NoError(f, m.Err())
+		require.NoError(f, operator.ForceUnlock(f.Context(), again))
+		next := f.another().NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, next.TryLock())
+		time.Sleep(4 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		require.NoError(f, next.Err())
+		f.unlock(next)
+	})
+}
+
+// A holder without a watchdog and without an owner learns of it by its own calls.
+func TestAHolderLearnsOfTheForceByItsOwnCalls(t *testing.T) {
+	for name, call := range map[string]func(m *redsync.Mutex) (bool, error){
+		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				m := f.another().NewMutex("a")
+				require.NoError(f, m.Lock())
+				operator := f.NewMutex("a")
+				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				synctest.Wait()
+				require.NoError(f, m.Err())
+				ok, err := call(m)
+				assert.False(f, ok)
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				require.NotErrorIs(f, err, redsync.ErrForced)
+			})
+		})
+	}
+}
+
+// A node refused the lock, so that the holder fills it up later: after the force. That is no quorum, and the next extension
+// finds out.
+func TestAFillGivesNoForcedLockBack(t *testing.T) {
+	play(t, func(f field) {
+		for _, n := range f.nodes[3:] {
+			require.NoError(f, n.Set("a", "a key that was left"))
+			n.SetTTL("a", 500*time.Millisecond)
+		}
+		m := f.another().NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		operator := f.NewMutex("a")
+		h := f.holderOf(operator)
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		time.Sleep(2 * time.Second)
+		next := f.another().NewMutex("a", redsync.WithWatchdog())
+		require.NoError(f, next.TryLock())
+		time.Sleep(2 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		require.NoError(f, next.Err())
+		f.unlock(next)
+	})
+}
+
+// A lock that was taken over within the process is heard of; one of another process is not, because the message goes to the
+// process that the value names.
+func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		play(t, func(f field) {
+			giver := f.another(redsync.WithOwner("giver"))
+			taker := giver
+			if !same {
+				taker = f.another(redsync.WithOwner("taker"))
+			}
+			f.closes(giver, taker)
+			m := giver.NewMutex("a")
+			require.NoError(f, m.Lock())
+			s, err := m.Detach(f.Context())
+			require.NoError(f, err)
+			adopted := taker.NewMutex("a", redsync.WithSequencer(s), redsync.WithWatchdog())
+			_, err = adopted.Extend()
+			require.NoError(f, err)
+			time.Sleep(1500 * time.Millisecond)
+			operator := f.NewMutex("a")
+			h := f.holderOf(operator)
+			assert.Equal(f, "giver", h.Owner)
+			require.NoError(f, operator.ForceUnlock(f.Context(), h))
+			synctest.Wait()
+			assert.Equal(f, same, errors.Is(adopted.Err(), redsync.ErrForced))
+			time.Sleep(3 * time.Second)
+			require.ErrorIs(f, adopted.Err(), redsync.ErrLockLost)
+		})
+	}
+}
+
+// Joined readers have one value: each of them learns of the force.
+func TestReadersThatShareAHoldAreForcedTogether(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.another(redsync.WithOwner("w"))
+		f.closes(rs)
+		r := &redsynctest.Recorder{}
+		var all []*redsync.Mutex
+		for range 3 {
+			m := rs.With(redsync.WithObserver(r)).NewMutex("a", redsync.WithShared(), redsync.WithWatchdog())
+			require.NoError(f, m.Lock())
+			all = append(all, m)
+		}
+		time.Sleep(2 * time.Second)
+		operator := f.NewMutex("a")
+		for _, h := range f.inspected(operator).Holders {
+			require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, m := range all {
+			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		}
+		assert.Len(f, redsynctest.Events[observe.Lost](r), 3)
+	})
+}
