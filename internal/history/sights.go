@@ -34,8 +34,8 @@ type Sights struct {
 	Stands time.Duration
 	// Since is how wrong the clock may be by which holders say when they began to lock; 0: that is not judged.
 	Since time.Duration
-	// Joint says that looks go to two sets of nodes. Then they may name an attempt that has a quorum of one set beside the
-	// holder, who has a quorum of the other: nobody can tell which of them holds.
+	// Joint says that looks go to two sets of nodes. A holder may have a quorum of one set only, because it knows no other.
+	// Then it is not named, although no node is silent, and if nobody else is named the state is unknown.
 	Joint bool
 }
 
@@ -170,11 +170,11 @@ func (j *looker) contradicts(e Event, t Term) string {
 	switch {
 	case e.Sight.State == "free":
 		return "it is free"
-	case named < 0 && e.Sight.Silent == 0:
+	case named < 0 && e.Sight.Silent == 0 && !j.Joint:
 		return "a holder is not named"
 	case named >= 0 && e.Sight.Holders[named].Reads && !t.Reads:
 		return "an exclusive holder is a reader"
-	case t.Permits == 0 && !j.Joint && slices.ContainsFunc(e.Sight.Holders, func(h Holder) bool { return h.ID != t.Value && !(h.Reads && t.Reads) }):
+	case t.Permits == 0 && slices.ContainsFunc(e.Sight.Holders, func(h Holder) bool { return h.ID != t.Value && !(h.Reads && t.Reads) }):
 		return "somebody else is named"
 	}
 	return ""
