@@ -10,6 +10,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -81,13 +82,38 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	case res.IsTaken():
 		return m.failure("force unlock", unconfirmed(m.label(), res))
 	case res.Rejected:
-		return m.failure("force unlock", ErrNotHeld)
+		return m.failure("force unlock", m.heldByOthers(ctx, t, holder))
 	}
 	return m.failure("force unlock", m.interruption(ctx), unconfirmed(m.label(), res))
 }
 
+// heldByOthers returns why holder does not have the lock any more: *ErrTaken if another has it, otherwise ErrNotHeld. The
+// release was rejected as soon as a quorum did not have the value, which does not tell.
+func (m *Mutex) heldByOthers(ctx context.Context, t *queue.Terms, holder Holder) error {
+	if holder.Shared || holder.Permits > 0 {
+		return ErrNotHeld // others may read, or have permits, beside it
+	}
+	i := lease.NewInspection(&t.Terms)
+	s, _ := m.statusOf(i.Run(ctx, false, i.Limits()))
+	taken := &ErrTaken{Name: m.label()}
+	for _, n := range s.Nodes {
+		if slices.ContainsFunc(n.Holders, func(other Holder) bool { return other.ID != holder.ID && sharesName(other, holder) }) {
+			taken.Nodes = append(taken.Nodes, n.Node)
+		}
+	}
+	if !slices.ContainsFunc(s.Holders, func(other Holder) bool { return sharesName(other, holder) }) {
+		return ErrNotHeld
+	}
+	return taken
+}
+
+// sharesName reports whether two holders have a name in common.
+func sharesName(a, b Holder) bool {
+	return slices.ContainsFunc(a.Names, func(name string) bool { return slices.Contains(b.Names, name) })
+}
+
 var (
-	errNoHolder  = errors.New("redsync: the Holder is not one that Inspect or Watch has returned")
+	errNoHolder  = errors.New("redsync: this is no Holder that Inspect or Watch has returned")
 	errOfPermits = errors.New("redsync: the holder has permits, and this Mutex is a lock: use one with WithPermits")
 	errOfLock    = errors.New("redsync: the holder has a lock, and this Mutex has permits: use one without WithPermits")
 )
@@ -145,5 +171,5 @@ func (m *Mutex) tellForced(holder Holder) {
 		return
 	}
 	process := script.ProcessOf(fmt.Sprintf("%016d", holder.Process))
-	m.core.keeper.Set.Publish(process.Channel(), script.Forced(holder.ID))
+	m.core.keeper.Set.Publish(process.Channel(), script.Forced+holder.ID)
 }

@@ -218,7 +218,7 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 			`the holder also has "b"`: func() error { return f.NewMutex("a").ForceUnlock(f.Context(), several) },
 			"has permits":             func() error { return f.NewMutex("p").ForceUnlock(f.Context(), ofPermits) },
 			"has a lock":              func() error { return f.NewMutex("a", redsync.WithPermits(2)).ForceUnlock(f.Context(), several) },
-			"Inspect or Watch":        func() error { return f.NewMutex("a").ForceUnlock(f.Context(), redsync.Holder{Names: []string{"a"}}) },
+			"that Inspect or Watch":   func() error { return f.NewMutex("a").ForceUnlock(f.Context(), redsync.Holder{Names: []string{"a"}}) },
 			"context canceled": func() error {
 				ctx, cancel := context.WithCancel(f.Context())
 				cancel()

@@ -321,6 +321,34 @@ var provocations = map[string]func(f speech) error{
 		defer cancel()
 		return second(m.ExtendContext(ctx))
 	},
+	"released by force, and told": func(f speech) error {
+		m := f.owned("lock", 2*time.Second)
+		require.NoError(f, f.NewMutex("lock").ForceUnlock(f.Context(), f.holderOf(f.NewMutex("lock"))))
+		time.Sleep(100 * time.Millisecond)
+		return second(m.Unlock())
+	},
+	"force, nobody holds": func(f speech) error {
+		m := f.owned("lock", 0)
+		h := f.holderOf(f.NewMutex("lock"))
+		f.unlock(m)
+		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+	},
+	"force, another holds": func(f speech) error {
+		m := f.owned("lock", 0)
+		h := f.holderOf(f.NewMutex("lock"))
+		f.unlock(m)
+		f.occupy("lock")
+		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+	},
+	"force, nodes silent": func(f speech) error {
+		f.owned("lock", 0)
+		h := f.holderOf(f.NewMutex("lock"))
+		f.freeze(0, 1, 2)
+		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
+	},
+	"force, no holder": func(f speech) error {
+		return f.NewMutex("lock").ForceUnlock(f.Context(), redsync.Holder{})
+	},
 	"Inspect, context canceled": func(f speech) error {
 		ctx, cancel := context.WithCancelCause(f.Context())
 		cancel(errors.New("enough"))
@@ -448,10 +476,11 @@ func (f field) occupy(name string, nodes ...int) {
 }
 
 // owned gives a name to another process, which says its owner, and waits for a while.
-func (f field) owned(name string, held time.Duration) {
+func (f field) owned(name string, held time.Duration) *redsync.Mutex {
 	m := f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name)
 	require.NoError(f, m.Lock())
 	time.Sleep(held)
+	return m
 }
 
 // inspection returns the error of an Inspect.

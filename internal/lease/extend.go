@@ -169,7 +169,7 @@ func (l *Lease) Disproved(res quorum.Result) bool {
 	case !l.terms.Heals:
 		return res.Rejected
 	case res.Rejected && l.terms.Owner != "":
-		l.noteGone()
+		l.terms.Keeper.doubters.noteGone(l)
 	}
 	return res.IsTaken()
 }

@@ -66,6 +66,7 @@ type Lease struct {
 	fills    uint8 // how often l was filled up since it began, since a node refused, or since Unlock: see fill.go
 	outlived bool  // the keys stay for a minimal hold, although Unlock has ended l
 	isLost   bool  // the signal lost is closed
+	hears    bool  // see hear
 	value    exposure
 	claim    claim.Claim
 	validity Validity
@@ -128,9 +129,6 @@ type watched struct {
 	ended     signal         // closed when Past, Over or Dropped
 	lost      signal         // closed when Past, or Over or Dropped for a cause
 	listeners listeners      // see Listen
-	hears     bool           // see hear
-	doubts    chan struct{}  // see Doubt; nil if nothing is asked
-	gone      time.Duration  // see noteGone; 0 if it was not called
 	room      [1]Listener    // for listeners
 }
 

@@ -76,6 +76,15 @@ func (g *Group) Nudge(lines []string) {
 	}
 }
 
+// Hear implements lease.Waiters.
+func (g *Group) Hear(l *lease.Lease) {
+	id := script.IDOf(l.Value())
+	g.holders.add(id, l)
+	l.Listen(holding{&g.holders, id, l})
+	events, _ := l.Terms().Events.(Events)
+	g.subscriber.listen(l.Terms().Keeper.Set, events)
+}
+
 // releaseAndAdmit releases what l, which has ended, left on the nodes, and admits the first waiter of this
 // process in each of its lines. admit decides whether the ticket of that waiter enters the queue with the
 // release. Lease.Release drops the ticket if the waiter has given up meanwhile.

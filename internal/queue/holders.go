@@ -3,9 +3,9 @@ package queue
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file is about the leases of this process that want to hear when they are released by force. The messages come
@@ -13,17 +13,10 @@ import (
 
 // holders are these leases, by what tells their values apart. Readers that share a hold have one value.
 type holders struct {
+	count atomic.Int64 // of the leases; can be read without mu
+
 	mu   sync.Mutex // guards what follows
 	byID map[string][]*lease.Lease
-}
-
-// Hear implements lease.Waiters.
-func (g *Group) Hear(l *lease.Lease) {
-	id := script.IDOf(l.Value())
-	g.holders.add(id, l)
-	l.Listen(holding{&g.holders, id, l})
-	events, _ := l.Terms().Events.(Events)
-	g.subscriber.listen(l.Terms().Keeper.Set, events)
 }
 
 // A holding takes a lease out of holders when the lease ends.
@@ -43,22 +36,18 @@ func (h *holders) add(id string, l *lease.Lease) {
 		h.byID = make(map[string][]*lease.Lease)
 	}
 	h.byID[id] = append(h.byID[id], l)
+	h.count.Add(1)
 }
 
 func (h *holders) remove(id string, l *lease.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	all := len(h.byID[id])
 	h.byID[id] = slices.DeleteFunc(h.byID[id], func(other *lease.Lease) bool { return other == l })
+	h.count.Add(int64(len(h.byID[id]) - all))
 	if len(h.byID[id]) == 0 {
 		delete(h.byID, id)
 	}
-}
-
-// any reports whether a lease wants to hear.
-func (h *holders) any() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.byID) > 0
 }
 
 // doubt makes the leases with a value ask the nodes whether they are still held.

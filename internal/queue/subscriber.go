@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,29 +139,26 @@ func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
 	return s, own
 }
 
-// learn notes that node i has answered. It reports late if waiters may have tried without hearing node i: the
-// session was ready before, or node i has answered before.
-func (s *session) learn(i int) (late bool) {
+// learn notes that node i has answered, and whether it can be heard. It reports late if waiters may have tried without
+// hearing node i: the session was ready before, or node i has answered before. It reports covers if from now on no release
+// by force can go unheard.
+func (s *session) learn(i int, heard bool) (late, covers bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
+	covered := s.covers
+	if heard {
+		s.heard = s.heard.With(i)
+	} else {
+		s.heard = s.heard.Without(i)
+	}
+	s.covers = s.rule.Blocks(s.heard)
+	covers = s.covers && !covered
 	if s.answered.Has(i) {
-		return true
+		return true, covers
 	}
 	late = s.ready
 	s.answerLocked(i)
-	return late
-}
-
-// hears notes whether messages of node i can be heard. It reports whether from now on no release by force can go unheard.
-func (s *session) hears(i int, can bool) (anew bool) {
-	s.subscriber.mu.Lock()
-	defer s.subscriber.mu.Unlock()
-	if s.heard = s.heard.Without(i); can {
-		s.heard = s.heard.With(i)
-	}
-	covered := s.covers
-	s.covers = s.rule.Blocks(s.heard)
-	return s.covers && !covered
+	return late, covers
 }
 
 func (s *session) answerLocked(i int) {
@@ -188,7 +186,7 @@ func (s *session) becomeReady() {
 
 // rest ends the subscriptions if nobody waits any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() && !s.holders.any() {
+	if !s.lines.anybody() && s.holders.count.Load() == 0 {
 		s.stop(nil)
 		return
 	}
@@ -235,31 +233,29 @@ func (l listener) lines() *lines { return l.session.subscriber.lines }
 
 // Subscribed implements pool.Listener.
 func (l listener) Subscribed() {
-	if l.session.hears(l.node.Index, true) {
-		l.session.subscriber.holders.doubtAll()
+	late, covers := l.session.learn(l.node.Index, true)
+	if holders := l.session.subscriber.holders; covers && holders.count.Load() > 0 {
+		holders.doubtAll()
 	}
-	if l.session.learn(l.node.Index) {
+	if late {
 		l.lines().wakeAll(l.node.Index)
 	}
 }
 
 // Message implements pool.Listener.
 func (l listener) Message(key string) {
-	if id, ok := script.ForcedIn(key); ok {
+	if id, ok := strings.CutPrefix(key, script.Forced); ok {
 		l.session.subscriber.holders.doubt(id)
 	}
 	l.lines().wake(script.LineOf(key), l.node.Index, nil)
 }
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.
-func (l listener) Unsubscribed(error) {
-	l.session.hears(l.node.Index, false)
-	l.session.learn(l.node.Index)
-}
+func (l listener) Unsubscribed(error) { l.session.learn(l.node.Index, false) }
 
 // Refused implements pool.Listener.
 func (l listener) Refused(err error) {
-	l.session.learn(l.node.Index)
+	l.session.learn(l.node.Index, false)
 	switch {
 	case errors.Is(err, pool.ErrClientClosed):
 		l.session.subscriber.group.look(l.session.set)

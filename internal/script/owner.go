@@ -87,16 +87,10 @@ func IDOf(value string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// forced is what a message on the channel of a process begins with, if it says that a lock of that process was released by
+// Forced is what a message on the channel of a process begins with, if it says that a lock of that process was released by
 // force. The IDOf its value follows. Other messages are the names of locks, so a name may look like it: nobody relies on
 // what a message says.
-const forced = "forced "
-
-// Forced returns the message that the lock with the value of this ID was released by force.
-func Forced(id string) string { return forced + id }
-
-// ForcedIn returns the ID in such a message.
-func ForcedIn(message string) (id string, ok bool) { return strings.CutPrefix(message, forced) }
+const Forced = "forced "
 
 const (
 	base32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // the alphabet of crypto/rand.Text
