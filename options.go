@@ -126,6 +126,9 @@ func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 // time of a lock that was handed over stays that of its acquisition. A hold that is adopted with WithSequencer keeps the
 // owner of its giver, until the next Lock. A Do that joins the hold of another Do does not change its owner.
 //
+// A holder with an owner hears of ForceUnlock. For that, once it has had a lock for a second, its process listens on one
+// connection to each node, which serves waiters, too, and it asks each node once. Shorter locks cost nothing.
+//
 // Each attempt allocates once more, for the longer value. A call that finds the lock taken and gives up sends one more
 // command to each node, and takes up to 50 ms longer: see ErrTaken. WithOwner excludes WithValue and WithGenValueFunc.
 func WithOwner(label string) Option {
