@@ -19,7 +19,7 @@ type doubters struct {
 // doubts are those of one lease.
 type doubts struct {
 	asks chan struct{} // somebody doubts; nil if nothing is asked
-	told bool          // a message says that the lease was released by force; false if nothing is asked
+	told bool          // a message says that the lease was released by force, or may have said so; see Doubt
 	gone claim.Nodes   // see noteGone
 	when time.Duration // noteGone was last called then, by the monotonic clock
 }
@@ -50,6 +50,9 @@ func (d *doubters) remove(of any) {
 	delete(d.by, of)
 }
 
+// goneBefore is for how long before a message the answers to an extension count.
+const goneBefore = time.Second
+
 // noteGone notes that the claim of a lease was missing on a node, although an extension may have set it again there.
 func (d *doubters) noteGone(of any, node int) {
 	d.change(of, func(d *doubts) {
@@ -61,7 +64,7 @@ func (d *doubters) noteGone(of any, node int) {
 	})
 }
 
-// goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock.
+// goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
 func (d *doubters) goneSince(of any, then time.Duration) (nodes claim.Nodes, told bool) {
 	now, _ := d.change(of, func(*doubts) {})
 	if now.when < then {

@@ -43,7 +43,7 @@ func (l *Lease) hear(now clock.Instant) {
 		k.doubters.add(l)
 		l.Listen(listening{l})
 		k.Waiters.Hear(l)
-		l.Doubt(false)
+		l.Doubt(true)
 	}
 }
 
@@ -54,8 +54,8 @@ type listening struct{ lease *Lease }
 func (l listening) Ended(error) { l.lease.terms.Keeper.doubters.remove(l.lease) }
 
 // Doubt asks the nodes whether l, which listens, is still held, and ends it if they prove that it is not. It does not wait.
-// told says that there is a message. Without one, missing keys do not end a lease that heals: nodes that have lost their
-// data, and can be heard again, are what it heals from.
+// told says that there is a message, or was one perhaps before l listened. Otherwise missing keys do not end a lease that
+// heals: nodes that have lost their data, and can be heard again, are what it heals from.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	k.doubters.change(l, func(d *doubts) {
@@ -132,9 +132,6 @@ func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
 	}
 	return true
 }
-
-// goneBefore is for how long before a message the answers to an extension count.
-const goneBefore = time.Second
 
 // doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second, and
 // once more for each node.
