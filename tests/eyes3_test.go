@@ -33,40 +33,6 @@ func TestEyesRestartIsNoForce(t *testing.T) {
 	}
 }
 
-// Nodes lose data in the first second.
-func TestEyesLossInTheFirstSecondIsNoForce(t *testing.T) {
-	for _, heals := range []bool{false, true} {
-		play(t, func(f field) {
-			options := []redsync.Option{redsync.WithWatchdog(), redsync.WithOwner("w")}
-			if heals {
-				options = append(options, redsync.WithSetNXOnExtend())
-			}
-			m := f.another().NewMutex("lock", options...)
-			require.NoError(f, m.Lock())
-			time.Sleep(500 * time.Millisecond)
-			f.lose(0, 1, 2)
-			time.Sleep(5 * time.Second)
-			t.Log(heals, m.Err())
-			assert.NotErrorIs(f, m.Err(), redsync.ErrForced)
-			if heals {
-				assert.NoError(f, m.Err())
-			}
-		})
-	}
-}
-
-// A false message while nodes have lost data.
-func TestEyesFalseHintAfterFlush(t *testing.T) {
-	play(t, func(f field) {
-		m := f.another().NewMutex("lock", redsync.WithWatchdog(), redsync.WithOwner("w"), redsync.WithSetNXOnExtend())
-		require.NoError(f, m.Lock())
-		time.Sleep(1500 * time.Millisecond)
-		f.lose(0, 1, 2)
-		time.Sleep(5 * time.Second)
-		require.NoError(f, m.Err())
-	})
-}
-
 // One node is down, and an extension that heals runs after two deletions and before the other two. A quorum is deleted.
 func TestEyesAHealThatSplitsTheForce(t *testing.T) {
 	play(t, func(f field) {
