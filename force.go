@@ -38,6 +38,8 @@ import (
 //   - ErrNotHeld, if the holder does not have it any more, and no other has it on a quorum. That is so, too, if ForceUnlock
 //     is called again after it has returned nil;
 //   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
+//   - the error of ctx, and its cause, if ctx has ended first. If it had ended before the call, nothing was sent; otherwise
+//     the release goes on, too.
 //
 // An error that names the reason, without any traffic, says that m cannot release this holder: the Holder was not made by
 // Inspect or Watch, it has a name that m lacks, or m is a lock and it has permits, or the other way round. Through a Mutex
@@ -53,7 +55,8 @@ import (
 //   - redsync v4: at its own Extend.
 //
 // A holder with WithSetNXOnExtend that does not hear of the force takes the lock back when it extends next, unless another
-// has it by then. So ForceUnlock again, or end its process. One that hears is ended.
+// has it by then. That is one without WithOwner, or one whose connections were down, or which may not subscribe. So
+// ForceUnlock again, or end its process. One that hears is ended.
 func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
@@ -18,7 +19,9 @@ type doubters struct {
 // doubts are those of one lease.
 type doubts struct {
 	asks chan struct{} // somebody doubts; nil if nothing is asked
-	gone time.Duration // see noteGone; 0 if it was not called
+	told bool          // a message says that the lease was released by force, or may have said so; see Doubt
+	gone claim.Nodes   // see noteGone
+	when time.Duration // noteGone was last called then, by the monotonic clock
 }
 
 // change changes what a lease has, and returns it. It reports false if the lease does not listen.
@@ -47,13 +50,25 @@ func (d *doubters) remove(of any) {
 	delete(d.by, of)
 }
 
-// noteGone notes that the nodes have proved the claim of a lease missing, although extensions set it again.
-func (d *doubters) noteGone(of any) {
-	d.change(of, func(d *doubts) { d.gone = clock.Now().Mono })
+// goneBefore is for how long before a message the answers to an extension count.
+const goneBefore = time.Second
+
+// noteGone notes that the claim of a lease was missing on a node, although an extension may have set it again there.
+func (d *doubters) noteGone(of any, node int) {
+	d.change(of, func(d *doubts) {
+		now := clock.Now().Mono
+		if d.when < now-goneBefore {
+			d.gone = 0
+		}
+		d.gone, d.when = d.gone.With(node), now
+	})
 }
 
-// wasGoneSince reports whether noteGone was called since then, by the monotonic clock.
-func (d *doubters) wasGoneSince(of any, then time.Duration) bool {
+// goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
+func (d *doubters) goneSince(of any, then time.Duration) (nodes claim.Nodes, told bool) {
 	now, _ := d.change(of, func(*doubts) {})
-	return now.gone != 0 && now.gone >= then
+	if now.when < then {
+		return 0, now.told
+	}
+	return now.gone, now.told
 }

@@ -163,15 +163,12 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 }
 
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
-// again, only nodes that hold another value prove it. That they were missing is noted: see ask.
+// again, only nodes that hold another value prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {
-	switch {
-	case !l.terms.Heals:
-		return res.Rejected
-	case res.Rejected && l.terms.Owner != "":
-		l.terms.Keeper.doubters.noteGone(l)
+	if l.terms.Heals {
+		return res.IsTaken()
 	}
-	return res.IsTaken()
+	return res.Rejected
 }
 
 // Brief implements quorum.Operation.

@@ -43,7 +43,7 @@ func (l *Lease) hear(now clock.Instant) {
 		k.doubters.add(l)
 		l.Listen(listening{l})
 		k.Waiters.Hear(l)
-		l.Doubt()
+		l.Doubt(true)
 	}
 }
 
@@ -54,9 +54,12 @@ type listening struct{ lease *Lease }
 func (l listening) Ended(error) { l.lease.terms.Keeper.doubters.remove(l.lease) }
 
 // Doubt asks the nodes whether l, which listens, is still held, and ends it if they prove that it is not. It does not wait.
-func (l *Lease) Doubt() {
+// told says that there is a message, or was one perhaps before l listened. Otherwise missing keys do not end a lease that
+// heals: nodes that have lost their data, and can be heard again, are what it heals from.
+func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	k.doubters.change(l, func(d *doubts) {
+		d.told = d.told || told
 		if d.asks != nil {
 			select {
 			case d.asks <- struct{}{}:
@@ -107,17 +110,28 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 
 // forced ends l and reports true if the nodes have proved that it was released. An extension that heals may have set the
 // keys again after that. Then the nodes have told it that they were missing, and that is proof enough, too.
+//
+// It may have set some before others were deleted: so missing keys of both count.
 func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
-	if !res.Rejected && !l.terms.Keeper.doubters.wasGoneSince(l, since) {
+	k := l.terms.Keeper
+	gone, told := k.doubters.goneSince(l, since)
+	switch {
+	case l.terms.Heals && !told:
+		return false
+	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	_ = l.Lose(l.terms.Keeper.Errors.Forced(l.terms.Claim.Name(), res))
-	l.ClearAway() // what was set again
+	first := l.End(k.Errors.Forced(l.terms.Claim.Name(), res))
+	k.Waiters.Nudge(l.Claim().Lines())
+	switch {
+	case first && told: // what was set again, even if the user has seen the value: it was forced, whoever has it
+		l.Hide()
+		k.Waiters.ReleaseAndAdmit(l)
+	default:
+		l.ClearAway()
+	}
 	return true
 }
-
-// goneBefore is for how long before a message the answers to an extension count.
-const goneBefore = time.Second
 
 // doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second, and
 // once more for each node.
@@ -131,7 +145,7 @@ func (l *Lease) settle(asks <-chan struct{}) bool {
 		case <-asks:
 			again = true
 		default:
-			d.asks = nil
+			d.asks, d.told = nil, false
 		}
 	})
 	return !again

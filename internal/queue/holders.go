@@ -56,7 +56,7 @@ func (h *holders) doubt(id string) {
 	all := slices.Clone(h.byID[id])
 	h.mu.Unlock()
 	for _, l := range all {
-		l.Doubt()
+		l.Doubt(true)
 	}
 }
 
@@ -69,6 +69,6 @@ func (h *holders) doubtAll() {
 	}
 	h.mu.Unlock()
 	for _, l := range all {
-		l.Doubt()
+		l.Doubt(false)
 	}
 }

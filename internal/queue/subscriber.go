@@ -186,8 +186,7 @@ func (s *session) becomeReady() {
 
 // rest ends the subscriptions if nobody waits any more.
 func (s *subscriber) rest() {
-	if !s.lines.anybody() && s.holders.count.Load() == 0 {
-		s.stop(nil)
+	if !s.lines.anybody() && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
 		return
 	}
 	s.mu.Lock()
@@ -195,12 +194,13 @@ func (s *subscriber) rest() {
 	s.idle.Reset(idleSubscriber)
 }
 
-// stop ends the subscriptions, if still is nil or reports true.
-func (s *subscriber) stop(still func() bool) {
+// stop ends the subscriptions and reports true, if still is nil or reports true. still is called under s.mu: a lease that
+// is added to holders afterwards finds no session.
+func (s *subscriber) stop(still func() bool) (stopped bool) {
 	s.mu.Lock()
 	if still != nil && !still() {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	ended := s.session
 	s.session = nil
@@ -212,7 +212,7 @@ func (s *subscriber) stop(still func() bool) {
 	}
 	s.mu.Unlock()
 	if ended == nil {
-		return
+		return true
 	}
 	for _, subscription := range ended.subscriptions {
 		subscription.Close()
@@ -220,6 +220,7 @@ func (s *subscriber) stop(still func() bool) {
 	for _, p := range ended.pools {
 		_ = p.Close() // never fails, and does not wait
 	}
+	return true
 }
 
 // A listener receives what a node sends.
