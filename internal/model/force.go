@@ -77,7 +77,7 @@ type forceBounds struct {
 	fills   bool  // nodes that have refused A are filled
 	late    bool  // the acquire may come behind the operator's release
 	lies    bool  // one message may be false
-	forgets bool  // one node may forget its key, if all have it
+	forgets bool  // all nodes have granted A, and one may forget its key
 	whole   bool  // A must have ended only once all nodes have told it, not a quorum
 	each    bool  // A counts the nodes that were missing its value in any answers
 	size    Size
@@ -94,12 +94,13 @@ type forcing struct {
 }
 
 var (
-	forcePlain = forceBounds{name: "a holder that hears, late messages, fills", hears: true, extends: 1, fills: true, late: true, lies: true, size: Medium}
-	forceHeals = forceBounds{name: "a holder that hears and heals", hears: true, heals: true, extends: 1, lies: true, whole: true, size: Medium}
-	forceLoses = forceBounds{name: "a holder that hears and heals, a node forgets", hears: true, heals: true, extends: 1, lies: true, forgets: true, whole: true, size: Medium}
-	forceDeaf  = forceBounds{name: "a holder that heals and does not hear, fills", heals: true, extends: 2, fills: true, late: true, size: Medium}
-	forceMute  = forceBounds{name: "a holder that does not hear, fills", extends: 2, fills: true, late: true}
-	forceEach  = forceBounds{name: "variation: a node counts that was missing the value in any answer", hears: true, heals: true, extends: 2, fills: true, late: true, each: true, size: Large}
+	forcePlain = forceBounds{name: "a holder that hears, a false message", hears: true, extends: 1, lies: true}
+	forceFills = forceBounds{name: "a holder that hears, late acquires, fills", hears: true, extends: 1, fills: true, late: true, size: Medium}
+	forceMute  = forceBounds{name: "a holder that does not hear, late acquires, fills", extends: 2, fills: true, late: true}
+	forceHeals = forceBounds{name: "a holder that hears and heals", hears: true, heals: true, extends: 1, whole: true, size: Medium}
+	forceLoses = forceBounds{name: "a holder that hears and heals, a false message, a node forgets", hears: true, heals: true, extends: 1, lies: true, forgets: true, whole: true, size: Medium}
+	forceDeaf  = forceBounds{name: "a holder that heals and does not hear, late acquires, fills", heals: true, extends: 2, fills: true, late: true}
+	forceEach  = forceBounds{name: "variation: a node counts that was missing the value in any answer", hears: true, heals: true, extends: 1, fills: true, late: true, each: true, size: Large}
 )
 
 var forceRules = []struct {
@@ -127,7 +128,7 @@ func (b forceBounds) reachingAQuorum() forceBounds {
 }
 
 func forceCases() (cases []Case) {
-	for _, b := range []forceBounds{forcePlain, forceMute, forceHeals, forceLoses, forceDeaf, forceEach} {
+	for _, b := range []forceBounds{forcePlain, forceFills, forceMute, forceHeals, forceLoses, forceDeaf, forceEach} {
 		cases = append(cases, Case{Model: "force", Name: b.name, Size: b.size, Explore: forcing{b, forceFlaws{}}.explore})
 	}
 	return cases
@@ -140,14 +141,16 @@ func forceMutations() (cases []Case) {
 	return cases
 }
 
-// explore begins when a quorum has granted A the lock.
+// explore begins when A has the lock.
 func (f forcing) explore(limit int) Result {
 	start := forceState{}
 	for n := range start.nodes {
 		start.nodes[n].acquire = answered
 		start.nodes[n].value = mark(0)
 	}
-	start.nodes[numNodes-1] = forceNode{acquire: flying}
+	if !f.forgets {
+		start.nodes[numNodes-1] = forceNode{acquire: flying}
+	}
 	return Explore(System[forceState]{Start: start, Next: f.next, Same: sameForce, Wrong: f.wrong, Rest: restForce, Show: showForce}, limit)
 }
 
@@ -179,7 +182,7 @@ func (f forcing) wrong(s forceState) string {
 	}
 	switch {
 	case f.deaf:
-		if holds && had >= quorum && has >= quorum {
+		if holds && settled && all == numNodes && has >= quorum {
 			return "a forced hold has the lock back"
 		}
 	case s.robbed:
@@ -238,7 +241,7 @@ func (f forcing) end(s *forceState, phase forcePhase) {
 	s.extended, s.extending, s.gone, s.asking, s.again = 0, false, false, false, false
 	for n := range s.nodes {
 		at := &s.nodes[n]
-		at.told, at.said, at.missed, at.hint = toldNothing, toldNothing, false, 0
+		at.told, at.said, at.missed, at.hint, at.force = toldNothing, toldNothing, false, 0, min(at.force, nothingToForce)
 		if !f.heals { // an extension changes nothing any more
 			at.extend, at.old = 0, false
 		}
@@ -274,7 +277,7 @@ func (f forcing) extendings(s forceState, do func(Step, forceState)) {
 		do(Step{Text: "A's extension is DISPROVED", Kind: Work}, s)
 	case disproved >= quorum:
 		f.decided(&s)
-		s.gone = f.hears && !f.ignores && (s.asking || !f.afterwards)
+		s.gone = f.hears && !f.ignores && !f.each && (s.asking || !f.afterwards)
 		do(Step{Text: "A notes that a quorum was missing its value", Kind: Work}, s)
 	case told[toldNothing] == 0:
 		f.decided(&s)
@@ -287,6 +290,9 @@ func (f forcing) decided(s *forceState) {
 	s.extending = false
 	for n := range s.nodes {
 		s.nodes[n].told = toldNothing
+		if !f.heals { // it changes nothing any more
+			s.nodes[n].extend = unsent
+		}
 	}
 }
 
@@ -326,15 +332,7 @@ func (f forcing) asks(s forceState, do func(Step, forceState)) {
 	if !s.asking {
 		return
 	}
-	said := f.count(&s, func(n *forceNode) answer {
-		switch {
-		case f.each && n.missed:
-			return toldMissing
-		case f.keeps && n.said == toldMissing:
-			return toldMine
-		}
-		return n.said
-	})
+	said := f.count(&s, f.counted)
 	enough := said[toldMine] >= quorum || said[toldNothing] == 0
 	switch {
 	case said[toldMissing]+said[toldOthers] >= quorum || enough && s.gone:
@@ -347,6 +345,17 @@ func (f forcing) asks(s forceState, do func(Step, forceState)) {
 		}
 		do(Step{Text: "A goes on", Kind: Work}, s)
 	}
+}
+
+// counted returns how A counts the answer of a node to its question.
+func (f forcing) counted(n *forceNode) answer {
+	switch {
+	case f.each && n.missed:
+		return toldMissing
+	case f.keeps && n.said == toldMissing:
+		return toldMine
+	}
+	return n.said
 }
 
 // sets adds the steps in which node n executes A's acquire, or is filled.
@@ -396,6 +405,9 @@ func (f forcing) extension(s forceState, n int, do func(Step, forceState)) {
 func (f forcing) executeExtension(s *forceState, n int) answer {
 	at := &s.nodes[n]
 	told := at.has()
+	if told == toldOthers && !f.heals {
+		told = toldMissing // which is the same to A
+	}
 	if told == toldMissing && f.heals {
 		at.value = mark(0)
 	}
@@ -407,8 +419,13 @@ func (n *forceNode) has() answer { return [...]answer{toldMissing, toldMine, tol
 
 // question adds the step in which node n answers the question of A.
 func (f forcing) question(s forceState, n int, do func(Step, forceState)) {
-	if at := &s.nodes[n]; s.asking && at.said == toldNothing {
+	said := f.count(&s, f.counted)
+	enough := said[toldMine] >= quorum || said[toldMissing] >= quorum
+	if at := &s.nodes[n]; s.asking && at.said == toldNothing && !enough {
 		at.said = at.has()
+		if at.said == toldOthers && !f.keeps {
+			at.said = toldMissing
+		}
 		do(Step{"node {n} answers the question of A", Work, 0, n}, s)
 	}
 }
@@ -454,7 +471,7 @@ func (f forcing) clears(s forceState, n int, do func(Step, forceState)) {
 	}
 	at.value = 0
 	switch {
-	case s.phase == forceHeard && !f.stays:
+	case s.phase == forceHeard && (!f.stays || at.force == unforced):
 		do(Step{"node {n} executes A's release", Work, 0, n}, s)
 	case s.phase != forceHolds:
 		do(Step{"the key of A on node {n} vanishes", Timer, 0, n}, s)
