@@ -465,3 +465,40 @@ func TestReadersThatShareAHoldAreForcedTogether(t *testing.T) {
 		assert.Len(f, redsynctest.Events[observe.Lost](r), 3)
 	})
 }
+
+// A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
+// that extension counts when the holder begins to listen.
+func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
+	for _, held := range []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
+		play(t, func(f field) {
+			m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			start := time.Now()
+			require.NoError(f, m.Lock())
+			time.Sleep(held)
+			operator := f.NewMutex("a")
+			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
+			synctest.Wait()
+			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+			assert.Empty(f, f.nodes[0].Keys())
+		})
+	}
+}
+
+// The operator is far from most nodes. Their messages come when the holder has already asked, because of that of the first.
+func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.newcomer(0, everywhere(3*time.Millisecond))
+		far := f.newcomer(1, func(_, node int) time.Duration { return time.Duration(min(node, 1)) * 8 * time.Millisecond })
+		f.closes(rs, far)
+		f.as(rs).meet()
+		f.as(far).meet()
+		m := rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute))
+		require.NoError(f, m.Lock())
+		time.Sleep(2 * time.Second)
+		operator := far.NewMutex("a")
+		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		time.Sleep(200 * time.Millisecond)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+}

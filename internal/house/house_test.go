@@ -37,7 +37,7 @@ var bounds = map[string]map[string]int{
 		"redsync/internal/embedded":  4,
 		"redsync/internal/history":   2,
 		"redsync/internal/lease":     3,
-		"redsync/internal/model":     21,
+		"redsync/internal/model":     22,
 		"redsync/internal/mutants":   9,
 		"redsync/internal/quorum":    2,
 		"redsync/internal/realredis": 2,

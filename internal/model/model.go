@@ -40,12 +40,12 @@ type Case struct {
 
 // Sound returns the models without mutations, each in all its bounds.
 func Sound() []Case {
-	return slices.Concat(lockCases(), fillCases(), fenceCases(), queueCases(), namesCases(), settleCases(), handOverCases(), jointCases(), sharedCases(), readersCases(), permitsCases(), semaphoreCases(), marksCases(), minHoldCases(), registerCases(), serverCases(), sightCases())
+	return slices.Concat(lockCases(), fillCases(), fenceCases(), queueCases(), namesCases(), settleCases(), handOverCases(), jointCases(), sharedCases(), readersCases(), permitsCases(), semaphoreCases(), marksCases(), minHoldCases(), registerCases(), serverCases(), sightCases(), forceCases())
 }
 
 // Mutations returns the models with a rule weakened.
 func Mutations() []Case {
-	return slices.Concat(lockMutations(), fillMutations(), fenceMutations(), queueMutations(), namesMutations(), settleMutations(), handOverMutations(), jointMutations(), sharedMutations(), readersMutations(), permitsMutations(), semaphoreMutations(), marksMutations(), minHoldMutations(), registerMutations(), serverMutations(), sightMutations())
+	return slices.Concat(lockMutations(), fillMutations(), fenceMutations(), queueMutations(), namesMutations(), settleMutations(), handOverMutations(), jointMutations(), sharedMutations(), readersMutations(), permitsMutations(), semaphoreMutations(), marksMutations(), minHoldMutations(), registerMutations(), serverMutations(), sightMutations(), forceMutations())
 }
 
 // mark returns how a state names client i; 0 means no client.
