@@ -20,7 +20,7 @@ import (
 
 // forcers and their victims are the clients of the scene. All locks have fencing tokens.
 var forcers = []habit{
-	{name: "forcer", clients: 2, pace: 1500 * ms, do: (*client).force},
+	{name: "forcer", clients: 3, pace: 500 * ms, do: (*client).force},
 	{name: "looker", clients: 1, pace: 40 * ms, do: (*client).look},
 	{name: "plain", clients: 2, pace: 60 * ms, do: (*client).plain},
 	{name: "watchdog", clients: 2, slow: true, pace: 100 * ms, do: (*client).keep},
@@ -29,14 +29,14 @@ var forcers = []habit{
 	{name: "overstaying", clients: 1, slow: true, pace: 100 * ms, do: (*client).overstay},
 	{name: "several-long", clients: 1, several: true, slow: true, pace: 500 * ms, do: anyOf((*client).keep, (*client).keepAndHeal)},
 	{name: "reader-long", clients: 2, meets: true, reads: true, slow: true, pace: 200 * ms, do: anyOf((*client).keep, (*client).keepAndHeal, (*client).overstay)},
-	{name: "permit-long", clients: 2, permits: true, slow: true, pace: 200 * ms, do: anyOf((*client).keep, (*client).keepAndHeal, (*client).overstay)},
+	{name: "permit-long", clients: 4, permits: true, slow: true, pace: 100 * ms, do: anyOf((*client).keep, (*client).keepAndHeal, (*client).overstay)},
 }
 
 // planForced stops one process of clients at a time.
 func planForced(seed uint64, length time.Duration) (plan []fault) {
 	r := rand.New(rand.NewPCG(seed, 8))
-	for at := lull; ; at += between(r, 200*ms, 600*ms) {
-		f := fault{At: at, For: between(r, 500*ms, 2000*ms), Kind: stopped, Process: 1 + r.IntN(processCount)}
+	for at := lull; ; at += between(r, 100*ms, 300*ms) {
+		f := fault{At: at, For: between(r, 800*ms, 1800*ms), Kind: stopped, Process: 1 + r.IntN(processCount)}
 		if at += f.For; at > length-lull {
 			return plan
 		}
@@ -52,14 +52,16 @@ func (c *client) keepAndHeal() {
 	c.holdFor(c.between(c.Expiry, 4*c.Expiry), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
 }
 
-// force looks who holds a lock or a permit, and releases one of them by force. Mostly that is the one whose keys have the
-// shortest TTL: nobody may extend them any more. It looks at all names of locks at once, because a look at one name does not
+// aShortTTL is less than a watchdog mostly leaves. So it seems that nobody extends keys with a shorter TTL.
+const aShortTTL = shortExpiry / 2
+
+// force looks who holds a lock or a permit, and releases one by force: mostly only a holder that seems stuck. It looks at all names of locks at once, because a look at one name does not
 // show which others its holder has.
 func (c *client) force() {
 	ctx, cancel := context.WithTimeout(c.ctx, unlockTime)
 	defer cancel()
 	l := together(lockNames)
-	if c.chance(4) {
+	if c.chance(2) {
 		l = semaphores[c.rand.IntN(len(semaphores))]
 	}
 	m := l.mutex(c.rs, append(l.options(), redsync.WithExpiry(c.Expiry))...)
@@ -68,8 +70,11 @@ func (c *client) force() {
 		return
 	}
 	h := s.Holders[len(s.Holders)-1]
-	if c.chance(4) {
+	switch {
+	case c.blunt || c.chance(7):
 		h = s.Holders[c.rand.IntN(len(s.Holders))]
+	case h.TTL > aShortTTL:
+		return
 	}
 	if l.permits == 0 && len(h.Names) == 1 && c.chance(2) {
 		m = c.rs.NewMutex(h.Names[0], redsync.WithExpiry(c.Expiry))
