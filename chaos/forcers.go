@@ -128,7 +128,7 @@ func outcomeOf(err error) string {
 // deleteKeys deletes the keys of the names of a holder without a look at their values, after some time. So it deletes
 // the lock of another holder if that has come meanwhile.
 func (c *client) deleteKeys(ctx context.Context, h redsync.Holder) {
-	pause(c.ctx, c.between(0, 400*ms))
+	pause(ctx, c.between(0, 400*ms))
 	for _, node := range c.redis {
 		_ = node.Del(ctx, h.Names...).Err() // what is left expires
 	}

@@ -87,19 +87,23 @@ func TestCheckOfForces(t *testing.T) {
 		"forced, and unlocked in time":            {logs: [][]history.Event{x, f, unlockedBy("x", 27)}},
 		"forced, and unlocked late":               {logs: [][]history.Event{x, f, unlockedBy("x", 28)}, want: stays},
 		"forced, and does not hear":               {logs: [][]history.Event{deaf, f}},
-		"forced twice":                            {logs: [][]history.Event{deaf, f, force("v", 23, 24, "not held")}},
+		"forced twice":                            {logs: [][]history.Event{deaf, f, force("v", 25, 26, "not held"), next(2)}},
+		"forced twice, and told after the first":  {logs: [][]history.Event{x, f, force("v", 23, 24, ""), forcedAt(28)}, want: stays},
+		"forced, and unlocked after its time":     {logs: [][]history.Event{changed(history.Held, x, func(e *history.Event) { e.Until = 26 }), f, unlockedBy("x", 40)}},
 
-		"extended before the force ends":                        {logs: [][]history.Event{deaf, f, extended("x", 23, 42)}},
-		"extended after the force":                              {logs: [][]history.Event{deaf, f, extended("x", 30, 43)}, want: stays},
-		"extended after the force, and set again":               {logs: [][]history.Event{heals(deaf), f, extended("x", 30, 43)}},
-		"extended after the force, and set again by another":    {logs: [][]history.Event{deaf, heals(sharing("x", owned("z", "v", term("z", 13, 14, 31, 0, 0)))), f, extended("x", 30, 43)}},
-		"set again by one that hears":                           {logs: [][]history.Event{heals(x), f, extended("x", 25, 43)}, want: stays},
-		"set again for a while by one that hears":               {logs: [][]history.Event{heals(x), f, extended("x", 25, 43), forcedAt(27)}},
-		"an observer is told nothing":                           {logs: [][]history.Event{x, f, lost("x", 24, false)}, want: once},
-		"an observer is told twice":                             {logs: [][]history.Event{x, f, forcedAt(24), told("x", 25, true)}, want: once},
-		"an observer is told twice of a loss":                   {logs: [][]history.Event{x, lost("x", 31, false), told("x", 31, false), told("x", 32, false)}, want: once},
-		"an observer is not told that it was a force":           {logs: [][]history.Event{x, f, forcedAt(24)[:1], told("x", 25, false)}, want: once},
-		"an observer is told of a loss that the client did not": {logs: [][]history.Event{x, told("x", 31, false)}},
+		"extended before the force ends":                          {logs: [][]history.Event{deaf, f, extended("x", 23, 42)}},
+		"extended after the force":                                {logs: [][]history.Event{deaf, f, extended("x", 30, 43)}, want: stays},
+		"extended after the force, and set again":                 {logs: [][]history.Event{heals(deaf), f, extended("x", 30, 43)}},
+		"extended after the force, and set again by another":      {logs: [][]history.Event{deaf, heals(sharing("x", owned("z", "v", term("z", 13, 14, 31, 0, 0)))), f, extended("x", 30, 43)}},
+		"extended after the force by one that sets nothing again": {logs: [][]history.Event{heals(deaf), sharing("x", owned("z", "v", term("z", 13, 14, 31, 0, 0))), f, extended("x", 30, 43)}},
+		"set again, and adopted by one that hears":                {logs: [][]history.Event{heals(deaf), f, sharing("x", changed(history.Held, owned("z", "v", term("z", 25, 26, 60, 0, 0)), func(e *history.Event) { e.Hears = true }))}},
+		"set again by one that hears":                             {logs: [][]history.Event{heals(x), f, extended("x", 25, 43)}, want: stays},
+		"set again for a while by one that hears":                 {logs: [][]history.Event{heals(x), f, extended("x", 25, 43), forcedAt(27)}},
+		"an observer is told nothing":                             {logs: [][]history.Event{x, f, lost("x", 24, false)}, want: once},
+		"an observer is told twice":                               {logs: [][]history.Event{x, f, forcedAt(24), told("x", 25, true)}, want: once},
+		"an observer is told twice of a loss":                     {logs: [][]history.Event{x, lost("x", 31, false), told("x", 31, false), told("x", 32, false)}, want: once},
+		"an observer is not told that it was a force":             {logs: [][]history.Event{x, f, forcedAt(24)[:1], told("x", 25, false)}, want: once},
+		"an observer is told of a loss that the client did not":   {logs: [][]history.Event{x, told("x", 31, false)}},
 
 		"free when it was forced":                                  {logs: [][]history.Event{x, f, forcedAt(24), saw(22, 23, "free")}},
 		"free before the force begins":                             {logs: [][]history.Event{x, f, forcedAt(24), saw(15, 19, "free")}, want: "look contradicts a holder"},
@@ -128,4 +132,6 @@ func TestForcesThatAreNotJudged(t *testing.T) {
 	held := changed(history.Held, owned("x", "v", term("x", 10, 12, 31, 0, 1)), func(e *history.Event) { e.Hears = true })
 	assert.Empty(t, history.Check(history.Merge(held, lost("x", 24, false)), history.Rules{}))
 	assert.Empty(t, history.Check(history.Merge(held, force("v", 13, 14, "")), history.Rules{}))
+	byForce := changed(history.Lost, lost("x", 24, false), func(e *history.Event) { e.ByForce = true })
+	assert.Len(t, history.Check(history.Merge(held, byForce), history.Rules{}), 1)
 }
