@@ -9,7 +9,9 @@ import (
 // were forced. These are the promises:
 //
 //   - A lock that nobody has forced stays held. So a term that is over before its Until was forced, or its own hold was
-//     released. That holds only if no node loses keys: see Forces.Well. An error says that a lock was forced only if it was.
+//     released. That holds only if no node loses keys: see Forces.Well. An error says that a lock was forced
+//     only if it was. If another client has released the hold, the client that hears may be told so, too: it knows only that
+//     the lock is gone.
 //   - A lock that was forced is gone. When a ForceUnlock has released it, no extension that begins later is confirmed,
 //     unless a client sets keys again. A client that hears of the force stops for good, even one that sets keys again.
 //   - The observer of a term is told once of its loss. If the client hears of the force, one in which the nodes have
@@ -120,11 +122,11 @@ func (j *forceJudge) judge(v *victim) (found []Violation) {
 	if v.held.Value == "" {
 		f = nil
 	}
-	if l := v.lost; l != nil && (f == nil || f.began > l.At) {
+	if l := v.lost; l != nil && (f == nil || f.began > l.At) && !j.wasReleased(v, l.At) {
 		switch {
 		case l.ByForce:
 			wrong(NobodyForce, l.At, "it was told that it was forced: %s", l.Err)
-		case j.Well && l.At < v.until && !j.wasReleased(v, l.At):
+		case j.Well && l.At < v.until:
 			wrong(NobodyForce, l.At, "it has lost the lock: %s", l.Err)
 		}
 	}
