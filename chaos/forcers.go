@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ func (c *client) force() {
 	}
 	h := s.Holders[len(s.Holders)-1]
 	switch {
-	case c.blunt || c.chance(7):
+	case c.blunt || c.chance(9):
 		h = s.Holders[c.rand.IntN(len(s.Holders))]
 	case h.TTL > aShortTTL:
 		return
@@ -99,6 +100,10 @@ func (c *client) forceOut(m *redsync.Mutex, l lockName, h redsync.Holder) {
 	}
 	e.At, e.Kind, e.Err = c.now(), history.Forced, outcomeOf(err)
 	c.log.Note(e)
+	if !slices.Contains([]string{"", wasTaken, wasNotHeld, wasNoQuorum}, e.Err) {
+		e.Kind = history.Broken
+		c.log.Note(e)
+	}
 }
 
 // The outcomes of a ForceUnlock. Any other error breaks a promise.

@@ -14,8 +14,8 @@ import (
 //     the lock is gone.
 //   - A lock that was forced is gone. When a ForceUnlock has released it, no extension that begins later is confirmed,
 //     unless a client sets keys again. A client that hears of the force stops for good, even one that sets keys again.
-//   - The observer of a term is told once of its loss. If the client hears of the force, one in which the nodes have
-//     proved the loss says that it was one.
+//   - The observer of a term is told once of its loss. If the client hears of the force before it extends the lock again, it
+//     is told that it was a force.
 //
 // Exclusion does not hold from the moment at which a ForceUnlock begins until the former holder learns of it: Term has
 // Forced. The order of tokens holds all the same.
@@ -141,6 +141,9 @@ func (j *forceJudge) judge(v *victim) (found []Violation) {
 			wrong(StaysHeld, knew, "forced from %v to %v, and held until %v", f.began, f.ended, knew)
 		}
 	}
+	if l := v.lost; l != nil && f != nil && !l.ByForce && v.hearsFirst(f, l.At) && j.Hears != 0 {
+		wrong(ToldOnce, l.At, "forced from %v to %v, and told of another reason: %s", f.began, f.ended, l.Err)
+	}
 	if v.held.Observed && (len(v.told) > 1 || v.lost != nil && len(v.told) == 0) {
 		wrong(ToldOnce, v.until, "told %d times", len(v.told))
 	}
@@ -148,6 +151,14 @@ func (j *forceJudge) judge(v *victim) (found []Violation) {
 		wrong(ToldOnce, v.lost.At, "the client is told %q, its observer %q", v.lost.Err, v.told[0].Err)
 	}
 	return found
+}
+
+// hearsFirst reports whether the client of v, which lost the lock at a time, cannot have learned of f in another way than by
+// hearing of it. It listens from a second after it got the lock on, and its watchdog extends a third of the expiry after the
+// last time.
+func (v *victim) hearsFirst(f *forced, lost time.Duration) bool {
+	extends := v.until - v.held.Expiry + v.held.Expiry/3
+	return v.held.Hears && !v.paused && f.began > v.held.At+time.Second && lost < min(v.until, extends)
 }
 
 // wasReleased reports whether a client had released the hold of v by then. Who adopts a hold does not know that.

@@ -53,6 +53,9 @@ func TestCheckOfForces(t *testing.T) {
 		return changed(history.Held, events, func(e *history.Event) { e.Heals = true })
 	}
 
+	// Here x holds for more than a second. Its next extension begins at 1e9+23.
+	long := changed(history.Held, x, func(e *history.Event) { e.Until = 1e9 + 37 })
+
 	for name, c := range map[string]struct {
 		logs [][]history.Event
 		want string
@@ -105,6 +108,13 @@ func TestCheckOfForces(t *testing.T) {
 		"an observer is told twice of a loss":                     {logs: [][]history.Event{x, lost("x", 31, false), told("x", 31, false), told("x", 32, false)}, want: once},
 		"an observer is not told that it was a force":             {logs: [][]history.Event{x, f, forcedAt(24)[:1], told("x", 25, false)}, want: once},
 		"an observer is told of a loss that the client did not":   {logs: [][]history.Event{x, told("x", 31, false)}},
+
+		"told of another reason than the force":         {logs: [][]history.Event{long, force("v", 1e9+20, 1e9+21, ""), lost("x", 1e9+22, false), told("x", 1e9+22, false)}, want: once},
+		"told of the force, after long":                 {logs: [][]history.Event{long, force("v", 1e9+20, 1e9+21, ""), forcedAt(1e9 + 22)}},
+		"told of another reason, when it was to extend": {logs: [][]history.Event{long, force("v", 1e9+20, 1e9+21, ""), lost("x", 1e9+25, false), told("x", 1e9+25, false)}},
+		"told of another reason, before it hears":       {logs: [][]history.Event{long, force("v", 1e9+11, 1e9+21, ""), lost("x", 1e9+22, false), told("x", 1e9+22, false)}},
+		"told of another reason, and does not hear":     {logs: [][]history.Event{changed(history.Held, long, func(e *history.Event) { e.Hears = false }), force("v", 1e9+20, 1e9+21, ""), lost("x", 1e9+22, false), told("x", 1e9+22, false)}},
+		"told of another reason, after a pause":         {logs: [][]history.Event{long, force("v", 1e9+20, 1e9+21, ""), lost("x", 1e9+22, true), told("x", 1e9+22, false)}},
 
 		"free when it was forced":                                  {logs: [][]history.Event{x, f, forcedAt(24), saw(22, 23, "free")}},
 		"free before the force begins":                             {logs: [][]history.Event{x, f, forcedAt(24), saw(15, 19, "free")}, want: "look contradicts a holder"},

@@ -63,7 +63,7 @@ func (f *simForcer) force() {
 	}
 	err := m.ForceUnlock(ctx, h)
 	var taken *redsync.ErrTaken
-	if err != nil && !p.hasEnded() && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, redsync.ErrClosed) {
 		assert.True(f, errors.As(err, &taken) || errors.Is(err, redsync.ErrNotHeld) || errors.Is(err, redsync.ErrNoQuorum), "%v", err)
 	}
 	e.At, e.Kind = f.now(), history.Forced
