@@ -334,6 +334,11 @@ func (c *crowd) start() {
 		one := newClient(c, habit{name: "gullible", gullible: true, pace: 10 * ms, do: (*client).look}, number)
 		c.clients.Go(one.live)
 	}
+	for range c.Blunt {
+		number++
+		one := newClient(c, habit{name: "blunt", blunt: true, pace: 100 * ms, do: (*client).force}, number)
+		c.clients.Go(one.live)
+	}
 	for range c.Counting {
 		number++
 		one := newClient(c, habit{name: "counting"}, number)
@@ -445,6 +450,7 @@ type habit struct {
 	careless bool // its jobs rely on a minimal hold but do not set one; for tests
 	hollow   bool // it releases its hold while joined calls still run; for tests
 	gullible bool // it takes the word of one node for who holds; for tests
+	blunt    bool // it deletes keys without comparing their values; for tests
 	pace     time.Duration
 	do       func(*client)
 }
@@ -487,6 +493,7 @@ func (c *client) chance(n int) bool { return c.rand.IntN(n) == 0 }
 func (c *client) pick() lockName {
 	l := c.pickName()
 	l.owner = c.label()
+	l.fenced = l.fenced || c.scene.forces && l.permits == 0
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -251,7 +252,7 @@ func (c *client) doWithin(ctx context.Context, work time.Duration) {
 		}
 		t.note(history.Event{Kind: history.Unlock})
 		return nil
-	}, append(l.options(), redsync.WithExpiry(t.expiry))...)
+	}, slices.Concat(l.options(), t.observer(), []redsync.Option{redsync.WithExpiry(t.expiry)})...)
 	if !held {
 		t.took(err)
 		return
@@ -288,7 +289,7 @@ func (c *client) beginAny(options ...redsync.Option) *turn {
 func (c *client) begin(l lockName, options ...redsync.Option) *turn {
 	c.term++
 	t := &turn{client: c, number: c.term, on: l, expiry: c.expiryNow(), began: time.Now()}
-	t.m = l.mutex(c.rs, append([]redsync.Option{redsync.WithExpiry(t.expiry)}, options...)...)
+	t.m = l.mutex(c.rs, slices.Concat([]redsync.Option{redsync.WithExpiry(t.expiry)}, options, t.observer())...)
 	t.note(history.Event{Kind: history.Call})
 	return t
 }
@@ -304,7 +305,7 @@ func (t *turn) note(e history.Event) {
 	if e.At == 0 {
 		e.At = t.now()
 	}
-	t.log.Note(t.forLookers(e))
+	t.log.Note(t.forForcers(t.forLookers(e)))
 }
 
 func (t *turn) broken(format string, args ...any) {

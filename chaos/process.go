@@ -49,6 +49,7 @@ type job struct {
 	Careless    int // number of clients whose jobs rely on a minimal hold but do not set one; for tests
 	Hollow      int // number of clients that release a hold while joined calls still run; for tests
 	Gullible    int // number of clients that take the word of one node for who holds; for tests
+	Blunt       int // number of clients that delete the keys of others; for tests
 
 	WaitsOut  bool // clients wait for the node deadline where votes are split; for tests
 	Anonymous bool // clients do not know which server a node is; for tests

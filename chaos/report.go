@@ -54,7 +54,7 @@ func (r *result) unproved() error {
 	case r.Scene.clients != nil && r.Scene.waits && len(r.Rests) < enough:
 		return fmt.Errorf("only %d waits were judged: %d are needed to show something", len(r.Rests), enough)
 	}
-	return r.unserved()
+	return cmp.Or(r.unserved(), r.unforced())
 }
 
 // replay returns the command that plays the same plan again. The history differs, because the
@@ -87,6 +87,10 @@ func (r *result) summary(out io.Writer) {
 	if looks := r.looks(); len(looks) > 0 {
 		say("%7d  looks who holds a name: %d held (%d owners seen), %d free, %d unknown",
 			r.count(history.Saw), looks["held"], looks["owners"], looks["free"], looks["unknown"])
+	}
+	if f := r.forced(); r.Scene.forces {
+		say("%7d  locks released by force, %d of them of stopped holders; %d taken, %d not held, %d without a quorum, %d other errors; %d holders told of it, %d that hear found out first",
+			f[released], f[string(stopped)], f[wasTaken], f[wasNotHeld], f[wasNoQuorum], f["other"], f["told"], f["found out"])
 	}
 	if r.Scene.waits {
 		say("%7d  waits judged, for %v; a free lock rested at most %v, beside keys of crashed clients %v",
@@ -229,6 +233,8 @@ func describe(e history.Event) string {
 		return text + "begins: " + e.What
 	case history.Key:
 		return text + fmt.Sprintf("node %d has %s for %v", e.Node, e.Key, e.TTL)
+	case history.Forcing, history.Forced:
+		return text + fmt.Sprintf("%s #%d %s value %s %s", e.Client, e.Term, e.Kind, e.Value, e.Err) + others(e)
 	case history.Saw:
 		return text + fmt.Sprintf("%s #%d %s %+v", e.Client, e.Term, e.Kind, *e.Sight)
 	case history.Held, history.Extended:
@@ -274,6 +280,7 @@ type account struct {
 	Acquired   int            `json:"acquired"`
 	ByClient   []tallied      `json:"acquired_by_client"`
 	Looks      map[string]int `json:"looks,omitempty"`  // by state, and how many owners were seen
+	Forced     map[string]int `json:"forced,omitempty"` // calls of ForceUnlock, by result
 	Served     []served       `json:"served,omitempty"` // by deployment
 	Violations []told         `json:"violations"`
 }
@@ -291,7 +298,7 @@ func (r *result) account() account {
 	a := account{
 		Scene: r.Scene.name, Seed: r.Seed, For: r.Length, Again: r.replay(),
 		Faults: r.faultCounts(), LeftOut: r.LeftOut, Plan: r.Plan,
-		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(), Served: r.served(), Looks: r.looks(),
+		Tried: r.calls(), Acquired: len(r.Terms), ByClient: r.clientCounts(), Served: r.served(), Looks: r.looks(), Forced: r.forced(),
 	}
 	if err := r.verdict(); err != nil {
 		a.Failed = err.Error()

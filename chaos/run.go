@@ -33,6 +33,7 @@ type settings struct {
 	usurpers  int           // clients of the first process that lead without asking; for tests
 	careless  int           // clients of the first process whose jobs rely on a minimal hold but do not set one; for tests
 	gullible  int           // clients of the first process that take the word of one node for who holds; for tests
+	blunt     int           // clients of the first process that delete the keys of others; for tests
 	hollow    int           // clients of each process that release a hold while joined calls still run; for tests
 	waitsOut  bool          // clients wait for the node deadline where votes are split; for tests
 	anonymous bool          // clients do not know which server a node is; for tests
@@ -119,7 +120,7 @@ func (w *world) startProcess(ctx context.Context, s settings, number, version, o
 	}
 	if number == 1 {
 		j.Fake, j.Partial, j.FakeReaders, j.Stubborn, j.Counting = s.fakes, s.partials, s.readers, s.stubborn, s.counting
-		j.FakeLeaders, j.Careless, j.Gullible = s.usurpers, s.careless, s.gullible
+		j.FakeLeaders, j.Careless, j.Gullible, j.Blunt = s.usurpers, s.careless, s.gullible, s.blunt
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

@@ -39,7 +39,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
 		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
-		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, gullible: extra.gullible, idle: extra.idle, say: t.Logf,
+		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, gullible: extra.gullible, blunt: extra.blunt, idle: extra.idle, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r

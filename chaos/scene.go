@@ -23,6 +23,7 @@ type scene struct {
 	timeoutFactor float64 // of the clients' node deadlines; 0: the default
 
 	waits   bool          // waits are judged: a free lock must not rest while a client waits for it
+	forces  bool          // releases by force are judged; all locks have fencing tokens
 	tells   bool          // what clients are told of nodes is judged
 	clients []habit       // of each process; if waits are judged, some must have been; nil: habits
 	apart   time.Duration // a message takes so much longer between a process and a node of different zones
@@ -124,6 +125,14 @@ var scenes = []scene{
 			return planRepeated(seed, length, 1500*ms, quorum, fault{Kind: restartMany, For: 700 * ms})
 		},
 	},
+	{
+		name:    "forced",
+		about:   "clients release the locks of others by force, many while the holder is stopped: nothing else may break",
+		expiry:  shortExpiry,
+		forces:  true,
+		clients: forcers,
+		plan:    planForced,
+	},
 	excluded("majority-restart", "a majority of nodes restarts without data, and no guard",
 		quorum, fault{Kind: restartMost, For: 20 * ms}),
 	excluded("majority-clock", "the clocks of a majority are set forward by more than the expiry",
@@ -218,6 +227,7 @@ func (s scene) rules(settled time.Duration, left, setBack map[int]time.Duration)
 		SetBack:    setBack,
 		Idle:       s.idle(),
 		Sights:     s.sights(setBack),
+		Forces:     s.forcesRules(),
 	}
 }
 

@@ -29,6 +29,7 @@ type Rules struct {
 
 	Idle   Idle   // of waits
 	Sights Sights // of looks
+	Forces Forces // of releases by force
 }
 
 // Check returns the violations in a history. Its events must be in the order of time. A lock on several names
@@ -37,6 +38,7 @@ type Rules struct {
 func Check(events []Event, rules Rules) []Violation {
 	byName, permits := map[string][]Term{}, map[string][]Term{}
 	for _, term := range Terms(events) {
+		term = term.untilForced()
 		if term.Permits != 0 {
 			permits[term.Name] = append(permits[term.Name], term)
 			continue
@@ -68,6 +70,7 @@ func Check(events []Event, rules Rules) []Violation {
 	found = append(found, inPart(events)...)
 	found = append(found, idle(events, rules.Idle)...)
 	found = append(found, misseen(events, rules.Sights)...)
+	found = append(found, misforced(events, rules.Forces)...)
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Rule, b.Rule))
 	})
@@ -219,13 +222,14 @@ func leadsBack(terms []Term) (found []Violation) {
 
 // toldLate checks that each loss was reported in time: at most rules.LostSlop after the beginning of the next hold that
 // the lost one excludes. If the client holds the lock within a function, that function must have returned by then, or
-// its context must have ended. toldLate skips terms that may have been paused and terms that another term ended.
+// its context must have ended. toldLate skips terms that may have been paused and terms that another term ended. It skips
+// those that were released by force, too: see Forces.
 func toldLate(terms []Term, rules Rules) (found []Violation) {
 	if rules.LostSlop == 0 {
 		return nil
 	}
 	for i, t := range terms { // overlaps has sorted them by From
-		if t.told() == 0 || t.Paused || t.Ended {
+		if t.told() == 0 || t.Paused || t.Ended || t.forcedBefore(t.told()) {
 			continue
 		}
 		after := terms[i+1:]

@@ -36,6 +36,13 @@ const (
 	Saw       Kind = "saw"       // the client has looked who holds a lock (Inspect), as Sight says; it belongs to no term
 )
 
+// The kinds by which releases by force are judged: see Forces.
+const (
+	Forcing Kind = "forcing" // ForceUnlock is about to be called for the holder with the ID in Value; it belongs to no term
+	Forced  Kind = "forced"  // it has returned; Err says what, "" if it has released the lock
+	Told    Kind = "told"    // an observer was told of the loss of a term
+)
+
 // The kinds that the simulation and the chaos program note themselves.
 const (
 	Key   Kind = "key"   // the state of a key on a node
@@ -74,11 +81,17 @@ type Event struct {
 	Leads  bool          `json:"leads,omitempty"`  // of Held: the client is the leader, and Token is the number of its term
 	Within bool          `json:"within,omitempty"` // of Held: the client holds the lock within a function, whose context ends with the hold
 
+	Expiry   time.Duration `json:"expiry,omitempty"`   // of Held: the client's expiry, if releases by force are judged
+	Heals    bool          `json:"heals,omitempty"`    // of Held: its extensions set keys again (WithSetNXOnExtend)
+	Hears    bool          `json:"hears,omitempty"`    // of Held: its process hears of a release by force
+	Observed bool          `json:"observed,omitempty"` // of Held: an observer of the term notes Told
+	ByForce  bool          `json:"by_force,omitempty"` // of Lost and Told: the error says that the lock was released by force
+
 	Owner string `json:"owner,omitempty"` // the label of the client's locks (WithOwner)
 	Sight *Sight `json:"sight,omitempty"` // of Saw; Permits says how many permits the client knows of
 
 	Shares string `json:"shares,omitempty"` // the ID of the term whose hold this term shares; "": it has a hold of its own
-	Paused bool   `json:"paused,omitempty"` // of Lost, and of Unlock and Gave where the client is within a function: the client or its clock may have stopped during the term
+	Paused bool   `json:"paused,omitempty"` // of Lost and Extended, and of Unlock and Gave: the client or its clock may have stopped during the term
 	Err    string `json:"err,omitempty"`
 
 	Wait *Waiting `json:"wait,omitempty"` // of Waits
@@ -93,7 +106,7 @@ type Event struct {
 	Node  int           `json:"node,omitempty"`
 	Key   string        `json:"key,omitempty"`
 	TTL   time.Duration `json:"ttl,omitempty"`
-	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked. Held has the ID of the value: see IDOf
+	Value string        `json:"value,omitempty"` // of a lock's own key; "" if nobody looked. Held and Forcing have the ID of the value: see IDOf
 
 	// For Fault: where it happens, what it is, and whether it ends.
 	Where string `json:"where,omitempty"`
@@ -242,4 +255,7 @@ const (
 	WrongOwner  = "look names a wrong owner"
 	WrongState  = "look contradicts a holder"
 	Unexplained = "look cannot tell, without a reason"
+	NobodyForce = "lock gone that nobody has forced"
+	StaysHeld   = "forced lock stays held"
+	ToldOnce    = "observer not told once of a loss"
 )

@@ -67,7 +67,7 @@ func permitToldLate(terms []Term, rules Rules) (found []Violation) {
 		return nil
 	}
 	for i, t := range terms { // overfull has sorted them by From
-		if t.Lost == 0 || t.Paused || t.Ended {
+		if t.Lost == 0 || t.Paused || t.Ended || t.forcedBefore(t.Lost) {
 			continue
 		}
 		believed := t

@@ -23,6 +23,8 @@ import (
 //     client excludes, and does not call an exclusive holder a reader. It names this client if no node was silent.
 //   - If it cannot tell, its error is ErrNoQuorum.
 //
+// From the moment at which a ForceUnlock of its value begins a client is promised nothing.
+//
 // A client was promised the lock for the whole look if it had been, before the look began, until the look had ended. An
 // extension in between does not count: some nodes may have been read before it, and others after the time up to which
 // they had promised the lock before.
@@ -121,7 +123,7 @@ func misseen(events []Event, rules Sights) (found []Violation) {
 	}
 	delete(j.held, "")
 	for _, term := range Terms(events) {
-		for _, t := range term.each() {
+		for _, t := range term.untilForced().each() {
 			j.terms[t.Name] = append(j.terms[t.Name], t)
 		}
 	}

@@ -34,6 +34,7 @@ type Term struct {
 	Hold     string        // the ID of the term that began the hold; terms with the same Hold count as one holder
 	Ended    bool          // another term that shares the hold has called Unlock
 	Value    string        // the ID of the value, if the client has noted it
+	Forced   time.Duration // when the first ForceUnlock of the value began; 0: there was none
 	promises []promise
 }
 
@@ -76,6 +77,19 @@ func leaves(t *Term, e Event) {
 // told of a loss, the end of its function counts: after that there is nothing to tell it.
 func (t Term) told() time.Duration { return cmp.Or(t.Lost, t.Left) }
 
+// forcedBefore reports whether a ForceUnlock of the value began before then.
+func (t Term) forcedBefore(then time.Duration) bool { return t.Forced != 0 && t.Forced < then }
+
+// untilForced returns t with the belief that others must respect: it ends when a ForceUnlock of its value begins. From
+// then on, until the client learns of it, others may hold the lock. When the client has learned of it, it believes
+// nothing any more.
+func (t Term) untilForced() Term {
+	if t.Forced != 0 {
+		t.To, t.Keeps = max(t.From, min(t.To, t.Forced)), 0
+	}
+	return t
+}
+
 // again returns a new term of the same client, which goes on with the hold of t.
 func (t Term) again(from, to time.Duration) *Term {
 	t.From, t.To, t.Until, t.Token, t.Again = from, to, to, 0, true
@@ -103,7 +117,7 @@ func Terms(events []Event) []Term {
 	}
 	var terms []*Term
 	called, open, over := map[id]time.Duration{}, map[id]*Term{}, map[id]bool{}
-	shared := shares{}
+	shared, forced := shares{}, map[string]time.Duration{}
 	for _, e := range events {
 		of := id{e.Client, e.Term}
 		t := open[of]
@@ -157,11 +171,15 @@ func Terms(events []Event) []Term {
 			}
 		case Unlocked:
 			shared.unlocked(e)
+		case Forcing:
+			if _, before := forced[e.Value]; !before {
+				forced[e.Value] = e.At
+			}
 		}
 	}
 	result := make([]Term, len(terms))
 	for i, t := range terms {
-		t.To = max(t.To, t.From)
+		t.To, t.Forced = max(t.To, t.From), forced[t.Value]
 		result[i] = *t
 	}
 	return result

@@ -161,7 +161,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	if err != nil {
 		e.Err = err.Error()
 	}
-	t.client.log.Note(t.tellLookers(e))
+	t.client.log.Note(t.tellForcers(t.tellLookers(e)))
 }
 
 // lock plays one term, or a campaign.
@@ -413,6 +413,7 @@ func (t *simTerm) work() {
 	if c.class[fast] {
 		c.pause(0, max(1, 2*t.Remaining()))
 	}
+	t.staysForLong()
 	mayStay := c.realm != tidy
 	switch kind := c.random.IntN(12); {
 	case kind == 0 && mayStay && (!t.drawn.watched || t.drawn.limited): // it goes without unlocking

@@ -33,6 +33,9 @@
 // In TestSimulationOfLookers clients look who holds the names (Inspect), in every mode, with every fault and while the nodes
 // change. Package history judges what they see: sights.go there says what a look promises.
 //
+// In TestSimulationOfForcers clients release the locks of others by force (ForceUnlock). Package history judges what may break
+// then: forces.go there says what a release by force promises.
+//
 // In TestSimulationWhileClocksStep clocks step by a minute while a lock is held and waited for, in every mode: the wall
 // clock of the clients or the clocks of a minority of nodes, forward or back, or the clocks of all nodes, back. Judges
 // of its own check that a holder is told if the step ends its hold, and that nobody waits for longer than the TTL and
@@ -83,6 +86,9 @@
 //
 //	go test -run 'TestSimulationOfLookers$' ./internal/simulation        # clients look who holds (Inspect), with WithOwner
 //	REDSYNC_SIM_LOOKERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
+//
+//	go test -run 'TestSimulationOfForcers$' ./internal/simulation        # clients release locks by force (ForceUnlock)
+//	REDSYNC_SIM_FORCERS=201                                   # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationOfAChange$' ./internal/simulation   # the set of nodes changes
 //	REDSYNC_SIM_CHANGES=1500                                 # this many seeds; REDSYNC_SIM_FROM and REDSYNC_SIM_WITH as above

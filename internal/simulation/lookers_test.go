@@ -134,10 +134,10 @@ func (l *simLooker) inspect(ctx context.Context, m *redsync.Mutex) (redsync.Stat
 	return s, err
 }
 
-// labels gives a term a label, if there are clients that look: that of this term alone, the one of its process, or none.
+// labels gives a term a label, if there are clients that look or release by force: that of this term alone, the one of its process, or none.
 func (t *simTerm) labels(options []redsync.Option) []redsync.Option {
 	c := t.client
-	if !c.class[lookers] {
+	if !c.class[lookers] && !c.class[forcers] {
 		return options
 	}
 	switch t.owner = ""; c.term % 3 {
@@ -154,7 +154,7 @@ func (t *simTerm) labels(options []redsync.Option) []redsync.Option {
 
 // tellLookers adds to an event what looks are judged by.
 func (t *simTerm) tellLookers(e history.Event) history.Event {
-	if !t.client.class[lookers] {
+	if !t.client.class[lookers] && !t.client.class[forcers] {
 		return e
 	}
 	e.Owner = t.owner

@@ -160,6 +160,9 @@ func (s *simulation) play() {
 			clients.Go(l.run)
 		}
 	}
+	for _, f := range s.forcersOf() {
+		clients.Go(f.run)
+	}
 	clients.Wait()
 	s.adopters.Wait()
 	cancel()

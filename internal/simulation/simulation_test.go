@@ -52,7 +52,7 @@ var queues = []string{":queue", ":slots"}
 
 // rules returns the rules that the history of a simulation must keep.
 func (s *simulation) rules(events []history.Event) history.Rules {
-	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle(), Sights: s.sights()}
+	r := history.Rules{MaxTTL: s.longest, LostSlop: 1, SettledOn: map[int]time.Duration{}, Gone: queues, Idle: s.idle(), Sights: s.sights(), Forces: s.forces()}
 	if s.clocks == "wall" {
 		// Outside a bubble a time.Time also has a reading of the monotonic clock, and timers go by
 		// that. In a bubble it has none, so timers are off by the steps of the wall clock.
@@ -120,6 +120,7 @@ var isOf = map[string]func(history.Event) bool{
 	ticks:        func(e history.Event) bool { return isHeld(e) && e.Keeps > 0 },
 	elders:       func(e history.Event) bool { return isHeld(e) && strings.HasPrefix(e.Client, "v4.") },
 	lookers:      func(e history.Event) bool { return e.Kind == history.Saw },
+	forcers:      isForced,
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
@@ -235,6 +236,22 @@ func TestSimulationOfLookers(t *testing.T) {
 	t.Run("change", func(t *testing.T) {
 		run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), scene{realm: changing, with: lookers})
 	})
+}
+
+// Clients release the locks of others by force, in every mode, with faults and without. Nothing breaks but what a force
+// breaks, and tokens keep their order.
+func TestSimulationOfForcers(t *testing.T) {
+	oneByOne(t)
+	for _, class := range []string{"plain", several, readers, permits, leaders, nesting} {
+		for _, in := range []scene{{tidy, class + "," + forcers + "," + unpolled, ""}, {with: class + "," + forcers}} {
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_FORCERS", testlength.Of(1, 2, 201)), in) })
+		}
+	}
+}
+
+// If a forced release compares no values, the checks see it.
+func TestSimulationOfForcersDoneWrong(t *testing.T) {
+	doneWrong(t, control{scene{rough, forcers, deletesBlindly}, []string{history.Exclusion}})
 }
 
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and

@@ -242,6 +242,7 @@ const (
 	fast      = "fast"      // the nodes' clocks run as fast as drift allows, and holders stay to the end; never drawn
 	owners    = "owners"    // the values of many locks say an owner, of which each client has two; never drawn
 	lookers   = "lookers"   // clients look who holds, and the values of many locks say an owner; never drawn
+	forcers   = "forcers"   // clients release the locks of others by force, and the values of many say an owner; never drawn
 	unpolled  = "unpolled"  // nothing fails, and nobody polls: only wake-ups help those who wait; never drawn
 )
 
@@ -380,6 +381,9 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 		p.rates, p.drift = true, 0.1
 	}
 	p.class[owners], p.class[lookers] = strings.Contains(in.with, owners), strings.Contains(in.with, lookers)
+	if p.class[forcers] = strings.Contains(in.with, forcers); p.class[forcers] {
+		p.fencing, p.lasts = true, p.lasts+3*time.Second
+	}
 	if p.class[unpolled] = strings.Contains(in.with, unpolled); p.class[unpolled] {
 		p.class[off], p.class[silence], p.clocks, p.spikes = false, false, "", 0
 		p.lasts += 2 * time.Second
