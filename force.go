@@ -150,22 +150,17 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	return &room.Exclusive, nil
 }
 
-// termsToForce returns the terms of a lease with a claim that is released by force. The keys last for ttl at most, unless
-// that is negative, and the options of t for locks of its own do not count.
+// termsToForce returns the terms of a lease with a claim that is released by force. The keys last for ttl at most; the
+// release of keys without an end is repeated for as long as that of a lock of m. The options of t for locks of its own do not
+// count.
 func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
 	p := *t.Policy
 	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0
 	p.Timing.TTL = max(p.Timing.TTL, ttl)
-	if ttl < 0 {
-		p.Timing.TTL = endlessRelease
-	}
 	own := *t
 	own.Policy, own.Claim = &p, c
 	return &own
 }
-
-// endlessRelease is for how long the release of a key without an end is repeated, on a node that does not answer.
-const endlessRelease = 24 * time.Hour
 
 // tellForced tells the process of the holder, if the value names it, that its lock was released by force. The message
 // follows the release on each node.

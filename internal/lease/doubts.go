@@ -35,13 +35,18 @@ func (d *doubters) change(of any, change func(*doubts)) (now doubts, ok bool) {
 	return now, ok
 }
 
-func (d *doubters) add(of any) {
+// add reports false if the lease is there already.
+func (d *doubters) add(of any) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, there := d.by[of]; there {
+		return false
+	}
 	if d.by == nil {
 		d.by = make(map[any]doubts)
 	}
 	d.by[of] = doubts{}
+	return true
 }
 
 func (d *doubters) remove(of any) {

@@ -40,18 +40,11 @@ func (l *Lease) hear(now clock.Instant) {
 	l.mu.Unlock()
 	if begins {
 		k := l.terms.Keeper
-		k.doubters.add(l)
-		l.Listen(listening{l})
+		l.keepDoubts()
 		k.Waiters.Hear(l)
 		l.Doubt(true)
 	}
 }
-
-// A listening is of a lease that listens.
-type listening struct{ lease *Lease }
-
-// Ended implements Listener.
-func (l listening) Ended(error) { l.lease.terms.Keeper.doubters.remove(l.lease) }
 
 // Doubt asks the nodes whether l, which listens, is still held, and ends it if they prove that it is not. It does not wait.
 // told says that there is a message, or was one perhaps before l listened. Otherwise missing keys do not end a lease that

@@ -458,6 +458,26 @@ func (l *Lease) Listen(to Listener) {
 	}
 }
 
+// keepDoubts makes the Keeper keep the doubts of l until l ends.
+func (l *Lease) keepDoubts() {
+	if l.terms.Keeper.doubters.add(l) {
+		l.Listen(doubted{l})
+	}
+}
+
+// noteGone notes that the claim of l was missing on a node, although an extension may have set it again there. If l does
+// not listen yet, it counts when it begins to.
+func (l *Lease) noteGone(node int) {
+	l.keepDoubts()
+	l.terms.Keeper.doubters.noteGone(l, node)
+}
+
+// A doubted is a lease whose doubts are kept.
+type doubted struct{ lease *Lease }
+
+// Ended implements Listener.
+func (d doubted) Ended(error) { d.lease.terms.Keeper.doubters.remove(d.lease) }
+
 // Forget makes l keep a Listener no longer.
 func (l *Lease) Forget(to Listener) {
 	l.mu.Lock()
