@@ -19,6 +19,7 @@ type doubters struct {
 // doubts are those of one lease.
 type doubts struct {
 	asks chan struct{} // somebody doubts; nil if nothing is asked
+	cut  func()        // ends the question under way, so that it is asked anew; nil if it must not end
 	told bool          // a message says that the lease was released by force, or may have said so; see Doubt
 	gone claim.Nodes   // see noteGone
 	when time.Duration // noteGone was last called then, by the monotonic clock

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -58,6 +59,9 @@ func (l *Lease) Doubt(told bool) {
 			case d.asks <- struct{}{}:
 			default: // ask will ask once more anyway
 			}
+			if d.cut != nil {
+				d.cut()
+			}
 			return
 		}
 		if k.BeginCall() {
@@ -74,7 +78,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 	defer k.EndCall()
 	for atOnce := len(k.Set.Nodes); ; atOnce-- {
 		since := clock.Now().Mono - goneBefore
-		res := l.check(quorum.NoCall, false)
+		res := l.question(atOnce > 0)
 		if l.forced(res, since) {
 			return
 		}
@@ -91,6 +95,19 @@ func (l *Lease) ask(asks <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// question asks the nodes whether they hold the claim. If it mayBeCut, the next doubt ends it: silent nodes must not delay the
+// next one.
+func (l *Lease) question(mayBeCut bool) quorum.Result {
+	ctx, cut := context.WithCancel(quorum.NoCall)
+	defer cut()
+	note := func(cut func()) { l.terms.Keeper.doubters.change(l, func(d *doubts) { d.cut = cut }) }
+	if mayBeCut {
+		note(cut)
+		defer note(nil)
+	}
+	return l.check(ctx, false)
 }
 
 // onlyIf returns c, or a channel that nothing comes from.
@@ -114,7 +131,11 @@ func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
 	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	first := l.End(k.Errors.Forced(l.terms.Claim.Name(), res))
+	why := k.Errors.Rejected // without a message, nodes may as well have lost their data
+	if told {
+		why = k.Errors.Forced
+	}
+	first := l.End(why(l.terms.Claim.Name(), res))
 	k.Waiters.Nudge(l.Claim().Lines())
 	switch {
 	case first && told: // what was set again, even if the user has seen the value: it was forced, whoever has it

@@ -184,7 +184,10 @@ func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 }
 
 // Judge implements quorum.Operation.
-func (c check) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote {
+func (c check) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+	if !c.heals && v.Choice == claim.Refused && !v.Taken() && c.lease.terms.Owner != "" {
+		c.lease.noteGone(i)
+	}
 	return c.lease.unlessReplaced(c.claim, v)
 }
 
