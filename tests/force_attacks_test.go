@@ -1,0 +1,344 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// This file attacks ForceUnlock, and those who hear of it.
+
+// Nodes restart without data. A hold that heals survives that, with an owner as without: no message has come.
+func TestARestartIsNoForce(t *testing.T) {
+	for _, owner := range []bool{false, true} {
+		for _, nodes := range [][]int{{0, 1, 2}, {0, 1, 2, 3, 4}} {
+			play(t, func(f field) {
+				options := []redsync.Option{redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}
+				if owner {
+					options = append(options, redsync.WithOwner("w"))
+				}
+				m := f.another().NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				time.Sleep(2 * time.Second)
+				f.reboot(true, nodes...)
+				time.Sleep(20 * time.Second)
+				assert.NoError(f, m.Err(), "owner %v, nodes %v", owner, nodes)
+			})
+		}
+	}
+}
+
+// One node is down, and an extension that heals runs after two deletions and before the other two. A quorum is deleted.
+func TestAHealThatSplitsTheForce(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another().NewMutex("lock", redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		start := time.Now()
+		require.NoError(f, m.Lock())
+		rs := f.newcomer(0, func(_, node int) time.Duration {
+			if node >= 2 {
+				return 20 * time.Millisecond
+			}
+			return 0
+		})
+		f.closes(rs)
+		f.as(rs).meet()
+		operator := rs.NewMutex("lock")
+		f.nodes[4].Kill()
+		h := f.holderOf(operator)
+		time.Sleep(time.Until(start.Add(2*time.Second - 5*time.Millisecond)))
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		assert.Empty(f, f.nodes[0].Keys())
+	})
+}
+
+// Lead ends the term at once, and campaigns again.
+func TestALeaderThatIsForcedEndsItsTerm(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.another()
+		ctx, cancel := context.WithCancel(f.Context())
+		terms := make(chan error, 10)
+		done := make(chan error, 1)
+		go func() {
+			done <- rs.Lead(ctx, "lock", func(ctx context.Context) error {
+				<-ctx.Done()
+				terms <- context.Cause(ctx)
+				return nil
+			}, redsync.WithOwner("w"))
+		}()
+		time.Sleep(2 * time.Second)
+		operator := f.NewMutex("lock")
+		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		start := time.Now()
+		require.ErrorIs(f, <-terms, redsync.ErrForced)
+		assert.Less(f, time.Since(start), 10*time.Millisecond)
+		time.Sleep(time.Second)
+		h := f.holderOf(operator)
+		assert.Equal(f, "w", h.Owner)
+		cancel()
+		<-done
+	})
+}
+
+// A Do inside a Do ends, too.
+func TestForceEndsNestedDos(t *testing.T) {
+	play(t, func(f field) {
+		rs := f.another(redsync.WithOwner("w"))
+		err := rs.Do(f.Context(), "lock", func(ctx context.Context) error {
+			return rs.Do(ctx, "lock", func(ctx context.Context) error {
+				time.Sleep(2 * time.Second)
+				operator := f.NewMutex("lock")
+				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+				}
+				return context.Cause(ctx)
+			})
+		})
+		require.ErrorIs(f, err, redsync.ErrForced)
+	})
+}
+
+// A key without an end was forced, and a quorum is down. Close does not wait for it for ever.
+func TestCloseDoesNotWaitForAKeyWithoutAnEnd(t *testing.T) {
+	play(t, func(f field) {
+		for _, n := range f.nodes {
+			require.NoError(f, n.Set("lock", "Tq2NfQ6zYQ1dUt4QkPJqkA=="))
+		}
+		rs := f.another()
+		operator := rs.NewMutex("lock")
+		h := f.holderOf(operator)
+		assert.Negative(f, h.TTL)
+		f.kill(0, 1, 2)
+		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNoQuorum)
+		start := time.Now()
+		_ = rs.Close(f.Context()) // names the lock
+		assert.Less(f, time.Since(start), time.Minute)
+		f.restart(0, 1, 2)
+	})
+}
+
+// The user has seen the value. It was forced, whoever has it.
+func TestAForcedHolderWhoseValueWasSeenTakesNothingBack(t *testing.T) {
+	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
+		play(t, func(f field) {
+			rs := f.newcomer(0, everywhere(3*time.Millisecond))
+			f.closes(rs)
+			f.as(rs).meet()
+			m := rs.NewMutex("lock", redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			start := time.Now()
+			require.NoError(f, m.Lock())
+			_ = m.Value()
+			operator := f.NewMutex("lock")
+			h := f.holderOf(operator)
+			time.Sleep(time.Until(start.Add(2*time.Second + offset)))
+			require.NoError(f, operator.ForceUnlock(f.Context(), h))
+			time.Sleep(100 * time.Millisecond)
+			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+			left := 0
+			for _, n := range f.nodes {
+				if n.Exists("lock") {
+					left++
+				}
+			}
+			assert.Zero(f, left, "offset %v", offset)
+		})
+	}
+}
+
+// Close comes while a holder asks nodes that were frozen.
+func TestCloseWhileTheHolderAsks(t *testing.T) {
+	for _, at := range []time.Duration{0, 1, 5, 10, 15, 20, 25, 30, 40, 60, 100} {
+		play(t, func(f field) {
+			rs := f.far()
+			m := rs.NewMutex("lock", redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			require.NoError(f, m.Lock())
+			time.Sleep(1500 * time.Millisecond)
+			h := f.holderOf(f.NewMutex("lock"))
+			f.freeze(0, 1, 2)
+			client := f.nodes[3].Client()
+			channel := fmt.Sprintf("redsync:%016d", h.Process)
+			for range 10 {
+				require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
+			}
+			_ = client.Close()
+			time.Sleep(at * time.Millisecond)
+			start := time.Now()
+			f.thaw(0, 1, 2)
+			err := rs.Close(f.Context())
+			require.NoError(f, err)
+			assert.Less(f, time.Since(start), time.Second)
+			synctest.Wait()
+			assert.Zero(f, f.nodes.Keys("lock"))
+		})
+	}
+}
+
+// Two operators and the holder itself force at once. Contexts end at each moment: the release goes on.
+func TestSeveralOperatorsAndContextsThatEnd(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		time.Sleep(1500 * time.Millisecond)
+		a, b := f.newcomer(0, everywhere(3*time.Millisecond)), f.newcomer(1, func(_, n int) time.Duration { return time.Duration(n+1) * time.Millisecond })
+		f.closes(a, b)
+		f.as(a).meet()
+		f.as(b).meet()
+		ma, mb := a.NewMutex("lock"), b.NewMutex("lock")
+		h := f.holderOf(ma)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = ma.ForceUnlock(f.Context(), h) })
+		wg.Go(func() { _ = mb.ForceUnlock(f.Context(), h) })
+		wg.Go(func() { _ = m.ForceUnlock(f.Context(), h) })
+		wg.Wait()
+		synctest.Wait()
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+	for at := time.Duration(0); at < 30; at++ {
+		play(t, func(f field) {
+			m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog())
+			require.NoError(f, m.Lock())
+			time.Sleep(1500 * time.Millisecond)
+			h := f.holderOf(f.NewMutex("lock"))
+			a := f.newcomer(0, everywhere(10*time.Millisecond))
+			f.closes(a)
+			ctx, cancel := context.WithTimeout(f.Context(), at*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			_ = a.NewMutex("lock").ForceUnlock(ctx, h)
+			took := time.Since(start)
+			time.Sleep(time.Second)
+			if at > 0 {
+				require.ErrorIs(f, m.Err(), redsync.ErrForced)
+				assert.Zero(f, f.nodes.Keys("lock"))
+			}
+			assert.LessOrEqual(f, took, at*time.Millisecond+time.Millisecond)
+		})
+	}
+}
+
+// All permits of one holder are released, and healing gives none back.
+func TestForceUnlockReleasesAllPermitsOfAHolder(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("p", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		time.Sleep(1500 * time.Millisecond)
+		operator := f.NewMutex("p", redsync.WithPermits(3), redsync.WithFair())
+		h := f.holderOf(operator)
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		time.Sleep(100 * time.Millisecond)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		assert.Empty(f, f.nodes[0].Keys())
+	})
+}
+
+// A value that one node alone has is cleared away there. The holder of the lock is left alone.
+func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog())
+		require.NoError(f, f.nodes[0].Set("lock", "Tq2NfQ6zYQ1dUt4QkPJqkA=="))
+		f.nodes[0].SetTTL("lock", time.Minute)
+		require.NoError(f, m.Lock())
+		operator := f.NewMutex("lock")
+		s := f.inspected(operator)
+		h := s.Nodes[0].Holders[0]
+		_ = operator.ForceUnlock(f.Context(), h)
+		time.Sleep(10 * time.Second)
+		v, _ := f.nodes[0].Get("lock")
+		assert.NotEqual(f, "Tq2NfQ6zYQ1dUt4QkPJqkA==", v)
+		require.NoError(f, m.Err())
+	})
+}
+
+// A megabyte on the channel ends nothing, and the next message is heard.
+func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		time.Sleep(1500 * time.Millisecond)
+		h := f.holderOf(f.NewMutex("lock"))
+		channel := fmt.Sprintf("redsync:%016d", h.Process)
+		c := f.nodes[0].Client()
+		for range 50 {
+			require.NoError(f, c.Publish(f.Context(), channel, "forced "+strings.Repeat("x", 1<<20)).Err())
+			require.NoError(f, c.Publish(f.Context(), channel, "forced "+h.ID+strings.Repeat(" ", 1<<20)).Err())
+			require.NoError(f, c.Publish(f.Context(), channel, strings.Repeat("forced ", 1<<17)).Err())
+		}
+		_ = c.Close()
+		time.Sleep(10 * time.Second)
+		require.NoError(f, m.Err())
+		operator := f.NewMutex("lock")
+		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		time.Sleep(100 * time.Millisecond)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+}
+
+// Tokens never go back after a force.
+func TestTokensRiseOverForces(t *testing.T) {
+	play(t, func(f field) {
+		var last uint64
+		for i := range 20 {
+			m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithFencing(), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			require.NoError(f, m.Lock())
+			require.Greater(f, m.Fence(), last)
+			last = m.Fence()
+			time.Sleep(time.Duration(i) * 200 * time.Millisecond)
+			operator := f.NewMutex("lock")
+			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		}
+	})
+}
+
+// A force takes keys away that would stay after Unlock, or after a loss.
+func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
+	for _, o := range []redsync.Option{redsync.WithMinHold(5 * time.Second), redsync.WithLockDelay(5 * time.Second), redsync.WithMaxHold(time.Minute)} {
+		for _, heals := range []bool{false, true} {
+			play(t, func(f field) {
+				options := []redsync.Option{o, redsync.WithWatchdog(), redsync.WithOwner("w")}
+				if heals {
+					options = append(options, redsync.WithSetNXOnExtend())
+				}
+				m := f.another().NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				time.Sleep(1500 * time.Millisecond)
+				operator := f.NewMutex("lock", o)
+				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				time.Sleep(200 * time.Millisecond)
+				synctest.Wait()
+				require.ErrorIs(f, m.Err(), redsync.ErrForced)
+				assert.Zero(f, f.nodes.Keys("lock"))
+			})
+		}
+	}
+}
+
+// Two nodes are frozen, and the node deadline is long. The holder hears of the force all the same.
+func TestFrozenNodesDoNotDelayWhoHearsOfTheForce(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithExpiry(30*time.Second), redsync.WithWatchdog())
+		require.NoError(f, m.Lock())
+		time.Sleep(1500 * time.Millisecond)
+		operator := f.NewMutex("lock")
+		h := f.holderOf(operator)
+		f.freeze(3, 4)
+		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		synctest.Wait()
+		time.Sleep(300 * time.Millisecond)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		f.thaw(3, 4)
+		time.Sleep(3 * time.Second)
+		assert.Zero(f, f.nodes.Keys("lock"))
+	})
+}
