@@ -21,7 +21,7 @@ import (
 
 // forcers and their victims are the clients of the scene. All locks have fencing tokens.
 var forcers = []habit{
-	{name: "forcer", clients: 3, pace: 500 * ms, do: (*client).force},
+	{name: "forcer", clients: 3, pace: 300 * ms, do: (*client).force},
 	{name: "looker", clients: 1, pace: 40 * ms, do: (*client).look},
 	{name: "plain", clients: 2, pace: 60 * ms, do: (*client).plain},
 	{name: "watchdog", clients: 2, slow: true, pace: 100 * ms, do: (*client).keep},
