@@ -56,8 +56,8 @@ func (c *client) keepAndHeal() {
 // aShortTTL is less than a watchdog mostly leaves. So it seems that nobody extends keys with a shorter TTL.
 const aShortTTL = shortExpiry / 2
 
-// force looks who holds a lock or a permit, and releases one by force: mostly only a holder that seems stuck. It looks at all names of locks at once, because a look at one name does not
-// show which others its holder has.
+// force looks who holds a lock or a permit, and releases one by force: mostly only a holder that seems stuck. It looks at
+// all names of locks at once, because a look at one name does not show which others its holder has.
 func (c *client) force() {
 	ctx, cancel := context.WithTimeout(c.ctx, unlockTime)
 	defer cancel()
