@@ -21,7 +21,7 @@ import (
 
 // forcers and their victims are the clients of the scene. All locks have fencing tokens.
 var forcers = []habit{
-	{name: "forcer", clients: 3, pace: 500 * ms, do: (*client).force},
+	{name: "forcer", clients: 3, pace: 300 * ms, do: (*client).force},
 	{name: "looker", clients: 1, pace: 40 * ms, do: (*client).look},
 	{name: "plain", clients: 2, pace: 60 * ms, do: (*client).plain},
 	{name: "watchdog", clients: 2, slow: true, pace: 100 * ms, do: (*client).keep},
@@ -56,8 +56,8 @@ func (c *client) keepAndHeal() {
 // aShortTTL is less than a watchdog mostly leaves. So it seems that nobody extends keys with a shorter TTL.
 const aShortTTL = shortExpiry / 2
 
-// force looks who holds a lock or a permit, and releases one by force: mostly only a holder that seems stuck. It looks at all names of locks at once, because a look at one name does not
-// show which others its holder has.
+// force looks who holds a lock or a permit, and releases one by force: mostly only a holder that seems stuck. It looks at
+// all names of locks at once, because a look at one name does not show which others its holder has.
 func (c *client) force() {
 	ctx, cancel := context.WithTimeout(c.ctx, unlockTime)
 	defer cancel()

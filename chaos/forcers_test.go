@@ -17,7 +17,7 @@ func TestRunWithForcesFindsNothing(t *testing.T) {
 	testlength.NotShort(t)
 	seen := map[string]int{released: 0, string(stopped): 0, "told": 0, "watchdog": 0, "healing": 0, "do": 0, "several-long": 0, "reader-long": 0, "permit-long": 0}
 	missing := playUntil(seen, func() {
-		r := playProving(t, "forced", 6*time.Second)
+		r := playProving(t, "forced", 9*time.Second)
 		require.Empty(t, r.Violations)
 		for what := range seen {
 			seen[what] += tallyOf(r.clientCounts(), what) + r.forced()[what]

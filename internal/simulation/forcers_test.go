@@ -29,8 +29,12 @@ type simForcer struct {
 }
 
 func (f *simForcer) run() {
+	rest := 200 * time.Millisecond
+	if f.class[unpolled] { // some holders must have held for a second, so that they hear
+		rest = 3 * time.Second
+	}
 	for !f.over() {
-		time.Sleep(between(f.random, 0, 200*time.Millisecond))
+		time.Sleep(between(f.random, 0, rest))
 		f.force()
 	}
 }
@@ -106,7 +110,7 @@ func (t *simTerm) tellForcers(e history.Event) history.Event {
 // staysForLong keeps the lock for so long that the process hears if it is released by force.
 func (t *simTerm) staysForLong() {
 	if c := t.client; c.class[forcers] && c.class[unpolled] && c.oneIn(3) {
-		c.pause(0, 2500*time.Millisecond)
+		c.pause(0, 4*time.Second)
 	}
 }
 
