@@ -162,6 +162,21 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
+// noteGone notes that the claim was missing on node i, for all leases that share the hold: see forced.
+func (e Extension) noteGone(i int) {
+	d := &e.lease.terms.Keeper.doubters
+	s := e.lease.sharing()
+	if s == nil {
+		d.noteGone(e.lease, i)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		d.noteGone(l, i)
+	}
+}
+
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
 // again, only nodes that hold another value prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {
