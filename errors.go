@@ -59,7 +59,8 @@ var (
 
 	// ErrForced means that the lock was released by ForceUnlock, by an operator. It matches ErrLockLost. It is a cause of
 	// Lost and Err, and of the context of Do. Only a holder with WithOwner learns of the force; another one finds out that
-	// the lock is lost, and not why: see Mutex.ForceUnlock.
+	// the lock is lost, and not why: see Mutex.ForceUnlock. If the keys were deleted in another way within the first second,
+	// before the holder listened, it is told this error, too.
 	ErrForced error = &forcedError{}
 
 	// ErrNoPools is the error of every operation of a Redsync without nodes.

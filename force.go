@@ -43,12 +43,14 @@ import (
 //
 // An error that names the reason, without any traffic, says that m cannot release this holder: the Holder was not made by
 // Inspect or Watch, it has a name that m lacks, or m is a lock and it has permits, or the other way round. Through a Mutex
-// of NewMultiMutex that has all names of the holder, all of them are released.
+// of NewMultiMutex that has all names of the holder, all of them are released. Inspect of a Mutex on one name cannot see that
+// the holder has other names, too: then only that name is released, and the holder loses its lock on all.
 //
 // # When the holder learns
 //
 //   - With WithOwner, and if it has held the lock for at least a second: as soon as it has heard and asked the nodes, within
-//     two round trips. If it has held the lock for less: within a second. Lost is closed, and its cause matches ErrForced.
+//     two round trips. If it has held the lock for less: within a second. Lost is closed, and its cause matches ErrForced,
+//     unless an extension that was under way has found out first.
 //   - Without WithOwner, or if it has adopted the lock of another process: a watchdog at its next extension, after expiry / 3
 //     at the latest. Its cause does not match ErrForced.
 //   - Without a watchdog: at its own Extend, Valid or Unlock, or else at Until.

@@ -342,3 +342,32 @@ func TestFrozenNodesDoNotDelayWhoHearsOfTheForce(t *testing.T) {
 		assert.Zero(f, f.nodes.Keys("lock"))
 	})
 }
+
+// Readers that share a hold, and heal: an extension of one is under way while they are forced. All are told.
+func TestReadersThatShareAHoldAndHealAreForcedTogether(t *testing.T) {
+	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
+		play(t, func(f field) {
+			rs := f.newcomer(0, everywhere(3*time.Millisecond))
+			f.closes(rs)
+			f.as(rs).meet()
+			start := time.Now()
+			var all []*redsync.Mutex
+			for range 3 {
+				m := rs.NewMutex("lock", redsync.WithShared(), redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+				require.NoError(f, m.Lock())
+				all = append(all, m)
+			}
+			operator := f.NewMutex("lock")
+			h := f.holderOf(operator)
+			time.Sleep(time.Until(start.Add(2*time.Second + offset)))
+			require.NoError(f, operator.ForceUnlock(f.Context(), h))
+			time.Sleep(100 * time.Millisecond)
+			for i, m := range all {
+				assert.ErrorIs(f, m.Err(), redsync.ErrForced, "reader %d, offset %v", i, offset)
+			}
+			for _, n := range f.nodes {
+				assert.Empty(f, n.Keys(), "offset %v", offset)
+			}
+		})
+	}
+}

@@ -25,15 +25,16 @@ type doubts struct {
 	when time.Duration // noteGone was last called then, by the monotonic clock
 }
 
-// change changes what a lease has, and returns it. It reports false if the lease does not listen.
-func (d *doubters) change(of any, change func(*doubts)) (now doubts, ok bool) {
+// change changes what a lease has, and returns it. It changes nothing if the lease does not listen.
+func (d *doubters) change(of any, change func(*doubts)) doubts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now, ok = d.by[of]; ok {
+	now, ok := d.by[of]
+	if ok {
 		change(&now)
 		d.by[of] = now
 	}
-	return now, ok
+	return now
 }
 
 // add reports false if the lease is there already.
@@ -72,7 +73,7 @@ func (d *doubters) noteGone(of any, node int) {
 
 // goneSince returns the nodes of noteGone, if it was called since then, by the monotonic clock, and told.
 func (d *doubters) goneSince(of any, then time.Duration) (nodes claim.Nodes, told bool) {
-	now, _ := d.change(of, func(*doubts) {})
+	now := d.change(of, func(*doubts) {})
 	if now.when < then {
 		return 0, now.told
 	}

@@ -162,6 +162,20 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
+// noteGone notes that the claim was missing on node i, for all leases that share the hold: see forced.
+func (e Extension) noteGone(i int) {
+	s := e.lease.sharing()
+	if s == nil {
+		e.lease.noteGone(i)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		l.noteGone(i)
+	}
+}
+
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
 // again, only nodes that hold another value prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {

@@ -150,7 +150,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.terms.wake(e.claim, i, first, nil)
 	}
 	if e.heals && v.Choice == claim.Refused && !v.Taken() && e.lease.terms.Owner != "" {
-		e.lease.noteGone(i)
+		e.noteGone(i)
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
 		return e.lease.unlessReplaced(e.claim, v)
