@@ -100,7 +100,7 @@ var (
 	forceHeals = forceBounds{name: "a holder that hears and heals", hears: true, heals: true, extends: 1, whole: true, size: Medium}
 	forceLoses = forceBounds{name: "a holder that hears and heals, a false message, a node forgets", hears: true, heals: true, extends: 1, lies: true, forgets: true, whole: true, size: Medium}
 	forceDeaf  = forceBounds{name: "a holder that heals and does not hear, late acquires, fills", heals: true, extends: 2, fills: true, late: true}
-	forceEach  = forceBounds{name: "variation: a node counts that was missing the value in any answer", hears: true, heals: true, extends: 1, fills: true, late: true, each: true, size: Large}
+	forceEach  = forceBounds{name: "a holder that hears and heals, and counts a node that was missing the value in any answer", hears: true, heals: true, extends: 1, fills: true, late: true, each: true, size: Large}
 )
 
 var forceRules = []struct {
@@ -117,7 +117,7 @@ var forceRules = []struct {
 	{"the message overtakes the release", "each node sends its message after it has released the lock", forcePlain, forceFlaws{early: true}},
 	{"messages during a question are dropped", "a message that comes while the holder asks makes it ask again", forcePlain, forceFlaws{drops: true}},
 	{"what was set again stays", "a holder that has heard of a force releases what its extensions have set again", forceHeals, forceFlaws{stays: true}},
-	{"a quorum is enough for a force", "a hold that heals surely ends only if the force has reached all nodes, because an extension may come in between", forceHeals.reachingAQuorum(), forceFlaws{}},
+	{"the answers of one round alone count", "the answers to questions and extensions add up by node, because an extension may come between the releases on two nodes", forceHeals.reachingAQuorum(), forceFlaws{}},
 	{"a holder that heals does not hear", "a hold that heals ends only if its holder hears of the force; else its extension takes the lock back", forceHeals, forceFlaws{deaf: true}},
 }
 
