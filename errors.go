@@ -249,10 +249,8 @@ var ends = lease.Errors{
 	Failed:   errAbandoned,
 	Lost:     asLost,
 	Rejected: func(name string, res quorum.Result) error { return lost(unconfirmed(name, res)) },
-	Forced: func(name string, res quorum.Result) error {
-		return lost(fail("", "", ErrForced, unconfirmed(name, res)))
-	},
-	Severed: func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
+	Forced:   func() error { return lost(ErrForced) },
+	Severed:  func(res quorum.Result) error { return fail("", "", ErrLockLost, &failure{nodes: errorsOf(res)}) },
 }
 
 // errAbandoned ends a hold that has not reached its caller, because a function of the user's has panicked.

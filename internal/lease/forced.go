@@ -131,11 +131,11 @@ func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
 	case !res.Rejected && (gone == 0 || !k.Set.Rule().Blocks(gone|res.Count.Refused)):
 		return false
 	}
-	why := k.Errors.Rejected // without a message, nodes may as well have lost their data
+	why := k.Errors.Rejected(l.terms.Claim.Name(), res) // without a message, nodes may as well have lost their data
 	if told {
-		why = k.Errors.Forced
+		why = k.Errors.Forced()
 	}
-	first := l.End(why(l.terms.Claim.Name(), res))
+	first := l.End(why)
 	k.Waiters.Nudge(l.Claim().Lines())
 	switch {
 	case first && told: // what was set again, even if the user has seen the value: it was forced, whoever has it

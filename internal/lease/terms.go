@@ -48,8 +48,8 @@ type Errors struct {
 	// Rejected returns the cause of an end that the nodes have proved. name is that of the claim.
 	Rejected func(name string, res quorum.Result) error
 
-	// Forced returns the cause of an end by force. res is what the nodes have said after a message about that.
-	Forced func(name string, res quorum.Result) error
+	// Forced returns the cause of an end by force.
+	Forced func() error
 
 	// Severed returns the cause of an end because the user has closed the clients. res is that of quorum.Set.Severed.
 	Severed func(res quorum.Result) error
