@@ -32,11 +32,12 @@ import (
 // # Results
 //
 // It returns nil when a quorum of nodes has deleted the value. The release goes on in the background, as that of Unlock,
-// until every node has confirmed it or the keys have run out. Otherwise the error matches
+// until every node has confirmed it or the keys have run out; for keys without an end it gives up after the expiry.
+// Otherwise the error matches
 //
-//   - *ErrTaken, if the holder does not have the lock any more, and another has it;
-//   - ErrNotHeld, if the holder does not have it any more, and no other has it on a quorum. That is so, too, if ForceUnlock
-//     is called again after it has returned nil;
+//   - *ErrTaken, if the holder does not have the lock any more, and others keep it from a quorum;
+//   - ErrNotHeld, if the holder does not have it any more, and no other is seen that excludes it: other readers beside a
+//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too;
 //   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
 //   - the error of ctx, and its cause, if ctx has ended first. If it had ended before the call, nothing was sent; otherwise
 //     the release goes on, too.
@@ -48,7 +49,7 @@ import (
 //
 // # When the holder learns
 //
-//   - With WithOwner, and if it has held the lock for at least a second: as soon as it has heard and asked the nodes, within
+//   - With WithOwner, if it can hear the nodes, and if it has held the lock for at least a second: as soon as it has heard and asked the nodes, within
 //     two round trips. If it has held the lock for less: within a second. Lost is closed, and its cause matches ErrForced,
 //     unless an extension that was under way has found out first.
 //   - Without WithOwner, or if it has adopted the lock of another process: a watchdog at its next extension, after expiry / 3
@@ -75,6 +76,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	}
 	set := m.core.keeper.Set
 	set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+	// h was never held here. It carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
@@ -87,34 +89,33 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	case res.IsTaken():
 		return m.failure("force unlock", unconfirmed(m.label(), res))
 	case res.Rejected:
-		return m.failure("force unlock", m.heldByOthers(ctx, t, holder))
+		return m.failure("force unlock", m.whyNotHeld(ctx, t, holder))
 	}
 	return m.failure("force unlock", m.interruption(ctx), unconfirmed(m.label(), res))
 }
 
-// heldByOthers returns why holder does not have the lock any more: *ErrTaken if another has it, otherwise ErrNotHeld. The
-// release was rejected as soon as a quorum did not have the value, which does not tell.
-func (m *Mutex) heldByOthers(ctx context.Context, t *queue.Terms, holder Holder) error {
-	if holder.Shared || holder.Permits > 0 {
-		return ErrNotHeld // others may read, or have permits, beside it
+// whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld, also if too few nodes answer. The
+// release was rejected once a quorum lacked the value, so its replies do not say who else has the lock.
+func (m *Mutex) whyNotHeld(ctx context.Context, t *queue.Terms, holder Holder) error {
+	if holder.Permits > 0 {
+		return ErrNotHeld // others may have permits beside it
+	}
+	excludes := func(other Holder) bool {
+		return other.ID != holder.ID && !(other.Shared && holder.Shared) &&
+			slices.ContainsFunc(other.Names, func(name string) bool { return slices.Contains(holder.Names, name) })
 	}
 	i := lease.NewInspection(&t.Terms)
-	s, _ := m.statusOf(i.Run(ctx, false, i.Limits()))
+	s, _ := m.statusOf(i.Run(ctx, false, i.Limits())) // what was not seen does not count
+	if !slices.ContainsFunc(s.Holders, excludes) {
+		return ErrNotHeld
+	}
 	taken := &ErrTaken{Name: m.label()}
 	for _, n := range s.Nodes {
-		if slices.ContainsFunc(n.Holders, func(other Holder) bool { return other.ID != holder.ID && sharesName(other, holder) }) {
+		if slices.ContainsFunc(n.Holders, excludes) {
 			taken.Nodes = append(taken.Nodes, n.Node)
 		}
 	}
-	if !slices.ContainsFunc(s.Holders, func(other Holder) bool { return sharesName(other, holder) }) {
-		return ErrNotHeld
-	}
 	return taken
-}
-
-// sharesName reports whether two holders have a name in common.
-func sharesName(a, b Holder) bool {
-	return slices.ContainsFunc(a.Names, func(name string) bool { return slices.Contains(b.Names, name) })
 }
 
 var (
@@ -123,7 +124,7 @@ var (
 	errOfLock    = errors.New("redsync: the holder has a lock, and this Mutex has permits: use one without WithPermits")
 )
 
-// claimOf returns what holder has of the lock of m, whose own claim is own. It has no value.
+// claimOf returns the claim that holder has, without its value. own is the claim of m.
 func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	switch {
 	case holder.value == nil:
@@ -152,9 +153,9 @@ func (m *Mutex) claimOf(own claim.Claim, holder Holder) (claim.Claim, error) {
 	return &room.Exclusive, nil
 }
 
-// termsToForce returns the terms of a lease with a claim that is released by force. The keys last for ttl at most; the
-// release of keys without an end is repeated for as long as that of a lock of m. The options of t for locks of its own do not
-// count.
+// termsToForce returns the terms of a lease with a claim that is released by force. The release is repeated until ttl is
+// over, or, for keys without an end, as long as that of a lock of m. What t says of fencing, joining, direct hand-off and a
+// minimal hold is for locks of m, and is off.
 func termsToForce(t *lease.Terms, c claim.Claim, ttl time.Duration) *lease.Terms {
 	p := *t.Policy
 	p.Fencing, p.Joins, p.Passes, p.Timing.MinHold = false, false, false, 0

@@ -292,6 +292,27 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	})
 }
 
+// A reader has gone. If a writer has the lock by then, it is taken; other readers do not take it from anybody.
+func TestForceUnlockOfAFormerReader(t *testing.T) {
+	play(t, func(f field) {
+		m, operator := f.NewMutex("a", redsync.WithShared()), f.another().NewMutex("a")
+		require.NoError(f, m.Lock())
+		h := f.holderOf(operator)
+		other := f.another().NewMutex("a", redsync.WithShared())
+		require.NoError(f, other.Lock())
+		f.unlock(m)
+		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNotHeld)
+		require.NoError(f, other.Err())
+		f.unlock(other)
+		synctest.Wait()
+		writer := f.another().NewMutex("a")
+		require.NoError(f, writer.Lock())
+		var taken *redsync.ErrTaken
+		require.ErrorAs(f, operator.ForceUnlock(f.Context(), h), &taken)
+		f.unlock(writer)
+	})
+}
+
 // The next in line has the lock at once.
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {

@@ -8,9 +8,10 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 )
 
-// This file keeps what leases have that listen: see forced.go.
+// This file keeps what forced.go must know of a lease.
 
-// doubters are the leases of a Keeper that listen. To keep the files apart, it knows no Lease.
+// doubters are the leases of a Keeper that listen, or whose claim was found missing on a node. The type knows no Lease, so
+// that the files stay apart.
 type doubters struct {
 	mu sync.Mutex // guards what follows; it comes last
 	by map[any]doubts
@@ -57,7 +58,8 @@ func (d *doubters) remove(of any) {
 	delete(d.by, of)
 }
 
-// goneBefore is for how long before a message the answers to an extension count.
+// goneBefore is how long before a question an answer counts that found the claim missing. If no such answer came for that
+// long, noteGone forgets those before.
 const goneBefore = time.Second
 
 // noteGone notes that the claim of a lease was missing on a node, although an extension may have set it again there.

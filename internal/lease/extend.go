@@ -162,7 +162,7 @@ func (e Extension) prolongOthers(confirmed clock.Instant) {
 	}
 }
 
-// noteGone notes that the claim was missing on node i, for all leases that share the hold: see forced.
+// noteGone notes that the claim was missing on node i, for all leases that share the hold: see endIfGone.
 func (e Extension) noteGone(i int) {
 	s := e.lease.sharing()
 	if s == nil {

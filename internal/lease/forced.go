@@ -15,8 +15,8 @@ import (
 // hearAfter is how long a lease must have been held until it listens. Shorter ones cost nothing.
 const hearAfter = time.Second
 
-// hearsFrom returns when l begins to listen. It reports false if l listens already, or if nobody can name it: messages go
-// to the process in the value.
+// hearsFromLocked returns when l begins to listen. It reports false if l listens already, or if its value does not name this
+// process, as that of a lock adopted from another: messages about l go there.
 func (l *Lease) hearsFromLocked() (at time.Time, ok bool) {
 	if l.hears || !script.IsOf(l.claim.Value(), l.terms.Keeper.Process) {
 		return at, false
@@ -47,9 +47,9 @@ func (l *Lease) hear(now clock.Instant) {
 	}
 }
 
-// Doubt asks the nodes whether l, which listens, is still held, and ends it if they prove that it is not. It does not wait.
-// told says that there is a message, or was one perhaps before l listened. Otherwise missing keys do not end a lease that
-// heals: nodes that have lost their data, and can be heard again, are what it heals from.
+// Doubt asks the nodes whether l, which listens, is still held. It does not wait. If they prove that it is not, l ends; but
+// a lease that heals ends only if told: nodes that lost their data are what it heals from, and its next extension finds
+// another holder. told says that a message has come, or may have come before l listened.
 func (l *Lease) Doubt(told bool) {
 	k := l.terms.Keeper
 	k.doubters.change(l, func(d *doubts) {
@@ -79,7 +79,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 	for atOnce := len(k.Set.Nodes); ; atOnce-- {
 		since := clock.Now().Mono - goneBefore
 		res := l.question(atOnce > 0)
-		if l.forced(res, since) {
+		if l.endIfGone(res, since) {
 			return
 		}
 		again := false
@@ -91,7 +91,7 @@ func (l *Lease) ask(asks <-chan struct{}) {
 		case <-k.Closing():
 		}
 		pause.Stop()
-		if l.forced(res, since) || !again && l.settle(asks) {
+		if l.endIfGone(res, since) || !again && l.settle(asks) {
 			return
 		}
 	}
@@ -118,11 +118,10 @@ func onlyIf(is bool, c <-chan struct{}) <-chan struct{} {
 	return nil
 }
 
-// forced ends l and reports true if the nodes have proved that it was released. An extension that heals may have set the
-// keys again after that. Then the nodes have told it that they were missing, and that is proof enough, too.
-//
-// It may have set some before others were deleted: so missing keys of both count.
-func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
+// endIfGone ends l and reports true if the nodes have proved that it was released. An extension that heals may have set a key
+// again; its reply still said that the key was missing. So a node counts as missing if it says so now (res) or said so to an
+// extension (gone), and both are counted together.
+func (l *Lease) endIfGone(res quorum.Result, since time.Duration) bool {
 	k := l.terms.Keeper
 	gone, told := k.doubters.goneSince(l, since)
 	switch {
@@ -137,18 +136,18 @@ func (l *Lease) forced(res quorum.Result, since time.Duration) bool {
 	}
 	first := l.End(why)
 	k.Waiters.Nudge(l.Claim().Lines())
-	switch {
-	case first && told: // what was set again, even if the user has seen the value: it was forced, whoever has it
+	if first && told {
+		// It was released by force. So release what an extension has set again, even if the user has passed the value on.
 		l.Hide()
 		k.Waiters.ReleaseAndAdmit(l)
-	default:
+	} else {
 		l.ClearAway()
 	}
 	return true
 }
 
-// doubtPause is how long ask waits after it has asked, so that messages make a lease ask at most 20 times in a second, and
-// once more for each node.
+// doubtPause is how long ask waits after a question. So messages without a pause make a lease ask at most 20 times in a second,
+// and at the start once more for each node.
 const doubtPause = 50 * time.Millisecond
 
 // settle reports whether nobody has doubted meanwhile, or l has ended.

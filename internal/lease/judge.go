@@ -149,6 +149,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	if first := v.Answer.FirstIn(); first != 0 {
 		e.lease.terms.wake(e.claim, i, first, nil)
 	}
+	// An extension that does not heal leaves the key missing, so the next question finds that out by itself.
 	if e.heals && v.Choice == claim.Refused && !v.Taken() && e.lease.terms.Owner != "" {
 		e.noteGone(i)
 	}
@@ -185,6 +186,7 @@ func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 
 // Judge implements quorum.Operation.
 func (c check) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+	// A question of a doubt does not heal, whatever the lease does: the next one may ask other nodes first.
 	if !c.heals && v.Choice == claim.Refused && !v.Taken() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file lets a process hear that a lock is free. The process has a channel of its own, and one
-// subscription on each node, however many locks it waits for.
+// This file lets a process hear that a lock is free, or was released by force. The process has a channel of its own, and one
+// subscription on each node, however many locks it waits for or holds.
 
 const (
-	// idleSubscriber is how long the subscriptions outlast the last waiter.
+	// idleSubscriber is how long the subscriptions outlast the last waiter and the last lease in holders.
 	idleSubscriber = 30 * time.Second
 
 	// maxWaitToHear is how long at most the first in line waits for its subscriptions, before it tries
@@ -24,7 +24,7 @@ const (
 	maxWaitToHear = showEvery
 )
 
-// A subscriber listens while somebody waits, on behalf of all members of a group. A node may have sent
+// A subscriber listens while somebody waits, or holds a lease that listens (see holders), on behalf of all members of a group. A node may have sent
 // messages while its subscription was broken. When the subscription stands again, the subscriber wakes the
 // first in each line as if that node had sent it a message.
 type subscriber struct {
@@ -66,7 +66,7 @@ type session struct {
 	grace    *time.Timer
 	ready    bool
 	heard    claim.Nodes // the nodes whose messages can be heard
-	covers   bool        // a release by force cannot go unheard: it reaches a quorum, and heard has a node of each
+	covers   bool        // heard blocks every quorum, so a release by force, which reaches a quorum, is heard from at least one node
 }
 
 // ready reports whether the process can hear that a lock is free.
@@ -184,7 +184,7 @@ func (s *session) becomeReady() {
 	s.subscriber.lines.nudgeAll()
 }
 
-// rest ends the subscriptions if nobody waits any more.
+// rest ends the subscriptions if nobody waits and no lease listens any more.
 func (s *subscriber) rest() {
 	if !s.lines.anybody() && s.stop(func() bool { return s.holders.count.Load() == 0 }) {
 		return
@@ -247,7 +247,7 @@ func (l listener) Subscribed() {
 func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
 		l.session.subscriber.holders.doubt(id)
-	}
+	} // no return: the name of a lock may begin like that, too
 	l.lines().wake(script.LineOf(key), l.node.Index, nil)
 }
 
