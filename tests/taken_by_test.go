@@ -80,6 +80,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 			require.False(f, ran)
 		}))
 		f.unlock(holder)
+		synctest.Wait() // until each node has released it
 		assert.Equal(f, 1, commands(func() {
 			require.NoError(f, owned.TryLock())
 			f.unlock(owned)
