@@ -49,9 +49,9 @@ import (
 //
 // # When the holder learns
 //
-//   - With WithOwner, if it can hear the nodes, and if it has held the lock for at least a second: as soon as it has heard and asked the nodes, within
-//     two round trips. If it has held the lock for less: within a second. Lost is closed, and its cause matches ErrForced,
-//     unless an extension that was under way has found out first.
+//   - With WithOwner, if it can hear the nodes, and if it has held the lock for at least a second: as soon as it has heard
+//     and asked the nodes, within two round trips. If it has held the lock for less: within a second. Lost is closed, and
+//     its cause matches ErrForced, unless an extension that was under way has found out first.
 //   - Without WithOwner, or if it has adopted the lock of another process: a watchdog at its next extension, after expiry / 3
 //     at the latest. Its cause does not match ErrForced.
 //   - Without a watchdog: at its own Extend, Valid or Unlock, or else at Until.

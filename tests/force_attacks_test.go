@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file attacks ForceUnlock, and those who hear of it.
@@ -90,26 +91,6 @@ func TestALeaderThatIsForcedEndsItsTerm(t *testing.T) {
 	})
 }
 
-// A Do inside a Do ends, too.
-func TestForceEndsNestedDos(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithOwner("w"))
-		err := rs.Do(f.Context(), "lock", func(ctx context.Context) error {
-			return rs.Do(ctx, "lock", func(ctx context.Context) error {
-				time.Sleep(2 * time.Second)
-				operator := f.NewMutex("lock")
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Minute):
-				}
-				return context.Cause(ctx)
-			})
-		})
-		require.ErrorIs(f, err, redsync.ErrForced)
-	})
-}
-
 // A key without an end was forced, and a quorum is down. Close does not wait for it for ever.
 func TestCloseDoesNotWaitForAKeyWithoutAnEnd(t *testing.T) {
 	play(t, func(f field) {
@@ -127,34 +108,6 @@ func TestCloseDoesNotWaitForAKeyWithoutAnEnd(t *testing.T) {
 		assert.Less(f, time.Since(start), time.Minute)
 		f.restart(0, 1, 2)
 	})
-}
-
-// The user has seen the value. It was forced, whoever has it.
-func TestAForcedHolderWhoseValueWasSeenTakesNothingBack(t *testing.T) {
-	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
-		play(t, func(f field) {
-			rs := f.newcomer(0, everywhere(3*time.Millisecond))
-			f.closes(rs)
-			f.as(rs).meet()
-			m := rs.NewMutex("lock", redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-			start := time.Now()
-			require.NoError(f, m.Lock())
-			_ = m.Value()
-			operator := f.NewMutex("lock")
-			h := f.holderOf(operator)
-			time.Sleep(time.Until(start.Add(2*time.Second + offset)))
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			time.Sleep(100 * time.Millisecond)
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
-			left := 0
-			for _, n := range f.nodes {
-				if n.Exists("lock") {
-					left++
-				}
-			}
-			assert.Zero(f, left, "offset %v", offset)
-		})
-	}
 }
 
 // Close comes while a holder asks nodes that were frozen.
@@ -344,31 +297,52 @@ func TestFrozenNodesDoNotDelayWhoHearsOfTheForce(t *testing.T) {
 	})
 }
 
-// Readers that share a hold, and heal: an extension of one is under way while they are forced. All are told.
-func TestReadersThatShareAHoldAndHealAreForcedTogether(t *testing.T) {
-	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
-		play(t, func(f field) {
-			rs := f.newcomer(0, everywhere(3*time.Millisecond))
-			f.closes(rs)
-			f.as(rs).meet()
-			start := time.Now()
-			var all []*redsync.Mutex
-			for range 3 {
-				m := rs.NewMutex("lock", redsync.WithShared(), redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+// A hold with a short expiry heals before it listens.
+func TestAHolderThatHealsBeforeItListensIsTold(t *testing.T) {
+	play(t, func(f field) {
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		time.Sleep(300 * time.Millisecond)
+		operator := f.NewMutex("lock")
+		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+}
+
+// Joint sets: the operator knows both sets, or one of them only.
+func TestForceUnlockWithJointSets(t *testing.T) {
+	for _, both := range []bool{true, false} {
+		for _, heals := range []bool{false, true} {
+			play(t, func(f field) {
+				pools := func(from, to int) (all []pool.Pool) {
+					for _, n := range f.nodes[from:to] {
+						all = append(all, pool.New(n.Client()))
+					}
+					return all
+				}
+				options := []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}
+				if heals {
+					options = append(options, redsync.WithSetNXOnExtend())
+				}
+				rs := redsync.NewJoint(pools(0, 3), pools(2, 5))
+				op := redsync.NewJoint(pools(0, 3), pools(2, 5))
+				if !both {
+					op = redsync.New(pools(0, 3)...)
+				}
+				f.closes(rs, op)
+				m := rs.NewMutex("lock", options...)
 				require.NoError(f, m.Lock())
-				all = append(all, m)
-			}
-			operator := f.NewMutex("lock")
-			h := f.holderOf(operator)
-			time.Sleep(time.Until(start.Add(2*time.Second + offset)))
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			time.Sleep(100 * time.Millisecond)
-			for i, m := range all {
-				assert.ErrorIs(f, m.Err(), redsync.ErrForced, "reader %d, offset %v", i, offset)
-			}
-			for _, n := range f.nodes {
-				assert.Empty(f, n.Keys(), "offset %v", offset)
-			}
-		})
+				time.Sleep(1500 * time.Millisecond)
+				operator := op.NewMutex("lock")
+				s, err := operator.Inspect(f.Context())
+				require.NoError(f, err)
+				require.Len(f, s.Holders, 1)
+				require.NoError(f, operator.ForceUnlock(f.Context(), s.Holders[0]))
+				time.Sleep(200 * time.Millisecond)
+				require.ErrorIs(f, m.Err(), redsync.ErrForced)
+				assert.Zero(f, f.nodes.Keys("lock"), "both %v, heals %v", both, heals)
+			})
+		}
 	}
 }

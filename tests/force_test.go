@@ -106,23 +106,31 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	}
 }
 
-// Inside Do the context ends, and its cause says why.
+// Inside Do the context ends, also that of a Do inside it, and its cause says why.
 func TestForceEndsTheContextOfDo(t *testing.T) {
-	play(t, func(f field) {
-		err := f.another(redsync.WithOwner("w")).Do(f.Context(), "a", func(ctx context.Context) error {
-			time.Sleep(2 * time.Second)
-			operator := f.NewMutex("a")
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Minute):
+	for _, nested := range []bool{false, true} {
+		play(t, func(f field) {
+			rs := f.another(redsync.WithOwner("w"))
+			work := func(ctx context.Context) error {
+				time.Sleep(2 * time.Second)
+				operator := f.NewMutex("a")
+				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+				}
+				return context.Cause(ctx)
 			}
-			return context.Cause(ctx)
+			fn := work
+			if nested {
+				fn = func(ctx context.Context) error { return rs.Do(ctx, "a", work) }
+			}
+			err := rs.Do(f.Context(), "a", fn)
+			require.ErrorIs(f, err, redsync.ErrForced)
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+			assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
 		})
-		require.ErrorIs(f, err, redsync.ErrForced)
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
-	})
+	}
 }
 
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
@@ -339,24 +347,58 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 // An extension that heals is under way while the lock is released by force, and takes it back on some nodes. The holder,
 // which hears of the force, gives these up.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
+	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
+		m := f.NewMutex("lock", healing...)
+		require.NoError(f, m.Lock())
+		return []*redsync.Mutex{m}
+	})
+}
+
+// The user has seen the value. It was forced, whoever has it.
+func TestAForcedHolderWhoseValueWasSeenTakesNothingBack(t *testing.T) {
+	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
+		m := f.NewMutex("lock", healing...)
+		require.NoError(f, m.Lock())
+		_ = m.Value()
+		return []*redsync.Mutex{m}
+	})
+}
+
+// Readers share a hold, and the extension is that of one of them. All are told.
+func TestReadersThatShareAHoldAndHealAreForcedTogether(t *testing.T) {
+	besideAnExtension(t, func(f field, healing ...redsync.Option) (all []*redsync.Mutex) {
+		for range 3 {
+			m := f.NewMutex("lock", append(healing, redsync.WithShared())...)
+			require.NoError(f, m.Lock())
+			all = append(all, m)
+		}
+		return all
+	})
+}
+
+// besideAnExtension plays a force at each moment around the extension of holders that heal and hear of it. lock returns the
+// holders, which have one value. Nobody takes anything back.
+func besideAnExtension(t *testing.T, lock func(f field, healing ...redsync.Option) []*redsync.Mutex) {
+	t.Helper()
 	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
 		play(t, func(f field) {
 			rs := f.newcomer(0, everywhere(3*time.Millisecond))
 			f.closes(rs)
 			f.as(rs).meet()
-			m := rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
 			start := time.Now()
-			require.NoError(f, m.Lock())
-			operator := f.NewMutex("a")
+			all := lock(f.as(rs), redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			operator := f.NewMutex("lock")
 			h := f.holderOf(operator)
 			time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
 			require.NoError(f, operator.ForceUnlock(f.Context(), h))
 			time.Sleep(100 * time.Millisecond)
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
-			for _, n := range f.nodes {
-				assert.False(f, n.Exists("a"))
+			for i, m := range all {
+				require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d, offset %v", i, offset)
 			}
-			next := f.another().NewMutex("a")
+			for _, n := range f.nodes {
+				assert.False(f, n.Exists("lock"), "offset %v", offset)
+			}
+			next := f.another().NewMutex("lock")
 			require.NoError(f, next.TryLock())
 			f.unlock(next)
 		})
