@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	module + "/internal/jitter":  {},
 	module + "/internal/clock":   {},
 	module + "/internal/notice":  {},
+	module + "/internal/address": {"github.com/redis/go-redis/v9/"},
 	module + "/internal/peek":    {module + "/internal/lease"},
 	module + "/observe":          {},
 	module + "/internal/alarm":   {module + "/internal/clock"},
@@ -46,7 +47,7 @@ var mayImport = map[string][]string{
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
 		module + "/internal/script", module + "/pool", module + "/observe",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
-		module + "/internal/journal", module + "/internal/peek", module + "/internal/watch",
+		module + "/internal/journal", module + "/internal/peek", module + "/internal/watch", module + "/internal/address",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 	module + "/redsynctest": {

@@ -1,4 +1,4 @@
-package redsync
+package address
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file tests how Open reads its addresses.
+// These tests cover how Open reads its addresses.
 
 // Any text given as an address yields either the client that was meant, or an error. No text causes a panic, and no
 // error shows the password. The password is the text before the last @ and after the user's name.
@@ -29,9 +29,9 @@ func FuzzAddress(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, before, secret, after string) {
 		address := before + secret + after
-		client, err := newClient(address)
+		opt, err := Options(address)
 		if err != nil {
-			require.Nil(t, client)
+			require.Nil(t, opt)
 			if len(secret) >= 6 && strings.Contains(before, ":") && strings.Contains(after, "@") && !strings.Contains(before+after, secret) {
 				quoted := fmt.Sprintf("%q", secret)
 				require.NotContains(t, err.Error(), secret)
@@ -39,13 +39,12 @@ func FuzzAddress(f *testing.F) {
 			}
 			return
 		}
-		defer client.Close()
-		addr := client.Options().Addr
+		addr := opt.Addr
 		if !strings.Contains(address, "://") {
 			require.Equal(t, address, addr)
 			require.NotContains(t, addr, "@")
 		}
-		if client.Options().Network != "unix" {
+		if opt.Network != "unix" {
 			_, port, err := net.SplitHostPort(addr)
 			require.NoError(t, err)
 			require.NotEmpty(t, port)

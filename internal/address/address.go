@@ -1,0 +1,91 @@
+// Package address reads the addresses of nodes, as users write them.
+package address
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options returns the options of a client for pool.New. It clears the pool sizes that a URL may set: they have no effect
+// there, and go-redis panics on some of them.
+func Options(address string) (*redis.Options, error) {
+	opt, err := parse(address)
+	if err != nil {
+		return nil, err
+	}
+	opt.PoolSize, opt.PipelinePoolSize, opt.MaxConcurrentDials = 0, 0, 0
+	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return opt, nil
+}
+
+// parse returns the options of a client for address: "host:port", or a redis://, rediss:// or unix:// URL. Its error does not
+// show what may be a password.
+func parse(address string) (*redis.Options, error) {
+	if strings.Contains(address, "://") {
+		opt, err := redis.ParseURL(address)
+		switch {
+		case !strings.ContainsAny(address, "@?") && hasOddPort(address):
+			return nil, fmt.Errorf("%q cannot be parsed as a URL: the port is not a number (a password stands before an @)", redacted(address+"@"))
+		case err == nil:
+			return opt, nil
+		case !strings.ContainsAny(address, "@?"): // there is no secret that the parser's error may quote
+			return nil, fmt.Errorf("%q: %w", address, err)
+		}
+		return nil, fmt.Errorf("%q cannot be parsed as a URL%s", redacted(address), urlHint(address))
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "@?") {
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
+	}
+	return &redis.Options{Addr: address}, nil
+}
+
+// hasOddPort reports whether something else than a number stands where a URL has its port: perhaps a password.
+func hasOddPort(address string) bool {
+	_, authority, _ := strings.Cut(address, "://")
+	authority, _, _ = strings.Cut(authority, "/")
+	_, port, ok := strings.Cut(authority[strings.LastIndexByte(authority, ']')+1:], ":")
+	_, err := strconv.Atoi(port)
+	return ok && err != nil
+}
+
+// urlHint says what may be wrong with a URL that has a user, a password or a query.
+func urlHint(address string) string {
+	query := ""
+	if i := strings.IndexByte(address, '?'); i >= 0 {
+		query = strings.ToLower(address[i:])
+	}
+	switch {
+	case strings.Contains(query, "password=") || strings.Contains(query, "username="):
+		return ": user and password stand before the host, as in redis://user:password@host:port"
+	case strings.Contains(address, "@"):
+		return ": characters such as @ / # % in a user or password must be percent-encoded (url.UserPassword does that)"
+	}
+	return ": an option after the ? is unknown, or its value is bad"
+}
+
+// redacted cuts what may be a password out of an address: everything before the last @, and everything after a ?.
+func redacted(address string) string {
+	start, rest := "", address
+	if scheme, after, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@?") {
+		start, rest = scheme+"://", after
+	}
+	query := strings.IndexByte(rest, '?')
+	at := strings.LastIndexByte(rest, '@')
+	switch {
+	case query >= 0 && at > query: // either of them may belong to a password
+		return start + "..."
+	case query >= 0:
+		rest = rest[:query] + "?..."
+	}
+	if at >= 0 {
+		rest = "..." + rest[at:]
+	}
+	return start + rest
+}
