@@ -1,0 +1,225 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// holderName is argument 0 of the holder. It has no name of a program that people kill by name.
+const holderName = "lock-holder"
+
+// passed are the signals that go to COMMAND.
+var passed = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT,
+}
+
+// A frontProcess is the process that the user has started. See link.go.
+type frontProcess struct {
+	job     *job
+	stderr  io.Writer
+	link    *link
+	holder  *os.Process
+	signals chan os.Signal
+
+	command  int       // whom to kill; 0 while no COMMAND runs
+	deadline deadline  // of the lock, while COMMAND runs
+	awake    time.Time // when this process has run last
+}
+
+// front runs j, and returns the exit status.
+func front(j *job, args []string, stderr io.Writer) int {
+	if _, err := lookUp(j.command[0]); err != nil {
+		return say(stderr, err)
+	}
+	f := &frontProcess{job: j, stderr: stderr, signals: make(chan os.Signal, 64)}
+	catch(f.signals)
+	if err := f.start(args); err != nil {
+		return say(stderr, &failure{exitInternal, err})
+	}
+	return f.run()
+}
+
+// catch lets signals come to c. A signal that the caller ignores stays ignored, as with nohup. A broken pipe must not end a
+// process that has a lock.
+func catch(c chan os.Signal) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	for _, s := range passed {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+}
+
+// lookUp returns the path of a program, or a failure with the exit status of shells.
+func lookUp(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil || errors.Is(err, exec.ErrDot):
+		return path, nil
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound):
+		return "", &failure{exitNotFound, fmt.Errorf("%q was not found", program)}
+	}
+	return "", &failure{exitNotRun, fmt.Errorf("%q cannot be executed: %w", program, cause(err))}
+}
+
+// cause returns the innermost error.
+func cause(err error) error {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err
+}
+
+// start starts the holder.
+func (f *frontProcess) start(args []string) error {
+	self := "/proc/self/exe" // works even after an update has replaced the file
+	if runtime.GOOS != "linux" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	near, far, err := newLinks()
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	f.link = near
+	argv := slices.Concat([]string{holderName, strconv.Itoa(int(far.Fd())), args[0], "--owner", f.job.owner}, args[1:])
+	pid, err := syscall.ForkExec(self, argv, &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return os.NewSyscallError("fork", err)
+	}
+	f.holder, err = os.FindProcess(pid)
+	return err
+}
+
+// run does what the holder reports and what signals ask for, until the holder has ended.
+func (f *frontProcess) run() int {
+	reports := received[report](f.link)
+	for {
+		select {
+		case r, ok := <-reports:
+			switch {
+			case !ok:
+				return f.alone()
+			case r.Finished:
+				_, _ = f.holder.Wait()
+				return r.Status
+			}
+			f.note(r)
+		case s := <-f.signals:
+			f.got(s.(syscall.Signal)) //nolint:forcetypeassert // of package syscall on Unix
+		case <-f.deadline.soon():
+			if f.isOver(time.Now()) {
+				f.kill()
+				_ = f.holder.Kill()
+				_, _ = f.holder.Wait()
+				return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock is stopped, so COMMAND was killed")})
+			}
+		}
+	}
+}
+
+// grace is how long the holder has to report, after the front was stopped and did not read what the holder has sent.
+const grace = 250 * time.Millisecond
+
+// isOver reports whether the lock is not valid any more, and the holder has not reported anything else in time.
+func (f *frontProcess) isOver(now time.Time) bool {
+	slept := max(now.Sub(f.awake), now.Round(0).Sub(f.awake.Round(0)))
+	f.awake = now
+	if f.deadline.left(now) > 0 {
+		return false
+	}
+	if slept > grace+patience {
+		f.deadline = deadlineIn(now, grace)
+		return false
+	}
+	return true
+}
+
+// alone is called when the holder has been killed.
+func (f *frontProcess) alone() int {
+	_, _ = f.holder.Wait()
+	if f.command == 0 {
+		return say(f.stderr, &failure{exitInternal, errors.New("the process that gets the lock was killed")})
+	}
+	f.kill()
+	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was killed, so COMMAND was killed, too")})
+}
+
+// kill kills COMMAND.
+func (f *frontProcess) kill() {
+	if f.command != 0 {
+		_ = syscall.Kill(f.command, syscall.SIGKILL)
+	}
+}
+
+// note takes a report.
+func (f *frontProcess) note(r report) {
+	if r.Say != "" {
+		line(f.stderr, r.Say)
+	}
+	if r.Command != 0 {
+		f.command, f.awake = r.Command, time.Now()
+	}
+	if r.Left != 0 && f.command != 0 {
+		f.deadline = deadline{time.Now().Add(r.Left), r.Until}
+	}
+	if r.Ended {
+		f.command, f.deadline = 0, deadline{}
+	}
+	if r.Stopped {
+		f.stop()
+	}
+}
+
+// stop stops this process, as a shell expects of a job whose program has stopped. Without a terminal no shell waits for
+// that. It is SIGSTOP, because Go keeps its handler of SIGTSTP once it was set.
+func (f *frontProcess) stop() {
+	if terminal, err := openTerminal(); err == nil {
+		_ = terminal.Close()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+}
+
+// openTerminal opens the terminal that controls this process.
+func openTerminal() (*os.File, error) { return os.Open("/dev/tty") }
+
+// got handles a signal.
+func (f *frontProcess) got(s syscall.Signal) {
+	o := order{Signal: s}
+	switch s {
+	case syscall.SIGCONT:
+		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
+	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
+		o.Keyboard = f.job.foreground && inForeground()
+	}
+	f.link.send(o)
+}
+
+// inForeground reports whether the keyboard of the terminal sends its signals to the group of this process.
+func inForeground() bool {
+	terminal, err := openTerminal()
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

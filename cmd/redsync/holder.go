@@ -1,0 +1,310 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// isHolder reports whether this process is the holder of another one. See link.go.
+func isHolder() bool { return len(os.Args) > 2 && os.Args[0] == holderName }
+
+// A holder is the process that holds the lock. Its loop is the only one to touch COMMAND. Another goroutine gets the lock and
+// releases it: see work.
+type holder struct {
+	job    *job
+	front  int // the process
+	outbox *outbox
+	cancel context.CancelCauseFunc // ends the wait for the lock, or lead
+
+	terms   chan *term
+	checks  chan *command // the nodes have been asked whether the lock is held, before COMMAND goes on
+	results chan result
+
+	command *command       // nil while no COMMAND runs
+	ended   syscall.Signal // has ended the wait for the lock, or lead
+	gone    bool           // the front has been killed
+	begun   bool           // COMMAND has been started
+	isTold  bool           // the front has been told to stop
+}
+
+// A result is what the process ends with.
+type result struct {
+	status int
+	err    error // the line to say, nil if there is none
+}
+
+// holderMain is the main function of the holder.
+func holderMain() int {
+	fd, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		return exitInternal
+	}
+	l, err := openLink(fd)
+	if err != nil {
+		return exitInternal
+	}
+	signals := make(chan os.Signal, 1) // the front passes on what it gets, so others are ignored
+	catch(signals)
+	go func() {
+		for range signals {
+			continue
+		}
+	}()
+	h := &holder{
+		front: os.Getppid(), outbox: newOutbox(l),
+		terms: make(chan *term), checks: make(chan *command, 1), results: make(chan result, 1),
+	}
+	status := h.run(l)
+	h.outbox.finish(status)
+	return status
+}
+
+// run does the job, and returns the exit status.
+func (h *holder) run(l *link) int {
+	j, err := parseJob(os.Args[2], os.Args[3:])
+	if err != nil { // cannot be: the front has parsed them
+		return h.report(result{exitUsage, err})
+	}
+	h.job = j
+	ctx, cancel := context.WithCancelCause(context.Background())
+	h.cancel = cancel
+	go func() { h.results <- h.work(ctx) }()
+	return h.report(h.loop(received[order](l)))
+}
+
+// report says what the result says, and returns its status.
+func (h *holder) report(r result) int {
+	if r.err != nil {
+		h.say(r.err.Error())
+	}
+	return r.status
+}
+
+func (h *holder) say(text string) { h.outbox.put(report{Say: text}) }
+
+// loop does what the front orders, and keeps COMMAND on its leash, until the work is done.
+func (h *holder) loop(orders <-chan order) result {
+	for {
+		var events <-chan syscall.WaitStatus
+		var lost <-chan struct{}
+		var soon, quit <-chan time.Time
+		if c := h.command; c != nil {
+			events, soon, quit = c.events, c.leash.soon(), c.quit.soon()
+			if !c.leash.isEnding() {
+				lost = c.term.mutex.Lost()
+			}
+		}
+		select {
+		case o, ok := <-orders:
+			if !ok {
+				h.orphaned()
+				orders = nil
+				continue
+			}
+			h.obey(o)
+		case t := <-h.terms:
+			h.begin(t)
+		case s := <-events:
+			h.noted(s)
+		case <-lost:
+			h.look()
+		case <-soon:
+			h.look()
+		case <-quit:
+			h.look()
+		case c := <-h.checks:
+			h.checked(c)
+		case r := <-h.results:
+			if h.ended != 0 && r.status != exitLost {
+				r = result{exitSignalBase + int(h.ended), fmt.Errorf("ended by the signal %q", h.ended)}
+			}
+			return r
+		}
+	}
+}
+
+// orphaned is called when the front has been killed: COMMAND is killed, too, and the lock is released.
+func (h *holder) orphaned() {
+	h.gone = true
+	h.cancel(errors.New("redsync was killed"))
+	if h.command != nil {
+		h.command.signal(syscall.SIGKILL)
+	}
+}
+
+// begin starts COMMAND in a term.
+func (h *holder) begin(t *term) {
+	if h.gone || h.ended != 0 {
+		t.done <- outcome{}
+		return
+	}
+	left := t.mutex.Remaining()
+	if left <= h.job.killAfter { // this process was stopped, or the machine slept
+		t.done <- outcome{status: exitLost, err: errors.New("lost before COMMAND could begin")}
+		return
+	}
+	c, err := h.job.start(t, h.front)
+	if err != nil {
+		var f *failure
+		errors.As(err, &f)
+		t.done <- outcome{status: f.status, err: err}
+		return
+	}
+	h.command, h.begun = c, true
+	c.until = t.mutex.Until()
+	h.outbox.put(report{Command: c.target, Left: left, Until: time.Now().Round(0).Add(left)})
+	h.look()
+}
+
+// look keeps COMMAND on its leash, and tells the front how long the lock is valid.
+func (h *holder) look() {
+	c, now := h.command, time.Now()
+	left := c.term.mutex.Remaining()
+	switch c.leash.look(now, left) {
+	case syscall.SIGTERM:
+		c.signal(syscall.SIGTERM)
+		h.say(fmt.Sprintf("%s: COMMAND gets TERM now, and KILL in %v", h.trouble(c), c.leash.kill.left(now).Round(time.Millisecond)))
+	case syscall.SIGKILL:
+		c.signal(syscall.SIGKILL)
+		h.say(h.trouble(c) + ": COMMAND was killed")
+	}
+	if !c.quit.at.IsZero() && c.quit.left(now) <= 0 {
+		c.signal(syscall.SIGKILL)
+		c.quit = deadline{}
+	}
+	if until := c.term.mutex.Until(); !until.Equal(c.until) && left > 0 {
+		c.until = until
+		h.outbox.put(report{Left: left, Until: now.Round(0).Add(left)})
+	}
+}
+
+// trouble says what is wrong with the lock of c.
+func (h *holder) trouble(c *command) string {
+	if err := c.term.mutex.Err(); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("the lock could not be extended, and is valid for %v more", c.term.mutex.Remaining().Round(time.Millisecond))
+}
+
+// noted handles a change of COMMAND.
+func (h *holder) noted(s syscall.WaitStatus) {
+	c := h.command
+	switch {
+	case s.Stopped():
+		c.stopped, h.isTold = true, true
+		if sig := s.StopSignal(); sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+			h.say("COMMAND has stopped, because it wants to use the terminal: see --foreground")
+		}
+		h.outbox.put(report{Stopped: true})
+	case s.Continued():
+		c.stopped = false
+		h.wakeFront()
+		h.check()
+	default:
+		h.over(c, s)
+	}
+}
+
+// wakeFront continues the front if it was told to stop.
+func (h *holder) wakeFront() {
+	if h.isTold && !h.gone {
+		_ = syscall.Kill(h.front, syscall.SIGCONT)
+	}
+	h.isTold = false
+}
+
+// over handles the end of COMMAND.
+func (h *holder) over(c *command, s syscall.WaitStatus) {
+	h.command = nil
+	o := outcome{status: statusOf(s)}
+	if c.leash.isEnding() || h.gone {
+		c.signal(syscall.SIGKILL) // what is left of its group
+		o.awaitGone = c.awaitGone
+	}
+	if c.leash.isEnding() {
+		o.status, o.err = exitLost, errors.New("lost: COMMAND was ended, and another process may have the lock")
+	}
+	h.outbox.put(report{Ended: true})
+	h.wakeFront()
+	c.term.done <- o
+}
+
+// obey does what the front orders.
+func (h *holder) obey(o order) {
+	c := h.command
+	switch {
+	case c == nil:
+		h.obeyAlone(o.Signal)
+	case o.Signal == syscall.SIGCONT:
+		h.outbox.put(report{Left: max(c.term.mutex.Remaining(), 1), Until: time.Now().Round(0).Add(c.term.mutex.Remaining())})
+		h.check()
+	case h.job.leads && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGINT):
+		h.ended = o.Signal
+		h.cancel(fmt.Errorf("ended by the signal %q", o.Signal))
+		if c.quit.at.IsZero() {
+			c.quit = deadlineIn(time.Now(), h.job.killAfter)
+		}
+		h.pass(o)
+	default:
+		h.pass(o)
+	}
+}
+
+// pass passes a signal on to COMMAND, unless the terminal has sent it to COMMAND, too.
+func (h *holder) pass(o order) {
+	if !o.Keyboard {
+		h.command.signal(o.Signal)
+	}
+}
+
+// obeyAlone does what a signal asks for while no COMMAND runs.
+func (h *holder) obeyAlone(s syscall.Signal) {
+	switch s {
+	case syscall.SIGCONT:
+	case syscall.SIGTSTP:
+		h.outbox.putNow(report{Stopped: true})
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // the front continues it
+	default:
+		if h.begun && !h.job.leads {
+			return // COMMAND has ended, and the lock is being released
+		}
+		if h.ended == 0 {
+			h.ended = s
+		}
+		h.cancel(fmt.Errorf("ended by the signal %q", s))
+	}
+}
+
+// checkTimeout bounds how long COMMAND waits to be continued.
+const checkTimeout = time.Second
+
+// check asks the nodes whether the lock is still held. Then checked continues COMMAND.
+func (h *holder) check() {
+	c := h.command
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		defer cancel()
+		_, _ = c.term.mutex.ValidContext(ctx) // a loss that it proves is the Mutex's
+		h.checks <- c
+	}()
+}
+
+// checked continues COMMAND, or kills it if the lock is lost.
+func (h *holder) checked(c *command) {
+	if h.command != c {
+		return
+	}
+	if c.isLost() {
+		h.say(h.trouble(c) + ": COMMAND was killed before it could go on")
+		c.leash.end(time.Now())
+		c.signal(syscall.SIGKILL)
+	}
+	c.signal(syscall.SIGCONT)
+}

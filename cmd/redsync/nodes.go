@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/address"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// nodes are the flags that say which nodes there are, and how to connect to them.
+type nodes struct {
+	list, file, before, after string
+	cacert, cert, key         string
+	guard                     time.Duration
+
+	given func(flag string) bool // whether the flag is among the arguments
+	sets  [][]*redis.Options     // one set, or the sets before and after
+}
+
+func (n *nodes) define(f *pflag.FlagSet) {
+	f.StringVar(&n.list, "nodes", "", "")
+	f.StringVar(&n.file, "nodes-file", "", "")
+	f.StringVar(&n.before, "before", "", "")
+	f.StringVar(&n.after, "after", "", "")
+	f.StringVar(&n.cacert, "cacert", "", "")
+	f.StringVar(&n.cert, "cert", "", "")
+	f.StringVar(&n.key, "key", "", "")
+	f.Var((*seconds)(&n.guard), "guard", "")
+	n.given = f.Changed
+}
+
+// read finds the addresses of the nodes, and how to connect to them.
+func (n *nodes) read() error {
+	if err := n.readSets(); err != nil {
+		return err
+	}
+	if n.given("guard") && n.guard <= 0 {
+		return wrong("--guard %v is out of range: more than 0", n.guard)
+	}
+	return n.readTLS()
+}
+
+// readSets finds the addresses.
+func (n *nodes) readSets() error {
+	given := n.given
+	switch {
+	case given("nodes") && given("nodes-file"):
+		return wrong("--nodes and --nodes-file exclude each other")
+	case given("before") != given("after"):
+		return wrong("--before and --after need each other")
+	case given("before") && (given("nodes") || given("nodes-file")):
+		return wrong("--before and --after exclude --nodes and --nodes-file")
+	case given("before"):
+		return errors.Join(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
+	case given("nodes"):
+		return n.add("--nodes", splitList(n.list))
+	case given("nodes-file"):
+		lines, err := readList(n.file)
+		if err != nil {
+			return wrong("--nodes-file: %w", err)
+		}
+		return n.add("--nodes-file "+n.file, lines)
+	}
+	list := os.Getenv(nodesVariable)
+	if list == "" {
+		return wrong("which nodes? Give --nodes or --nodes-file, or set $%s", nodesVariable)
+	}
+	return n.add("$"+nodesVariable, splitList(list))
+}
+
+// add makes a set of addresses. from is where they come from.
+func (n *nodes) add(from string, addresses []string) error {
+	if len(addresses) == 0 {
+		return wrong("%s has no address", from)
+	}
+	var set []*redis.Options
+	for i, text := range addresses {
+		opt, err := address.Options(text)
+		if err != nil {
+			return wrong("%s: address #%d: %w", from, i+1, err)
+		}
+		set = append(set, opt)
+	}
+	n.sets = append(n.sets, set)
+	return nil
+}
+
+// splitList returns the addresses of a list with commas.
+func splitList(list string) []string {
+	var addresses []string
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text != "" {
+			addresses = append(addresses, text)
+		}
+	}
+	return addresses
+}
+
+// readList returns the addresses in a file.
+func readList(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var addresses []string
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if text := strings.TrimSpace(lines.Text()); text != "" && !strings.HasPrefix(text, "#") {
+			addresses = append(addresses, text)
+		}
+	}
+	return addresses, lines.Err()
+}
+
+// readTLS reads the files for rediss:// addresses.
+func (n *nodes) readTLS() error {
+	if n.given("cert") != n.given("key") {
+		return wrong("--cert and --key need each other")
+	}
+	if !n.given("cacert") && !n.given("cert") {
+		return nil
+	}
+	var roots *x509.CertPool
+	if n.given("cacert") {
+		text, err := os.ReadFile(n.cacert)
+		if err != nil {
+			return wrong("--cacert: %w", err)
+		}
+		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
+			return wrong("--cacert: %s has no certificate in PEM format", n.cacert)
+		}
+	}
+	var own []tls.Certificate
+	if n.given("cert") {
+		pair, err := tls.LoadX509KeyPair(n.cert, n.key)
+		if err != nil {
+			return wrong("--cert and --key: %w", err)
+		}
+		own = []tls.Certificate{pair}
+	}
+	used := false
+	for _, set := range n.sets {
+		for _, opt := range set {
+			if opt.TLSConfig != nil {
+				opt.TLSConfig.RootCAs, opt.TLSConfig.Certificates, used = roots, own, true
+			}
+		}
+	}
+	if !used {
+		return wrong("--cacert, --cert and --key have no effect: no address begins with rediss://")
+	}
+	return nil
+}
+
+// connect returns a Redsync on the nodes once a quorum has answered. Its error has an exit status.
+func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync, error) {
+	var sets [][]pool.Pool
+	for _, set := range n.sets {
+		var pools []pool.Pool
+		for _, opt := range set {
+			var options []pool.Option
+			if n.guard > 0 {
+				options = append(options, pool.WithRestartGuard(n.guard))
+			}
+			pools = append(pools, pool.New(redis.NewClient(opt), options...))
+		}
+		sets = append(sets, pools)
+	}
+	var rs *redsync.Redsync
+	if len(sets) == 2 {
+		rs = redsync.NewJoint(sets[0], sets[1])
+	} else {
+		rs = redsync.New(sets[0]...)
+	}
+	rs = rs.With(redsync.WithLogger(log))
+	if err := rs.Ping(ctx); err != nil {
+		status := exitUsage
+		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {
+			status = exitNoQuorum
+		}
+		return nil, &failure{status, fmt.Errorf("cannot connect: %w", err)}
+	}
+	return rs, nil
+}

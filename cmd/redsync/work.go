@@ -1,0 +1,153 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync"
+)
+
+// This file gets the lock, and releases it. It knows nothing of processes.
+
+const closeTimeout = 5 * time.Second // for releases that no quorum has confirmed
+
+// work does what the job says, and returns what the process ends with.
+func (h *holder) work(ctx context.Context) result {
+	if err := h.job.nodes.read(); err != nil {
+		return resultOf(err)
+	}
+	waiting, cancel := h.job.patience(ctx)
+	defer cancel()
+	rs, err := h.job.nodes.connect(waiting, slog.New(&logLines{say: h.say}))
+	if err != nil {
+		return resultOf(err)
+	}
+	var r result
+	if h.job.leads {
+		r = h.lead(ctx, rs)
+	} else {
+		r = h.hold(waiting, rs)
+	}
+	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer stop()
+	if err := rs.Close(closing); err != nil {
+		h.say("warning: " + err.Error())
+	}
+	return r
+}
+
+// resultOf returns the result for an error with an exit status.
+func resultOf(err error) result {
+	var f *failure
+	if errors.As(err, &f) {
+		return result{f.status, err}
+	}
+	return result{exitInternal, err}
+}
+
+// hold is run: it gets the lock, waits until COMMAND has ended, and releases the lock.
+func (h *holder) hold(ctx context.Context, rs *redsync.Redsync) result {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	options := append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))
+	var mutex *redsync.Mutex
+	if len(h.job.names) == 1 {
+		mutex = rs.NewMutex(h.job.names[0], options...)
+	} else {
+		mutex = rs.NewMultiMutex(h.job.names, options...)
+	}
+	if err := h.lock(ctx, mutex); err != nil {
+		return h.notLocked(ctx, err)
+	}
+	o := h.during(mutex)
+	return h.unlock(ctx, mutex, o)
+}
+
+// patience returns a context that ends when the lock must have been acquired.
+func (j *job) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if j.wait <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, j.wait)
+}
+
+// lock gets the lock.
+func (h *holder) lock(ctx context.Context, mutex *redsync.Mutex) error {
+	if h.job.once || h.job.wait == 0 {
+		return mutex.TryLockContext(ctx)
+	}
+	return mutex.LockContext(ctx)
+}
+
+// notLocked returns the result of a lock that was not acquired.
+func (h *holder) notLocked(ctx context.Context, err error) result {
+	var denied *redsync.RedisError
+	switch {
+	case errors.Is(err, redsync.ErrNoQuorum) || errors.As(context.Cause(ctx), &denied):
+		return result{exitNoQuorum, err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return result{h.job.conflict, fmt.Errorf("not free within --wait %v: %w", h.job.wait, err)}
+	case errors.Is(err, redsync.ErrFailed):
+		return result{h.job.conflict, err}
+	case ctx.Err() != nil:
+		return result{exitInternal, err} // the signal that has ended it decides
+	}
+	return result{exitUsage, err}
+}
+
+// during runs COMMAND while mutex is held.
+func (h *holder) during(mutex *redsync.Mutex) outcome {
+	t := &term{mutex, make(chan outcome, 1)}
+	h.terms <- t
+	o := <-t.done
+	if o.awaitGone != nil {
+		o.awaitGone() // before the release lets another process work
+	}
+	return o
+}
+
+// unlock releases the lock after COMMAND has ended with the outcome o.
+func (h *holder) unlock(ctx context.Context, mutex *redsync.Mutex, o outcome) result {
+	_, err := mutex.UnlockContext(context.WithoutCancel(ctx))
+	return h.released(o, err)
+}
+
+// released returns the result of a COMMAND with the outcome o. err is that of the release.
+func (h *holder) released(o outcome, err error) result {
+	switch {
+	case o.status == exitLost && o.err != nil:
+	case errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.Is(err, redsync.ErrLockLost):
+		return result{exitLost, fmt.Errorf("lost: %w", err)}
+	case err != nil:
+		h.say("warning: the release is not confirmed: " + err.Error())
+	}
+	return result{o.status, o.err}
+}
+
+// lead is lead: it runs COMMAND in each term.
+func (h *holder) lead(ctx context.Context, rs *redsync.Redsync) result {
+	for {
+		var last outcome
+		ran := false
+		err := rs.Lead(ctx, h.job.names[0], func(ctx context.Context) error {
+			last, ran = h.during(redsync.FromContext(ctx)), true
+			return nil
+		}, h.job.options()...)
+		switch {
+		case ctx.Err() != nil: // the signal that has ended it decides
+			return result{status: exitInternal}
+		case ran && last.status == exitLost && last.err != nil:
+			continue // COMMAND was ended because no extension succeeded. One that came late has saved the leadership
+		case !ran && errors.Is(err, redsync.ErrNoQuorum):
+			return result{exitNoQuorum, err}
+		case !ran:
+			return result{exitUsage, err}
+		}
+		return h.released(last, err)
+	}
+}
