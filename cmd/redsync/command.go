@@ -96,11 +96,13 @@ func (c *command) isLost() bool { return c.term.mutex.Remaining() == 0 }
 
 // awaitGone waits until no process of the group of COMMAND is left, after it was killed. It waits for a second at most.
 func (c *command) awaitGone() {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
 	for range 100 {
 		if errors.Is(syscall.Kill(c.target, 0), syscall.ESRCH) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-look.C
 	}
 }
 

@@ -19,10 +19,10 @@ func (d deadline) left(now time.Time) time.Duration {
 // patience is the longest time without a look at the wall clock.
 const patience = 100 * time.Millisecond
 
-// soon returns a channel that gets a value when it is time to look at the deadline again.
-func (d deadline) soon() <-chan time.Time {
+// wait returns how long to wait at now until it is time to look at the deadline again.
+func (d deadline) wait(now time.Time) time.Duration {
 	if d.at.IsZero() {
-		return nil
+		return patience
 	}
-	return time.After(min(max(d.left(time.Now()), time.Millisecond), patience))
+	return min(max(d.left(now), time.Millisecond), patience)
 }

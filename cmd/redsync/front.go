@@ -99,6 +99,7 @@ func (f *frontProcess) start(args []string) error {
 	defer far.Close()
 	f.link = near
 	argv := slices.Concat([]string{holderName, strconv.Itoa(int(far.Fd())), args[0], "--owner", f.job.owner}, args[1:])
+	//nolint:gosec // it is this program
 	pid, err := syscall.ForkExec(self, argv, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -112,7 +113,14 @@ func (f *frontProcess) start(args []string) error {
 // run does what the holder reports and what signals ask for, until the holder has ended.
 func (f *frontProcess) run() int {
 	reports := received[report](f.link)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for {
+		var soon <-chan time.Time
+		if f.command != 0 {
+			timer.Reset(f.deadline.wait(time.Now()))
+			soon = timer.C
+		}
 		select {
 		case r, ok := <-reports:
 			switch {
@@ -125,7 +133,7 @@ func (f *frontProcess) run() int {
 			f.note(r)
 		case s := <-f.signals:
 			f.got(s.(syscall.Signal)) //nolint:forcetypeassert // of package syscall on Unix
-		case <-f.deadline.soon():
+		case <-soon:
 			if f.isOver(time.Now()) {
 				f.kill()
 				_ = f.holder.Kill()

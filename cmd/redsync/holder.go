@@ -91,12 +91,15 @@ func (h *holder) say(text string) { h.outbox.put(report{Say: text}) }
 
 // loop does what the front orders, and keeps COMMAND on its leash, until the work is done.
 func (h *holder) loop(orders <-chan order) result {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for {
 		var events <-chan syscall.WaitStatus
 		var lost <-chan struct{}
-		var soon, quit <-chan time.Time
-		if c := h.command; c != nil {
-			events, soon, quit = c.events, c.leash.soon(), c.quit.soon()
+		var soon <-chan time.Time
+		if c, now := h.command, time.Now(); c != nil {
+			timer.Reset(min(c.leash.wait(now), c.quit.wait(now)))
+			events, soon = c.events, timer.C
 			if !c.leash.isEnding() {
 				lost = c.term.mutex.Lost()
 			}
@@ -116,8 +119,6 @@ func (h *holder) loop(orders <-chan order) result {
 		case <-lost:
 			h.look()
 		case <-soon:
-			h.look()
-		case <-quit:
 			h.look()
 		case c := <-h.checks:
 			h.checked(c)

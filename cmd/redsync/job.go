@@ -122,7 +122,9 @@ func (j *job) flags(command string) *pflag.FlagSet {
 // excluding are the pairs of flags that do not go together.
 var excluding = [][2]string{
 	{"nonblock", "wait"},
-	{"shared", "permits"}, {"shared", "min-hold"}, {"permits", "fence"},
+	{"shared", "permits"},
+	{"shared", "min-hold"},
+	{"permits", "fence"},
 }
 
 // checkFlags returns an error if flags exclude each other, or if one is out of its range.

@@ -53,13 +53,10 @@ func (l *leash) end(now time.Time) { l.kill, l.killed = deadlineIn(now, 0), true
 // isEnding reports whether COMMAND has got TERM or KILL.
 func (l *leash) isEnding() bool { return !l.kill.at.IsZero() }
 
-// soon returns a channel that gets a value when it is time to look again.
-func (l *leash) soon() <-chan time.Time {
-	switch {
-	case l.killed:
-		return nil
-	case l.isEnding():
-		return l.kill.soon()
+// wait returns how long to wait at now until it is time to look again.
+func (l *leash) wait(now time.Time) time.Duration {
+	if l.isEnding() {
+		return l.kill.wait(now)
 	}
-	return time.After(min(max(l.valid.left(time.Now())-l.killAfter, time.Millisecond), patience))
+	return min(max(l.valid.left(now)-l.killAfter, time.Millisecond), patience)
 }

@@ -108,9 +108,11 @@ func (o *outbox) put(r report) {
 func (o *outbox) putNow(r report) {
 	r.sent = make(chan struct{})
 	o.put(r)
+	given := time.NewTimer(time.Second)
+	defer given.Stop()
 	select {
 	case <-r.sent:
-	case <-time.After(time.Second): // the front has been stopped for hours
+	case <-given.C: // the front has been stopped for hours
 	}
 }
 
