@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -42,19 +41,8 @@ func (n *nodes) define(f *pflag.FlagSet) {
 	n.given = f.Changed
 }
 
-// read finds the addresses of the nodes, and how to connect to them.
-func (n *nodes) read() error {
-	if err := n.readSets(); err != nil {
-		return err
-	}
-	if n.given("guard") && n.guard <= 0 {
-		return wrong("--guard %v is out of range: more than 0", n.guard)
-	}
-	return n.readTLS()
-}
-
-// readSets finds the addresses.
-func (n *nodes) readSets() error {
+// check returns an error if flags exclude each other, or need each other.
+func (n *nodes) check() error {
 	given := n.given
 	switch {
 	case given("nodes") && given("nodes-file"):
@@ -63,11 +51,28 @@ func (n *nodes) readSets() error {
 		return wrong("--before and --after need each other")
 	case given("before") && (given("nodes") || given("nodes-file")):
 		return wrong("--before and --after exclude --nodes and --nodes-file")
-	case given("before"):
+	case given("cert") != given("key"):
+		return wrong("--cert and --key need each other")
+	}
+	return nil
+}
+
+// read finds the addresses of the nodes, and how to connect to them.
+func (n *nodes) read() error {
+	if err := n.readSets(); err != nil {
+		return err
+	}
+	return n.readTLS()
+}
+
+// readSets finds the addresses.
+func (n *nodes) readSets() error {
+	switch {
+	case n.given("before"):
 		return errors.Join(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
-	case given("nodes"):
+	case n.given("nodes"):
 		return n.add("--nodes", splitList(n.list))
-	case given("nodes-file"):
+	case n.given("nodes-file"):
 		lines, err := readList(n.file)
 		if err != nil {
 			return wrong("--nodes-file: %w", err)
@@ -128,9 +133,6 @@ func readList(path string) ([]string, error) {
 
 // readTLS reads the files for rediss:// addresses.
 func (n *nodes) readTLS() error {
-	if n.given("cert") != n.given("key") {
-		return wrong("--cert and --key need each other")
-	}
 	if !n.given("cacert") && !n.given("cert") {
 		return nil
 	}
@@ -166,17 +168,18 @@ func (n *nodes) readTLS() error {
 	return nil
 }
 
-// connect returns a Redsync on the nodes once a quorum has answered. Its error has an exit status.
-func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync, error) {
+// connect returns a Redsync on the nodes once a quorum has answered. The options are those that Ping looks at: a restart guard
+// bounds the expiry. Its error has an exit status.
+func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
 	var sets [][]pool.Pool
 	for _, set := range n.sets {
 		var pools []pool.Pool
 		for _, opt := range set {
-			var options []pool.Option
+			var guard []pool.Option
 			if n.guard > 0 {
-				options = append(options, pool.WithRestartGuard(n.guard))
+				guard = append(guard, pool.WithRestartGuard(n.guard))
 			}
-			pools = append(pools, pool.New(redis.NewClient(opt), options...))
+			pools = append(pools, pool.New(redis.NewClient(opt), guard...))
 		}
 		sets = append(sets, pools)
 	}
@@ -186,7 +189,7 @@ func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync
 	} else {
 		rs = redsync.New(sets[0]...)
 	}
-	rs = rs.With(redsync.WithLogger(log))
+	rs = rs.With(options...)
 	if err := rs.Ping(ctx); err != nil {
 		status := exitUsage
 		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {

@@ -23,7 +23,7 @@ func (h *holder) work(ctx context.Context) result {
 	}
 	waiting, cancel := h.job.patience(ctx)
 	defer cancel()
-	rs, err := h.job.nodes.connect(waiting, slog.New(&logLines{say: h.say}))
+	rs, err := h.job.nodes.connect(waiting, redsync.WithLogger(slog.New(&logLines{say: h.say})), redsync.WithExpiry(h.job.ttl))
 	if err != nil {
 		return resultOf(err)
 	}
