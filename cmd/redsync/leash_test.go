@@ -24,6 +24,9 @@ func watched(l *leash, d time.Duration, left func(now time.Time) time.Duration) 
 		if s := l.look(now, left(now)); s != 0 {
 			signals = append(signals, sent{s, now.Sub(start)})
 		}
+		if l.killed { // COMMAND ends
+			d = min(d, now.Sub(start)+100*time.Millisecond)
+		}
 		time.Sleep(l.wait(now))
 	}
 	return signals
@@ -72,7 +75,7 @@ func TestLeashSignals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := leash{killAfter: killAfter}
-				got := watched(&l, time.Minute, c.left(time.Now()))
+				got := watched(&l, 35*time.Second, c.left(time.Now()))
 				require.Len(t, got, len(c.want), "%v", got)
 				for i, want := range c.want {
 					require.Equal(t, want.signal, got[i].signal)

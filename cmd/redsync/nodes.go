@@ -114,6 +114,9 @@ func splitList(list string) []string {
 	return addresses
 }
 
+// byteOrderMark is what some editors write at the beginning of a file.
+const byteOrderMark = "\ufeff"
+
 // readList returns the addresses in a file.
 func readList(path string) ([]string, error) {
 	file, err := os.Open(path) //nolint:gosec // the user has named it
@@ -124,7 +127,7 @@ func readList(path string) ([]string, error) {
 	var addresses []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		if text := strings.TrimSpace(lines.Text()); text != "" && !strings.HasPrefix(text, "#") {
+		if text := strings.TrimSpace(strings.TrimPrefix(lines.Text(), byteOrderMark)); text != "" && !strings.HasPrefix(text, "#") {
 			addresses = append(addresses, text)
 		}
 	}
