@@ -156,7 +156,7 @@ func TestUnlockOfOneReader(t *testing.T) {
 
 	status, out, stderr = call(append(flags, "--holder", id[1])...)
 	assert.Zero(t, status, out+stderr)
-	assert.Contains(t, out, "released: the holder learns of it within two round trips")
+	assert.Contains(t, out, "released: the holder learns of it within ")
 	ok, err := one.ValidContext(t.Context())
 	assert.True(t, ok, err)
 	ok, _ = two.ValidContext(t.Context())
@@ -292,5 +292,18 @@ func TestStatusWatch(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 		require.Error(t, cmd.Wait())
 		assert.Equal(t, 130, cmd.ProcessState.ExitCode())
+	}
+}
+
+// What unlock says of the holder follows docs/operating.md.
+func TestNotice(t *testing.T) {
+	now := time.Now()
+	for want, h := range map[string]redsync.Holder{
+		"within two round trips if it can hear":   {Owner: "w", Since: now.Add(-time.Minute)},
+		"within a second if it can hear":          {Owner: "w", Since: now.Add(-time.Second / 2)},
+		"at its own Extend":                       {Library: "redsync v4"},
+		"after a third of its expiry at most, if": {Library: "redsync"},
+	} {
+		assert.Contains(t, notice(h, now), want)
 	}
 }

@@ -168,7 +168,7 @@ func (b *breaker) report(ctx context.Context, before redsync.Status, holder reds
 	}
 	switch {
 	case forced == nil:
-		fmt.Fprintf(b.stdout, "released: %s\n", notice(holder))
+		fmt.Fprintf(b.stdout, "released: %s\n", notice(holder, time.Now()))
 		return 0, nil
 	case errors.Is(forced, redsync.ErrNoQuorum):
 		return 0, &failure{exitNoQuorum, forced}
@@ -179,13 +179,16 @@ func (b *breaker) report(ctx context.Context, before redsync.Status, holder reds
 }
 
 // notice says when a holder learns that its lock is gone: see docs/operating.md, "A lock is stuck".
-func notice(h redsync.Holder) string {
+func notice(h redsync.Holder, now time.Time) string {
+	when := "within two round trips"
 	switch {
-	case h.Owner != "":
-		return "the holder learns of it within two round trips, or within a second of its Lock, if it can hear the nodes. " +
-			"Otherwise it learns at its next extension"
 	case strings.HasPrefix(h.Library, "redsync v4"):
 		return "the holder learns of it at its own Extend"
+	case h.Owner == "":
+		return "the holder learns of it at its next extension, after a third of its expiry at most, if it has a watchdog. " +
+			"Otherwise it learns at its own Extend, Valid or Unlock, or when its lock would have expired"
+	case now.Sub(h.Since) < time.Second:
+		when = "within a second"
 	}
-	return "the holder learns of it at its next extension if it has a watchdog, otherwise at its own Extend, Valid or Unlock"
+	return "the holder learns of it " + when + " if it can hear the nodes, otherwise at its next extension"
 }
