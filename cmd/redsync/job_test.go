@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -13,13 +12,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
-
-// said returns what a call with these arguments says, and its exit status. It is for calls that start nothing.
-func said(args ...string) (status int, stdout, stderr string) {
-	var out, err bytes.Buffer
-	status = dispatch(args, &out, &err)
-	return status, out.String(), err.String()
-}
 
 func TestWrongArguments(t *testing.T) {
 	unsetAround(t)
@@ -90,7 +82,7 @@ func TestWrongArguments(t *testing.T) {
 		{"run --key f job -- true", "--cert and --key need each other"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			status, stdout, stderr := said(strings.Fields(c.args)...)
+			status, stdout, stderr := call(strings.Fields(c.args)...)
 			require.Equal(t, exitUsage, status)
 			require.Empty(t, stdout)
 			require.True(t, strings.HasPrefix(stderr, "redsync: "), stderr)
@@ -121,7 +113,7 @@ func TestWrongNamesAndOwners(t *testing.T) {
 				if command == "lead" && strings.Contains(name, "#2") {
 					continue
 				}
-				status, _, stderr := said(append([]string{command}, args...)...)
+				status, _, stderr := call(append([]string{command}, args...)...)
 				require.Equal(t, exitUsage, status)
 				require.Contains(t, stderr, name)
 			}

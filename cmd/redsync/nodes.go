@@ -53,12 +53,17 @@ func (n *nodes) check() error {
 		return wrong("--before and --after exclude --nodes and --nodes-file")
 	case given("cert") != given("key"):
 		return wrong("--cert and --key need each other")
+	case given("guard") && n.guard <= 0:
+		return wrong("--guard %v is out of range: more than 0", n.guard)
 	}
 	return nil
 }
 
 // read finds the addresses of the nodes, and how to connect to them.
 func (n *nodes) read() error {
+	if err := n.check(); err != nil {
+		return err
+	}
 	if err := n.readSets(); err != nil {
 		return err
 	}
@@ -171,9 +176,11 @@ func (n *nodes) readTLS() error {
 	return nil
 }
 
-// connect returns a Redsync on the nodes once a quorum has answered. The options are those that Ping looks at: a restart guard
-// bounds the expiry. Its error has an exit status.
-func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+// closeTimeout bounds the wait for releases that no quorum has confirmed.
+const closeTimeout = 2 * time.Second
+
+// open returns a Redsync on the nodes, without asking them.
+func (n *nodes) open() *redsync.Redsync {
 	var sets [][]pool.Pool
 	for _, set := range n.sets {
 		var pools []pool.Pool
@@ -186,13 +193,16 @@ func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsyn
 		}
 		sets = append(sets, pools)
 	}
-	var rs *redsync.Redsync
 	if len(sets) == 2 {
-		rs = redsync.NewJoint(sets[0], sets[1])
-	} else {
-		rs = redsync.New(sets[0]...)
+		return redsync.NewJoint(sets[0], sets[1])
 	}
-	rs = rs.With(options...)
+	return redsync.New(sets[0]...)
+}
+
+// connect returns a Redsync on the nodes once a quorum has answered. The options are those that Ping looks at: a restart guard
+// bounds the expiry. Its error has an exit status.
+func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+	rs := n.open().With(options...)
 	if err := rs.Ping(ctx); err != nil {
 		status := exitUsage
 		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,7 +19,8 @@ import (
 const maxColumns = 120
 
 func TestUsageColumns(t *testing.T) {
-	for name, text := range map[string]string{"": usageText, "run": usageOf("run"), "lead": usageOf("lead")} {
+	for _, name := range append(slices.Sorted(maps.Keys(commands)), "redsync") {
+		text := usageOf(name)
 		require.NotContains(t, text, "{nodes}")
 		require.NotContains(t, text, "\t")
 		require.True(t, strings.HasSuffix(text, "\n"))
@@ -26,6 +28,14 @@ func TestUsageColumns(t *testing.T) {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), maxColumns, "%s, line %d: %s", name, i+1, line)
 			require.Equal(t, strings.TrimRight(line, " "), line)
 		}
+	}
+}
+
+// flagsOf returns the flags of each command.
+func flagsOf() map[string]*pflag.FlagSet {
+	return map[string]*pflag.FlagSet{
+		"run": (&job{}).flags("run"), "lead": (&job{leads: true}).flags("lead"),
+		"status": (&view{}).flags(), "unlock": (&breaker{}).flags(),
 	}
 }
 
@@ -69,11 +79,10 @@ func shownFlags(t *testing.T, text string) map[string]shownFlag {
 
 // The texts name exactly the flags that there are, with their short forms, and with a value if they take one.
 func TestUsageNamesTheFlags(t *testing.T) {
-	for _, command := range []string{"run", "lead"} {
+	require.ElementsMatch(t, slices.Collect(maps.Keys(commands)), slices.Collect(maps.Keys(flagsOf())))
+	for command, flags := range flagsOf() {
 		shown := shownFlags(t, usageOf(command))
-		var defined []string
-		(&job{leads: command == "lead"}).flags(command).VisitAll(func(f *pflag.Flag) {
-			defined = append(defined, f.Name)
+		flags.VisitAll(func(f *pflag.Flag) {
 			s, ok := shown[f.Name]
 			require.True(t, ok, "%s --help does not name --%s", command, f.Name)
 			require.Equal(t, f.Shorthand, s.short, f.Name)
@@ -82,7 +91,7 @@ func TestUsageNamesTheFlags(t *testing.T) {
 			require.NotEmpty(t, s.says, f.Name)
 		})
 		for name := range shown {
-			require.True(t, slices.Contains(defined, name), "%s --help names --%s, which does not exist", command, name)
+			require.NotNil(t, flags.Lookup(name), "%s --help names --%s, which does not exist", command, name)
 		}
 	}
 }
@@ -102,7 +111,7 @@ func TestUsageDefaultsAndRanges(t *testing.T) {
 			_, err := parseJob(command, append(args, "job", "--", "true"))
 			return err
 		}
-		flags := (&job{leads: command == "lead"}).flags(command)
+		flags := flagsOf()[command]
 		for name, shown := range shownFlags(t, usageOf(command)) {
 			if m := shownDefault.FindStringSubmatch(shown.says); m != nil {
 				require.Equal(t, m[1], flags.Lookup(name).DefValue, name)
