@@ -93,6 +93,7 @@ func TestScripts(t *testing.T) {
 			e.Values[serversKey{}] = servers
 			e.Setenv(nodesVariable, listOf(servers))
 			e.Setenv("NODES", listOf(servers))
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each process with the race detector ends a second later
 			for i, s := range servers {
 				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
 				e.Setenv(fmt.Sprint("PID", i), strconv.Itoa(s.Pid()))

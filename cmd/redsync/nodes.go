@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -74,7 +75,7 @@ func (n *nodes) read() error {
 func (n *nodes) readSets() error {
 	switch {
 	case n.given("before"):
-		return errors.Join(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
+		return cmp.Or(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
 	case n.given("nodes"):
 		return n.add("--nodes", splitList(n.list))
 	case n.given("nodes-file"):

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -41,7 +41,7 @@ func status(args []string, stdout, _ io.Writer) (int, error) {
 		return 0, err
 	}
 	v.names = f.Args()
-	if err := errors.Join(checkTargets("status", v.names, f), v.nodes.read()); err != nil {
+	if err := cmp.Or(checkTargets("status", v.names, f), v.nodes.read()); err != nil {
 		return 0, err
 	}
 	ctx, stop := untilSignal()

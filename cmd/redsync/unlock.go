@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func unlock(args []string, stdout, stderr io.Writer) (int, error) {
 		return 0, err
 	}
 	b.names = f.Args()
-	if err := errors.Join(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
+	if err := cmp.Or(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
 		return 0, err
 	}
 	ctx, stop := untilSignal()
