@@ -77,6 +77,7 @@ const scriptNodes = 5
 //   - "held NAME" and "! held NAME", which look whether all or none of the nodes have a key,
 //   - "status N PROGRAM ARG...", which is exec with a certain exit status. If it is not one of COMMAND's, use "ours N", which
 //     also demands a line of redsync on stderr,
+//   - "waiting NAME N", which waits until N processes wait for a lock,
 //   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem.
 func TestScripts(t *testing.T) {
 	onNode := func(do func(*realredis.Server)) func(*testscript.TestScript, bool, []string) {
@@ -118,7 +119,8 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("no line of redsync on stderr: %q", said)
 				}
 			},
-			"tls": func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
+			"waiting": awaitWaiters,
+			"tls":     func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
 		},
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
@@ -152,6 +154,21 @@ func isHeld(ts *testscript.TestScript, not bool, args []string) {
 	if want := map[bool]int64{false: scriptNodes, true: 0}[not]; have != want {
 		ts.Fatalf("%d nodes have %s, not %d", have, args[0], want)
 	}
+}
+
+// awaitWaiters is the command waiting.
+func awaitWaiters(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	got := 0
+	for range 600 {
+		ts.Check(ts.Exec("redsync", "status", args[0]))
+		if got = strings.Count(ts.ReadFile("stdout"), " waits"); got == want {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%d processes wait for %s, not %d", got, args[0], want)
 }
 
 // endsWith runs a program that must end with a certain exit status.
