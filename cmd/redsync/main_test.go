@@ -43,7 +43,7 @@ func (c checked) Run() int {
 func forget() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for _, addr := range strings.Split(os.Getenv("NODES"), ",") {
+	for addr := range strings.SplitSeq(os.Getenv("NODES"), ",") {
 		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
 		if n, err := client.Del(ctx, os.Args[1]).Result(); n != 1 || err != nil {
 			fmt.Fprintln(os.Stderr, "forget:", n, err)

@@ -40,10 +40,10 @@ func TestWithoutUnix(t *testing.T) {
 
 	for _, command := range []string{"run", "lead"} {
 		cmd := exec.Command(program, command, "job", "--nodes", "a:1", "--", "true")
-		out, err := cmd.CombinedOutput()
+		said, err := cmd.CombinedOutput()
 		require.Error(t, err)
 		require.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
-		require.Regexp(t, "^redsync: "+command+" is not available on [a-z]+: it needs the process groups and signals of Unix\n$", string(out))
+		require.Regexp(t, "^redsync: "+command+" is not available on [a-z]+: it needs the process groups and signals of Unix\n$", string(said))
 	}
 	out, err = exec.Command(program, "run", "--help").Output()
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func shownFlags(t *testing.T, text string) map[string]shownFlag {
 	t.Helper()
 	flags := map[string]shownFlag{}
 	var names []string
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		head, says := "", strings.TrimSpace(line)
 		if flagEntry.MatchString(line) {
 			head, says, _ = strings.Cut(strings.TrimSpace(line), "  ")
