@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -47,6 +46,8 @@ func alike(text string) string {
 	for _, r := range []struct{ pattern, by string }{
 		{`\S+@\S+ \d+`, "OWNER"},
 		{`for \d+ s `, "for N s "},
+		{`holder [0-9a-f]{8}: `, "holder ID: "},
+		{`for (another )?[\dhm.]+s\b`, "for ${1}N s"},
 		{`\b\d{16}\b`, "TOKEN"},
 		{`nodes( #\d)+`, "nodes N"},
 	} {
@@ -112,14 +113,8 @@ func keys(t *testing.T, servers []*realredis.Server, key string) (n int) {
 // force takes a lock from its holder.
 func (s *pageShell) force(name string) {
 	s.Helper()
-	rs, err := redsync.Open(s.Context(), splitList(listOf(s.servers)))
-	require.NoError(s, err)
-	mutex := rs.NewMutex(name)
-	status, err := mutex.Inspect(s.Context())
-	require.NoError(s, err)
-	require.Len(s, status.Holders, 1)
-	require.NoError(s, mutex.ForceUnlock(s.Context(), status.Holders[0]))
-	require.NoError(s, rs.Close(s.Context()))
+	status, stdout, stderr := call("unlock", "--nodes", listOf(s.servers), "--force", "--yes", name)
+	require.Zero(s, status, stdout+stderr)
 }
 
 // run runs a command line, and returns what it writes.
