@@ -94,7 +94,7 @@ func (s *service) start(ctx context.Context) {
 	require.NoError(s, err)
 	s.main = exec.CommandContext(ctx, command[0], command[1:]...)
 	s.main.Env, s.main.Stdout, s.main.Stderr = s.environment, s.journal, s.journal
-	s.main.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	inSession(s.main)
 	require.NoError(s, s.main.Start())
 	s.Cleanup(func() {
 		s.signal(syscall.SIGKILL)
@@ -274,8 +274,8 @@ func TestMinHoldOfTheTimerFitsThePeriod(t *testing.T) {
 	t.Parallel()
 	timer, service := readUnit(t, textOf(t, "examples/report.timer")), readUnit(t, textOf(t, "examples/report.service"))
 	require.Equal(t, "*:0/5", timer.value(t, "Timer", "OnCalendar"))
-	late, err := time.ParseDuration(timer.value(t, "Timer", "AccuracySec"))
+	delay, err := time.ParseDuration(timer.value(t, "Timer", "AccuracySec"))
 	require.NoError(t, err)
 	minHold, ttl := minHoldOf(t, service.value(t, "Service", "ExecStart"))
-	assert.Greater(t, spreadOf(minHold, ttl, 5*time.Minute)-late, 30*time.Second)
+	assert.Greater(t, spreadOf(minHold, ttl, 5*time.Minute)-delay, 30*time.Second)
 }
