@@ -13,7 +13,7 @@ import (
 
 // TestMain makes this program be redsync where a test runs it by that name.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"redsync": main, holderName: main})
+	testscript.Main(m, map[string]func(){"redsync": main, holderName: main, probeName: probeMain})
 }
 
 // listOf returns the addresses of servers in the form of --nodes.
