@@ -17,7 +17,7 @@ func (d deadline) left(now time.Time) time.Duration {
 }
 
 // patience is the longest time without a look at the wall clock.
-const patience = 100 * time.Millisecond
+const patience = 250 * time.Millisecond
 
 // wait returns how long to wait at now until it is time to look at the deadline again.
 func (d deadline) wait(now time.Time) time.Duration {

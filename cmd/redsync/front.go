@@ -18,9 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holderName is argument 0 of the holder. It has no name of a program that people kill by name.
-const holderName = "lock-holder"
-
 // passed are the signals that go to COMMAND.
 var passed = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT,
@@ -40,13 +37,13 @@ type frontProcess struct {
 }
 
 // front runs j, and returns the exit status.
-func front(j *job, args []string, stderr io.Writer) int {
+func front(j *job, command string, args []string, stderr io.Writer) int {
 	if _, err := lookUp(j.command[0]); err != nil {
 		return say(stderr, err)
 	}
 	f := &frontProcess{job: j, stderr: stderr, signals: make(chan os.Signal, 64)}
 	catch(f.signals)
-	if err := f.start(args); err != nil {
+	if err := f.start(command, args); err != nil {
 		return say(stderr, &failure{exitInternal, err})
 	}
 	return f.run()
@@ -84,7 +81,7 @@ func cause(err error) error {
 }
 
 // start starts the holder.
-func (f *frontProcess) start(args []string) error {
+func (f *frontProcess) start(command string, args []string) error {
 	self := "/proc/self/exe" // works even after an update has replaced the file
 	if runtime.GOOS != "linux" {
 		var err error
@@ -98,7 +95,7 @@ func (f *frontProcess) start(args []string) error {
 	}
 	defer far.Close()
 	f.link = near
-	argv := slices.Concat([]string{holderName, strconv.Itoa(int(far.Fd())), args[0], "--owner", f.job.owner}, args[1:])
+	argv := slices.Concat([]string{holderName, strconv.Itoa(int(far.Fd())), command, "--owner", f.job.owner}, args)
 	//nolint:gosec // it is this program
 	pid, err := syscall.ForkExec(self, argv, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},

@@ -10,7 +10,8 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/seed14bd9ef4/redsync v0.0.0-00010101000000-000000000000
 	github.com/spf13/pflag v1.1.0
-	golang.org/x/sys v0.48.0
+	golang.org/x/sys v0.50.0
+	golang.org/x/term v0.48.0
 )
 
 require (

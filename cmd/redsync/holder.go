@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// isHolder reports whether this process is the holder of another one. See link.go.
-func isHolder() bool { return len(os.Args) > 2 && os.Args[0] == holderName }
-
 // A holder is the process that holds the lock. Its loop is the only one to touch COMMAND. Another goroutine gets the lock and
 // releases it: see work.
 type holder struct {

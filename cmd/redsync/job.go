@@ -1,7 +1,6 @@
 package main
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -23,21 +22,6 @@ const (
 	minTTL     = 100 * time.Millisecond
 	maxOwner   = 128 // bytes, as redsync.WithOwner takes
 )
-
-//go:embed usage/run.txt
-var usageRun string
-
-//go:embed usage/lead.txt
-var usageLead string
-
-// usageOf returns the text of --help.
-func usageOf(command string) string {
-	text := usageRun
-	if command == "lead" {
-		text = usageLead
-	}
-	return strings.Replace(text, "{nodes}\n", usageNodes, 1)
-}
 
 // A job is what run or lead was asked to do.
 type job struct {
@@ -68,11 +52,8 @@ type job struct {
 func parseJob(command string, args []string) (*job, error) {
 	j := &job{leads: command == "lead"}
 	flags := j.flags(command)
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return nil, err
-		}
-		return nil, wrong("%w. See redsync %s --help", err, command)
+	if err := parse(command, flags, args); err != nil {
+		return nil, err
 	}
 	dash := flags.ArgsLenAtDash()
 	switch {
@@ -96,8 +77,6 @@ func parseJob(command string, args []string) (*job, error) {
 // flags returns the flags of a command, which write into j.
 func (j *job) flags(command string) *pflag.FlagSet {
 	f := pflag.NewFlagSet(command, pflag.ContinueOnError)
-	f.Usage = func() {}
-	f.SortFlags = false
 	j.nodes.define(f)
 	j.ttl, j.wait = defaultTTL, -1
 	f.Var((*seconds)(&j.ttl), "ttl", "")
@@ -137,10 +116,19 @@ func (j *job) checkFlags() error {
 	switch {
 	case j.conflict < 0 || j.conflict > 255:
 		return wrong("--conflict-exit-code %d is out of range: 0 to 255", j.conflict)
-	case j.given("permits") && (j.permits < 1 || j.permits > 1024):
-		return wrong("--permits %d is out of range: 1 to 1024", j.permits)
 	case j.priority < -999 || j.priority > 999:
 		return wrong("--priority %d is out of range: -999 to 999", j.priority)
+	}
+	if j.given("permits") {
+		return checkPermits(j.permits)
+	}
+	return nil
+}
+
+// checkPermits returns an error if n permits are out of range.
+func checkPermits(n int) error {
+	if n < 1 || n > 1024 {
+		return wrong("--permits %d is out of range: 1 to 1024", n)
 	}
 	return nil
 }
@@ -214,15 +202,15 @@ func defaultOwner() string {
 		host = h
 	}
 	pid := fmt.Sprintf(" %d", os.Getpid())
-	label := strings.Map(printable, name+"@"+host)
+	label := strings.Map(visible, name+"@"+host)
 	for len(label)+len(pid) > maxOwner {
 		label = strings.ToValidUTF8(label[:len(label)-1], "")
 	}
 	return label + pid
 }
 
-// printable replaces what an owner may not have.
-func printable(r rune) rune {
+// visible replaces what an owner may not have.
+func visible(r rune) rune {
 	if r <= ' ' || r >= 0x7f {
 		return '?'
 	}

@@ -3,7 +3,7 @@
 package main
 
 import (
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -26,13 +26,30 @@ const (
 	exitSignalBase = 128 // plus the number of a signal
 )
 
-//go:embed usage/redsync.txt
-var usageText string
+// usages are the texts of --help.
+//
+//go:embed usage/*.txt
+var usages embed.FS
 
-//go:embed usage/nodes.txt
-var usageNodes string
+// usageOf returns the text of --help for a command, or for "redsync".
+func usageOf(command string) string {
+	read := func(name string) string {
+		text, err := usages.ReadFile("usage/" + name + ".txt")
+		if err != nil {
+			panic(err) // a test calls usageOf for each command
+		}
+		return string(text)
+	}
+	return strings.Replace(read(command), "{nodes}\n", read("nodes"), 1)
+}
 
 func main() { os.Exit(redsyncMain()) }
+
+// holderName is argument 0 of the holder. It has no name of a program that people kill by name.
+const holderName = "lock-holder"
+
+// isHolder reports whether this process is the holder of another one. See link.go.
+func isHolder() bool { return len(os.Args) > 2 && os.Args[0] == holderName }
 
 // redsyncMain returns the exit status.
 func redsyncMain() int {
@@ -42,31 +59,63 @@ func redsyncMain() int {
 	return dispatch(os.Args[1:], os.Stdout, os.Stderr)
 }
 
+// A commandFunc reads its arguments and does what they say. It returns the exit status.
+type commandFunc func(args []string, stdout, stderr io.Writer) (int, error)
+
+var commands = map[string]commandFunc{
+	"run":    func(args []string, _, stderr io.Writer) (int, error) { return runOrLead("run", args, stderr) },
+	"lead":   func(args []string, _, stderr io.Writer) (int, error) { return runOrLead("lead", args, stderr) },
+	"status": status,
+	"unlock": unlock,
+}
+
 // dispatch runs the command that args name.
 func dispatch(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		return say(stderr, wrong("give a command: run or lead. See redsync --help"))
+		return say(stderr, wrong("give a command. See redsync --help"))
 	}
-	switch name := args[0]; name {
-	case "run", "lead":
-		j, err := parseJob(name, args[1:])
-		switch {
-		case errors.Is(err, pflag.ErrHelp):
-			fmt.Fprint(stdout, usageOf(name))
-			return 0
-		case err != nil:
-			return say(stderr, err)
-		}
-		return front(j, args, stderr)
+	name := args[0]
+	switch name {
 	case "help", "-h", "--help":
-		fmt.Fprint(stdout, usageText)
+		fmt.Fprint(stdout, usageOf("redsync"))
 		return 0
 	case "version", "--version":
 		fmt.Fprintln(stdout, "redsync", version())
 		return 0
-	default:
-		return say(stderr, wrong("%q is no command: run or lead. See redsync --help", name))
 	}
+	command := commands[name]
+	if command == nil {
+		return say(stderr, wrong("%q is no command. See redsync --help", name))
+	}
+	status, err := command(args[1:], stdout, stderr)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(stdout, usageOf(name))
+		return 0
+	case err != nil:
+		return say(stderr, err)
+	}
+	return status
+}
+
+// runOrLead is the command run or lead.
+func runOrLead(name string, args []string, stderr io.Writer) (int, error) {
+	j, err := parseJob(name, args)
+	if err != nil {
+		return 0, err
+	}
+	return front(j, name, args, stderr), nil
+}
+
+// parse reads the flags of a command.
+func parse(command string, flags *pflag.FlagSet, args []string) error {
+	flags.Usage = func() {}
+	flags.SortFlags = false
+	err := flags.Parse(args)
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		return wrong("%w. See redsync %s --help", err, command)
+	}
+	return err
 }
 
 // version returns the version of the module that the program was built from.

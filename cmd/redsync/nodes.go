@@ -166,8 +166,11 @@ func (n *nodes) readTLS() error {
 	return nil
 }
 
-// connect returns a Redsync on the nodes once a quorum has answered. Its error has an exit status.
-func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync, error) {
+// closeTimeout bounds the wait for releases that no quorum has confirmed.
+const closeTimeout = 2 * time.Second
+
+// open returns a Redsync on the nodes, without asking them.
+func (n *nodes) open() *redsync.Redsync {
 	var sets [][]pool.Pool
 	for _, set := range n.sets {
 		var pools []pool.Pool
@@ -180,13 +183,15 @@ func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync
 		}
 		sets = append(sets, pools)
 	}
-	var rs *redsync.Redsync
 	if len(sets) == 2 {
-		rs = redsync.NewJoint(sets[0], sets[1])
-	} else {
-		rs = redsync.New(sets[0]...)
+		return redsync.NewJoint(sets[0], sets[1])
 	}
-	rs = rs.With(redsync.WithLogger(log))
+	return redsync.New(sets[0]...)
+}
+
+// connect returns a Redsync on the nodes once a quorum has answered. Its error has an exit status.
+func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync, error) {
+	rs := n.open().With(redsync.WithLogger(log))
 	if err := rs.Ping(ctx); err != nil {
 		status := exitUsage
 		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {

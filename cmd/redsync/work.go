@@ -7,14 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/seed14bd9ef4/redsync"
 )
 
 // This file gets the lock, and releases it. It knows nothing of processes.
-
-const closeTimeout = 2 * time.Second // for releases that no quorum has confirmed
 
 // work does what the job says, and returns what the process ends with.
 func (h *holder) work(ctx context.Context) result {

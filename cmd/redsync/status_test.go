@@ -1,0 +1,309 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// call runs a command in this process.
+func call(args ...string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	status = dispatch(args, &out, &err)
+	return status, out.String(), err.String()
+}
+
+// onServers starts five nodes, and returns them with a Redsync that holds the locks of a test.
+func onServers(t *testing.T) ([]*realredis.Server, *redsync.Redsync) {
+	t.Helper()
+	servers := realredis.Start(t, 5)
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, pool.New(s.Client()))
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() { _ = rs.Close(t.Context()) })
+	return servers, rs
+}
+
+// modes are the ways to hold a lock, and what status and unlock must be told to see it.
+var modes = []struct {
+	name  string
+	lock  func(*redsync.Redsync) *redsync.Mutex
+	flags []string
+	names []string
+	shows string // in the holder's line
+}{
+	{"plain", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("plain") }, nil, []string{"plain"}, "no owner in its value, of redsync"},
+	{"owner", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("owner", redsync.WithOwner("w-7")) }, nil, []string{"owner"}, ": w-7, for "},
+	{"reader", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("reader", redsync.WithShared()) }, nil, []string{"reader"}, "a reader"},
+	{"permit", func(rs *redsync.Redsync) *redsync.Mutex {
+		return rs.NewMutex("permit", redsync.WithPermits(5), redsync.WithWeight(2), redsync.WithFair())
+	}, []string{"--permits", "5"}, []string{"permit"}, "2 permits"},
+	{"several", func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"one", "two"}) }, nil, []string{"one", "two"}, "no owner"},
+	{"fair", func(rs *redsync.Redsync) *redsync.Mutex {
+		return rs.NewMutex("fair", redsync.WithFair(), redsync.WithFencing())
+	}, nil, []string{"fair"}, "no owner"},
+}
+
+// status sees a holder in every mode, and unlock releases it and nothing else.
+func TestStatusAndUnlockInEachMode(t *testing.T) {
+	servers, rs := onServers(t)
+	list := listOf(servers)
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			m := mode.lock(rs)
+			require.NoError(t, m.LockContext(t.Context()))
+			flags := append([]string{"--nodes", list}, mode.flags...)
+
+			status, out, stderr := call(append(append([]string{"status"}, flags...), mode.names...)...)
+			assert.Zero(t, status, out+stderr)
+			assert.Empty(t, stderr)
+			for _, name := range mode.names {
+				assert.Contains(t, out, name+": held\n")
+			}
+			assert.Contains(t, out, mode.shows)
+			assert.NotContains(t, out, m.Value())
+
+			status, out, stderr = call(append(append([]string{"unlock", "--force", "--yes"}, flags...), mode.names...)...)
+			assert.Zero(t, status, out+stderr)
+			assert.Equal(t, 5, strings.Count(out, "): removed\n"), out)
+			assert.NotContains(t, out, m.Value())
+			ok, _ := m.ValidContext(t.Context())
+			assert.False(t, ok)
+
+			status, out, _ = call(append(append([]string{"status"}, flags...), mode.names...)...)
+			assert.Equal(t, 1, status, out)
+			status, _, stderr = call(append(append([]string{"unlock", "--force", "--yes"}, flags...), mode.names...)...)
+			assert.Equal(t, 1, status)
+			assert.Equal(t, "redsync: nobody holds the lock\n", stderr)
+		})
+	}
+}
+
+// A leader is a holder as others are.
+func TestStatusOfALeader(t *testing.T) {
+	servers, rs := onServers(t)
+	leads, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- rs.Lead(t.Context(), "boss", func(context.Context) error { close(leads); return <-done }, redsync.WithOwner("boss-1"))
+	}()
+	<-leads
+	status, out, _ := call("status", "--nodes", listOf(servers), "boss")
+	assert.Zero(t, status)
+	assert.Contains(t, out, "boss-1, for ")
+	done <- nil
+	require.NoError(t, <-done)
+}
+
+// With several names the exit status is the greatest: not known before free before held.
+func TestStatusOfSeveralNames(t *testing.T) {
+	servers, rs := onServers(t)
+	list := listOf(servers)
+	require.NoError(t, rs.NewMutex("held").LockContext(t.Context()))
+	status, out, _ := call("status", "--nodes", list, "held", "free")
+	assert.Equal(t, 1, status)
+	assert.Regexp(t, "(?s)^held: held\n.*\nfree: free\n$", out)
+
+	for _, s := range servers[:3] {
+		s.Kill()
+	}
+	status, out, stderr := call("status", "--nodes", list, "held", "free")
+	assert.Equal(t, exitNoQuorum, status)
+	assert.Contains(t, out, "held: unknown\n")
+	assert.Equal(t, 6, strings.Count(out, "  silent: node #"), out)
+	assert.Equal(t, 2, strings.Count(out, "  differs: node #"), "the others have the holder")
+	assert.Empty(t, stderr, "the report says it")
+
+	status, out, _ = call("unlock", "--force", "--yes", "--nodes", list, "held")
+	assert.Equal(t, exitNoQuorum, status, out)
+}
+
+// Of several holders unlock releases the one that was named.
+func TestUnlockOfOneReader(t *testing.T) {
+	servers, rs := onServers(t)
+	flags := []string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "books"}
+	one := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("one"), redsync.WithHandOver(false))
+	two := rs.NewMutex("books", redsync.WithShared(), redsync.WithOwner("two"), redsync.WithHandOver(false))
+	require.NoError(t, one.LockContext(t.Context()))
+	require.NoError(t, two.LockContext(t.Context()))
+
+	status, out, stderr := call(flags...)
+	assert.Equal(t, exitUsage, status)
+	assert.Equal(t, "redsync: there are 2 holders: say which with --holder ID\n", stderr)
+	id := regexp.MustCompile(`holder (\w+): two,`).FindStringSubmatch(out)
+	require.NotNil(t, id, out)
+
+	status, _, stderr = call(append(flags, "--holder", "ffffffff")...)
+	assert.Equal(t, exitNotReleased, status)
+	assert.Equal(t, "redsync: no node has the holder \"ffffffff\" (any more)\n", stderr)
+
+	status, out, stderr = call(append(flags, "--holder", id[1])...)
+	assert.Zero(t, status, out+stderr)
+	assert.Contains(t, out, "released: the holder learns of it within ")
+	ok, err := one.ValidContext(t.Context())
+	assert.True(t, ok, err)
+	ok, _ = two.ValidContext(t.Context())
+	assert.False(t, ok)
+}
+
+// What a minority of nodes still has can be removed, too.
+func TestUnlockOfLeftovers(t *testing.T) {
+	servers, _ := onServers(t)
+	list := listOf(servers)
+	_, err := servers[3].Do("SET", "left", "somebody else's value", "PX", 60000)
+	require.NoError(t, err)
+	status, out, _ := call("status", "--nodes", list, "left")
+	assert.Equal(t, 1, status)
+	id := regexp.MustCompile(`differs: node #3 \(.*\) has (\w+): no owner in its value, kept for another 1m0s`).FindStringSubmatch(out)
+	require.NotNil(t, id, out)
+
+	status, out, stderr := call("unlock", "--force", "--yes", "--nodes", list, "left", "--holder", id[1])
+	assert.Contains(t, out, ": removed\n")
+	assert.Equal(t, 4, strings.Count(out, ": did not have it\n"), out)
+	assert.Equal(t, exitNotReleased, status, stderr)
+	left, err := servers[3].Do("EXISTS", "left")
+	require.NoError(t, err)
+	assert.EqualValues(t, 0, left)
+}
+
+// unlock does nothing without --force, and without a terminal nothing without --yes.
+func TestUnlockRefuses(t *testing.T) {
+	for _, test := range []struct{ args, says string }{
+		{"unlock x", "unlock takes the lock from its holder, which may work on: if you mean that, give --force"},
+		{"unlock --force x", "there is no terminal to ask: give --yes"},
+		{"unlock --force --yes", "there is no NAME. See redsync unlock --help"},
+		{"unlock --force --yes --permits 3 x y", "2 NAMEs: --permits takes one"},
+		{"unlock --force --yes --permits 0 x", "--permits 0 is out of range: 1 to 1024"},
+		{"status", "there is no NAME. See redsync status --help"},
+		{"status x x", "NAME #2 is empty or given twice"},
+		{"status --permits 1025 x", "--permits 1025 is out of range: 1 to 1024"},
+		{"status --nodes nowhere x", "--nodes: address #1: \"nowhere\" is not of the form host:port or redis://"},
+	} {
+		status, out, stderr := call(strings.Fields(test.args)...)
+		assert.Equal(t, exitUsage, status, test.args)
+		assert.Empty(t, out)
+		assert.Equal(t, "redsync: "+test.says+"\n", stderr)
+	}
+}
+
+// --json has the types that the usage text documents, and no more.
+func TestStatusJSONIsDocumented(t *testing.T) {
+	text := usageOf("status")
+	_, schema, _ := strings.Cut(text, "\nJSON\n")
+	schema, _, _ = strings.Cut(schema, "\n\n")
+	documented := map[string][]string{} // the fields of each array, those of the object under ""
+	in := ""
+	for _, entry := range regexp.MustCompile(`(?m)^( {2}| {16})(\w+) +(.*)$`).FindAllStringSubmatch(schema, -1) {
+		if len(entry[1]) == 2 {
+			in = ""
+		}
+		documented[in] = append(documented[in], entry[2])
+		if strings.HasPrefix(entry[3], "array, ") {
+			in = entry[2]
+		}
+	}
+	fields := func(of any) (names []string) {
+		for i := range reflect.TypeOf(of).NumField() {
+			name, _, _ := strings.Cut(reflect.TypeOf(of).Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+		return names
+	}
+	assert.Equal(t, map[string][]string{
+		"": fields(statusJSON{}), "holders": fields(holderJSON{}), "waiters": fields(waiterJSON{}), "nodes": fields(nodeJSON{}),
+	}, documented)
+}
+
+func TestStatusJSON(t *testing.T) {
+	servers, rs := onServers(t)
+	m := rs.NewMutex("x", redsync.WithOwner("w"), redsync.WithFencing())
+	require.NoError(t, m.LockContext(t.Context()))
+	servers[4].Kill()
+	status, out, _ := call("status", "--json", "--nodes", listOf(servers), "x", "y")
+	assert.Equal(t, 1, status)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 2)
+	var x, y statusJSON
+	for i, to := range []*statusJSON{&x, &y} {
+		d := json.NewDecoder(strings.NewReader(lines[i]))
+		d.DisallowUnknownFields()
+		require.NoError(t, d.Decode(to))
+	}
+	assert.Equal(t, "held", x.State)
+	require.Len(t, x.Holders, 1)
+	assert.Equal(t, "w", x.Holders[0].Owner)
+	assert.Len(t, x.Holders[0].Process, 16)
+	since, err := time.Parse(time.RFC3339Nano, x.Holders[0].Since)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now(), since, time.Minute)
+	assert.Equal(t, fmt.Sprint(m.Fence()), x.Fence)
+	require.Len(t, x.Nodes, 5)
+	assert.Equal(t, []string{x.Holders[0].ID}, x.Nodes[0].Holders)
+	assert.NotEmpty(t, x.Nodes[4].Error)
+	assert.NotContains(t, out, m.Value())
+	assert.Equal(t, "free", y.State)
+	assert.Contains(t, lines[1], `"holders":[],"waiters":[],`)
+}
+
+// --watch has a line for each change until a signal ends it.
+func TestStatusWatch(t *testing.T) {
+	servers, rs := onServers(t)
+	for _, test := range []struct{ flags, free, held []string }{
+		{nil, []string{" x: free"}, []string{" x: held, by ", "w-1"}},
+		{[]string{"--json"}, []string{`"state":"free"`}, []string{`"state":"held"`, "w-1"}},
+	} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Args = append([]string{"redsync", "status", "--watch", "--nodes", listOf(servers), "x"}, test.flags...)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		next := func(parts []string) {
+			t.Helper()
+			require.True(t, lines.Scan())
+			for _, part := range parts {
+				require.Contains(t, lines.Text(), part)
+			}
+		}
+		next(test.free)
+		m := rs.NewMutex("x", redsync.WithOwner("w-1"))
+		require.NoError(t, m.LockContext(t.Context()))
+		next(test.held)
+		_, err = m.UnlockContext(t.Context())
+		require.NoError(t, err)
+		next(test.free)
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.Error(t, cmd.Wait())
+		assert.Equal(t, 130, cmd.ProcessState.ExitCode())
+	}
+}
+
+// What unlock says of the holder follows docs/operating.md.
+func TestNotice(t *testing.T) {
+	now := time.Now()
+	for want, h := range map[string]redsync.Holder{
+		"within two round trips if it can hear":   {Owner: "w", Since: now.Add(-time.Minute)},
+		"within a second if it can hear":          {Owner: "w", Since: now.Add(-time.Second / 2)},
+		"at its own Extend":                       {Library: "redsync v4"},
+		"after a third of its expiry at most, if": {Library: "redsync"},
+	} {
+		assert.Contains(t, notice(h, now), want)
+	}
+}
