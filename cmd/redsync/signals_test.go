@@ -134,23 +134,20 @@ func TestSignalsOfWaiter(t *testing.T) {
 	n.pid(t)
 	for _, s := range ending {
 		r := start(t, servers, "run", "--fair", "job", "--", "true")
-		r.awaitPlace(servers)
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
 		r.signal(s)
 		r.wantStatus(128 + int(s))
 		r.wantStderr("redsync: ended by the signal")
+		await(t, "an end of its place", func() bool { return queues(t, servers) == 0 })
 	}
 	n.end(t)
 	first.wantStatus(7)
 }
 
-// awaitPlace waits until redsync waits in the queue of the lock "job".
-func (r *run) awaitPlace(servers []*realredis.Server) {
-	r.t.Helper()
-	label := fmt.Sprintf(" %d", r.pid())
-	await(r.t, "a place in the queue", func() bool {
-		out, _ := program(servers, "redsync", "status", "--json", "job").CombinedOutput()
-		return strings.Contains(string(out), label)
-	})
+// queues returns on how many servers somebody waits for the lock "job".
+func queues(t *testing.T, servers []*realredis.Server) int {
+	t.Helper()
+	return nodesWith(t, servers, "{job}:queue")
 }
 
 // TestNohup: a signal that is ignored where redsync was started is ignored by COMMAND, too.
@@ -169,7 +166,8 @@ func TestNohup(t *testing.T) {
 	r.wantStatus(5)
 }
 
-// TestInherited compares what a COMMAND gets from its parent with redsync and without.
+// TestInherited compares what a COMMAND gets from its parent with redsync and without. (Go itself unblocks HUP, INT, QUIT and
+// TERM, and takes no notice that a signal is ignored, except HUP and INT.)
 func TestInherited(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
@@ -191,7 +189,7 @@ exec "$@"`
 	for name, set := range map[string][]string{
 		"default": {"env"},
 		"ignored": {"env", "--ignore-signal=HUP", "--ignore-signal=INT"},
-		"blocked": {"env", "--block-signal=USR1", "--block-signal=TERM"},
+		"blocked": {"env", "--block-signal=USR1", "--block-signal=WINCH"},
 	} {
 		call := append(set, "bash", "-c", around("true"), "sh")
 		if err := exec.Command(set[0], append(set[1:], "true")...).Run(); err != nil {
