@@ -190,16 +190,21 @@ func TestStopWaiter(t *testing.T) {
 	n := newNote(t)
 	first := start(t, servers, "run", "job", "--", probeName, string(n))
 	n.pid(t)
-	r := start(t, servers, "run", "job", "--", "true")
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
-	for range 20 {
+	var waiters []*run
+	for i := range 8 {
+		r := start(t, servers, "run", "job", "--", "true")
+		waiters = append(waiters, r)
+		r.holder()
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
 		r.signal(syscall.SIGTSTP)
+		if i == 0 {
+			await(t, "a holder that is stopped", func() bool { return isStopped(r.holder()) })
+		}
 		r.signal(syscall.SIGCONT)
 	}
-	r.signal(syscall.SIGTSTP)
-	await(t, "a holder that is stopped", func() bool { return isStopped(r.holder()) })
-	r.signal(syscall.SIGCONT)
 	n.end(t)
 	first.wantStatus(7)
-	r.wantStatus(0)
+	for _, r := range waiters {
+		r.wantStatus(0)
+	}
 }
