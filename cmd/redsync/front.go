@@ -34,6 +34,9 @@ type frontProcess struct {
 	command  int       // whom to kill; 0 while no COMMAND runs
 	deadline deadline  // of the lock, while COMMAND runs
 	awake    time.Time // when this process has run last
+
+	orders    int // how many the holder was sent
+	continued int // the number of the last order to continue
 }
 
 // front runs j, and returns the exit status.
@@ -190,7 +193,36 @@ func (f *frontProcess) note(r report) {
 		f.command, f.deadline = 0, deadline{}
 	}
 	if r.Stopped {
+		f.stopped(r)
+	}
+}
+
+// stopped takes the report that COMMAND, or the holder, has stopped. If a CONT is on its way to the holder, then this process
+// goes on: it has got that signal after the one that has stopped it.
+func (f *frontProcess) stopped(r report) {
+	goesOn := f.continued > r.Orders
+	if r.Itself {
+		f.awaitStopped() // a CONT that comes before the holder has stopped would have no effect
+		if goesOn {
+			_ = f.holder.Signal(syscall.SIGCONT)
+		}
+	}
+	if !goesOn {
 		f.stop()
+	}
+}
+
+// awaitStopped waits until the holder has stopped, but not for ever: another process may have continued it.
+func (f *frontProcess) awaitStopped() {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for range 1000 {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(f.holder.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if pid != 0 && !errors.Is(err, syscall.EINTR) {
+			return
+		}
+		<-look.C
 	}
 }
 
@@ -209,8 +241,10 @@ func openTerminal() (*os.File, error) { return os.Open("/dev/tty") }
 // got handles a signal.
 func (f *frontProcess) got(s syscall.Signal) {
 	o := order{Signal: s}
+	f.orders++
 	switch s {
 	case syscall.SIGCONT:
+		f.continued = f.orders
 		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.job.foreground && inForeground()

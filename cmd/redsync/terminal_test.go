@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
@@ -41,10 +42,19 @@ func newConsole(t *testing.T) *console {
 	c.shell = program(c.servers, "bash", "--norc", "--noprofile", "--noediting", "-i")
 	c.shell.Env = append(c.shell.Env, "PS1="+prompt, "TERM=dumb", "HISTFILE=")
 	c.shell.SysProcAttr = nil // pty makes a session with a terminal
-	var err error
-	if c.file, err = pty.Start(c.shell); err != nil {
+	file, err := pty.Start(c.shell)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // else Close would wait for the end of a Read
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.file = os.NewFile(uintptr(fd), file.Name())
 	go c.read()
 	t.Cleanup(func() {
 		_ = c.file.Close()
