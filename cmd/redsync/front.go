@@ -35,8 +35,9 @@ type frontProcess struct {
 	deadline deadline  // of the lock, while COMMAND runs
 	awake    time.Time // when this process has run last
 
-	orders    int // how many the holder was sent
-	continued int // the number of the last order to continue
+	orders    int       // how many the holder was sent
+	continued int       // the number of the last order to continue
+	goesOn    time.Time // when that was sent
 }
 
 // front runs j, and returns the exit status.
@@ -244,13 +245,20 @@ func (f *frontProcess) got(s syscall.Signal) {
 	f.orders++
 	switch s {
 	case syscall.SIGCONT:
-		f.continued = f.orders
+		f.continued, f.goesOn = f.orders, time.Now()
 		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.job.foreground && inForeground()
 	}
 	f.link.send(o)
+	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
+		f.got(syscall.SIGCONT)
+	}
 }
+
+// together is how close a TSTP and a CONT must be to be taken as TSTP first. Go passes on two signals that wait by their
+// numbers, so their order is not known, and a process that goes on is better than one that is stopped for ever.
+const together = 50 * time.Millisecond
 
 // inForeground reports whether the keyboard of the terminal sends its signals to the group of this process.
 func inForeground() bool {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -71,16 +72,27 @@ func TestLeadNextTerm(t *testing.T) {
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
 	r := start(t, servers, "lead", "--ttl", "600", "--kill-after", "0.3", "job", "--", "sh", "-c",
-		`trap "" TERM; probe "$0$REDSYNC_FENCE" child; exit 6`, string(n))
-	for _, term := range []note{n + "1", n + "2"} {
-		pids := []int{term.pid(t), term.child().pid(t)}
+		`echo $REDSYNC_FENCE >>"$0"; probe "$0.$REDSYNC_FENCE" child; exit 6`, string(n))
+	last := 0
+	for round := range 3 {
+		await(t, "a term", func() bool { return n.lines()[0] != "" && len(n.lines()) == round+1 })
+		token, err := strconv.Atoi(n.lines()[round])
+		if err != nil || token <= last {
+			t.Fatalf("fencing tokens %q, %v: they do not rise", n.lines(), err)
+		}
+		last = token
+		probe := n + note("."+n.lines()[round])
+		pids := []int{probe.pid(t), probe.child().pid(t)}
+		if round == 2 {
+			probe.end(t)
+			r.wantStatus(6)
+			wantFree(t, servers, "job")
+			probe.child().end(t)
+			return
+		}
 		if err := forced(t, servers, "job"); err != nil {
 			t.Fatal(err)
 		}
 		awaitDead(t, pids...)
 	}
-	(n + "3").pid(t)
-	(n + "3").end(t)
-	r.wantStatus(6)
-	wantFree(t, servers, "job")
 }

@@ -91,7 +91,7 @@ func TestSignalsBeforeLock(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	random := rand.New(rand.NewPCG(47, 47))
-	for i := range 24 {
+	for i := range 18 {
 		s, delay := ending[i%len(ending)], time.Duration(random.Int64N(int64(150*time.Millisecond)))
 		name := fmt.Sprintf("job%02d", i)
 		var before *run
