@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -163,7 +162,7 @@ func (r *relay) copy(to, from net.Conn) {
 			_, _ = to.Write(buffer[:n])
 			r.isCut.RUnlock()
 		}
-		if err == io.EOF || err != nil {
+		if err != nil {
 			return
 		}
 	}
