@@ -21,11 +21,11 @@ import (
 
 // TestMain makes this program be another one where a test runs it by that name.
 func TestMain(m *testing.M) {
-	testscript.Main(checked{m}, programs)
+	testscript.Main(checked{m}, roles)
 }
 
-// programs are what this program can be, by name.
-var programs = map[string]func(){"redsync": main, holderName: main, "forget": forget}
+// roles are what this program can be for tests, by name.
+var roles = map[string]func(){"redsync": main, holderName: main, "forget": forget}
 
 // checked runs the tests, and fails if goroutines are left.
 type checked struct{ tests *testing.M }

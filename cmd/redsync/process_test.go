@@ -24,7 +24,7 @@ import (
 // probeName is the name by which a test runs probeMain.
 const probeName = "probe"
 
-func init() { programs[probeName] = probeMain }
+func init() { roles[probeName] = probeMain }
 
 // probeMain is a COMMAND for tests: "probe FILE [child] [ticks]". It appends a line "ready PID" to FILE, then the name of each
 // signal that it gets, and ends with status 7 once there is a file FILE.end. So it ignores each signal that can be ignored,
