@@ -300,6 +300,12 @@ func (c clockDiff) surely() time.Duration {
 	return max(c.ahead-c.uncertain, 0)
 }
 
+// isTooFar reports whether a step that corrects the clock may end a lock early.
+func (c clockDiff) isTooFar() bool {
+	off := c.surely()
+	return max(off, -off) >= clockLimit
+}
+
 // String returns the difference for people.
 func (c clockDiff) String() string {
 	how, by := "ahead of", c.ahead
@@ -340,9 +346,9 @@ func (r *findings) askClock(conn *redis.Conn) error {
 		}
 	}
 	r.fact("clock", "%v", r.clock)
-	if off := r.clock.surely(); max(off, -off) >= clockLimit {
+	if r.clock.isTooFar() {
 		what := "A step that sets it back makes keys last longer after their holder has died"
-		if off < 0 {
+		if r.clock.ahead < 0 {
 			what = "A step that sets it forward ends locks early, and another process can have one that is held"
 		}
 		r.warn("its clock is %v. %s. Slew it, or keep the node down for the longest TTL while it is set", r.clock, what)

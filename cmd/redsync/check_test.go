@@ -338,6 +338,8 @@ func TestCheckOfClocks(t *testing.T) {
 		require.Contains(t, out, "3 warnings")
 		_, out = checks(t, generous, "--nodes", atHome(ahead)+","+well)
 		require.NotContains(t, out, "the clock of this machine")
+		_, out = checks(t, generous, "--nodes", atHome(ahead))
+		require.NotContains(t, out, "the clock of this machine", "one node tells nothing of it")
 	}
 }
 
@@ -347,14 +349,18 @@ func TestClockDiff(t *testing.T) {
 	for _, c := range []struct {
 		diff   clockDiff
 		surely time.Duration
+		far    bool
 		text   string
 	}{
-		{clockDiff{time.Second, 300 * time.Millisecond}, 700 * time.Millisecond, "1s (±300ms) ahead of this machine's"},
-		{clockDiff{-time.Second, 300 * time.Millisecond}, -700 * time.Millisecond, "1s (±300ms) behind this machine's"},
-		{clockDiff{time.Second, 2 * time.Second}, 0, "as this machine's (±3s)"},
-		{clockDiff{-time.Second, 2 * time.Second}, 0, "as this machine's (±3s)"},
-		{clockDiff{0, 12345 * time.Nanosecond}, 0, "as this machine's (±20µs)"},
+		{clockDiff{time.Second, 698 * time.Millisecond}, 302 * time.Millisecond, true, "1s (±698ms) ahead of this machine's"},
+		{clockDiff{-time.Second, 698 * time.Millisecond}, -302 * time.Millisecond, true, "1s (±698ms) behind this machine's"},
+		{clockDiff{time.Second, 699 * time.Millisecond}, 301 * time.Millisecond, false, "1s (±699ms) ahead of this machine's"},
+		{clockDiff{-time.Second, 699 * time.Millisecond}, -301 * time.Millisecond, false, "1s (±699ms) behind this machine's"},
+		{clockDiff{time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
+		{clockDiff{-time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
+		{clockDiff{0, 12345 * time.Nanosecond}, 0, false, "as this machine's (±20µs)"},
 	} {
+		assert.Equal(t, c.far, c.diff.isTooFar())
 		assert.Equal(t, c.surely, c.diff.surely())
 		assert.Equal(t, c.text, c.diff.String())
 	}
@@ -619,13 +625,12 @@ func TestCheckSaysWhatThePageOfPermissionsSays(t *testing.T) {
 func TestCheckNamesEachMissingRule(t *testing.T) {
 	t.Parallel()
 	all := pageRules(t)
-	servers := realredis.Start(t, len(all)+1, keepsAll...)
+	s := startOne(t, keepsAll...)
 	shown := map[string]string{nameRule: "~app:17", sideRule: "~{app:17}:*"}
 	words := strings.NewReplacer(sideRule, "~{app:17}:*", nameRule, "~app:17")
-	for i, rule := range append(all, "") {
+	for _, rule := range append(all, "") {
 		t.Run(rule, func(t *testing.T) {
-			t.Parallel()
-			s := servers[i]
+			realredis.Must(t, s, "acl", "log", "reset")
 			address := as(t, s, slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })...)
 			status, out := checks(t, generous, "--nodes", address, "--lock", "app:17")
 			isEmptyAgain(t, s)
@@ -687,6 +692,7 @@ func orElse(text, other string) string {
 func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
 	t.Parallel()
 	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
+	s := startOne(t, keepsAll...)
 	notKnown := func(keys string) string {
 		return "not known whether this user may write " + keys + ": its rules for keys match no longer name, or it may use no command that would show it\n"
 	}
@@ -715,8 +721,6 @@ func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
 		"a name bad for a terminal":                {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startOne(t, keepsAll...)
 			status, out := checks(t, generous, "--nodes", as(t, s, append(slices.Clone(all), c.rules...)...), "--lock", c.lock)
 			assert.Equal(t, c.status, status, out)
 			for _, text := range c.has {
@@ -731,7 +735,7 @@ func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
 }
 
 // The texts of denials are those of other versions than the one of the other tests.
-func TestDenials(t *testing.T) {
+func TestCheckReadsDenials(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][3]bool{
 		"NOPERM this user has no permissions to run the 'set' command or its subcommand":             {true, false, false}, // 6.2
