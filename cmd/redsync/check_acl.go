@@ -36,8 +36,10 @@ func sideKey(name, end string) string {
 		return script.QueueKey(name)
 	case fenceSide:
 		return script.FenceKey(name)
+	case slotsSide:
+		return script.SlotQueueKey(name)
 	}
-	return strings.TrimSuffix(script.QueueKey(name), queueSide) + end
+	return strings.TrimSuffix(script.SlotQueueKey(name), slotsSide) + end
 }
 
 // trialTTL is how long a key of a trial lasts if it cannot be deleted.
@@ -148,7 +150,9 @@ func (a *access) add(t trial, err error) {
 	switch {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "unknown command"), redis.HasErrorPrefix(err, "unknown subcommand"):
-		a.absent = append(a.absent, t.rule)
+		if !slices.Contains(a.absent, t.rule) {
+			a.absent = append(a.absent, t.rule)
+		}
 		a.commands[t.rule] = denied
 		return
 	case command:
@@ -292,9 +296,15 @@ func (r *findings) sidesRule() string {
 	return "~" + glob(strings.TrimSuffix(script.QueueKey(r.lock), queueSide)) + ":*"
 }
 
-// glob returns a pattern that matches key alone.
+// glob returns a pattern for key. What an ACL rule or a terminal cannot have in it is a ?, which matches any byte.
 func glob(key string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, " ", "?").Replace(key)
+	escaped := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(key)
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, escaped)
 }
 
 // judge adds what a has found.

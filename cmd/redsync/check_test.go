@@ -278,6 +278,10 @@ func TestCheckWithGuard(t *testing.T) {
 	require.Contains(t, out, "1 of 1 nodes answer, 0 can grant locks: too few, the quorum is 1\n1 warning\n")
 	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
 	require.Equal(t, 0, status, out)
+	everysec := with("config get", "*2\r\n"+bulk("appendfsync")+bulk("everysec"))
+	status, out = checks(t, generous, "--nodes", startFake(t, everysec), "--guard", "980s")
+	require.Equal(t, 0, status, out)
+	require.Contains(t, out, "appendonly yes, appendfsync everysec\n")
 	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
 	require.Equal(t, exitNoQuorum, status, out)
 	require.Contains(t, out, "ignores it for another 902ms")
