@@ -51,9 +51,7 @@ func check(args []string, stdout, _ io.Writer) (int, error) {
 
 // parse reads the arguments.
 func (c *checker) parse(args []string) error {
-	f := pflag.NewFlagSet("check", pflag.ContinueOnError)
-	c.nodes.define(f)
-	f.StringVar(&c.lock, "lock", "", "")
+	f := c.flags()
 	if err := parse("check", f, args); err != nil {
 		return err
 	}
@@ -69,6 +67,14 @@ func (c *checker) parse(args []string) error {
 		return err
 	}
 	return c.distinct()
+}
+
+// flags returns the flags of check, which write into c.
+func (c *checker) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("check", pflag.ContinueOnError)
+	c.nodes.define(f)
+	f.StringVar(&c.lock, "lock", "", "")
+	return f
 }
 
 // distinct returns an error if the addresses cannot be nodes: all calls of the library would fail.

@@ -11,6 +11,7 @@ require (
 	github.com/seed14bd9ef4/redsync v0.0.0-00010101000000-000000000000
 	github.com/spf13/pflag v1.1.0
 	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
 	golang.org/x/term v0.48.0
 )

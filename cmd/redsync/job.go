@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/user"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file reads the arguments of run and lead.
@@ -20,7 +22,7 @@ import (
 const (
 	defaultTTL = 30 * time.Second
 	minTTL     = 100 * time.Millisecond
-	maxOwner   = 128 // bytes, as redsync.WithOwner takes
+	maxOwner   = script.MaxLabel // bytes
 )
 
 // A job is what run or lead was asked to do.
@@ -66,7 +68,7 @@ func parseJob(command string, args []string) (*job, error) {
 	}
 	j.names, j.command = flags.Args()[:dash], flags.Args()[dash:]
 	j.given = flags.Changed
-	for _, check := range []func() error{j.checkFlags, j.checkNames, j.checkTimes, j.checkOwner} {
+	for _, check := range []func() error{j.checkFlags, j.nodes.check, j.checkNames, j.checkTimes, j.checkOwner} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -170,8 +172,8 @@ func (j *job) checkTimes() error {
 		return wrong("--min-hold %v is out of range: more than 0", j.minHold)
 	case j.given("wait") && j.wait < 0:
 		return wrong("--wait %v is out of range: 0 or more", j.wait)
-	case j.nodes.guard > 0 && j.nodes.guard < j.ttl:
-		return wrong("--guard %v is out of range: at least --ttl (%v)", j.nodes.guard, j.ttl)
+	case j.given("guard") && j.nodes.guard < max(j.ttl, j.minHold):
+		return wrong("--guard %v is out of range: at least --ttl (%v) and --min-hold (%v)", j.nodes.guard, j.ttl, j.minHold)
 	case !j.given("kill-after"):
 		j.killAfter = j.ttl / 3
 	case j.killAfter <= 0 || j.killAfter > j.ttl/3:
@@ -186,13 +188,13 @@ func (j *job) checkOwner() error {
 		j.owner = defaultOwner()
 		return nil
 	}
-	if j.owner == "" || len(j.owner) > maxOwner {
-		return wrong("--owner has %d bytes, which is out of range: 1 to %d", len(j.owner), maxOwner)
+	if err := script.CheckLabel(j.owner); err != nil {
+		return wrong("--owner %q is out of range: %s; %w", j.owner, script.LabelRange, err)
 	}
 	return nil
 }
 
-// defaultOwner returns "user@host pid", cut to what an owner may have.
+// defaultOwner returns "user@host pid".
 func defaultOwner() string {
 	name, host := strconv.Itoa(os.Getuid()), "localhost"
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -201,12 +203,14 @@ func defaultOwner() string {
 	if h, err := os.Hostname(); err == nil && h != "" {
 		host = h
 	}
-	pid := fmt.Sprintf(" %d", os.Getpid())
+	return ownerOf(name, host, os.Getpid())
+}
+
+// ownerOf returns "user@host pid", cut to what an owner may have.
+func ownerOf(name, host string, pid int) string {
+	process := fmt.Sprintf(" %d", pid)
 	label := strings.Map(visible, name+"@"+host)
-	for len(label)+len(pid) > maxOwner {
-		label = strings.ToValidUTF8(label[:len(label)-1], "")
-	}
-	return label + pid
+	return label[:min(len(label), maxOwner-len(process))] + process
 }
 
 // visible replaces what an owner may not have.
@@ -289,11 +293,11 @@ func (s *seconds) String() string { return time.Duration(*s).String() }
 func (s *seconds) Type() string   { return "DUR" }
 
 func (s *seconds) Set(text string) error {
-	if number, err := strconv.ParseFloat(text, 64); err == nil {
+	if number, err := strconv.ParseFloat(text, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		if !(number > -1e9 && number < 1e9) { // also refuses what is not a number
-			return errors.New("out of range: at most 1e9 seconds")
+			return errors.New("out of range: less than 1e9 seconds")
 		}
-		*s = seconds(number * float64(time.Second))
+		*s = seconds(math.Round(number * float64(time.Second)))
 		return nil
 	}
 	d, err := time.ParseDuration(text)

@@ -38,7 +38,8 @@ func (l *leash) look(now time.Time, left time.Duration) syscall.Signal {
 		if left > 0 {
 			l.valid = deadlineIn(now, left)
 		}
-		if rest := min(l.killAfter, l.valid.left(now)-l.margin()); rest > 0 {
+		// If it was never seen valid, left is the least number, from which nothing can be subtracted.
+		if rest := min(l.killAfter, max(l.valid.left(now), 0)-l.margin()); rest > 0 {
 			l.kill = deadlineIn(now, rest)
 			return syscall.SIGTERM
 		}

@@ -1,19 +1,56 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// TestMain makes this program be redsync where a test runs it by that name.
+// TestMain makes this program be redsync where a test runs it by that name, and forget in scripts.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"redsync": main, holderName: main})
+	testscript.Main(checked{m}, map[string]func(){"redsync": main, holderName: main, "forget": forget})
+}
+
+// checked runs the tests, and fails if goroutines are left.
+type checked struct{ tests *testing.M }
+
+func (c checked) Run() int {
+	if err := flag.Set("test.parallel", "8"); err != nil { // scripts mostly wait
+		panic(err)
+	}
+	code := c.tests.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// forget is a program for scripts: "forget NAME" deletes a lock on all nodes, so that its holder loses it.
+func forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for addr := range strings.SplitSeq(os.Getenv("NODES"), ",") {
+		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
+		if n, err := client.Del(ctx, os.Args[1]).Result(); n != 1 || err != nil {
+			fmt.Fprintln(os.Stderr, "forget:", n, err)
+			os.Exit(1)
+		}
+		_ = client.Close()
+	}
 }
 
 // listOf returns the addresses of servers in the form of --nodes.
@@ -28,36 +65,125 @@ func listOf(servers []*realredis.Server) string {
 // serversKey is the key of a script's nodes in its environment.
 type serversKey struct{}
 
-// TestScripts runs each script in testdata/script on five nodes of its own. A script has the commands "kill N", "freeze N"
-// and "thaw N" for node number N, and "delete NAME", which takes a lock off all nodes.
+// scriptNodes is how many nodes a script has.
+const scriptNodes = 5
+
+// TestScripts runs each script in testdata/script on five nodes of its own. Their addresses are in $REDSYNC_NODES, in $NODES,
+// which COMMAND gets, too, and one by one in $NODE0 to $NODE4. Their processes are $PID0 to $PID4. A script has the commands
+//
+//   - "crash N", "freeze N" and "thaw N" for node number N,
+//   - "nodes COMMAND ARG...", which runs a command of Redis on all nodes that were not killed,
+//   - "delete NAME", which takes a lock off all nodes,
+//   - "held NAME" and "! held NAME", which look whether all or none of the nodes have a key,
+//   - "status N PROGRAM ARG...", which is exec with a certain exit status. If it is not one of COMMAND's, use "ours N", which
+//     also demands a line of redsync on stderr,
+//   - "waiting NAME N", which waits until N processes wait for a lock,
+//   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem.
 func TestScripts(t *testing.T) {
 	onNode := func(do func(*realredis.Server)) func(*testscript.TestScript, bool, []string) {
 		return func(ts *testscript.TestScript, _ bool, args []string) {
 			n, err := strconv.Atoi(args[0])
 			ts.Check(err)
-			do(ts.Value(serversKey{}).([]*realredis.Server)[n])
+			do(serversOf(ts)[n])
 		}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			servers := realredis.Start(t, 5)
+			servers := realredis.Start(t, scriptNodes)
 			e.Values[serversKey{}] = servers
 			e.Setenv(nodesVariable, listOf(servers))
+			e.Setenv("NODES", listOf(servers))
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each process with the race detector ends a second later
+			for i, s := range servers {
+				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
+				e.Setenv(fmt.Sprint("PID", i), strconv.Itoa(s.Pid()))
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"kill":   onNode((*realredis.Server).Kill),
+			"crash":  onNode((*realredis.Server).Kill),
 			"freeze": onNode((*realredis.Server).Freeze),
 			"thaw":   onNode((*realredis.Server).Thaw),
+			"nodes": func(ts *testscript.TestScript, _ bool, args []string) {
+				onAll(ts, args...)
+			},
 			"delete": func(ts *testscript.TestScript, _ bool, args []string) {
-				for _, s := range ts.Value(serversKey{}).([]*realredis.Server) {
-					_, err := s.Do("DEL", args[0])
-					ts.Check(err)
+				onAll(ts, "DEL", args[0])
+			},
+			"held":   isHeld,
+			"status": func(ts *testscript.TestScript, _ bool, args []string) { endsWith(ts, args) },
+			"ours": func(ts *testscript.TestScript, _ bool, args []string) {
+				endsWith(ts, args)
+				if said := ts.ReadFile("stderr"); !strings.HasPrefix(said, "redsync: ") && !strings.Contains(said, "\nredsync: ") {
+					ts.Fatalf("no line of redsync on stderr: %q", said)
 				}
 			},
+			"waiting": awaitWaiters,
+			"tls":     func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
 		},
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
 	})
+}
+
+func serversOf(ts *testscript.TestScript) []*realredis.Server {
+	return ts.Value(serversKey{}).([]*realredis.Server)
+}
+
+// onAll runs a command on all nodes, and returns the replies.
+func onAll(ts *testscript.TestScript, args ...string) []any {
+	var command, replies []any
+	for _, a := range args {
+		command = append(command, a)
+	}
+	for _, s := range serversOf(ts) {
+		reply, err := s.Do(command...)
+		ts.Check(err)
+		replies = append(replies, reply)
+	}
+	return replies
+}
+
+// isHeld is the command held.
+func isHeld(ts *testscript.TestScript, not bool, args []string) {
+	var have int64
+	for _, n := range onAll(ts, "EXISTS", args[0]) {
+		have += n.(int64)
+	}
+	if want := map[bool]int64{false: scriptNodes, true: 0}[not]; have != want {
+		ts.Fatalf("%d nodes have %s, not %d", have, args[0], want)
+	}
+}
+
+// awaitWaiters is the command waiting.
+func awaitWaiters(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	got := 0
+	for range 600 {
+		ts.Check(ts.Exec("redsync", "status", args[0]))
+		if got = strings.Count(ts.ReadFile("stdout"), " waits"); got == want {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	ts.Fatalf("%d processes wait for %s, not %d", got, args[0], want)
+}
+
+// endsWith runs a program that must end with a certain exit status.
+func endsWith(ts *testscript.TestScript, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, not %d", got, want)
+	}
 }

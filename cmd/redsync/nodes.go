@@ -2,12 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -42,19 +42,8 @@ func (n *nodes) define(f *pflag.FlagSet) {
 	n.given = f.Changed
 }
 
-// read finds the addresses of the nodes, and how to connect to them.
-func (n *nodes) read() error {
-	if err := n.readSets(); err != nil {
-		return err
-	}
-	if n.given("guard") && n.guard <= 0 {
-		return wrong("--guard %v is out of range: more than 0", n.guard)
-	}
-	return n.readTLS()
-}
-
-// readSets finds the addresses.
-func (n *nodes) readSets() error {
+// check returns an error if flags exclude each other, or need each other.
+func (n *nodes) check() error {
 	given := n.given
 	switch {
 	case given("nodes") && given("nodes-file"):
@@ -63,11 +52,33 @@ func (n *nodes) readSets() error {
 		return wrong("--before and --after need each other")
 	case given("before") && (given("nodes") || given("nodes-file")):
 		return wrong("--before and --after exclude --nodes and --nodes-file")
-	case given("before"):
-		return errors.Join(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
-	case given("nodes"):
+	case given("cert") != given("key"):
+		return wrong("--cert and --key need each other")
+	case given("guard") && n.guard <= 0:
+		return wrong("--guard %v is out of range: more than 0", n.guard)
+	}
+	return nil
+}
+
+// read finds the addresses of the nodes, and how to connect to them.
+func (n *nodes) read() error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	if err := n.readSets(); err != nil {
+		return err
+	}
+	return n.readTLS()
+}
+
+// readSets finds the addresses.
+func (n *nodes) readSets() error {
+	switch {
+	case n.given("before"):
+		return cmp.Or(n.add("--before", splitList(n.before)), n.add("--after", splitList(n.after)))
+	case n.given("nodes"):
 		return n.add("--nodes", splitList(n.list))
-	case given("nodes-file"):
+	case n.given("nodes-file"):
 		lines, err := readList(n.file)
 		if err != nil {
 			return wrong("--nodes-file: %w", err)
@@ -109,6 +120,9 @@ func splitList(list string) []string {
 	return addresses
 }
 
+// byteOrderMark is what some editors write at the beginning of a file.
+const byteOrderMark = "\ufeff"
+
 // readList returns the addresses in a file.
 func readList(path string) ([]string, error) {
 	file, err := os.Open(path) //nolint:gosec // the user has named it
@@ -119,7 +133,7 @@ func readList(path string) ([]string, error) {
 	var addresses []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		if text := strings.TrimSpace(lines.Text()); text != "" && !strings.HasPrefix(text, "#") {
+		if text := strings.TrimSpace(strings.TrimPrefix(lines.Text(), byteOrderMark)); text != "" && !strings.HasPrefix(text, "#") {
 			addresses = append(addresses, text)
 		}
 	}
@@ -128,9 +142,6 @@ func readList(path string) ([]string, error) {
 
 // readTLS reads the files for rediss:// addresses.
 func (n *nodes) readTLS() error {
-	if n.given("cert") != n.given("key") {
-		return wrong("--cert and --key need each other")
-	}
 	if !n.given("cacert") && !n.given("cert") {
 		return nil
 	}
@@ -175,11 +186,11 @@ func (n *nodes) open() *redsync.Redsync {
 	for _, set := range n.sets {
 		var pools []pool.Pool
 		for _, opt := range set {
-			var options []pool.Option
+			var guard []pool.Option
 			if n.guard > 0 {
-				options = append(options, pool.WithRestartGuard(n.guard))
+				guard = append(guard, pool.WithRestartGuard(n.guard))
 			}
-			pools = append(pools, pool.New(redis.NewClient(opt), options...))
+			pools = append(pools, pool.New(redis.NewClient(opt), guard...))
 		}
 		sets = append(sets, pools)
 	}
@@ -189,9 +200,10 @@ func (n *nodes) open() *redsync.Redsync {
 	return redsync.New(sets[0]...)
 }
 
-// connect returns a Redsync on the nodes once a quorum has answered. Its error has an exit status.
-func (n *nodes) connect(ctx context.Context, log *slog.Logger) (*redsync.Redsync, error) {
-	rs := n.open().With(redsync.WithLogger(log))
+// connect returns a Redsync on the nodes once a quorum has answered. The options are those that Ping looks at: a restart guard
+// bounds the expiry. Its error has an exit status.
+func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+	rs := n.open().With(options...)
 	if err := rs.Ping(ctx); err != nil {
 		status := exitUsage
 		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {

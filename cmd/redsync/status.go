@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,16 +36,12 @@ type view struct {
 // status is the command status.
 func status(args []string, stdout, _ io.Writer) (int, error) {
 	v := &view{out: stdout}
-	f := pflag.NewFlagSet("status", pflag.ContinueOnError)
-	v.nodes.define(f)
-	f.IntVar(&v.permits, "permits", 0, "")
-	f.BoolVar(&v.json, "json", false, "")
-	f.BoolVar(&v.watch, "watch", false, "")
+	f := v.flags()
 	if err := parse("status", f, args); err != nil {
 		return 0, err
 	}
 	v.names = f.Args()
-	if err := errors.Join(checkTargets("status", v.names, f), v.nodes.read()); err != nil {
+	if err := cmp.Or(checkTargets("status", v.names, f), v.nodes.read()); err != nil {
 		return 0, err
 	}
 	ctx, stop := untilSignal()
@@ -56,6 +52,16 @@ func status(args []string, stdout, _ io.Writer) (int, error) {
 		return v.watchAll(ctx, rs)
 	}
 	return v.showAll(ctx, rs)
+}
+
+// flags returns the flags of status, which write into v.
+func (v *view) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("status", pflag.ContinueOnError)
+	v.nodes.define(f)
+	f.IntVar(&v.permits, "permits", 0, "")
+	f.BoolVar(&v.json, "json", false, "")
+	f.BoolVar(&v.watch, "watch", false, "")
+	return f
 }
 
 // checkTargets returns an error if there are no names, or a bad one, or bad permits.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,22 +36,28 @@ type breaker struct {
 // unlock is the command unlock.
 func unlock(args []string, stdout, stderr io.Writer) (int, error) {
 	b := &breaker{stdout: stdout, stderr: stderr}
+	f := b.flags()
+	if err := parse("unlock", f, args); err != nil {
+		return 0, err
+	}
+	b.names = f.Args()
+	if err := cmp.Or(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
+		return 0, err
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	return b.run(ctx)
+}
+
+// flags returns the flags of unlock, which write into b.
+func (b *breaker) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("unlock", pflag.ContinueOnError)
 	b.nodes.define(f)
 	f.BoolVar(&b.force, "force", false, "")
 	f.IntVar(&b.permits, "permits", 0, "")
 	f.StringVar(&b.id, "holder", "", "")
 	f.BoolVar(&b.yes, "yes", false, "")
-	if err := parse("unlock", f, args); err != nil {
-		return 0, err
-	}
-	b.names = f.Args()
-	if err := errors.Join(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
-		return 0, err
-	}
-	ctx, stop := untilSignal()
-	defer stop()
-	return b.run(ctx)
+	return f
 }
 
 // check returns an error if the flags do not go together.

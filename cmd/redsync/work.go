@@ -20,7 +20,7 @@ func (h *holder) work(ctx context.Context) result {
 	}
 	waiting, cancel := h.job.patience(ctx)
 	defer cancel()
-	rs, err := h.job.nodes.connect(waiting, slog.New(&logLines{say: h.say}))
+	rs, err := h.job.nodes.connect(waiting, redsync.WithLogger(slog.New(&logLines{say: h.say})), redsync.WithExpiry(h.job.ttl))
 	if err != nil {
 		return resultOf(err)
 	}
@@ -88,13 +88,22 @@ func (h *holder) notLocked(ctx context.Context, err error) result {
 	case errors.Is(err, redsync.ErrNoQuorum) || errors.As(context.Cause(ctx), &denied):
 		return result{exitNoQuorum, err}
 	case errors.Is(err, context.DeadlineExceeded):
-		return result{h.job.conflict, fmt.Errorf("not free within --wait %v: %w", h.job.wait, err)}
+		return h.job.taken(fmt.Errorf("not free within --wait %v: %w", h.job.wait, err))
 	case errors.Is(err, redsync.ErrFailed):
-		return result{h.job.conflict, err}
+		return h.job.taken(err)
 	case ctx.Err() != nil:
 		return result{exitInternal, err} // the signal that has ended it decides
 	}
 	return result{exitUsage, err}
+}
+
+// taken returns the result if the lock is taken. With -E 0 that is no failure, and a line on stderr would make cron send a
+// mail at each tick.
+func (j *job) taken(err error) result {
+	if j.conflict == 0 {
+		return result{}
+	}
+	return result{j.conflict, err}
 }
 
 // during runs COMMAND while mutex is held.

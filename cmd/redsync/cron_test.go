@@ -1,0 +1,157 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// programs returns a directory that stands for /usr/local/bin: it has redsync, and the script with this name and text.
+func programs(t *testing.T, name, script string) string {
+	t.Helper()
+	dir := t.TempDir()
+	self, err := exec.LookPath("redsync")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(self, filepath.Join(dir, "redsync")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o700))
+	return dir
+}
+
+// A crontab is what cron reads: the environment of its jobs, the fields of the time, and the command line.
+type crontab struct {
+	environment []string
+	fields      []string
+	line        string
+}
+
+// readCrontab reads the example as cron does.
+func readCrontab(t *testing.T, text string) (c crontab) {
+	t.Helper()
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case regexp.MustCompile(`^\w+=`).MatchString(line):
+			c.environment = append(c.environment, line)
+		default:
+			require.Empty(t, c.line, "one job")
+			words := strings.SplitN(line, " ", 6)
+			require.Len(t, words, 6)
+			c.fields, c.line = words[:5], words[5]
+		}
+	}
+	require.NotContains(t, c.line, "%", "cron makes a line feed of it")
+	return c
+}
+
+// job returns the process that cron starts: without a terminal, with little in its environment, and with an empty stdin.
+func (c crontab) job(ctx context.Context, home string) (job *exec.Cmd, mail *bytes.Buffer) {
+	mail = new(bytes.Buffer)
+	job = exec.CommandContext(ctx, "/bin/sh", "-c", c.line)
+	job.Env = append([]string{"HOME=" + home, "LOGNAME=report", "SHELL=/bin/sh"}, c.environment...)
+	job.Dir = home
+	job.Stdout, job.Stderr = mail, mail
+	inSession(job)
+	return job, mail
+}
+
+// inSession gives a process a session of its own. All of its process group ends with the context, so that nothing is left
+// that waits for a lock.
+func inSession(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+}
+
+// Three machines start the job in the same moment, and a fourth one later, because its clock is behind. One of them runs
+// it, and cron has no mail to send.
+func TestCrontabRunsTheJobOnOneMachine(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 5 {
+		servers := realredis.Start(t, 5)
+		dir := programs(t, "report", `echo "$REDSYNC_NAME" >>"$0.runs"`+"\n")
+		c := readCrontab(t, strings.NewReplacer("/usr/local/bin", dir, pageNodes, listOf(servers)).Replace(textOf(t, "examples/report.cron")))
+		var jobs []*exec.Cmd
+		var mails []*bytes.Buffer
+		for range 3 {
+			job, mail := c.job(ctx, dir)
+			require.NoError(t, job.Start())
+			jobs, mails = append(jobs, job), append(mails, mail)
+		}
+		for _, job := range jobs {
+			_ = job.Wait()
+		}
+		behind, mail := c.job(ctx, dir)
+		_ = behind.Run()
+		jobs, mails = append(jobs, behind), append(mails, mail)
+		said := ""
+		for _, mail := range mails {
+			said += mail.String()
+		}
+		if strings.Contains(said, "answer") { // "no answer within", on a slow machine
+			continue
+		}
+		require.NoError(t, ctx.Err(), said)
+		assert.Empty(t, said)
+		for _, job := range jobs {
+			assert.Zero(t, job.ProcessState.ExitCode())
+		}
+		assert.Equal(t, "report\n", textOf(t, filepath.Join(dir, "report.runs")))
+		return
+	}
+	t.Fatal("the servers were too slow in each try")
+}
+
+// In an outage each machine has something to mail.
+func TestCrontabMailsAnOutage(t *testing.T) {
+	t.Parallel()
+	dir := programs(t, "report", `echo "$REDSYNC_NAME" >>"$0.runs"`+"\n")
+	c := readCrontab(t, strings.NewReplacer("/usr/local/bin", dir, pageNodes, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").
+		Replace(textOf(t, "examples/report.cron")))
+	job, mail := c.job(t.Context(), dir)
+	_ = job.Run()
+	assert.Equal(t, exitNoQuorum, job.ProcessState.ExitCode())
+	assert.Regexp(t, `^redsync: cannot connect: `, mail)
+	assert.NoFileExists(t, filepath.Join(dir, "report.runs"))
+}
+
+// minHoldOf returns the values of --min-hold and --ttl in a command line.
+func minHoldOf(t *testing.T, line string) (minHold, ttl time.Duration) {
+	t.Helper()
+	words := strings.Fields(line)
+	require.Equal(t, []string{"redsync", "run"}, []string{filepath.Base(words[0]), words[1]})
+	j, err := parseJob("run", words[2:])
+	require.NoError(t, err)
+	return j.minHold, j.ttl
+}
+
+// spreadOf returns how far the starts of one tick may lie apart, by the rule of docs/cron.md.
+func spreadOf(minHold, ttl, period time.Duration) time.Duration {
+	deadlines := min(2*ttl/20, 4*time.Second) // two node deadlines, 5 % of the expiry each
+	return min(minHold-deadlines, period-deadlines-minHold*101/100)
+}
+
+// The --min-hold of the crontab follows the rule of docs/cron.md, and docs/command.md says for which spread.
+func TestMinHoldOfTheCrontabFitsThePeriod(t *testing.T) {
+	t.Parallel()
+	c := readCrontab(t, textOf(t, "examples/report.cron"))
+	require.Equal(t, []string{"*/5", "*", "*", "*", "*"}, c.fields)
+	minHold, ttl := minHoldOf(t, c.line)
+	spread := spreadOf(minHold, ttl, 5*time.Minute)
+	assert.Contains(t, textOf(t, "../../docs/command.md"), "clocks may differ by "+spread.Truncate(time.Second).String()[:2]+" s")
+}

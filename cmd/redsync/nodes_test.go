@@ -1,0 +1,165 @@
+package main
+
+import (
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSplitList(t *testing.T) {
+	for list, want := range map[string][]string{
+		"a:1":                 {"a:1"},
+		"a:1,b:2":             {"a:1", "b:2"},
+		" a:1 ,\tb:2\n,, c:3": {"a:1", "b:2", "c:3"},
+		"":                    nil,
+		" , ":                 nil,
+	} {
+		require.Equal(t, want, splitList(list), "%q", list)
+	}
+}
+
+func TestReadList(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nodes")
+	for text, want := range map[string][]string{
+		"":                              nil,
+		"# none\n\n":                    nil,
+		"a:1\nb:2":                      {"a:1", "b:2"},
+		"a:1\r\n\r\n  b:2  \r\n":        {"a:1", "b:2"},
+		"\t# a comment\n#x\na:1 # text": {"a:1 # text"}, // a comment begins a line
+		"redis://u:p#1,2@h:1\n":         {"redis://u:p#1,2@h:1"},
+		"\ufeffa:1\n":                   {"a:1"}, // as Windows writes it
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		got, err := readList(path)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "%q", text)
+	}
+
+	_, err := readList(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = readList(t.TempDir())
+	require.Error(t, err)
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 1<<20)), 0o600))
+	_, err = readList(path)
+	require.ErrorContains(t, err, "too long")
+}
+
+// nodesOf returns the nodes of a run with these flags.
+func nodesOf(t *testing.T, args ...string) (*nodes, error) {
+	t.Helper()
+	j, err := parseJob("run", append(args, "job", "--", "true"))
+	require.NoError(t, err)
+	return &j.nodes, j.nodes.read()
+}
+
+// addresses returns those of each set.
+func (n *nodes) addresses() (sets []string) {
+	for _, set := range n.sets {
+		var list []string
+		for _, opt := range set {
+			list = append(list, opt.Addr)
+		}
+		sets = append(sets, strings.Join(list, " "))
+	}
+	return sets
+}
+
+func TestSourcesOfNodes(t *testing.T) {
+	unsetAround(t)
+	t.Setenv(nodesVariable, "e:1, redis://u:p@e:2/3")
+	file := filepath.Join(t.TempDir(), "nodes")
+	require.NoError(t, os.WriteFile(file, []byte("f:1\nunix:///f\n"), 0o600))
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{nil, []string{"e:1 e:2"}},
+		{[]string{"--nodes", "n:1"}, []string{"n:1"}},
+		{[]string{"--nodes-file", file}, []string{"f:1 /f"}},
+		{[]string{"--before", "b:1,b:2", "--after", "a:1"}, []string{"b:1 b:2", "a:1"}},
+	} {
+		n, err := nodesOf(t, c.args...)
+		require.NoError(t, err)
+		require.Equal(t, c.want, n.addresses())
+	}
+}
+
+// No error shows a password, and each says where the bad address comes from.
+func TestBadNodes(t *testing.T) {
+	unsetAround(t)
+	dir := t.TempDir()
+	file := func(text string) string {
+		f, err := os.CreateTemp(dir, "nodes")
+		require.NoError(t, err)
+		_, err = f.WriteString(text)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		return f.Name()
+	}
+	comments := file("# none\n")
+	secret := file("a:1\n\n# b\nredis://u:SECRET%zz@h:1\n")
+	key := file("no certificate, SECRET\n")
+	for _, c := range []struct {
+		nodes string // of the environment
+		args  []string
+		want  string
+	}{
+		{"", nil, "which nodes? Give --nodes or --nodes-file, or set $REDSYNC_NODES"},
+		{" , ", nil, "$REDSYNC_NODES has no address"},
+		{"a:1,u:SECRET@h:1", nil, "$REDSYNC_NODES: address #2: "},
+		{"a:1", []string{"--nodes", ""}, "--nodes has no address"},
+		{"", []string{"--nodes", "a:1,b"}, `--nodes: address #2: "b" is not of the form host:port`},
+		{"", []string{"--nodes", "redis://u:SECRET@h:1/x"}, "--nodes: address #1: "},
+		{"", []string{"--nodes", "redis://u:SECRET@h:1?no=1"}, "--nodes: address #1: "},
+		{"", []string{"--before", "a:1", "--after", ","}, "--after has no address"},
+		{"", []string{"--before", "x", "--after", "y"}, `--before: address #1: "x"`},
+		{"", []string{"--nodes-file", dir + "/none"}, "--nodes-file: open "},
+		{"", []string{"--nodes-file", comments}, "--nodes-file " + comments + " has no address"},
+		{"", []string{"--nodes-file", secret}, "--nodes-file " + secret + ": address #2: "},
+		{"rediss://h:1", []string{"--cacert", dir + "/none"}, "--cacert: open "},
+		{"rediss://h:1", []string{"--cacert", key}, "--cacert: " + key + " has no certificate in PEM format"},
+		{"rediss://h:1", []string{"--cert", key, "--key", key}, "--cert and --key: "},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Setenv(nodesVariable, c.nodes)
+			_, err := nodesOf(t, c.args...)
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "SECRET")
+			require.Equal(t, exitUsage, resultStatus(err))
+		})
+	}
+}
+
+func resultStatus(err error) int { return say(discard{}, err) }
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestTLSFiles(t *testing.T) {
+	unsetAround(t)
+	dir := t.TempDir()
+	ca, cert, key := dir+"/ca", dir+"/cert", dir+"/key"
+	require.NoError(t, writeCertificates(ca, cert, key))
+
+	n, err := nodesOf(t, "--nodes", "rediss://a:1,b:2", "--cacert", ca)
+	require.NoError(t, err)
+	require.NotNil(t, n.sets[0][0].TLSConfig.RootCAs)
+	require.Empty(t, n.sets[0][0].TLSConfig.Certificates)
+	require.Nil(t, n.sets[0][1].TLSConfig)
+
+	n, err = nodesOf(t, "--before", "rediss://a:1", "--after", "rediss://b:2", "--cert", cert, "--key", key)
+	require.NoError(t, err)
+	for _, set := range n.sets {
+		require.Nil(t, set[0].TLSConfig.RootCAs, "those of the system")
+		require.Len(t, set[0].TLSConfig.Certificates, 1)
+		require.GreaterOrEqual(t, set[0].TLSConfig.MinVersion, uint16(tls.VersionTLS12))
+	}
+
+	_, err = nodesOf(t, "--nodes", "redis://a:1", "--cacert", ca)
+	require.ErrorContains(t, err, "no address begins with rediss://")
+}

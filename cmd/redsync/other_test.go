@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// On a system that is not Unix the program builds, and says what it cannot do. The test builds it here without the files for
+// Unix, so it can run it.
+func TestWithoutUnix(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	dir, here := t.TempDir(), must(os.Getwd())
+	replace := map[string]string{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		switch {
+		case strings.HasPrefix(string(text), "//go:build unix\n"):
+			replace[filepath.Join(here, name)] = "" // there is no such file
+		case strings.HasPrefix(string(text), "//go:build !unix\n"):
+			_, rest, _ := strings.Cut(string(text), "\n")
+			replace[filepath.Join(here, name)] = filepath.Join(dir, name)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(rest), 0o600))
+		}
+	}
+	require.Greater(t, len(replace), 3)
+	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "redsync.exe")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, text, 0o600))
+	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	for _, command := range []string{"run", "lead"} {
+		cmd := exec.Command(program, command, "job", "--nodes", "a:1", "--", "true")
+		said, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, exitUsage, cmd.ProcessState.ExitCode())
+		require.Regexp(t, "^redsync: "+command+" is not available on [a-z]+: it needs the process groups and signals of Unix\n$", string(said))
+	}
+	out, err = exec.Command(program, "run", "--help").Output()
+	require.NoError(t, err)
+	require.Equal(t, usageOf("run"), string(out))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

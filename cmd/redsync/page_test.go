@@ -1,0 +1,202 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// This file runs the command lines of docs/command.md.
+
+// pageNodes are the nodes of the page and of the examples.
+const pageNodes = "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379"
+
+// textOf returns a file.
+func textOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// blocks returns the blocks of code in a page.
+func blocks(page string) (all []string) {
+	for _, match := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// alike returns an output without what differs from run to run.
+func alike(text string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`\S+@\S+ \d+`, "OWNER"},
+		{`for \d+ s `, "for N s "},
+		{`holder [0-9a-f]{8}: `, "holder ID: "},
+		{`for (another )?[\dhm.]+s\b`, "for ${1}N s"},
+		{`\b\d{16}\b`, "TOKEN"},
+		{`nodes( #\d)+`, "nodes N"},
+	} {
+		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
+	}
+	return text
+}
+
+// A pageShell is a shell that runs one command line after the other, as one in which somebody types them.
+type pageShell struct {
+	*testing.T
+	in      io.Writer
+	out     *bufio.Scanner
+	servers []*realredis.Server
+}
+
+// pageEnd is what the shell writes when a command line has ended.
+const pageEnd = "== the end =="
+
+// newPageShell starts a shell on nodes of its own.
+func newPageShell(t *testing.T) *pageShell {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	shell := exec.CommandContext(ctx, "sh")
+	inSession(shell)
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	shell.Stdout, shell.Stderr = to, to
+	require.NoError(t, shell.Start())
+	require.NoError(t, to.Close())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = shell.Wait()
+		cancel()
+		_ = from.Close()
+	})
+	return &pageShell{t, in, bufio.NewScanner(from), realredis.Start(t, 5)}
+}
+
+// held waits until NAME is locked on all nodes.
+func (s *pageShell) held(name string) {
+	s.Helper()
+	awaitKeys(s.T, s.servers, name, len(s.servers))
+}
+
+// awaitKeys waits until n nodes have a key.
+func awaitKeys(t *testing.T, servers []*realredis.Server, key string, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return keys(t, servers, key) == n }, 30*time.Second, 20*time.Millisecond)
+}
+
+// keys returns how many nodes have a key.
+func keys(t *testing.T, servers []*realredis.Server, key string) (n int) {
+	for _, server := range servers {
+		if has, err := server.Do("EXISTS", key); assert.NoError(t, err) && has == int64(1) {
+			n++
+		}
+	}
+	return n
+}
+
+// force takes a lock from its holder.
+func (s *pageShell) force(name string) {
+	s.Helper()
+	status, stdout, stderr := call("unlock", "--nodes", listOf(s.servers), "--force", "--yes", name)
+	require.Zero(s, status, stdout+stderr)
+}
+
+// run runs a command line, and returns what it writes.
+func (s *pageShell) run(line string) string {
+	s.Helper()
+	_, err := fmt.Fprintf(s.in, "%s\n{ status=$?; echo '%s'; (exit $status); }\n",
+		strings.Replace(line, pageNodes, listOf(s.servers), 1), pageEnd)
+	require.NoError(s, err)
+	switch {
+	case strings.HasSuffix(line, " &"):
+		s.held("report")
+	case strings.HasSuffix(line, " sleep 60"): // in the foreground: it loses its lock
+		s.held("report")
+		s.force("report")
+	}
+	var text strings.Builder
+	for s.out.Scan() && s.out.Text() != pageEnd {
+		text.WriteString(s.out.Text() + "\n")
+	}
+	require.Equal(s, pageEnd, s.out.Text(), "the shell has ended")
+	return text.String()
+}
+
+// late finds what redsync says on a slow machine: that a node did not answer in time, or nothing of the owner, because the
+// nodes were not asked in time who it is.
+var late = regexp.MustCompile(`answer|it is taken on nodes`)
+
+// The page shows what its command lines write.
+func TestPageShowsWhatTheCommandsWrite(t *testing.T) {
+	t.Parallel()
+	var page, shown string
+	for _, block := range blocks(textOf(t, "../../docs/command.md")) {
+		if strings.HasPrefix(block, "$ ") {
+			page += block
+		}
+	}
+	require.GreaterOrEqual(t, strings.Count(page, "\n$ "), 8)
+	for range 5 {
+		shell := newPageShell(t)
+		shown = ""
+		for line := range strings.Lines(page) {
+			if command, found := strings.CutPrefix(line, "$ "); found {
+				shown += line + shell.run(strings.TrimSuffix(command, "\n"))
+			}
+		}
+		if !late.MatchString(shown) {
+			break
+		}
+	}
+	assert.Equal(t, alike(page), alike(shown))
+}
+
+// Each line of an example that the page shows is in the file, and in this order.
+func TestPageShowsTheExamples(t *testing.T) {
+	t.Parallel()
+	page, lines := textOf(t, "../../docs/command.md"), 0
+	for name, first := range map[string]string{"report.cron": "PATH=", "scheduler.service": "[Service]"} {
+		example := regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(textOf(t, "examples/"+name), "")
+		for _, block := range blocks(page) {
+			if strings.HasPrefix(block, first) {
+				assert.Contains(t, example, block, name)
+				lines += strings.Count(block, "\n")
+			}
+		}
+	}
+	assert.Greater(t, lines, 10)
+}
+
+// The table of the page has the exit statuses of the program, and each status that --help of run and lead names.
+func TestPageHasTheExitStatuses(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(textOf(t, "../../docs/command.md"), "\n## Exit status\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	status := regexp.MustCompile(`(?m)^  (\d+) `)
+	for _, command := range []string{"run", "lead"} {
+		_, statuses, found := strings.Cut(usageOf(command), "\nExit status\n")
+		require.True(t, found)
+		matches := status.FindAllStringSubmatch(statuses, -1)
+		require.Greater(t, len(matches), 5)
+		for _, match := range matches {
+			assert.Regexp(t, `(?m)^\| (\d+, )?`+match[1]+`\b`, table)
+		}
+	}
+}

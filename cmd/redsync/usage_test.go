@@ -1,0 +1,188 @@
+package main
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// These tests compare the texts of --help with what the program does.
+
+const maxColumns = 120
+
+func TestUsageColumns(t *testing.T) {
+	for _, name := range append(slices.Sorted(maps.Keys(commands)), "redsync") {
+		text := usageOf(name)
+		require.NotContains(t, text, "{nodes}")
+		require.NotContains(t, text, "\t")
+		require.True(t, strings.HasSuffix(text, "\n"))
+		for i, line := range strings.Split(text, "\n") {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), maxColumns, "%s, line %d: %s", name, i+1, line)
+			require.Equal(t, strings.TrimRight(line, " "), line)
+		}
+	}
+}
+
+// flagsOf returns the flags of each command.
+func flagsOf() map[string]*pflag.FlagSet {
+	return map[string]*pflag.FlagSet{
+		"run": (&job{}).flags("run"), "lead": (&job{leads: true}).flags("lead"),
+		"status": (&view{}).flags(), "unlock": (&breaker{}).flags(), "check": (&checker{}).flags(),
+	}
+}
+
+// A shownFlag is a flag as the text of --help shows it.
+type shownFlag struct {
+	short, value string
+	says         string // in one line
+}
+
+var (
+	flagEntry = regexp.MustCompile(`^  (-\w, )?--[a-z]`)
+	flagName  = regexp.MustCompile(`(?:-(\w), )?--([a-z-]+)(?: ([A-Z]+))?`)
+)
+
+// shownFlags returns the flags in a text of --help.
+func shownFlags(t *testing.T, text string) map[string]shownFlag {
+	t.Helper()
+	flags := map[string]shownFlag{}
+	var names []string
+	for line := range strings.SplitSeq(text, "\n") {
+		head, says := "", strings.TrimSpace(line)
+		if flagEntry.MatchString(line) {
+			head, says, _ = strings.Cut(strings.TrimSpace(line), "  ")
+			names = nil
+		} else if !strings.HasPrefix(line, "                        ") {
+			names = nil // the end of an entry
+		}
+		for _, m := range flagName.FindAllStringSubmatch(head, -1) {
+			require.NotContains(t, flags, m[2])
+			names = append(names, m[2])
+			flags[m[2]] = shownFlag{short: m[1], value: m[3]}
+		}
+		for _, name := range names {
+			f := flags[name]
+			f.says = strings.TrimSpace(f.says + " " + strings.TrimSpace(says))
+			flags[name] = f
+		}
+	}
+	return flags
+}
+
+// The texts name exactly the flags that there are, with their short forms, and with a value if they take one.
+func TestUsageNamesTheFlags(t *testing.T) {
+	require.ElementsMatch(t, slices.Collect(maps.Keys(commands)), slices.Collect(maps.Keys(flagsOf())))
+	for command, flags := range flagsOf() {
+		shown := shownFlags(t, usageOf(command))
+		flags.VisitAll(func(f *pflag.Flag) {
+			s, ok := shown[f.Name]
+			require.True(t, ok, "%s --help does not name --%s", command, f.Name)
+			require.Equal(t, f.Shorthand, s.short, f.Name)
+			require.Equal(t, f.NoOptDefVal == "", s.value != "", "value of --%s", f.Name)
+			require.Equal(t, f.Value.Type() == "DUR", s.value == "DUR", f.Name)
+			require.NotEmpty(t, s.says, f.Name)
+		})
+		for name := range shown {
+			require.NotNil(t, flags.Lookup(name), "%s --help names --%s, which does not exist", command, name)
+		}
+	}
+}
+
+var (
+	shownDefault = regexp.MustCompile(`Default: (-?\d\w*)`)
+	shownRange   = regexp.MustCompile(`(-?\d+) to (-?\d+)`)
+	shownLeast   = regexp.MustCompile(`, (\d\w*) or more`)
+)
+
+// The defaults and the ranges that the texts say are those of the program: each limit is inside, and what is beyond it is not.
+func TestUsageDefaultsAndRanges(t *testing.T) {
+	unsetAround(t)
+	checked := map[string]int{}
+	for _, command := range []string{"run", "lead"} {
+		parse := func(args ...string) error {
+			_, err := parseJob(command, append(args, "job", "--", "true"))
+			return err
+		}
+		flags := flagsOf()[command]
+		for name, shown := range shownFlags(t, usageOf(command)) {
+			if m := shownDefault.FindStringSubmatch(shown.says); m != nil {
+				require.Equal(t, m[1], flags.Lookup(name).DefValue, name)
+				checked["default"]++
+			}
+			if m := shownRange.FindStringSubmatch(shown.says); m != nil {
+				inside, outside := limits(t, shown.value, m[1], m[2])
+				for _, v := range inside {
+					require.NoError(t, parse("--"+name, v))
+				}
+				for _, v := range outside {
+					require.ErrorContains(t, parse("--"+name, v), "--"+name+" ", "%s %s", name, v)
+				}
+				checked["range"]++
+			}
+			if m := shownLeast.FindStringSubmatch(shown.says); m != nil {
+				least, err := time.ParseDuration(strings.TrimSuffix(m[1], "ms") + "ms")
+				require.NoError(t, err)
+				require.NoError(t, parse("--"+name, least.String()))
+				require.ErrorContains(t, parse("--"+name, (least-1).String()), "--"+name+" ", name)
+				checked["least"]++
+			}
+			if name == "kill-after" {
+				require.Contains(t, shown.says, "more than 0, at most a third of --ttl, which is the default")
+				checked["kill-after"]++
+			}
+		}
+	}
+	require.Equal(t, map[string]int{"default": 5, "range": 6, "least": 3, "kill-after": 2}, checked, "the texts say this many")
+}
+
+// limits returns values at the limits of a range, and values beyond them. Of a text it is the length in bytes.
+func limits(t *testing.T, value, low, high string) (inside, outside []string) {
+	t.Helper()
+	from, err := strconv.Atoi(low)
+	require.NoError(t, err)
+	to, err := strconv.Atoi(high)
+	require.NoError(t, err)
+	if value == "TEXT" {
+		return []string{strings.Repeat("x", from), strings.Repeat("x", to)}, []string{strings.Repeat("x", from-1), strings.Repeat("x", to+1)}
+	}
+	return []string{low, high}, []string{strconv.Itoa(from - 1), strconv.Itoa(to + 1)}
+}
+
+// The exit statuses in the texts are those of the program. lead has no taken lock.
+func TestUsageExitStatuses(t *testing.T) {
+	status := regexp.MustCompile(`(?m)^  (\d+) +\S`)
+	for command, want := range map[string][]int{
+		"run":  {exitUsage, exitNoQuorum, exitInternal, exitTaken, exitLost, exitNotRun, exitNotFound},
+		"lead": {exitUsage, exitNoQuorum, exitInternal, exitLost, exitNotRun, exitNotFound},
+	} {
+		_, text, found := strings.Cut(usageOf(command), "\nExit status\n")
+		require.True(t, found)
+		var got []int
+		for _, m := range status.FindAllStringSubmatch(text, -1) {
+			n, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			got = append(got, n)
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+// The variables in the texts are those that COMMAND gets.
+func TestUsageEnvironment(t *testing.T) {
+	entry := regexp.MustCompile(`(?m)^  (REDSYNC_\w+)`)
+	for _, command := range []string{"run", "lead"} {
+		var got []string
+		for _, m := range entry.FindAllStringSubmatch(usageOf(command), -1) {
+			got = append(got, m[1])
+		}
+		require.Equal(t, []string{nameVariable, namesVariable, fenceVariable, nodesVariable}, got)
+	}
+}
