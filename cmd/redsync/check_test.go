@@ -222,7 +222,7 @@ func TestCheckNamesEachFault(t *testing.T) {
 // busyServer returns the address of a server that is busy with a script.
 func busyServer(t *testing.T) string {
 	t.Helper()
-	s := startOne(t, "--busy-reply-threshold", "10")
+	s := startOne(t, "--lua-time-limit", "10")
 	busy := s.Client()
 	done := make(chan struct{})
 	go func() {
