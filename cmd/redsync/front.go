@@ -34,6 +34,10 @@ type frontProcess struct {
 	command  int       // whom to kill; 0 while no COMMAND runs
 	deadline deadline  // of the lock, while COMMAND runs
 	awake    time.Time // when this process has run last
+
+	orders    int       // how many the holder was sent
+	continued int       // the number of the last order to continue
+	goesOn    time.Time // when that was sent
 }
 
 // front runs j, and returns the exit status.
@@ -190,7 +194,36 @@ func (f *frontProcess) note(r report) {
 		f.command, f.deadline = 0, deadline{}
 	}
 	if r.Stopped {
+		f.stopped(r)
+	}
+}
+
+// stopped takes the report that COMMAND, or the holder, has stopped. If a CONT is on its way to the holder, then this process
+// goes on: it has got that signal after the one that has stopped it.
+func (f *frontProcess) stopped(r report) {
+	goesOn := f.continued > r.Orders
+	if r.Itself {
+		f.awaitStopped() // a CONT that comes before the holder has stopped would have no effect
+		if goesOn {
+			_ = f.holder.Signal(syscall.SIGCONT)
+		}
+	}
+	if !goesOn {
 		f.stop()
+	}
+}
+
+// awaitStopped waits until the holder has stopped, but not for ever: another process may have continued it.
+func (f *frontProcess) awaitStopped() {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for range 1000 {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(f.holder.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if pid != 0 && !errors.Is(err, syscall.EINTR) {
+			return
+		}
+		<-look.C
 	}
 }
 
@@ -209,14 +242,23 @@ func openTerminal() (*os.File, error) { return os.Open("/dev/tty") }
 // got handles a signal.
 func (f *frontProcess) got(s syscall.Signal) {
 	o := order{Signal: s}
+	f.orders++
 	switch s {
 	case syscall.SIGCONT:
+		f.continued, f.goesOn = f.orders, time.Now()
 		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.job.foreground && inForeground()
 	}
 	f.link.send(o)
+	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
+		f.got(syscall.SIGCONT)
+	}
 }
+
+// together is how close a TSTP and a CONT must be to be taken as TSTP first. Go passes on two signals that wait by their
+// numbers, so their order is not known, and a process that goes on is better than one that is stopped for ever.
+const together = 50 * time.Millisecond
 
 // inForeground reports whether the keyboard of the terminal sends its signals to the group of this process.
 func inForeground() bool {

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/seed14bd9ef4/redsync => ../../
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/hashicorp/go-multierror v1.1.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0

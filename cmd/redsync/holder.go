@@ -21,14 +21,23 @@ type holder struct {
 	cancel context.CancelCauseFunc // ends the wait for the lock, or lead
 
 	terms   chan *term
-	checks  chan *command // the nodes have been asked whether the lock is held, before COMMAND goes on
+	checks  chan check // the nodes have been asked
 	results chan result
 
 	command *command       // nil while no COMMAND runs
 	ended   syscall.Signal // has ended the wait for the lock, or lead
 	gone    bool           // the front has been killed
 	begun   bool           // COMMAND has been started
-	isTold  bool           // the front has been told to stop
+	isTold  bool           // the front has been told to stop, and was not continued since then
+	orders  int            // how many the front has sent
+	stops   int            // how many of them were TSTP
+}
+
+// A check asks the nodes whether COMMAND still has the lock.
+type check struct {
+	command *command
+	goOn    bool // COMMAND shall be continued if it has the lock
+	stops   int  // those of the holder when it was asked: a later TSTP overrides goOn
 }
 
 // A result is what the process ends with.
@@ -56,7 +65,7 @@ func holderMain() int {
 	}()
 	h := &holder{
 		front: os.Getppid(), outbox: newOutbox(l),
-		terms: make(chan *term), checks: make(chan *command, 1), results: make(chan result, 1),
+		terms: make(chan *term), checks: make(chan check, 1), results: make(chan result, 1),
 	}
 	status := h.run(l)
 	h.outbox.finish(status)
@@ -177,6 +186,9 @@ func (h *holder) look() {
 		c.signal(syscall.SIGKILL)
 		c.quit = deadline{}
 	}
+	if !c.stopped {
+		h.wakeFront()
+	}
 	if until := c.term.mutex.Until(); !until.Equal(c.until) && left > 0 {
 		c.until = until
 		h.outbox.put(report{Left: left, Until: now.Round(0).Add(left)})
@@ -200,22 +212,22 @@ func (h *holder) noted(s syscall.WaitStatus) {
 		if sig := s.StopSignal(); sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
 			h.say("COMMAND has stopped, because it wants to use the terminal: see --foreground")
 		}
-		h.outbox.put(report{Stopped: true})
+		h.outbox.put(report{Stopped: true, Orders: h.orders})
 	case s.Continued():
 		c.stopped = false
 		h.wakeFront()
-		h.check()
+		h.check(false)
 	default:
 		h.over(c, s)
 	}
 }
 
-// wakeFront continues the front if it was told to stop.
+// wakeFront continues the front if it was told to stop. Until the front says that it was continued, look repeats that: the
+// front may stop itself later than it gets this signal.
 func (h *holder) wakeFront() {
 	if h.isTold && !h.gone {
 		_ = syscall.Kill(h.front, syscall.SIGCONT)
 	}
-	h.isTold = false
 }
 
 // over handles the end of COMMAND.
@@ -237,12 +249,19 @@ func (h *holder) over(c *command, s syscall.WaitStatus) {
 // obey does what the front orders.
 func (h *holder) obey(o order) {
 	c := h.command
+	h.orders++
+	switch o.Signal {
+	case syscall.SIGCONT:
+		h.isTold = false
+	case syscall.SIGTSTP:
+		h.stops++
+	}
 	switch {
 	case c == nil:
 		h.obeyAlone(o.Signal)
 	case o.Signal == syscall.SIGCONT:
 		h.outbox.put(report{Left: max(c.term.mutex.Remaining(), 1), Until: time.Now().Round(0).Add(c.term.mutex.Remaining())})
-		h.check()
+		h.check(true)
 	case h.job.leads && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGINT):
 		h.ended = o.Signal
 		h.cancel(fmt.Errorf("ended by the signal %q", o.Signal))
@@ -267,7 +286,7 @@ func (h *holder) obeyAlone(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
 	case syscall.SIGTSTP:
-		h.outbox.putNow(report{Stopped: true})
+		h.outbox.putNow(report{Stopped: true, Itself: true, Orders: h.orders})
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // the front continues it
 	default:
 		if h.begun && !h.job.leads {
@@ -283,26 +302,28 @@ func (h *holder) obeyAlone(s syscall.Signal) {
 // checkTimeout bounds how long COMMAND waits to be continued.
 const checkTimeout = time.Second
 
-// check asks the nodes whether the lock is still held. Then checked continues COMMAND.
-func (h *holder) check() {
-	c := h.command
+// check asks the nodes whether the lock is still held. Then checked kills COMMAND, or continues it if it shall go on.
+func (h *holder) check(goOn bool) {
+	c := check{h.command, goOn, h.stops}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
-		_, _ = c.term.mutex.ValidContext(ctx) // a loss that it proves is the Mutex's
+		_, _ = c.command.term.mutex.ValidContext(ctx) // a loss that it proves is the Mutex's
 		h.checks <- c
 	}()
 }
 
-// checked continues COMMAND, or kills it if the lock is lost.
-func (h *holder) checked(c *command) {
-	if h.command != c {
-		return
-	}
-	if c.isLost() {
+// checked kills COMMAND if the lock is lost. Otherwise it continues COMMAND if it shall go on.
+func (h *holder) checked(asked check) {
+	c := asked.command
+	switch {
+	case h.command != c:
+	case c.isLost():
 		h.say(h.trouble(c) + ": COMMAND was killed before it could go on")
 		c.leash.end(time.Now())
 		c.signal(syscall.SIGKILL)
+		c.signal(syscall.SIGCONT)
+	case asked.goOn && asked.stops == h.stops:
+		c.signal(syscall.SIGCONT)
 	}
-	c.signal(syscall.SIGCONT)
 }

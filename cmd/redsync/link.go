@@ -30,6 +30,8 @@ type report struct {
 	Left     time.Duration `json:",omitempty"` // how long the lock is valid
 	Until    time.Time     `json:",omitzero"`  // the same by the wall clock
 	Stopped  bool          `json:",omitempty"` // COMMAND has been stopped, or the holder stops itself: stop, too
+	Itself   bool          `json:",omitempty"` // with Stopped: the holder stops itself
+	Orders   int           `json:",omitempty"` // with Stopped: how many orders the holder had got by then
 	Finished bool          `json:",omitempty"` // the holder ends
 	Status   int           `json:",omitempty"` // with Finished: the exit status
 

@@ -19,10 +19,13 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// TestMain makes this program be redsync where a test runs it by that name, and forget in scripts.
+// TestMain makes this program be another one where a test runs it by that name.
 func TestMain(m *testing.M) {
-	testscript.Main(checked{m}, map[string]func(){"redsync": main, holderName: main, "forget": forget})
+	testscript.Main(checked{m}, roles)
 }
+
+// roles are what this program can be for tests, by name.
+var roles = map[string]func(){"redsync": main, holderName: main, "forget": forget}
 
 // checked runs the tests, and fails if goroutines are left.
 type checked struct{ tests *testing.M }
@@ -111,7 +114,7 @@ func TestScripts(t *testing.T) {
 			"delete": func(ts *testscript.TestScript, _ bool, args []string) {
 				onAll(ts, "DEL", args[0])
 			},
-			"held":   isHeld,
+			"held":   checkHeld,
 			"status": func(ts *testscript.TestScript, _ bool, args []string) { endsWith(ts, args) },
 			"ours": func(ts *testscript.TestScript, _ bool, args []string) {
 				endsWith(ts, args)
@@ -145,8 +148,8 @@ func onAll(ts *testscript.TestScript, args ...string) []any {
 	return replies
 }
 
-// isHeld is the command held.
-func isHeld(ts *testscript.TestScript, not bool, args []string) {
+// checkHeld is the command held.
+func checkHeld(ts *testscript.TestScript, not bool, args []string) {
 	var have int64
 	for _, n := range onAll(ts, "EXISTS", args[0]) {
 		have += n.(int64)

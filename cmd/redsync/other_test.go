@@ -14,6 +14,9 @@ import (
 // On a system that is not Unix the program builds, and says what it cannot do. The test builds it here without the files for
 // Unix, so it can run it.
 func TestWithoutUnix(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles and links the program")
+	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	dir, here := t.TempDir(), must(os.Getwd())

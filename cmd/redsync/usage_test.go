@@ -135,7 +135,7 @@ func TestUsageDefaultsAndRanges(t *testing.T) {
 				checked["least"]++
 			}
 			if name == "kill-after" {
-				require.Contains(t, shown.says, "more than 0, at most a third of --ttl, which is the default")
+				require.Contains(t, shown.says, "more than 0, at most a third of --ttl. Default: a third of --ttl")
 				checked["kill-after"]++
 			}
 		}

@@ -1,0 +1,210 @@
+//go:build linux
+
+package main
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// TestKillFront: if the front is killed, the holder kills COMMAND and its child, which ignore TERM, and releases the lock.
+func TestKillFront(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "600", "job", "--", probeName, string(n), "child")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	holder := r.holder()
+	r.signal(syscall.SIGKILL)
+	awaitDead(t, append(pids, holder)...)
+	wantFree(t, servers, "job")
+}
+
+// TestKillFrontOfWaiter: if the front is killed while it waits, the holder ends, and the lock is not acquired.
+func TestKillFrontOfWaiter(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	n.pid(t)
+	second := newNote(t)
+	r := start(t, servers, "run", "job", "--", probeName, string(second))
+	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+	holder := r.holder()
+	r.signal(syscall.SIGKILL)
+	awaitDead(t, holder)
+	n.end(t)
+	first.wantStatus(7)
+	wantFree(t, servers, "job")
+	if exists(string(second)) {
+		t.Error("COMMAND has begun without a front")
+	}
+}
+
+// TestKillHolder: if the holder is killed, the front kills COMMAND. Nobody releases the lock.
+func TestKillHolder(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "600", "job", "--", probeName, string(n), "child")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	send(t, r.holder(), syscall.SIGKILL)
+	r.wantStatus(exitLost)
+	r.wantStderr("redsync: lost: the process that holds the lock was killed")
+	awaitDead(t, pids...)
+	if !isHeld(t, servers, "job") {
+		t.Error("the lock is gone before its end")
+	}
+}
+
+// TestKillHolderOfWaiter: the front of a redsync that waits ends if the holder is killed.
+func TestKillHolderOfWaiter(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	n.pid(t)
+	r := start(t, servers, "run", "job", "--", "true")
+	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+	send(t, r.holder(), syscall.SIGKILL)
+	r.wantStatus(exitInternal)
+	r.wantStderr("redsync: the process that gets the lock was killed")
+	n.end(t)
+	first.wantStatus(7)
+}
+
+// TestKillBoth: if both are killed at once, nobody is left to kill COMMAND, and the nodes drop the lock after its ttl.
+func TestKillBoth(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "1", "job", "--", probeName, string(n))
+	pid, holder := n.pid(t), r.holder()
+	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
+		send(t, r.pid(), s)
+		send(t, holder, s)
+	}
+	awaitDead(t, r.pid(), holder)
+	awaitFree(t, servers, "job")
+	if !isAlive(pid) {
+		t.Error("COMMAND has ended: the usage text can promise more")
+	}
+	n.end(t)
+	awaitDead(t, pid)
+}
+
+// TestStopFront: while the front is stopped, for longer than the ttl, the lock is kept and COMMAND goes on. The front does not
+// kill COMMAND when it is continued.
+func TestStopFront(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	const ttl = 500 * time.Millisecond
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", ttl.String(), "job", "--", probeName, string(n), "ticks")
+	n.pid(t)
+	for range 2 {
+		r.signal(syscall.SIGSTOP)
+		await(t, "a front that is stopped", func() bool { return isStopped(r.pid()) })
+		time.Sleep(3 * ttl)
+		if !isHeld(t, servers, "job") {
+			t.Fatal("the lock is not held while the front is stopped")
+		}
+		before := n.count("tick")
+		r.signal(syscall.SIGCONT)
+		await(t, "more ticks", func() bool { return n.count("tick") > before+50 })
+	}
+	r.signal(syscall.SIGUSR1)
+	n.await(t, syscall.SIGUSR1.String())
+	n.end(t)
+	r.wantStatus(7)
+	wantFree(t, servers, "job")
+}
+
+// TestStopFrontAtLoss: the holder ends COMMAND while the front is stopped. The front tells the status when it goes on.
+func TestStopFrontAtLoss(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "600ms", "job", "--", probeName, string(n), "child")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	r.signal(syscall.SIGSTOP)
+	deleteLock(t, servers, "job")
+	awaitDead(t, pids...)
+	r.signal(syscall.SIGCONT)
+	r.wantStatus(exitLost)
+}
+
+// TestStopHolder: if the holder is stopped, the front kills COMMAND, and the holder.
+func TestStopHolder(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "600ms", "job", "--", probeName, string(n), "child")
+	pids := []int{n.pid(t), n.child().pid(t), r.holder()}
+	send(t, r.holder(), syscall.SIGSTOP)
+	r.wantStatus(exitLost)
+	r.wantStderr("redsync: lost: the process that holds the lock is stopped")
+	awaitDead(t, pids...)
+	awaitFree(t, servers, "job")
+}
+
+// TestStopCommand: TSTP and CONT are passed on. The lock is kept while COMMAND is stopped, for longer than the ttl.
+func TestStopCommand(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	const ttl = 500 * time.Millisecond
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", ttl.String(), "job", "--", probeName, string(n), "child", "ticks")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	for _, direct := range []bool{false, true} {
+		if direct {
+			send(t, -pids[0], syscall.SIGSTOP)
+		} else {
+			r.signal(syscall.SIGTSTP)
+		}
+		for _, pid := range pids {
+			await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
+		}
+		time.Sleep(2 * ttl)
+		if !isHeld(t, servers, "job") {
+			t.Fatal("the lock is not held while COMMAND is stopped")
+		}
+		r.signal(syscall.SIGCONT)
+		for _, pid := range pids {
+			await(t, "a COMMAND that goes on", func() bool { return isAlive(pid) && !isStopped(pid) })
+		}
+	}
+	n.child().end(t)
+	awaitDead(t, pids[1])
+	n.end(t)
+	r.wantStatus(7)
+}
+
+// TestStopWaiter: a redsync that waits stops and goes on, however close the two signals are.
+func TestStopWaiter(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	n.pid(t)
+	var waiters []*run
+	for i := range 8 {
+		r := start(t, servers, "run", "job", "--", "true")
+		waiters = append(waiters, r)
+		r.holder()
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		r.signal(syscall.SIGTSTP)
+		if i == 0 {
+			await(t, "a holder that is stopped", func() bool { return isStopped(r.holder()) })
+		}
+		r.signal(syscall.SIGCONT)
+	}
+	n.end(t)
+	first.wantStatus(7)
+	for _, r := range waiters {
+		r.wantStatus(0)
+	}
+}

@@ -1,0 +1,275 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// open returns a Redsync on the servers.
+func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
+	t.Helper()
+	var pools []pool.Pool
+	for _, s := range servers {
+		pools = append(pools, pool.New(redis.NewClient(&redis.Options{Addr: s.Addr()})))
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() { _ = rs.Close(t.Context()) })
+	return rs
+}
+
+// TestLoss takes the lock away in some ways. COMMAND and its child ignore TERM: both get it, then both are killed.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for name, take := range map[string]func(t *testing.T, name string){
+		"deleted": func(t *testing.T, name string) { //nolint:thelper // a case
+			deleteLock(t, servers, name)
+		},
+		"another": func(t *testing.T, name string) { //nolint:thelper // a case
+			for _, s := range servers {
+				realredis.Must(t, s, "SET", name, "another", "PX", 600_000)
+			}
+		},
+		"forced": func(t *testing.T, name string) { //nolint:thelper // a case
+			mutex := open(t, servers).NewMutex(name)
+			status, err := mutex.Inspect(t.Context())
+			if err != nil || len(status.Holders) != 1 {
+				t.Fatalf("%+v, %v", status, err)
+			}
+			if err := mutex.ForceUnlock(t.Context(), status.Holders[0]); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNote(t)
+			r := start(t, servers, "run", "--ttl", "3", "--kill-after", "0.5", name, "--", probeName, string(n), "child")
+			pids := []int{n.pid(t), n.child().pid(t)}
+			take(t, name)
+			n.await(t, "terminated")
+			n.child().await(t, "terminated")
+			r.wantStatus(exitLost)
+			r.wantStderr("COMMAND gets TERM now, and KILL in", "redsync: lost: COMMAND was ended")
+			awaitDead(t, pids...)
+		})
+	}
+}
+
+// TestLossOtherEnds: how COMMAND ends after TERM does not matter, and what it leaves behind is killed.
+func TestLossOtherEnds(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for i, onTerm := range []string{"exit 0", "exit 7", "trap - TERM; kill $$"} {
+		t.Run(onTerm, func(t *testing.T) {
+			t.Parallel()
+			name, n := fmt.Sprintf("job%d", i), newNote(t)
+			r := start(t, servers, "run", "--ttl", "60", "--kill-after", "20", name, "--",
+				"sh", "-c", fmt.Sprintf(`trap '%s' TERM; probe "$0" & while :; do sleep 0.01; done`, onTerm), string(n))
+			child := n.pid(t)
+			status := forced(t, servers, name)
+			if status != nil {
+				t.Fatal(status)
+			}
+			r.wantStatus(exitLost)
+			awaitDead(t, child)
+		})
+	}
+}
+
+// forced takes a lock from its holder.
+func forced(t *testing.T, servers []*realredis.Server, name string) error {
+	t.Helper()
+	mutex := open(t, servers).NewMutex(name)
+	status, err := mutex.Inspect(t.Context())
+	if err != nil {
+		return err
+	}
+	return mutex.ForceUnlock(t.Context(), status.Holders[0])
+}
+
+// TestLossAtUnlock: the release proves the loss. The status is that of a loss, whatever COMMAND returned.
+func TestLossAtUnlock(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for _, end := range []string{"exit 0", "exit 7", "kill -9 $$"} {
+		n := newNote(t)
+		r := start(t, servers, "run", "--ttl", "600", "job", "--", "sh", "-c", "probe $0; "+end, string(n))
+		n.pid(t)
+		deleteLock(t, servers, "job")
+		n.end(t)
+		r.wantStatus(exitLost)
+		r.wantStderr("redsync: lost: ")
+	}
+}
+
+// A relay is a way to a server that can be cut: bytes are lost in both directions, and the connections stay open.
+type relay struct {
+	listener net.Listener
+	isCut    sync.RWMutex // locked while the way is cut
+}
+
+func newRelay(t *testing.T, s *realredis.Server) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", s.Addr())
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			go r.copy(near, far)
+			go r.copy(far, near)
+		}
+	}()
+	return r
+}
+
+// copy passes bytes on.
+func (r *relay) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			r.isCut.RLock()
+			_, _ = to.Write(buffer[:n])
+			r.isCut.RUnlock()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// appender is a COMMAND that ignores TERM, as a child of it does. Both append the text $1 to the file $0 all the time.
+const appender = `trap "" TERM; (while :; do echo $1 >>"$0"; sleep 0.001; done) & while :; do echo $1 >>"$0"; sleep 0.001; done`
+
+// TestLossNeverTwo: a redsync that cannot extend its lock kills COMMAND before a redsync that waits can get the lock. Each
+// round has another cause: a majority of the nodes cannot be reached, the holder is stopped, or one of the two processes is
+// killed.
+func TestLossNeverTwo(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for _, cause := range []string{"cut", "holder stopped", "holder killed", "front killed"} {
+		t.Run(cause, func(t *testing.T) {
+			t.Parallel()
+			for round := range 2 {
+				neverTwo(t, servers, cause, strings.ReplaceAll(cause, " ", "-")+fmt.Sprint(round))
+			}
+		})
+	}
+}
+
+func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) {
+	t.Helper()
+	var relays []*relay
+	var ways []string
+	for _, s := range servers {
+		r := newRelay(t, s)
+		relays, ways = append(relays, r), append(ways, r.listener.Addr().String())
+	}
+	path := filepath.Join(t.TempDir(), "lines")
+	has := func(line string) func() bool {
+		return func() bool {
+			text, _ := os.ReadFile(path)
+			return strings.Contains(string(text), line+"\n")
+		}
+	}
+	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", "0.9", name, "--", "sh", "-c", appender, path, "first")
+	await(t, "the first COMMAND", has("first"))
+	second := start(t, servers, "run", "--ttl", "0.9", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
+	holder := first.holder()
+	want := exitLost
+	switch cause {
+	case "cut":
+		for _, r := range relays[:3] {
+			r.isCut.Lock()
+			defer r.isCut.Unlock()
+		}
+	case "holder stopped":
+		send(t, holder, syscall.SIGSTOP)
+	case "holder killed":
+		send(t, holder, syscall.SIGKILL)
+	case "front killed":
+		want = 128 + int(syscall.SIGKILL)
+		first.signal(syscall.SIGKILL)
+	}
+	first.wantStatus(want)
+	second.wantStatus(0)
+	text, _ := os.ReadFile(path)
+	lines := strings.Fields(string(text))
+	begin := slices.Index(lines, "second")
+	if begin < 0 || slices.Contains(lines[begin:], "first") {
+		t.Errorf("two COMMANDs have worked at the same time: %q", lines)
+	}
+}
+
+// TestLossOfNodes: COMMAND gets TERM while the lock is still valid, and KILL.
+func TestLossOfNodes(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "1.5", "job", "--", probeName, string(n), "child")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	for _, s := range servers[:3] {
+		s.Freeze()
+	}
+	n.await(t, "terminated")
+	n.child().await(t, "terminated")
+	r.wantStatus(exitLost)
+	r.wantStderr("the lock could not be extended, and is valid for")
+	awaitDead(t, pids...)
+	for _, s := range servers[:3] {
+		s.Thaw()
+	}
+	awaitFree(t, servers, "job")
+}
+
+// TestLossWhileStopped: a COMMAND that is stopped when the lock is lost does not go on when it is continued.
+func TestLossWhileStopped(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--ttl", "60", "--kill-after", "20", "job", "--", probeName, string(n), "child", "ticks")
+	pids := []int{n.pid(t), n.child().pid(t)}
+	r.signal(syscall.SIGTSTP)
+	for _, pid := range pids {
+		await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
+	}
+	deleteLock(t, servers, "job") // nothing has told redsync
+	before, childBefore := len(n.lines()), len(n.child().lines())
+	r.signal(syscall.SIGCONT)
+	r.wantStatus(exitLost)
+	r.wantStderr("COMMAND was killed before it could go on")
+	awaitDead(t, pids...)
+	if after, childAfter := len(n.lines()), len(n.child().lines()); after != before || childAfter != childBefore {
+		t.Errorf("COMMAND went on: %q", n.lines()[before:])
+	}
+}

@@ -1,0 +1,339 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// This file has what the tests of processes share.
+
+// probeName is the name by which a test runs probeMain.
+const probeName = "probe"
+
+func init() { roles[probeName] = probeMain }
+
+// probeMain is a COMMAND for tests: "probe FILE [child] [ticks]". It appends a line "ready PID" to FILE, then the name of each
+// signal that it gets, and ends with status 7 once there is a file FILE.end. So it ignores each signal that can be ignored,
+// but TSTP stops it. With child it first starts another probe in its process group, with the file FILE.child. With ticks
+// it appends a line "tick" all the time.
+func probeMain() {
+	path := os.Args[1]
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		os.Exit(1)
+	}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	if slices.Contains(os.Args[2:], "child") {
+		child := exec.Command(os.Args[0], append([]string{path + ".child"}, os.Args[3:]...)...)
+		child.Stderr = os.Stderr
+		if child.Start() != nil {
+			os.Exit(1)
+		}
+		for !exists(path + ".child") {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	fmt.Fprintf(file, "ready %d\n", os.Getpid())
+	for range 100 * 120 { // a bound for a test that has failed
+		select {
+		case s := <-signals:
+			fmt.Fprintln(file, s)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if slices.Contains(os.Args[2:], "ticks") {
+			fmt.Fprintln(file, "tick")
+		}
+		if exists(path + ".end") {
+			os.Exit(7)
+		}
+	}
+	os.Exit(1)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// await waits until ok holds.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after a minute there is not: %s", what)
+		}
+	}
+}
+
+// A note is the file of a probe.
+type note string
+
+func newNote(t *testing.T) note { return note(filepath.Join(t.TempDir(), "note")) }
+
+func (n note) child() note { return n + ".child" }
+
+// lines returns what the probe has written.
+func (n note) lines() []string {
+	text, _ := os.ReadFile(string(n))
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// count returns how many lines are this one.
+func (n note) count(line string) (count int) {
+	for _, l := range n.lines() {
+		if l == line {
+			count++
+		}
+	}
+	return count
+}
+
+// await waits for a line.
+func (n note) await(t *testing.T, line string) {
+	t.Helper()
+	await(t, fmt.Sprintf("%q in %v", line, n.lines()), func() bool { return n.count(line) > 0 })
+}
+
+// pid waits until the probe is ready, and returns its number.
+func (n note) pid(t *testing.T) (pid int) {
+	t.Helper()
+	await(t, "a probe", func() bool {
+		number, ok := strings.CutPrefix(n.lines()[0], "ready ")
+		pid, _ = strconv.Atoi(number)
+		return ok && pid != 0
+	})
+	return pid
+}
+
+// end makes the probe end.
+func (n note) end(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(string(n)+".end", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run is a redsync that has been started.
+type run struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout string // a file
+	stderr string // a file
+	ended  chan struct{}
+}
+
+// program returns a call of a program in a session of its own, without a terminal.
+func program(servers []*realredis.Server, argv ...string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), nodesVariable+"="+listOf(servers))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// start starts redsync with these arguments on the servers.
+func start(t *testing.T, servers []*realredis.Server, args ...string) *run {
+	t.Helper()
+	return launch(t, program(servers, append([]string{"redsync"}, args...)...))
+}
+
+// launch starts cmd. The end of the test kills it.
+func launch(t *testing.T, cmd *exec.Cmd) *run {
+	t.Helper()
+	dir := t.TempDir()
+	r := &run{t, cmd, filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), make(chan struct{})}
+	for path, writer := range map[string]func(*os.File){
+		r.stdout: func(f *os.File) { cmd.Stdout = f },
+		r.stderr: func(f *os.File) { cmd.Stderr = f },
+	} {
+		file, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		writer(file)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.ended)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // then the holder kills COMMAND
+		<-r.ended
+		if t.Failed() {
+			t.Logf("%v\nstdout:\n%sstderr:\n%s", cmd.Args, r.read(r.stdout), r.read(r.stderr))
+		}
+	})
+	return r
+}
+
+// read returns what is in a file.
+func (r *run) read(path string) string {
+	r.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// pid returns the number of the front.
+func (r *run) pid() int { return r.cmd.Process.Pid }
+
+// signal sends a signal to the front.
+func (r *run) signal(s syscall.Signal) {
+	r.t.Helper()
+	send(r.t, r.pid(), s)
+}
+
+// send sends a signal.
+func send(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatalf("%v to %d: %v", s, pid, err)
+	}
+}
+
+// hasEnded reports whether the front has ended.
+func (r *run) hasEnded() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// status waits until the front has ended, and returns its exit status as a shell shows it.
+func (r *run) status() int {
+	r.t.Helper()
+	await(r.t, fmt.Sprintf("an end of %v, stderr: %s", r.cmd.Args, r.read(r.stderr)), r.hasEnded)
+	return statusOf(r.cmd.ProcessState.Sys().(syscall.WaitStatus))
+}
+
+// wantStatus fails the test unless the front ends with this status.
+func (r *run) wantStatus(want int) {
+	r.t.Helper()
+	if got := r.status(); got != want {
+		r.t.Fatalf("status %d, want %d", got, want)
+	}
+}
+
+// wantStderr fails the test unless stderr has these texts.
+func (r *run) wantStderr(texts ...string) {
+	r.t.Helper()
+	for _, text := range texts {
+		if got := r.read(r.stderr); !strings.Contains(got, text) {
+			r.t.Errorf("stderr does not have %q, but %q", text, got)
+		}
+	}
+}
+
+// A state is what /proc says of a process.
+type state struct {
+	letter byte // 0: there is no such process
+	parent int
+	group  int
+}
+
+func stateOf(pid int) state {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return state{}
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	parent, _ := strconv.Atoi(fields[1])
+	group, _ := strconv.Atoi(fields[2])
+	return state{fields[0][0], parent, group}
+}
+
+// isAlive reports whether a process runs or is stopped. One that nobody has waited for is dead.
+func isAlive(pid int) bool { return !strings.ContainsRune("\x00ZX", rune(stateOf(pid).letter)) }
+
+// isStopped reports whether a process is stopped.
+func isStopped(pid int) bool { return stateOf(pid).letter == 'T' }
+
+// awaitDead waits until processes are dead.
+func awaitDead(t *testing.T, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		await(t, fmt.Sprintf("an end of process %d: %+v", pid, stateOf(pid)), func() bool { return !isAlive(pid) })
+	}
+}
+
+// holder waits until the front has a holder, and returns its number.
+func (r *run) holder() (pid int) {
+	r.t.Helper()
+	await(r.t, "a holder", func() bool {
+		pid = childOf(r.pid())
+		return pid != 0
+	})
+	return pid
+}
+
+// childOf returns a child of a process, 0 if it has none.
+func childOf(parent int) int {
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(filepath.Base(entry)); err == nil && stateOf(pid).parent == parent {
+			return pid
+		}
+	}
+	return 0
+}
+
+// nodesWith returns on how many servers there is the lock of this name.
+func nodesWith(t *testing.T, servers []*realredis.Server, name string) (count int) {
+	t.Helper()
+	for _, s := range servers {
+		if realredis.Must(t, s, "EXISTS", name).(int64) != 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// isHeld reports whether a majority of the servers has the lock of this name.
+func isHeld(t *testing.T, servers []*realredis.Server, name string) bool {
+	t.Helper()
+	return nodesWith(t, servers, name) > len(servers)/2
+}
+
+// wantFree fails the test if a server has the lock of this name.
+func wantFree(t *testing.T, servers []*realredis.Server, name string) {
+	t.Helper()
+	if n := nodesWith(t, servers, name); n > 0 {
+		t.Errorf("%d nodes still have %q", n, name)
+	}
+}
+
+// awaitFree waits until no server has the lock of this name.
+func awaitFree(t *testing.T, servers []*realredis.Server, name string) {
+	t.Helper()
+	await(t, "nodes without "+name, func() bool { return nodesWith(t, servers, name) == 0 })
+}
+
+// deleteLock takes a lock off all servers.
+func deleteLock(t *testing.T, servers []*realredis.Server, name string) {
+	t.Helper()
+	for _, s := range servers {
+		realredis.Must(t, s, "DEL", name)
+	}
+}

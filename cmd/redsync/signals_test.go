@@ -1,0 +1,217 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// ending are the signals that redsync passes on, or ends at while it waits for the lock.
+var ending = []syscall.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+// TestSignalsReachGroup: each signal reaches COMMAND and its child once. redsync holds the lock until COMMAND has ended.
+func TestSignalsReachGroup(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "job", "--", probeName, string(n), "child")
+	n.pid(t)
+	for _, s := range ending {
+		r.signal(s)
+		n.await(t, s.String())
+		n.child().await(t, s.String())
+		if !isHeld(t, servers, "job") || r.hasEnded() {
+			t.Fatalf("after %v redsync does not hold the lock", s)
+		}
+	}
+	child := n.child().pid(t)
+	n.end(t)
+	r.wantStatus(7)
+	wantFree(t, servers, "job")
+	for _, s := range ending {
+		if n.count(s.String()) != 1 || n.child().count(s.String()) != 1 {
+			t.Errorf("%v: COMMAND got %q, its child %q", s, n.lines(), n.child().lines())
+		}
+	}
+	if !isAlive(child) {
+		t.Error("a process that COMMAND has left behind was killed, although the lock was not lost")
+	}
+	n.child().end(t)
+	awaitDead(t, child)
+}
+
+// TestSignalsForeground: with --foreground a signal reaches COMMAND alone.
+func TestSignalsForeground(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	r := start(t, servers, "run", "--foreground", "job", "--", probeName, string(n), "child")
+	if got, want := stateOf(n.pid(t)).group, r.pid(); got != want {
+		t.Errorf("COMMAND is in group %d, want %d, which is that of redsync", got, want)
+	}
+	for _, s := range ending {
+		r.signal(s)
+		n.await(t, s.String())
+	}
+	n.child().end(t)
+	awaitDead(t, n.child().pid(t))
+	if lines := n.child().lines(); len(lines) != 1 {
+		t.Errorf("the child of COMMAND got %q, want no signal", lines)
+	}
+	n.end(t)
+	r.wantStatus(7)
+	wantFree(t, servers, "job")
+}
+
+// TestSignalStatus: the status of a COMMAND that a signal has ended is that of a shell.
+func TestSignalStatus(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	for _, s := range append(ending, syscall.SIGKILL) {
+		start(t, servers, "run", "job", "--", "sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", s)).wantStatus(128 + int(s))
+	}
+}
+
+// TestSignalsBeforeLock sends a signal at some moment between the start of redsync and the start of COMMAND: while it
+// connects, in its first attempt, in the queue, or just when it gets the lock. COMMAND does not catch signals, so the status
+// is the same at all moments. No lock is left on the nodes, and no place in a queue.
+func TestSignalsBeforeLock(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	random := rand.New(rand.NewPCG(47, 47))
+	for i := range 18 {
+		s, delay := ending[i%len(ending)], time.Duration(random.Int64N(int64(150*time.Millisecond)))
+		name := fmt.Sprintf("job%02d", i)
+		var before *run
+		n := newNote(t)
+		if i%2 == 1 { // there is a queue
+			before = start(t, servers, "run", "--fair", "--ttl", "2", name, "--", probeName, string(n))
+			n.pid(t)
+		}
+		r := start(t, servers, "run", "--fair", "--ttl", "2", name, "--", "sh", "-c", "ulimit -c 0; exec sleep 60")
+		if s != syscall.SIGTERM && s != syscall.SIGINT && s != syscall.SIGHUP {
+			r.holder() // before main begins, Go itself catches the others
+		}
+		time.Sleep(delay)
+		if i%4 == 3 { // the lock becomes free at about the same time
+			n.end(t)
+		}
+		r.signal(s)
+		if got, want := r.status(), 128+int(s); got != want {
+			t.Errorf("%v after %v: status %d, want %d", s, delay, got, want)
+		}
+		if before != nil {
+			n.end(t)
+			before.wantStatus(7)
+		}
+		wantFree(t, servers, name)
+	}
+	await(t, "an end of all queues", func() bool {
+		for _, s := range servers {
+			if len(realredis.Must(t, s, "KEYS", "*job*").([]any)) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestSignalsOfWaiter: a redsync that waits ends at each signal, with a line that says why, and leaves its place.
+func TestSignalsOfWaiter(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	first := start(t, servers, "run", "--fair", "job", "--", probeName, string(n))
+	n.pid(t)
+	for _, s := range ending {
+		r := start(t, servers, "run", "--fair", "job", "--", "true")
+		r.holder()
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		r.signal(s)
+		r.wantStatus(128 + int(s))
+		r.wantStderr("redsync: ended by the signal")
+		await(t, "an end of its place", func() bool { return queues(t, servers) == 0 })
+	}
+	n.end(t)
+	first.wantStatus(7)
+}
+
+// queues returns on how many servers somebody waits for the lock "job".
+func queues(t *testing.T, servers []*realredis.Server) int {
+	t.Helper()
+	return nodesWith(t, servers, "{job}:queue")
+}
+
+// TestNohup: a signal that is ignored where redsync was started is ignored by COMMAND, too.
+func TestNohup(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	dir := t.TempDir()
+	r := launch(t, program(servers, "sh", "-c", `trap "" HUP; exec redsync run job -- sh -c 'echo >"$0"/begun; while [ ! -e "$0"/end ]; do sleep 0.01; done; exit 5' "$0"`, dir))
+	await(t, "COMMAND", func() bool { return exists(filepath.Join(dir, "begun")) })
+	r.signal(syscall.SIGHUP)
+	send(t, r.holder(), syscall.SIGHUP)
+	send(t, childOf(r.holder()), syscall.SIGHUP)
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.wantStatus(5)
+}
+
+// TestInherited compares what a COMMAND gets from its parent with redsync and without. (Go itself unblocks HUP, INT, QUIT and
+// TERM, and takes no notice that a signal is ignored, except HUP and INT.)
+func TestInherited(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	script := filepath.Join(t.TempDir(), "inherited")
+	text := `grep -E "^(Sig(Blk|Ign|Cgt)|Umask|NoNewPrivs|Seccomp):" /proc/self/status
+ulimit -aS; ulimit -aH; umask; pwd
+ls -l /proc/self/fd | sed "s/.* \([0-9]* ->\)/\1/; /\/proc\//d; s/ -> \(pipe\|socket\):.*/ \1/" | grep -v "^total"
+cat <&5
+echo "$1 $2 $#"`
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	around := func(set string) string {
+		return set + `; umask 027; ulimit -c 0; ulimit -n 200; cd /; exec 5<<E 9>/dev/null 0</dev/null
+text
+E
+exec "$@"`
+	}
+	for name, set := range map[string][]string{
+		"default": {"env"},
+		"ignored": {"env", "--ignore-signal=HUP", "--ignore-signal=INT"},
+		"blocked": {"env", "--block-signal=USR1", "--block-signal=WINCH"},
+	} {
+		call := append(set, "bash", "-c", around("true"), "sh")
+		if err := exec.Command(set[0], append(set[1:], "true")...).Run(); err != nil {
+			t.Logf("%s is left out: env has no such option", name)
+			continue
+		}
+		command := []string{"bash", script, "an argument", ""}
+		plain := launch(t, program(servers, append(call, command...)...))
+		plain.wantStatus(0)
+		locked := launch(t, program(servers, append(append(call, "redsync", "run", "job", "--"), command...)...))
+		locked.wantStatus(0)
+		want, got := plain.read(plain.stdout), locked.read(locked.stdout)
+		want = strings.ReplaceAll(want, plain.stdout, "OUT")
+		want = strings.ReplaceAll(want, plain.stderr, "ERR")
+		got = strings.ReplaceAll(got, locked.stdout, "OUT")
+		got = strings.ReplaceAll(got, locked.stderr, "ERR")
+		if got != want || !strings.Contains(got, "text\nan argument  2") {
+			t.Errorf("%s: COMMAND under redsync got\n%s\nand without it\n%s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,321 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// A console is an interactive shell on a terminal.
+type console struct {
+	t       *testing.T
+	file    *os.File
+	shell   *exec.Cmd
+	servers []*realredis.Server
+
+	mu     sync.Mutex
+	output strings.Builder
+	seen   int // how much of it the test has seen
+}
+
+const prompt = "ready> "
+
+// newConsole starts bash.
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	c := &console{t: t, servers: realredis.Start(t, 5)}
+	c.shell = program(c.servers, "bash", "--norc", "--noprofile", "--noediting", "-i")
+	c.shell.Env = append(c.shell.Env, "PS1="+prompt, "TERM=dumb", "HISTFILE=")
+	c.shell.SysProcAttr = nil // pty makes a session with a terminal
+	file, err := pty.Start(c.shell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // else Close would wait for the end of a Read
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.file = os.NewFile(uintptr(fd), file.Name())
+	go c.read()
+	t.Cleanup(func() {
+		_ = c.file.Close()
+		_ = c.shell.Process.Kill()
+		_ = c.shell.Wait()
+		if t.Failed() {
+			t.Logf("terminal:\n%s", c.text())
+		}
+	})
+	c.expect(prompt)
+	return c
+}
+
+func (c *console) read() {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := c.file.Read(buffer)
+		c.mu.Lock()
+		c.output.Write(buffer[:n])
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *console) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.output.String()
+}
+
+// expect waits until the terminal shows a text that the test has not seen yet.
+func (c *console) expect(text string) {
+	c.t.Helper()
+	await(c.t, fmt.Sprintf("%q on the terminal", text), func() bool {
+		_, after, ok := strings.Cut(c.text()[c.seen:], text)
+		if ok {
+			c.seen = len(c.text()) - len(after)
+		}
+		return ok
+	})
+}
+
+// key types a key.
+func (c *console) key(key string) {
+	c.t.Helper()
+	if _, err := c.file.WriteString(key); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// enter types a line.
+func (c *console) enter(format string, args ...any) {
+	c.t.Helper()
+	c.key(fmt.Sprintf(format, args...) + "\n")
+}
+
+// wantStatus fails the test unless the program has this exit status, and the shell shows its prompt.
+func (c *console) wantStatus(want int) {
+	c.t.Helper()
+	c.expect(prompt)
+	c.enter("echo status=$?.")
+	c.expect(fmt.Sprintf("status=%d.", want))
+	c.expect(prompt)
+}
+
+// The keys of a terminal.
+const (
+	ctrlC         = "\x03"
+	ctrlD         = "\x04"
+	ctrlZ         = "\x1a"
+	ctrlBackslash = "\x1c"
+)
+
+// inBothModes does a test for the two ways in which COMMAND can run.
+func inBothModes(t *testing.T, do func(t *testing.T, flag string)) {
+	t.Helper()
+	t.Parallel()
+	for _, flag := range []string{"", "--foreground"} {
+		t.Run("mode"+flag, func(t *testing.T) {
+			t.Parallel()
+			do(t, flag)
+		})
+	}
+}
+
+// TestTerminalKeys: ^C and ^\ reach COMMAND once. redsync goes on until COMMAND ends.
+func TestTerminalKeys(t *testing.T) {
+	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
+		c, n := newConsole(t), newNote(t)
+		c.enter("redsync run %s job -- probe %s", flag, n)
+		pid := n.pid(t)
+		c.key(ctrlC)
+		n.await(t, syscall.SIGINT.String())
+		c.key(ctrlBackslash)
+		n.await(t, syscall.SIGQUIT.String())
+		send(t, stateOf(stateOf(pid).parent).parent, syscall.SIGUSR1)
+		n.await(t, syscall.SIGUSR1.String()) // takes the same way as a second signal of the keys would
+		if n.count(syscall.SIGINT.String()) != 1 || n.count(syscall.SIGQUIT.String()) != 1 {
+			t.Errorf("COMMAND got %q", n.lines())
+		}
+		if !isHeld(t, c.servers, "job") {
+			t.Error("the lock is not held")
+		}
+		n.end(t)
+		c.wantStatus(7)
+		wantFree(t, c.servers, "job")
+		c.enter("redsync run %s job -- sleep 60", flag)
+		await(t, "the lock", func() bool { return isHeld(t, c.servers, "job") })
+		c.key(ctrlC)
+		c.wantStatus(128 + int(syscall.SIGINT))
+		wantFree(t, c.servers, "job")
+	})
+}
+
+// TestTerminalStop: ^Z stops COMMAND and gives the prompt. The lock is kept for longer than the ttl. fg and bg go on.
+func TestTerminalStop(t *testing.T) {
+	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
+		const ttl = 500 * time.Millisecond
+		c, n := newConsole(t), newNote(t)
+		c.enter("redsync run %s --ttl %v job -- probe %s ticks", flag, ttl, n)
+		pid := n.pid(t)
+		goesOn := func() {
+			t.Helper()
+			before := n.count("tick")
+			await(t, "more ticks", func() bool { return n.count("tick") > before+30 })
+		}
+		for _, way := range []string{"fg", "fg", "bg; fg"} {
+			c.key(ctrlZ)
+			c.expect("Stopped")
+			c.expect(prompt)
+			if !isStopped(pid) {
+				t.Fatal("COMMAND is not stopped")
+			}
+			time.Sleep(2 * ttl)
+			if !isHeld(t, c.servers, "job") {
+				t.Fatal("the lock is not held while COMMAND is stopped")
+			}
+			c.enter("%s", way)
+			goesOn()
+		}
+		c.key(ctrlZ)
+		c.expect("Stopped")
+		c.expect(prompt)
+		c.enter("bg")
+		c.expect(prompt)
+		goesOn()
+		c.enter("jobs")
+		c.expect("Running")
+		n.end(t)
+		c.enter("wait %%1; echo status=$?.")
+		c.expect("status=7.")
+		wantFree(t, c.servers, "job")
+	})
+}
+
+// TestTerminalStopLost: a COMMAND whose lock is lost while it is stopped does not go on.
+func TestTerminalStopLost(t *testing.T) {
+	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
+		c, n := newConsole(t), newNote(t)
+		c.enter("redsync run %s --ttl 900ms job -- probe %s ticks", flag, n)
+		pid := n.pid(t)
+		c.key(ctrlZ)
+		c.expect("Stopped")
+		c.expect(prompt)
+		before := len(n.lines())
+		deleteLock(t, c.servers, "job")
+		awaitDead(t, pid)
+		c.enter("fg")
+		c.wantStatus(exitLost)
+		if after := len(n.lines()); after != before {
+			t.Errorf("COMMAND went on: %q", n.lines()[before:])
+		}
+	})
+}
+
+// TestTerminalStopWaiter: ^Z while redsync waits for the lock.
+func TestTerminalStopWaiter(t *testing.T) {
+	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
+		c, n := newConsole(t), newNote(t)
+		first := start(t, c.servers, "run", "job", "--", probeName, string(n))
+		n.pid(t)
+		c.enter("redsync run %s job -- sh -c 'echo be''gun; exit 5'", flag)
+		await(t, "a place in the queue", func() bool { return queues(t, c.servers) == len(c.servers) })
+		for range 3 {
+			c.key(ctrlZ)
+			c.expect("Stopped")
+			c.expect(prompt)
+			c.enter("fg")
+			c.expect("redsync run")
+			time.Sleep(4 * together) // else ^Z may be taken as the first of the two
+		}
+		n.end(t)
+		first.wantStatus(7)
+		c.expect("begun")
+		c.wantStatus(5)
+		wantFree(t, c.servers, "job")
+	})
+}
+
+// TestTerminalHangUp: when the terminal is closed, COMMAND ends, and the lock is released, also if COMMAND is stopped.
+func TestTerminalHangUp(t *testing.T) {
+	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
+		for _, stopped := range []bool{false, true} {
+			c, n := newConsole(t), newNote(t)
+			c.enter(`redsync run %s job -- sh -c 'echo ready $$ >"$0"; exec sleep 60' %s`, flag, n)
+			pid := n.pid(t)
+			await(t, "sleep", func() bool {
+				name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				return string(name) == "sleep\n"
+			})
+			holder := stateOf(pid).parent
+			front := stateOf(holder).parent
+			if stopped {
+				c.key(ctrlZ)
+				c.expect("Stopped")
+				c.expect(prompt)
+			}
+			_ = c.file.Close()
+			awaitDead(t, pid, holder, front)
+			wantFree(t, c.servers, "job")
+		}
+	})
+}
+
+// TestTerminalRead: a COMMAND that reads from the terminal works with --foreground. Otherwise it stops, and redsync says why.
+func TestTerminalRead(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.enter("redsync run --foreground job -- cat")
+	await(t, "the lock", func() bool { return isHeld(t, c.servers, "job") })
+	c.enter("hello")
+	c.expect("hello\r\nhello")
+	c.key(ctrlD)
+	c.wantStatus(0)
+	c.enter("redsync run job -- cat")
+	c.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
+	c.expect("Stopped")
+	c.expect(prompt)
+	c.enter("kill %%1; fg")
+	c.wantStatus(128 + int(syscall.SIGTERM))
+	wantFree(t, c.servers, "job")
+}
+
+// TestTerminalWrite: with "stty tostop" a COMMAND that writes needs --foreground, too. Without it, every COMMAND may write.
+func TestTerminalWrite(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.enter("redsync run job -- sh -c 'echo wri''tten'")
+	c.expect("written")
+	c.wantStatus(0)
+	c.enter("stty tostop")
+	c.expect(prompt)
+	c.enter("redsync run --foreground job -- sh -c 'echo wri''tten'")
+	c.expect("written")
+	c.wantStatus(0)
+	c.enter("redsync run job -- sh -c 'echo wri''tten'")
+	c.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
+	c.expect("Stopped")
+	c.expect(prompt)
+	c.enter("kill %%1; fg")
+	c.wantStatus(128 + int(syscall.SIGTERM))
+}
