@@ -40,8 +40,8 @@ type checker struct {
 	out   io.Writer
 }
 
-// check is the command check.
-func check(args []string, stdout, _ io.Writer) (int, error) {
+// checkNodes is the command check.
+func checkNodes(args []string, stdout, _ io.Writer) (int, error) {
 	c := &checker{limit: answerLimit, out: stdout}
 	if err := c.parse(args); err != nil {
 		return 0, err
