@@ -67,6 +67,7 @@ var commands = map[string]commandFunc{
 	"lead":   func(args []string, _, stderr io.Writer) (int, error) { return runOrLead("lead", args, stderr) },
 	"status": status,
 	"unlock": unlock,
+	"check":  checkNodes,
 }
 
 // dispatch runs the command that args name.

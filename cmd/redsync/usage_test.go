@@ -35,7 +35,7 @@ func TestUsageColumns(t *testing.T) {
 func flagsOf() map[string]*pflag.FlagSet {
 	return map[string]*pflag.FlagSet{
 		"run": (&job{}).flags("run"), "lead": (&job{leads: true}).flags("lead"),
-		"status": (&view{}).flags(), "unlock": (&breaker{}).flags(),
+		"status": (&view{}).flags(), "unlock": (&breaker{}).flags(), "check": (&checker{}).flags(),
 	}
 }
 

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file asks one node how it is set up.
+
+const (
+	// samples is how often a node is asked for its time and for an answer: the fastest answer tells most.
+	samples = 4
+
+	// uptimeGranularity is how far uptime_in_seconds may be off. The restart guard adds it.
+	uptimeGranularity = time.Second
+)
+
+// ask asks the node everything.
+func (r *findings) ask(opt *redis.Options) {
+	if err := r.reach(opt); err != nil {
+		r.fails(err)
+		return
+	}
+	r.votes = true
+	client := oneConn(opt)
+	defer client.Close()
+	conn := client.Conn()
+	defer conn.Close()
+	for _, step := range []func(*redis.Conn) error{r.askLatency, r.askInfo, r.askClock, r.askPermissions} {
+		if err := step(conn); err != nil {
+			r.fails(err)
+			return
+		}
+	}
+}
+
+// reach returns why the node does not answer, nil if it does. A pool connects as programs do, and its errors have hints.
+func (r *findings) reach(opt *redis.Options) error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
+	defer cancel()
+	client := oneConn(opt)
+	defer client.Close()
+	rs := redsync.New(pool.New(client))
+	defer rs.Close(ctx) //nolint:errcheck // it holds nothing
+	err := rs.Ping(ctx)
+	var node *redsync.RedisError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &node) && pool.IsDenied(node.Err):
+		return nil // PING is denied, and the connection stands
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
+		return errSilent(r.limit)
+	case node != nil && redis.HasErrorPrefix(node.Err, "NOAUTH"):
+		return fmt.Errorf("the node asks for a password, and its address has none: %w", node.Err)
+	case node != nil:
+		return errors.New(strings.TrimPrefix(node.Err.Error(), "pool: handshake: "))
+	}
+	return err
+}
+
+// do sends a command. Its error is one of the connection, and refused one that the node answered with.
+func (r *findings) do(conn *redis.Conn, args ...any) (value any, refused, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
+	defer cancel()
+	value, err = conn.Do(ctx, args...).Result()
+	refused, err = r.split(err)
+	return value, refused, err
+}
+
+// split returns err as an answer of the node, or as an error of the connection.
+func (r *findings) split(err error) (refused, broken error) {
+	var answer redis.Error
+	var network net.Error
+	switch {
+	case err == nil, errors.As(err, &answer): // redis.Nil is one, too
+		return err, nil
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return nil, errSilent(r.limit)
+	}
+	return nil, fmt.Errorf("it no longer answers: %w", err)
+}
+
+// unknown returns the text of a fact that the node refused to tell.
+func unknown(what string, refused error) string {
+	switch {
+	case refused == nil:
+		return fmt.Sprintf("not known: %s does not tell it", what)
+	case pool.IsDenied(refused):
+		return fmt.Sprintf("not known: this user may not use %s", what)
+	}
+	return fmt.Sprintf("not known: %s: %v", what, refused)
+}
+
+// askLatency finds the latency.
+func (r *findings) askLatency(conn *redis.Conn) error {
+	least := time.Duration(-1)
+	for range samples {
+		start := time.Now()
+		_, refused, err := r.do(conn, "ping")
+		if took := time.Since(start); least < 0 || took < least {
+			least = took
+		}
+		switch {
+		case err != nil:
+			return err
+		case refused != nil:
+			r.fact("latency", "%s", unknown("PING", refused))
+			return nil
+		}
+	}
+	r.fact("latency", "%v", least.Round(time.Microsecond))
+	return nil
+}
+
+// An info is the answer to INFO: values by name.
+type info map[string]string
+
+func parseInfo(text string) info {
+	i := info{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			i[name] = value
+		}
+	}
+	return i
+}
+
+// askInfo finds all that INFO tells.
+func (r *findings) askInfo(conn *redis.Conn) error {
+	answer, refused, err := r.do(conn, "info")
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		r.fact("server", "%s", unknown("INFO", refused))
+		if r.guard > 0 {
+			r.votes = false
+			r.warn("%s: %s", guardFeature, costOf(guardFeature))
+		}
+		return nil
+	}
+	i := parseInfo(fmt.Sprint(answer))
+	r.addServer(i)
+	r.addRole(i)
+	r.addMemory(i)
+	if err := r.addPersistence(conn, i); err != nil {
+		return err
+	}
+	r.addUptime(i)
+	return nil
+}
+
+// The oldest versions that are supported.
+const (
+	leastRedis  = "6.2"
+	leastValkey = "7.2"
+)
+
+// addServer adds the version and the run id.
+func (r *findings) addServer(i info) {
+	product, version, least := "Redis", i["redis_version"], leastRedis
+	if v := i["valkey_version"]; v != "" {
+		product, version, least = "Valkey", v, leastValkey
+	}
+	if version == "" {
+		r.fact("server", "%s", unknown("INFO", nil))
+	} else {
+		r.fact("server", "%s %s", product, version)
+	}
+	if version != "" && older(version, least) {
+		r.warn("%s %s is too old: Redis %s, Valkey %s or later is needed", product, version, leastRedis, leastValkey)
+	}
+	if r.runID = i["run_id"]; r.runID == "" {
+		r.fact("run id", "%s", unknown("INFO", nil))
+		return
+	}
+	r.fact("run id", "%s", r.runID)
+}
+
+// older reports whether the first two numbers of a version are less than those of least.
+func older(version, least string) bool {
+	numbers := func(text string) (major, minor int) {
+		first, rest, _ := strings.Cut(text, ".")
+		second, _, _ := strings.Cut(rest, ".")
+		major, _ = strconv.Atoi(first)
+		minor, _ = strconv.Atoi(second)
+		return major, minor
+	}
+	major, minor := numbers(version)
+	leastMajor, leastMinor := numbers(least)
+	return major < leastMajor || major == leastMajor && minor < leastMinor
+}
+
+// addRole adds whether the node is a primary.
+func (r *findings) addRole(i info) {
+	switch i["role"] {
+	case "master":
+		r.fact("role", "primary, replicas: %s", i["connected_slaves"])
+	case "slave":
+		r.fact("role", "replica of %s:%s", i["master_host"], i["master_port"])
+		r.warn("it is a replica: it refuses writes. Each node must be a primary")
+		r.votes, r.replica = false, true
+	default:
+		r.fact("role", "%s", unknown("INFO", nil))
+	}
+	if i["cluster_enabled"] == "1" {
+		r.warn("it is a node of a Redis Cluster: it serves only its own slots. The whole cluster is one node, for a *redis.ClusterClient")
+	}
+}
+
+// addMemory adds whether the node may evict locks.
+func (r *findings) addMemory(i info) {
+	policy := i["maxmemory_policy"]
+	switch limit := i["maxmemory"]; {
+	case policy == "":
+		r.fact("memory", "%s", unknown("INFO", nil))
+	case limit == "0":
+		r.fact("memory", "no limit, maxmemory-policy %s", policy)
+	default:
+		r.fact("memory", "maxmemory %s, maxmemory-policy %s", limit, policy)
+		if policy != "noeviction" {
+			r.warn("maxmemory-policy %s: the node may evict locks when its memory is full, and an evicted key is a lost lock. Set noeviction", policy)
+		}
+	}
+}
+
+// addPersistence adds whether a restart may forget locks.
+func (r *findings) addPersistence(conn *redis.Conn, i info) error {
+	const remedy = "Set appendonly yes and appendfsync always, or give all programs on these nodes the restart guard (here: --guard)"
+	switch i["aof_enabled"] {
+	case "0":
+		r.fact("persistence", "appendonly no")
+		if r.guard == 0 {
+			r.warn("a restart may forget locks, because appendonly is no (a snapshot lacks the last ones). %s", remedy)
+		}
+		return nil
+	case "1":
+	default:
+		r.fact("persistence", "%s", unknown("INFO", nil))
+		return nil
+	}
+	answer, refused, err := r.do(conn, "config", "get", "appendfsync")
+	if err != nil {
+		return err
+	}
+	pair, _ := answer.([]any)
+	if refused != nil || len(pair) != 2 {
+		r.fact("persistence", "appendonly yes, appendfsync %s", unknown("CONFIG GET", refused))
+		return nil
+	}
+	r.fact("persistence", "appendonly yes, appendfsync %v", pair[1])
+	if pair[1] != "always" && r.guard == 0 {
+		r.warn("appendfsync %v: a server that crashes can lose the last writes, and then forgets locks. %s", pair[1], remedy)
+	}
+	return nil
+}
+
+// addUptime adds whether the restart guard ignores the node.
+func (r *findings) addUptime(i info) {
+	seconds, err := strconv.ParseInt(i["uptime_in_seconds"], 10, 32)
+	if err != nil {
+		r.fact("uptime", "%s", unknown("INFO", nil))
+		if r.guard > 0 {
+			r.votes = false
+			r.warn("%s: %s", guardFeature, costOf(guardFeature))
+		}
+		return
+	}
+	uptime := time.Duration(seconds) * time.Second
+	r.fact("uptime", "%v", uptime)
+	if r.guard == 0 {
+		return
+	}
+	more := r.guard/100 + 2*time.Millisecond + uptimeGranularity // the drift of the guard
+	if left := r.guard + more - uptime; left > 0 {
+		r.votes = false
+		r.warn("its server started %v ago, and the restart guard (%v + %v) ignores it for another %v", uptime, r.guard, more, left)
+	}
+}
+
+// A clockDiff says how far the clock of a node is ahead of this machine's: negative if it is behind.
+type clockDiff struct{ ahead, uncertain time.Duration }
+
+// surely returns the part of the difference that does not come from the measurement.
+func (c clockDiff) surely() time.Duration {
+	if c.ahead < 0 {
+		return min(c.ahead+c.uncertain, 0)
+	}
+	return max(c.ahead-c.uncertain, 0)
+}
+
+// isTooFar reports whether a step that corrects the clock may end a lock early.
+func (c clockDiff) isTooFar() bool {
+	off := c.surely()
+	return max(off, -off) >= clockLimit
+}
+
+// String returns the difference for people.
+func (c clockDiff) String() string {
+	how, by := "ahead of", c.ahead
+	switch {
+	case c.surely() == 0:
+		return fmt.Sprintf("as this machine's (±%v)", fine(max(c.ahead, -c.ahead)+c.uncertain))
+	case by < 0:
+		how, by = "behind", -by
+	}
+	return fmt.Sprintf("%v (±%v) %s this machine's", fine(by), fine(c.uncertain), how)
+}
+
+// fine rounds a duration up to what a clock can tell.
+func fine(d time.Duration) time.Duration {
+	const unit = 10 * time.Microsecond
+	return (d + unit - 1).Truncate(unit)
+}
+
+// askClock compares the node's clock with that of this machine. The node reads its own between the sending of TIME and the
+// answer, so half of the time between is the uncertainty.
+func (r *findings) askClock(conn *redis.Conn) error {
+	for range samples {
+		sent := time.Now()
+		answer, refused, err := r.do(conn, "time")
+		half := time.Since(sent) / 2
+		there, ok := parseTime(answer)
+		switch {
+		case err != nil:
+			return err
+		case refused != nil:
+			r.fact("clock", "%s", unknown("TIME", refused))
+			return nil
+		case !ok:
+			r.fact("clock", "%s", unknown("TIME", nil))
+			return nil
+		case r.clock == nil || half < r.clock.uncertain:
+			r.clock = &clockDiff{there.Sub(sent.Add(half)), half}
+		}
+	}
+	r.fact("clock", "%v", r.clock)
+	if r.clock.isTooFar() {
+		what := "A step that sets it back makes keys last longer after their holder has died"
+		if r.clock.ahead < 0 {
+			what = "A step that sets it forward ends locks early, and another process can have one that is held"
+		}
+		r.warn("its clock is %v. %s. Slew it, or keep the node down for the longest TTL while it is set", r.clock, what)
+	}
+	return nil
+}
+
+// parseTime reads the answer to TIME.
+func parseTime(answer any) (time.Time, bool) {
+	parts, _ := answer.([]any)
+	if len(parts) != 2 {
+		return time.Time{}, false
+	}
+	seconds, errSeconds := strconv.ParseInt(fmt.Sprint(parts[0]), 10, 64)
+	micros, errMicros := strconv.ParseInt(fmt.Sprint(parts[1]), 10, 64)
+	return time.UnixMicro(seconds*1e6 + micros), errSeconds == nil && errMicros == nil
+}

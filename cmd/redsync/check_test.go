@@ -1,0 +1,896 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// generous is how long a node may take in these tests, on a slow machine.
+const generous = 20 * time.Second
+
+// keepsAll are the arguments of a server that forgets nothing when it restarts.
+var keepsAll = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// checks runs check in this process.
+func checks(t *testing.T, limit time.Duration, args ...string) (status int, out string) {
+	t.Helper()
+	var text bytes.Buffer
+	c := &checker{limit: limit, out: &text}
+	require.NoError(t, c.parse(args))
+	status = c.run()
+	return status, text.String()
+}
+
+// warningsIn returns the warnings in the output of check, with their further lines.
+func warningsIn(out string) []string {
+	return regexp.MustCompile(`(?m)^ *warning: .*\n(?:    .*\n)*`).FindAllString(out, -1)
+}
+
+// startOne returns a server.
+func startOne(t *testing.T, args ...string) *realredis.Server {
+	t.Helper()
+	return realredis.Start(t, 1, args...)[0]
+}
+
+// as returns the address of a server for a user with ACL rules.
+func as(t *testing.T, s *realredis.Server, rules ...string) string {
+	t.Helper()
+	args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	realredis.Must(t, s, args...)
+	return "redis://locker:secret@" + s.Addr()
+}
+
+// isEmptyAgain waits until all keys of a server have expired: check has a limit for keys that it cannot delete.
+func isEmptyAgain(t *testing.T, s *realredis.Server) {
+	t.Helper()
+	require.Eventually(t, func() bool { return realredis.Must(t, s, "dbsize") == int64(0) }, time.Minute, 10*time.Millisecond)
+}
+
+// Each fault of one node of three is named, and nothing else. Nothing is left on any node.
+func TestCheckNamesEachFault(t *testing.T) {
+	t.Parallel()
+	well := realredis.Start(t, 2, keepsAll...)
+	t.Cleanup(func() {
+		for _, s := range well {
+			assert.Equal(t, int64(0), realredis.Must(t, s, "dbsize"))
+		}
+	})
+	for name, c := range map[string]struct {
+		address func(*testing.T) string // of the third node
+		args    []string
+		warns   []string // by parts of their texts
+		shows   string
+		sum     string
+	}{
+		"none": {
+			address: func(t *testing.T) string { return startOne(t, keepsAll...).Addr() },
+			shows:   "appendonly yes, appendfsync always", sum: "3 of 3 nodes answer, 3 can grant locks: 1 may fail",
+		},
+		"none, with a limit of memory": {
+			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "100mb")...).Addr() },
+			shows:   "maxmemory 104857600, maxmemory-policy noeviction", sum: "3 can grant locks: 1 may fail",
+		},
+		"dead": {
+			address: func(t *testing.T) string {
+				s := startOne(t)
+				s.Kill()
+				return s.Addr()
+			},
+			warns: []string{"refused"}, shows: "no answer", sum: "2 of 3 nodes answer, 2 can grant locks: none may fail",
+		},
+		"wrong password": {
+			address: func(t *testing.T) string {
+				return "redis://:forgotten@" + startOne(t, "--requirepass", "secret").Addr()
+			},
+			warns: []string{"user name or password is wrong: WRONGPASS"}, shows: "no answer", sum: "2 of 3 nodes answer",
+		},
+		"no password": {
+			address: func(t *testing.T) string { return startOne(t, "--requirepass", "secret").Addr() },
+			warns:   []string{"asks for a password, and its address has none"}, shows: "no answer", sum: "2 of 3 nodes answer",
+		},
+		"not TLS": {
+			address: func(t *testing.T) string { return "rediss://" + startOne(t).Addr() },
+			warns:   []string{"the client speaks TLS, and the node does not on this port"}, shows: "no answer", sum: "2 of 3 nodes answer",
+		},
+		"replica": {
+			address: func(t *testing.T) string {
+				host, port, _ := net.SplitHostPort(startOne(t).Addr())
+				return startOne(t, append(keepsAll, "--replicaof", host+" "+port)...).Addr()
+			},
+			warns: []string{"it is a replica: it refuses writes"}, shows: "replica of 127.0.0.1:",
+			sum: "3 of 3 nodes answer, 2 can grant locks: none may fail",
+		},
+		"a node of a cluster": {
+			address: func(t *testing.T) string {
+				s := realredis.StartClusterNode(t)
+				realredis.Must(t, s, "config", "set", "appendonly", "yes")
+				realredis.Must(t, s, "config", "set", "appendfsync", "always")
+				realredis.Must(t, s, "config", "set", "cluster-require-full-coverage", "no")
+				return s.Addr()
+			},
+			warns: []string{"it is a node of a Redis Cluster", "it refuses to write: CLUSTERDOWN"}, sum: "3 of 3 nodes answer, 2 can grant",
+		},
+		"a server twice": {
+			address: func(t *testing.T) string {
+				_, port, _ := net.SplitHostPort(well[0].Addr())
+				return "localhost:" + port
+			},
+			warns: []string{"its run id is that of node #0 (" + well[0].Addr() + "): the two are one server, which counts once"},
+			sum:   "3 of 3 nodes answer, 2 can grant locks: none may fail",
+		},
+		"eviction": {
+			address: func(t *testing.T) string {
+				return startOne(t, append(keepsAll, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")...).Addr()
+			},
+			warns: []string{"maxmemory-policy allkeys-lru: the node may evict locks"}, sum: "3 can grant locks: 1 may fail",
+		},
+		"full": {
+			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "1")...).Addr() },
+			warns:   []string{"it refuses to write: OOM"}, sum: "2 can grant locks: none may fail",
+		},
+		"no persistence": {
+			address: func(t *testing.T) string { return startOne(t).Addr() },
+			warns:   []string{"a restart may forget locks, because appendonly is no"}, sum: "3 can grant locks: 1 may fail",
+		},
+		"everysec": {
+			address: func(t *testing.T) string {
+				return startOne(t, "--appendonly", "yes", "--appendfsync", "everysec").Addr()
+			},
+			warns: []string{"appendfsync everysec: a server that crashes can lose the last writes"}, sum: "3 can grant locks: 1 may fail",
+		},
+		"a key of another type": {
+			address: func(t *testing.T) string {
+				s := startOne(t, keepsAll...)
+				realredis.Must(t, s, "lpush", "app:17", "1")
+				return s.Addr()
+			},
+			warns: []string{`the key "app:17" is a list: the node grants no lock of this name. Delete that key`}, sum: "2 can grant locks: none may fail",
+		},
+		"keys beside the lock of another type": {
+			address: func(t *testing.T) string {
+				s := startOne(t, keepsAll...)
+				for _, end := range sideEnds {
+					realredis.Must(t, s, "lpush", "{app:17}"+end, "1")
+				}
+				return s.Addr()
+			},
+			warns: []string{
+				`"{app:17}:fence" is a list: it keeps the node from granting locks with WithFencing`,
+				`"{app:17}:queue" is a list: it keeps the node from granting locks with WithFair`,
+				`"{app:17}:slot:0" is a list: the node does not grant this permit`,
+				`"{app:17}:slots" is a list: it keeps the node from granting locks with WithFair`,
+			},
+			sum: "3 can grant locks: 1 may fail",
+		},
+		"without a command": {
+			address: func(t *testing.T) string {
+				return startOne(t, append(keepsAll, "--rename-command", "BITOP", "")...).Addr()
+			},
+			warns: []string{"the server does not have +bitop\n    Unlock: one command deletes the key and looks for waiters: its script runs more commands\n"},
+			sum:   "3 can grant locks: 1 may fail",
+		},
+		"busy": {
+			address: busyServer,
+			warns:   []string{"BUSY Redis is busy running a script"}, shows: "no answer", sum: "2 of 3 nodes answer",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"--nodes", well[0].Addr() + "," + well[1].Addr() + "," + c.address(t), "--lock", "app:17"}, c.args...)
+			status, out := checks(t, generous, args...)
+			warnings := warningsIn(out)
+			require.Len(t, warnings, len(c.warns), out)
+			for i, text := range c.warns {
+				assert.Contains(t, warnings[i], text)
+			}
+			assert.Equal(t, min(len(c.warns), 1), status)
+			_, third, _ := strings.Cut(out, "node #2")
+			assert.Contains(t, third, c.shows)
+			assert.Contains(t, out, c.sum)
+			for _, secret := range []string{"secret", "forgotten"} {
+				assert.NotContains(t, out, secret)
+			}
+		})
+	}
+}
+
+// busyServer returns the address of a server that is busy with a script.
+func busyServer(t *testing.T) string {
+	t.Helper()
+	s := startOne(t, "--lua-time-limit", "10")
+	busy := s.Client()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = busy.Eval(context.Background(), "while true do end", nil).Err()
+	}()
+	require.Eventually(t, func() bool {
+		_, err := s.Do("ping")
+		return err != nil && strings.Contains(err.Error(), "BUSY")
+	}, time.Minute, time.Millisecond)
+	t.Cleanup(func() {
+		_, _ = s.Do("script", "kill")
+		<-done
+	})
+	return s.Addr()
+}
+
+// A frozen node has its time to answer, and no more.
+func TestCheckOfAFrozenNode(t *testing.T) {
+	t.Parallel()
+	s := startOne(t)
+	s.Freeze()
+	t.Cleanup(s.Thaw)
+	status, out := checks(t, 50*time.Millisecond, "--nodes", s.Addr(), "--lock", "app:17")
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, out, "no answer\n  warning: it has not answered within 50ms\n0 of 1 nodes answer, 0 can grant locks: too few, the quorum is 1\n1 warning\n")
+}
+
+// A node may cease to answer after it has begun.
+func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
+	t.Parallel()
+	status, out := checks(t, generous, "--nodes", startFake(t, with("time", hangUp)))
+	require.Equal(t, exitNoQuorum, status)
+	require.Contains(t, out, ": has ceased to answer\n")
+	require.Contains(t, out, "  warning: it no longer answers: ")
+	require.Contains(t, out, "\n0 of 1 nodes answer")
+
+	r := &findings{limit: 50 * time.Millisecond}
+	client := oneConn(&redis.Options{Addr: startFake(t, with("time", ""))}) // no answer at all
+	defer client.Close()
+	conn := client.Conn()
+	defer conn.Close()
+	require.EqualError(t, r.askClock(conn), "it has not answered within 50ms")
+}
+
+// While the restart guard ignores nodes, there is no quorum, and nothing is said of persistence.
+func TestCheckWithGuard(t *testing.T) {
+	t.Parallel()
+	s := startOne(t)
+	status, out := checks(t, generous, "--nodes", s.Addr(), "--guard", "1h")
+	require.Equal(t, exitNoQuorum, status)
+	require.Regexp(t, `warning: its server started \d+s ago, and the restart guard \(1h0m0s \+ 37\.002s\) ignores it for another 1h0m\d+\.002s\n`, out)
+	require.Contains(t, out, "1 of 1 nodes answer, 0 can grant locks: too few, the quorum is 1\n1 warning\n")
+	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
+	require.Equal(t, 0, status, out)
+	everysec := with("config get", "*2\r\n"+bulk("appendfsync")+bulk("everysec"))
+	status, out = checks(t, generous, "--nodes", startFake(t, everysec), "--guard", "980s")
+	require.Equal(t, 0, status, out)
+	require.Contains(t, out, "appendonly yes, appendfsync everysec\n")
+	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
+	require.Equal(t, exitNoQuorum, status, out)
+	require.Contains(t, out, "ignores it for another 902ms")
+	status, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
+	require.Equal(t, exitNoQuorum, status)
+	require.Equal(t, []string{"  warning: pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
+}
+
+// fakeTime starts a server whose clock is off.
+func fakeTime(t *testing.T, offset string) string {
+	t.Helper()
+	const variable = "REDSYNC_TEST_FAKETIME"
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if len(found) == 0 {
+		realredis.Missing(t, variable, errors.New("libfaketime is not here (apt install faketime)"))
+	}
+	env := []string{
+		"LD_PRELOAD=" + found[0] + " libc.so.6", // the C library first: see chaos/clock.go
+		"FAKETIME=" + offset, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+	}
+	s, err := realredis.LaunchWith(t.TempDir(), env, keepsAll...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		pid := s.Pid()
+		s.Kill()
+		for _, name := range []string{"faketime_shm_%d", "sem.faketime_sem_%d"} {
+			_ = os.Remove(filepath.Join("/dev/shm", fmt.Sprintf(name, pid)))
+		}
+	})
+	return s.Addr()
+}
+
+func TestCheckOfClocks(t *testing.T) {
+	t.Parallel()
+	well := startFake(t, wellAnswer)
+	status, out := checks(t, generous, "--nodes", well+","+fakeTime(t, "+100")+","+fakeTime(t, "-50"))
+	require.Equal(t, 1, status)
+	warnings := warningsIn(out)
+	require.Len(t, warnings, 2, out)
+	require.Regexp(t, `its clock is 1m[34]\d\S* \(±\S+\) ahead of this machine's. A step that sets it back makes keys last longer`, warnings[0])
+	require.Regexp(t, `its clock is [45]\d\S* \(±\S+\) behind this machine's. A step that sets it forward ends locks early`, warnings[1])
+	require.Contains(t, out, "3 of 3 nodes answer, 3 can grant locks: 1 may fail\n2 warnings\n")
+
+	atHome := func(ahead time.Duration) string {
+		return startFake(t, func(args []string) string {
+			if args[0] == "time" {
+				return timeAnswer(time.Now().Add(ahead))
+			}
+			return wellAnswer(args)
+		})
+	}
+	for ahead, text := range map[time.Duration]string{
+		-time.Minute: "the clock of this machine is 10s or more ahead of those of all nodes",
+		time.Minute:  "the clock of this machine is 10s or more behind those of all nodes",
+	} {
+		_, out := checks(t, generous, "--nodes", atHome(ahead)+","+atHome(ahead+10*time.Second))
+		require.Contains(t, out, text)
+		require.Contains(t, out, "3 warnings")
+		_, out = checks(t, generous, "--nodes", atHome(ahead)+","+well)
+		require.NotContains(t, out, "the clock of this machine")
+		_, out = checks(t, generous, "--nodes", atHome(ahead))
+		require.NotContains(t, out, "the clock of this machine", "one node tells nothing of it")
+	}
+}
+
+// The part of a difference that may come from the measurement is no reason to warn.
+func TestClockDiff(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		diff   clockDiff
+		surely time.Duration
+		far    bool
+		text   string
+	}{
+		{clockDiff{time.Second, 698 * time.Millisecond}, 302 * time.Millisecond, true, "1s (±698ms) ahead of this machine's"},
+		{clockDiff{-time.Second, 698 * time.Millisecond}, -302 * time.Millisecond, true, "1s (±698ms) behind this machine's"},
+		{clockDiff{time.Second, 699 * time.Millisecond}, 301 * time.Millisecond, false, "1s (±699ms) ahead of this machine's"},
+		{clockDiff{-time.Second, 699 * time.Millisecond}, -301 * time.Millisecond, false, "1s (±699ms) behind this machine's"},
+		{clockDiff{time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
+		{clockDiff{-time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
+		{clockDiff{0, 12345 * time.Nanosecond}, 0, false, "as this machine's (±20µs)"},
+	} {
+		assert.Equal(t, c.far, c.diff.isTooFar())
+		assert.Equal(t, c.surely, c.diff.surely())
+		assert.Equal(t, c.text, c.diff.String())
+	}
+	require.Contains(t, usageOf("check"), fmt.Sprintf("%v on, which is the drift that a lock of 30s", clockLimit))
+	require.Contains(t, usageOf("check"), fmt.Sprintf("all nodes are %v or more ahead", clientLimit))
+}
+
+// wellInfo is what a node without any fault says.
+const wellInfo = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nrun_id:RUN\r\nuptime_in_seconds:1000\r\n" +
+	"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\nconnected_slaves:0\r\ncluster_enabled:0\r\n"
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+func timeAnswer(at time.Time) string {
+	seconds, micros := strconv.FormatInt(at.Unix(), 10), strconv.Itoa(at.Nanosecond()/1000)
+	return "*2\r\n" + bulk(seconds) + bulk(micros)
+}
+
+// wellAnswer is what a node without any fault answers.
+func wellAnswer(args []string) string {
+	switch args[0] {
+	case "hello":
+		return "-ERR unknown command\r\n"
+	case "info":
+		return bulk(wellInfo)
+	case "time":
+		return timeAnswer(time.Now())
+	case "config":
+		return "*2\r\n" + bulk("appendfsync") + bulk("always")
+	case "script":
+		return bulk(redis.NewScript(args[len(args)-1]).Hash())
+	case "ping":
+		return "+PONG\r\n"
+	case "subscribe":
+		return "*3\r\n" + bulk("subscribe") + bulk(args[1]) + ":1\r\n"
+	}
+	return ":1\r\n"
+}
+
+// hangUp is the answer of a node that ends the connection.
+const hangUp = "hang up"
+
+// startFake returns the address of a node that answers so. Each has a run id of its own.
+func startFake(t *testing.T, answer func(args []string) string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var open []net.Conn
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+	runID := url.QueryEscape(listener.Addr().String())
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			running.Go(func() {
+				in := bufio.NewReader(conn)
+				for args := readCommand(in); args != nil; args = readCommand(in) {
+					text := answer(args)
+					if args[0] == "info" && strings.HasPrefix(text, "$") {
+						_, text, _ = strings.Cut(text, "\r\n")
+						text = bulk(strings.ReplaceAll(strings.TrimSuffix(text, "\r\n"), "RUN", runID))
+					}
+					if text == hangUp {
+						_ = conn.Close()
+						return
+					}
+					if _, err := io.WriteString(conn, text); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	return listener.Addr().String()
+}
+
+// readCommand returns the next command, nil at the end. Its name is in lower case.
+func readCommand(in *bufio.Reader) (args []string) {
+	number := func(sign string) int {
+		line, err := in.ReadString('\n')
+		n, bad := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, sign)))
+		if err != nil || bad != nil {
+			return -1
+		}
+		return n
+	}
+	for range number("*") {
+		text := make([]byte, number("$")+2)
+		if _, err := io.ReadFull(in, text); err != nil {
+			return nil
+		}
+		args = append(args, string(text[:len(text)-2]))
+	}
+	if len(args) > 0 {
+		args[0] = strings.ToLower(args[0])
+	}
+	return args
+}
+
+// with returns the answers of a well node, except those to commands that begin with first.
+func with(first, text string) func([]string) string {
+	return func(args []string) string {
+		if strings.HasPrefix(strings.Join(args, " "), first) {
+			return text
+		}
+		return wellAnswer(args)
+	}
+}
+
+// These faults need servers that are not here.
+func TestCheckOfOtherServers(t *testing.T) {
+	t.Parallel()
+	says := func(old, replaced string) func([]string) string {
+		return with("info", bulk(strings.ReplaceAll(wellInfo, old, replaced)))
+	}
+	for name, c := range map[string]struct {
+		answer func([]string) string
+		warns  []string
+		shows  string
+	}{
+		"well":             {wellAnswer, nil, "server       Valkey 8.0.1\n"},
+		"Redis 6.0":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.0.16"), []string{"Redis 6.0.16 is too old: Redis 6.2, Valkey 7.2 or later is needed"}, "Redis 6.0.16\n"},
+		"Redis 6.2":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.2.0"), nil, "Redis 6.2.0\n"},
+		"Redis 10":         {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:10.0.0"), nil, "Redis 10.0.0\n"},
+		"no SET KEEPTTL":   {with("eval redis.call", "-ERR syntax error\r\n"), []string{"SET with PXAT and KEEPTTL in scripts: no shared locks"}, "all that locks"},
+		"loading":          {with("ping", "-LOADING Redis is loading the dataset in memory\r\n"), []string{"LOADING Redis is loading the dataset in memory"}, "no answer"},
+		"INFO says little": {with("info", bulk("")), nil, "persistence  not known: INFO does not tell it\n"},
+		"odd TIME":         {with("time", "*1\r\n:1\r\n"), nil, "clock        not known: TIME does not tell it\n"},
+		"bad for terminals": {
+			says("valkey_version:8.0.1", "valkey_version:8.\x1b[2J\x07\u202e\xff"), nil, `Valkey 8.\x1b[2J\a\u202e�` + "\n",
+		},
+		"CONFIG renamed": {with("config", "-ERR unknown command 'CONFIG'\r\n"), nil, "appendonly yes, appendfsync not known: CONFIG GET: ERR unknown command 'CONFIG'\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, out := checks(t, generous, "--nodes", startFake(t, wellAnswer)+","+startFake(t, wellAnswer)+","+startFake(t, c.answer), "--lock", "app:17")
+			warnings := warningsIn(out)
+			require.Len(t, warnings, len(c.warns), out)
+			for i, text := range c.warns {
+				assert.Contains(t, warnings[i], text)
+			}
+			assert.Equal(t, len(c.warns), status)
+			_, third, _ := strings.Cut(out, "node #2")
+			assert.Contains(t, third, c.shows)
+		})
+	}
+}
+
+// pageRules returns the rules for all features that docs/permissions.md begins with.
+func pageRules(t *testing.T) []string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^ACL SETUSER locker on >PASSWORD (.*)$`).FindStringSubmatch(page(t))
+	require.NotNil(t, line)
+	return strings.Fields(line[1])
+}
+
+// page returns docs/permissions.md.
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/permissions.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+var pageLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+// bare returns a text of the page without its marks.
+func bare(text string) string {
+	return strings.NewReplacer("`", "", `\|`, "|").Replace(pageLink.ReplaceAllString(text, "$1"))
+}
+
+// rows returns the cells of the rows of a table of the page, the one with that first line.
+func rows(t *testing.T, head string) (cells [][]string) {
+	t.Helper()
+	_, after, found := strings.Cut(page(t), head+"\n")
+	require.True(t, found, head)
+	for line := range strings.Lines(after) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		if strings.HasPrefix(line, "|--") {
+			continue
+		}
+		row := regexp.MustCompile(`[^\\]\|`).Split(strings.TrimSpace(line)[1:], -1) // loses the space in front of each |
+		var trimmed []string
+		for _, cell := range row[:len(row)-1] {
+			trimmed = append(trimmed, strings.TrimSpace(cell))
+		}
+		cells = append(cells, trimmed)
+	}
+	require.NotEmpty(t, cells)
+	return cells
+}
+
+var ruleWords = regexp.MustCompile("`([~&+][^`]*)`")
+
+// rulesIn returns the rules in a cell of the page.
+func rulesIn(cell string) (rules []string) {
+	for _, words := range ruleWords.FindAllStringSubmatch(cell, -1) {
+		rules = append(rules, strings.Fields(bare(words[1]))...)
+	}
+	slices.Sort(rules)
+	return slices.Compact(rules)
+}
+
+// otherRows are rows of the page of which check says nothing: they need something that it does not use.
+var otherRows = []string{
+	"Lock, TryLock, Unlock, Extend, Valid, Do, the watchdog, WithSetNXOnExtend, WithMinHold", // one by one
+	"a database other than 0", "ClientName of the go-redis client", "a *redis.ClusterClient", "fencing.Redis",
+}
+
+// What check says of missing rules is what the page says.
+func TestCheckSaysWhatThePageOfPermissionsSays(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, row := range rows(t, "| feature | rules | without them |") {
+		name := bare(row[0])
+		if slices.Contains(otherRows, name) {
+			continue
+		}
+		names = append(names, name)
+		at := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
+		require.GreaterOrEqual(t, at, 0, "check does not know %q", name)
+		f := features[at]
+		assert.Equal(t, bare(row[2]), f.cost, name)
+		rules := strings.Fields(f.rules + " " + f.also)
+		slices.Sort(rules)
+		assert.Equal(t, rulesIn(row[1]), rules, name)
+		assert.Equal(t, slices.Contains(rules, sideRule), f.sides != "", name)
+	}
+	require.Len(t, features, len(names), "check knows features that the page does not have")
+
+	var table []baseRule
+	for _, row := range rows(t, "| missing | Lock | Extend | Valid | Unlock |") {
+		table = append(table, baseRule{strings.NewReplacer(",", "", " or", "").Replace(bare(row[0])), [4]string{bare(row[1]), bare(row[2]), bare(row[3]), bare(row[4])}})
+	}
+	assert.Equal(t, table, baseRules)
+	assert.Contains(t, strings.ReplaceAll(page(t), "\n", " "), leftMeans)
+	assert.Contains(t, page(t), "| `SET` with `PXAT` and `KEEPTTL` in scripts | `WithShared`, `Downgrade` | "+noKeepTTL+" |")
+	for _, text := range []string{"delete that key: the library makes it anew", "`{name}:fence` keeps the node from granting locks with `WithFencing`"} {
+		assert.Contains(t, strings.ReplaceAll(page(t), "\n", " "), text)
+	}
+}
+
+// Without one of the rules of the page check names that rule and what the page says of it, and nothing else. With all of them
+// the node has denied nothing.
+func TestCheckNamesEachMissingRule(t *testing.T) {
+	t.Parallel()
+	all := pageRules(t)
+	s := startOne(t, keepsAll...)
+	shown := map[string]string{nameRule: "~app:17", sideRule: "~{app:17}:*"}
+	words := strings.NewReplacer(sideRule, "~{app:17}:*", nameRule, "~app:17")
+	for _, rule := range append(all, "") {
+		t.Run(rule, func(t *testing.T) {
+			realredis.Must(t, s, "acl", "log", "reset")
+			address := as(t, s, slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })...)
+			status, out := checks(t, generous, "--nodes", address, "--lock", "app:17")
+			isEmptyAgain(t, s)
+			denials := realredis.Must(t, s, "acl", "log").([]any)
+			denials = slices.DeleteFunc(denials, func(d any) bool { return d.(map[any]any)["object"] == "config|get" })
+			if rule == "" || rule == "resetchannels" { // it is the default
+				require.Equal(t, 0, status, out)
+				require.Empty(t, denials)
+				require.Contains(t, out, "no warnings\n")
+				require.Contains(t, out, "appendfsync not known: this user may not use CONFIG GET\n"[len("appendfsync "):])
+				return
+			}
+			require.NotEmpty(t, denials)
+			want := []string{fmt.Sprintf("  warning: the ACL denies %s", orElse(shown[rule], rule))}
+			left := false
+			for _, row := range rows(t, "| missing | Lock | Extend | Valid | Unlock |") {
+				if slices.Contains(rulesIn(row[0]), rule) {
+					text := ""
+					for i, call := range []string{"Lock", "Extend", "Valid", "Unlock"} {
+						if row[i+1] != "" {
+							text += ", " + call + " " + bare(row[i+1])
+							left = left || strings.Contains(row[i+1], "left")
+						}
+					}
+					want = append(want, words.Replace("without "+rule+": "+text[2:]))
+				}
+			}
+			if left {
+				want = append(want, leftMeans)
+			}
+			for _, row := range rows(t, "| feature | rules | without them |") {
+				name := bare(row[0])
+				switch {
+				case slices.Contains(otherRows, name), name == guardFeature, name == "WithPermits" && rule == "+time":
+				case slices.Contains(rulesIn(row[1]), rule):
+					want = append(want, name+": "+words.Replace(bare(row[2])))
+				}
+			}
+			votes := 1
+			wantStatus := exitWarnings
+			if rule == "+set" || rule == nameRule {
+				votes, wantStatus = 0, exitNoQuorum
+			}
+			require.Equal(t, []string{strings.Join(want, "\n    ") + "\n"}, warningsIn(out))
+			require.Contains(t, out, fmt.Sprintf("1 of 1 nodes answer, %d can grant locks", votes))
+			require.Equal(t, wantStatus, status)
+		})
+	}
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// A user may lack the rules of some keys beside the lock, or may only read.
+func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
+	t.Parallel()
+	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
+	s := startOne(t, keepsAll...)
+	notKnown := func(keys string) string {
+		return "not known whether this user may write " + keys + ": its rules for keys match no longer name, or it may use no command that would show it\n"
+	}
+	for name, c := range map[string]struct {
+		lock   string
+		rules  []string
+		status int
+		has    []string
+		hasNot []string
+	}{
+		"the queue alone": {"app:17", []string{"~app:*", "~{app:*:queue"}, 1, []string{"the ACL denies ~{app:17}:fence ~{app:17}:slot:0 ~{app:17}:slots\n", "WithFencing, Lead: "}, []string{"WithFair: ", "without ~app"}},
+		"only reading":    {"app:17", []string{"%R~app:*", "~{app:*"}, exitNoQuorum, []string{"the ACL denies ~app:17\n", "without ~app:17 Lock no\n"[:8]}, nil},
+		"only writing":    {"app:17", []string{"%W~app:*", "~{app:*"}, 1, []string{"the ACL denies %R~app:17\n    without +get: Lock yes, Extend no"}, []string{"Lock no"}},
+		"exactly the name": {
+			"app:17",
+			[]string{"~app:17", "~{app:17}:*"},
+			0,
+			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`), "no warnings\n"},
+			[]string{"denies"},
+		},
+		"exactly the name, other commands missing": {"app:17", []string{"~app:17", "~{app:*", "-set"}, exitNoQuorum, []string{notKnown(`"app:17"`), "the ACL denies +set\n    without +set: Lock no\n"}, []string{"~"}},
+		"nothing is told":                          {"app:17", []string{"~app:17", "~{app:17}:*", "-get", "-eval", "-evalsha", "-pttl", "-exists", "-mget", "-type"}, 1, []string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)}, []string{"denies ~"}},
+		"a name with a tag":                        {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
+		"its rule":                                 {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
+		"a name that is a pattern":                 {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
+		"a name bad for a terminal":                {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, out := checks(t, generous, "--nodes", as(t, s, append(slices.Clone(all), c.rules...)...), "--lock", c.lock)
+			assert.Equal(t, c.status, status, out)
+			for _, text := range c.has {
+				assert.Contains(t, out, text)
+			}
+			for _, text := range c.hasNot {
+				assert.NotContains(t, out, text)
+			}
+			isEmptyAgain(t, s)
+		})
+	}
+}
+
+// The texts of denials are those of other versions than the one of the other tests.
+func TestCheckReadsDenials(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][3]bool{
+		"NOPERM this user has no permissions to run the 'set' command or its subcommand":             {true, false, false}, // 6.2
+		"NOPERM this user has no permissions to run the 'script|load' command":                       {true, false, false}, // 7.0
+		"NOPERM User key has no permissions to run the 'set' command":                                {true, false, false}, // 7.2, Valkey
+		"NOPERM this user has no permissions to access one of the keys used as arguments":            {false, true, false},
+		"NOPERM No permissions to access a key":                                                      {false, true, false},
+		"NOPERM this user has no permissions to access one of the channels used as arguments":        {false, false, true},
+		"NOPERM No permissions to access a channel":                                                  {false, false, true},
+		"ERR The user executing the script can't run this command or subcommand script: 1, on @u:1.": {true, false, false},
+		"ERR ACL failure in script: No permissions to access a key":                                  {false, true, false},
+		"WRONGTYPE Operation against a key":                                                          {},
+	} {
+		command, key, channel := denialOf(answer(text))
+		assert.Equal(t, want, [3]bool{command, key, channel}, text)
+	}
+}
+
+// An answer is an error that a node answers with.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+// A lock that is held stays as it is, and nobody is woken.
+func TestCheckChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := startOne(t, keepsAll...)
+	for _, key := range []string{"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"} {
+		realredis.Must(t, s, "set", key, "value of "+key, "px", "3600000")
+	}
+	before := realredis.Must(t, s, "dump", "app:17")
+	status, out := checks(t, generous, "--nodes", s.Addr(), "--lock", "app:17")
+	require.Equal(t, 0, status, out)
+	require.Equal(t, before, realredis.Must(t, s, "dump", "app:17"))
+	require.Equal(t, int64(5), realredis.Must(t, s, "dbsize"))
+	for _, key := range []string{"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"} {
+		require.Equal(t, "value of "+key, realredis.Must(t, s, "get", key))
+		require.Greater(t, realredis.Must(t, s, "pttl", key), int64(3000000))
+	}
+	require.NotContains(t, out, "value of")
+	realredis.Must(t, s, "config", "resetstat")
+	status, out = checks(t, generous, "--nodes", s.Addr())
+	require.Equal(t, 0, status, out)
+	require.NotContains(t, out, "permissions")
+	stats := fmt.Sprint(realredis.Must(t, s, "info", "commandstats"))
+	for _, command := range regexp.MustCompile(`cmdstat_([^:]*)`).FindAllStringSubmatch(stats, -1) {
+		require.Contains(t, []string{"config|resetstat", "config|get", "hello", "client|setinfo", "info", "ping", "script|load", "time"}, command[1])
+	}
+}
+
+// With --before and --after each list needs a quorum.
+func TestCheckOfJointSets(t *testing.T) {
+	t.Parallel()
+	a, b := startFake(t, wellAnswer), startFake(t, wellAnswer)
+	dead := startOne(t)
+	dead.Kill()
+	status, out := checks(t, generous, "--before", a, "--after", a+","+b+","+dead.Addr())
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "node #0 of --before ("+a+"): answers\n")
+	require.Contains(t, out, "1 of 1 nodes of --before answer, 1 can grant locks: none may fail\n")
+	require.Contains(t, out, "node #2 of --after ("+dead.Addr()+"): no answer\n")
+	require.Contains(t, out, "2 of 3 nodes of --after answer, 2 can grant locks: none may fail\n1 warning\n")
+	status, out = checks(t, generous, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
+	require.Equal(t, exitNoQuorum, status, out)
+}
+
+func TestCheckRefusesWrongArguments(t *testing.T) {
+	t.Parallel()
+	for text, args := range map[string][]string{
+		`check takes no arguments, but got "x"`:               {"--nodes", "a:1", "x"},
+		"NAME is empty":                                       {"--nodes", "a:1", "--lock", ""},
+		`NAME "{a}:queue" ends with ":queue"`:                 {"--nodes", "a:1", "--lock", "{a}:queue"},
+		"nodes #0 and #1 are one server (a:1)":                {"--nodes", "a:1,a:1"},
+		"--guard -1s is out of range: more than 0":            {"--nodes", "a:1", "--guard", "-1"},
+		"unknown flag: --force. See redsync check --help":     {"--nodes", "a:1", "--force"},
+		`"b" is not of the form host:port or redis://`:        {"--nodes", "a:1,b"},
+		"--before and --after need each other":                {"--before", "a:1"},
+		"--nodes and --nodes-file exclude each other":         {"--nodes", "a:1", "--nodes-file", "x"},
+		"--cacert, --cert and --key have no effect: no addre": {"--nodes", "a:1", "--cacert", "testdata/none"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := dispatch(append([]string{"check"}, args...), &stdout, &stderr)
+		if strings.HasPrefix(text, "--cacert") {
+			text = "--cacert: open testdata/none"
+		}
+		assert.Equal(t, exitUsage, status, text)
+		assert.Contains(t, stderr.String(), text)
+		assert.Empty(t, stdout.String())
+	}
+}
+
+// masks are the parts of the output that differ from run to run.
+var masks = []struct {
+	part *regexp.Regexp
+	mask string
+}{
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`(latency +)\S+\n`), "${1}LATENCY\n"},
+	{regexp.MustCompile(`(server +)(Redis|Valkey) \S+\n`), "${1}VERSION\n"},
+	{regexp.MustCompile(`(run id +)\S+\n`), "${1}RUN-ID\n"},
+	{regexp.MustCompile(`(uptime +)\S+\n`), "${1}UPTIME\n"},
+	{regexp.MustCompile(`(clock +as this machine's \(±)\S+\)`), "${1}UNCERTAINTY)"},
+	{regexp.MustCompile(`dial tcp ADDRESS: .*`), "dial tcp ADDRESS: REASON"},
+}
+
+// TestCheckScripts runs each script in testdata/check on five nodes of its own, which begin as docs/operating.md says they
+// should be. A script has the commands "crash N", "redis N COMMAND ARG..." and "checks STATUS ARG...", which runs check, and
+// leaves its output in the file out.txt, with words in the place of what differs from run to run.
+func TestCheckScripts(t *testing.T) {
+	node := func(ts *testscript.TestScript, n string) *realredis.Server {
+		i, err := strconv.Atoi(n)
+		ts.Check(err)
+		return ts.Value(serversKey{}).([]*realredis.Server)[i]
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/check",
+		Setup: func(e *testscript.Env) error {
+			servers := realredis.Start(t, 5, keepsAll...)
+			e.Values[serversKey{}] = servers
+			e.Setenv(nodesVariable, listOf(servers))
+			for i, s := range servers {
+				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"crash": func(ts *testscript.TestScript, _ bool, args []string) { node(ts, args[0]).Kill() },
+			"redis": func(ts *testscript.TestScript, _ bool, args []string) {
+				command := []any{}
+				for _, arg := range args[1:] {
+					command = append(command, arg)
+				}
+				_, err := node(ts, args[0]).Do(command...)
+				ts.Check(err)
+			},
+			"checks": func(ts *testscript.TestScript, _ bool, args []string) {
+				var text bytes.Buffer
+				c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
+				ts.Check(c.parse(append(args[1:], "--nodes", ts.Getenv(nodesVariable))))
+				status, out := c.run(), text.String()
+				if strconv.Itoa(status) != args[0] {
+					ts.Fatalf("status %d, want %s:\n%s", status, args[0], out)
+				}
+				for _, m := range masks {
+					out = m.part.ReplaceAllString(out, m.mask)
+				}
+				ts.Check(os.WriteFile(ts.MkAbs("out.txt"), []byte(out), 0o600))
+			},
+		},
+		RequireExplicitExec: true,
+		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
+	})
+}
