@@ -45,7 +45,7 @@ var _ gocron.Elector = (*Elector)(nil)
 // default). If a leader crashes, another process leads after at most that time.
 func NewElector(ctx context.Context, rs *redsync.Redsync, name string, options ...Option) (*Elector, error) {
 	if ctx == nil {
-		ctx = context.Background()
+		ctx = context.Background() //nolint:contextcheck // nil stands for it, as in package redsync
 	}
 	c := configured(options)
 	if err := errors.Join(c.err, context.Cause(ctx)); err != nil {
@@ -164,7 +164,7 @@ func (e *Elector) lead(ctx context.Context) error {
 // failed notes why nobody can be elected. It reports that unless an earlier failure, which may mend, was reported and nodes
 // have decided nothing since.
 func (e *Elector) failed(err error) {
-	if before := e.note(err); before == nil || !mends(err) {
+	if isNew := e.note(err); isNew || !mends(err) {
 		e.report(Event{NotElected, e.name, err})
 	}
 }
@@ -176,12 +176,12 @@ func (e *Elector) reason() error {
 	return e.why
 }
 
-// note notes why nobody can be elected, nil if nodes decide, and returns what was noted before.
-func (e *Elector) note(why error) (before error) {
+// note notes why nobody can be elected, nil if nodes decide. It reports whether nothing was noted before.
+func (e *Elector) note(why error) (isNew bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, e.why = e.why, why
-	return before
+	isNew, e.why = e.why == nil, why
+	return isNew
 }
 
 // mends reports whether Lead may go better if it is called again: once somebody has changed the settings of the nodes that

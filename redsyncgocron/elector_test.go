@@ -73,10 +73,10 @@ func TestElectorLeadsUntilUntil(t *testing.T) {
 		k.nodes.CutOff(cut)
 		until := first.Until()
 		require.Greater(k, time.Until(until), validity/2)
-		time.Sleep(time.Until(until) - 1)
+		time.Sleep(time.Until(until) - time.Nanosecond)
 		k.reported()
 		assert.NoError(k, first.IsLeader(k.Context()))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.ErrorIs(k, first.IsLeader(k.Context()), redsync.ErrNotHeld) // no timer has been waited for
 		e := k.reported(redsyncgocron.Lost)
 		require.ErrorIs(k, e[0].Err, redsync.ErrLockLost)
@@ -123,7 +123,7 @@ func TestNewElectorRefuses(t *testing.T) {
 		closed := k.nodes.Process()
 		require.NoError(k, closed.Close(k.Context()))
 		for want, c := range map[string]struct {
-			ctx     context.Context
+			ended   bool
 			rs      *redsync.Redsync
 			name    string
 			options []redsyncgocron.Option
@@ -135,9 +135,13 @@ func TestNewElectorRefuses(t *testing.T) {
 			"WithExpiry(-1ns) is out of ra": {rs: k.rs.With(redsync.WithExpiry(-1)), name: "jobs"},
 			"an option is nil":              {rs: k.rs, name: "jobs", options: []redsyncgocron.Option{nil}},
 			"WithReport(nil)":               {rs: k.rs, name: "jobs", options: []redsyncgocron.Option{redsyncgocron.WithReport(nil)}},
-			assert.AnError.Error():          {rs: k.rs, name: "jobs", ctx: ended},
+			assert.AnError.Error():          {rs: k.rs, name: "jobs", ended: true},
 		} {
-			e, err := redsyncgocron.NewElector(c.ctx, c.rs, c.name, c.options...)
+			ctx := context.Context(nil) // stands for the background context
+			if c.ended {
+				ctx = ended
+			}
+			e, err := redsyncgocron.NewElector(ctx, c.rs, c.name, c.options...)
 			require.ErrorContains(k, err, want)
 			assert.Nil(k, e)
 		}

@@ -78,7 +78,7 @@ func (l *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 		}
 		return nil, err
 	}
-	return l.watched(m, job), nil
+	return l.watched(ctx, m, job), nil
 }
 
 // mutex returns a new Mutex for one run of a job. A run that goes on has the Mutex of its own.
@@ -105,9 +105,9 @@ type lock struct {
 }
 
 // watched returns the lock of m, which is held, and reports when it is lost. While it is held no goroutine waits for that.
-func (l *locker) watched(m *redsync.Mutex, job string) *lock {
+func (l *locker) watched(ctx context.Context, m *redsync.Mutex, job string) *lock {
 	k := &lock{mutex: m, job: job, tell: l.report}
-	held := m.Context(context.Background())
+	held := m.Context(context.WithoutCancel(ctx)) // gocron may end ctx long before the job has ended
 	context.AfterFunc(held, func() {
 		if err := context.Cause(held); errors.Is(err, redsync.ErrLockLost) {
 			k.reportLost(err)
