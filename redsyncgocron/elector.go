@@ -28,7 +28,7 @@ type Elector struct {
 	done     chan struct{}   // closed when it has
 	released error           // why the resignation is unconfirmed; set before done is closed
 
-	term atomic.Pointer[redsync.Mutex] // the current one; nil while another process leads
+	term atomic.Pointer[redsync.Mutex] // the last one; nil before the first
 
 	mu  sync.Mutex
 	why error // why nobody can be elected; nil if nodes decide
@@ -154,7 +154,6 @@ func (e *Elector) resigned(err error) {
 func (e *Elector) lead(ctx context.Context) error {
 	e.term.Store(redsync.FromContext(ctx))
 	<-ctx.Done()
-	e.term.Store(nil)
 	if why := context.Cause(ctx); errors.Is(why, redsync.ErrLockLost) {
 		e.report(Event{Lost, e.name, why})
 	}

@@ -43,8 +43,15 @@ type kit struct {
 	events []redsyncgocron.Event
 }
 
-// play plays a test in a bubble.
+// play plays a test in a bubble, while the tests on real servers wait.
 func play(t *testing.T, test func(k *kit)) {
+	t.Helper()
+	t.Parallel()
+	playAlone(t, test)
+}
+
+// playAlone plays a test in a bubble.
+func playAlone(t *testing.T, test func(k *kit)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := redsynctest.Start(t, 5)

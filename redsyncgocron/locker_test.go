@@ -59,6 +59,7 @@ func TestLockerEachTickRunsOnce(t *testing.T) {
 // The clocks of five processes agree, so that all try at the same moment, over networks that delay each message. Votes are
 // split, and Lock repeats its attempt. Without repetitions 4 to 7 of 10 ticks have no winner.
 func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k, nodes := &kit{T: t}, embedded.Start(5)
 		var all ticks
@@ -67,9 +68,9 @@ func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
 			rs := jittery(t, nodes, rand.New(rand.NewPCG(uint64(i), 1)), 20*time.Millisecond)
 			k.starts(all.run, gocron.WithDistributedLocker(k.locker(rs)))
 		}
-		time.Sleep(100 * every)
+		time.Sleep(50 * every)
 		counts := all.counts()
-		assert.GreaterOrEqual(t, counts[1], 97)
+		assert.GreaterOrEqual(t, counts[1], 48)
 		assert.Len(t, counts, 1, "some tick ran twice: %v", counts)
 		k.reported()
 		t.Cleanup(func() {
@@ -141,7 +142,7 @@ func TestLockerDoesNotReportAJobThatRunsElsewhere(t *testing.T) {
 		lock, err := k.locker(k.rs, redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
 		require.NoError(k, err)
 		k.nodes.RequireHeld("cron:report")
-		time.Sleep(time.Hour) // a watchdog extends it
+		time.Sleep(5 * time.Minute) // a watchdog extends it
 		_, err = k.locker(k.nodes.Process(), redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
 		require.ErrorIs(k, err, redsync.ErrFailed)
 		other, err := k.locker(k.nodes.Process()).Lock(k.Context(), "report")
@@ -405,7 +406,7 @@ func TestEventsAreLoggedByDefault(t *testing.T) {
 	defer slog.SetDefault(before)
 	var log bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	play(t, func(k *kit) {
+	playAlone(t, func(k *kit) {
 		_, err := redsyncgocron.NewLocker(k.rs, nil).Lock(k.Context(), "report")
 		require.Error(k, err)
 		assert.Contains(k, log.String(), `level=WARN msg="redsyncgocron: not locked" name=report error="redsyncgocron: job \"report\": minHold is nil`)
