@@ -22,8 +22,9 @@ import (
 // redsync.ErrFailed, and gocron skips the tick. The same happens if the former run of the job still goes on, in any of the
 // processes. A watchdog extends the lock while the job runs.
 //
-// The name of the lock is that of the job. Give each job one, with gocron.WithName. Otherwise gocron uses the name of the
-// Go function. This name may differ between two versions of a program, and jobs with the same function have the same.
+// The name of the lock is that of the job, so the job excludes a TryDo with that name, too. Give each job a name, with
+// gocron.WithName. Otherwise gocron uses the name of the Go function. This name may differ between two versions of a program,
+// and jobs with the same function have the same.
 //
 // # How long the lock is kept
 //
@@ -43,8 +44,8 @@ import (
 // # Unlock
 //
 // gocron calls Unlock when the job has returned or panicked. It passes the context of the job, which has ended if the
-// scheduler is shutting down. Unlock releases the lock all the same. It returns no later than the node deadline of rs
-// (0.4 s by default). Once gocron's Shutdown has returned without an error, no lock is held.
+// scheduler is shutting down. Unlock releases the lock all the same, within two node deadlines of rs (0.8 s by default). Once
+// gocron's Shutdown has returned without an error, no lock is held, although minHold may keep some.
 //
 // If the process crashes in a job, the lock stays for d or for the expiry of rs (8 s by default), whichever is longer.
 // Ticks before that are skipped. So for jobs that run every few seconds pass rs.With(redsync.WithExpiry(d)).
