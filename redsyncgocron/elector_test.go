@@ -190,7 +190,7 @@ func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 		}
 		e := k.elector(k.rs)
 		for range 3 {
-			time.Sleep(time.Minute)
+			time.Sleep(10 * time.Second)
 			k.leads(e, false)
 			require.ErrorIs(k, e.IsLeader(k.Context()), redsync.ErrNoQuorum)
 		}
@@ -204,7 +204,7 @@ func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 		for i := range 3 {
 			k.nodes.Node(i).Freeze()
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		k.leads(e, false)
 		k.reported(redsyncgocron.Lost, redsyncgocron.NotElected)
 		for i := range 3 {
