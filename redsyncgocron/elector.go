@@ -43,7 +43,7 @@ var _ gocron.Elector = (*Elector)(nil)
 // It returns an error if ctx is done, or if the name or an option cannot be used. What only Lead finds out, IsLeader
 // returns, and WithReport tells: nodes that deny the lock, for example. The expiry of the leadership is that of rs (8 s by
 // default). If a leader crashes, another process leads after at most that time.
-func NewElector(ctx context.Context, rs *redsync.Redsync, name string, options ...Option) (*Elector, error) { //nolint:contextcheck // see nil
+func NewElector(ctx context.Context, rs *redsync.Redsync, name string, options ...Option) (*Elector, error) { //nolint:contextcheck // nil is allowed
 	if ctx == nil {
 		ctx = context.Background() // as in package redsync
 	}
