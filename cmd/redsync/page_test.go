@@ -20,7 +20,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
-// This file runs the command lines of docs/command.md.
+// This file runs the command lines of docs/command.md and docs/look.md.
 
 // pageNodes are the nodes of the page and of the examples.
 const pageNodes = "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379"
@@ -50,6 +50,8 @@ func alike(text string) string {
 		{`for (another )?[\dhm.]+s\b`, "for ${1}N s"},
 		{`\b\d{16}\b`, "TOKEN"},
 		{`nodes( #\d)+`, "nodes N"},
+		{`within (two round trips|a second)`, "soon"},
+		{`(?m)^  (latency|server|run id|uptime|clock) .*$`, "  $1"},
 	} {
 		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
 	}
@@ -73,6 +75,7 @@ func newPageShell(t *testing.T) *pageShell {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	shell := exec.CommandContext(ctx, "sh")
 	inSession(shell)
+	shell.Dir = t.TempDir()
 	in, err := shell.StdinPipe()
 	require.NoError(t, err)
 	from, to, err := os.Pipe()
@@ -86,7 +89,7 @@ func newPageShell(t *testing.T) *pageShell {
 		cancel()
 		_ = from.Close()
 	})
-	return &pageShell{t, in, bufio.NewScanner(from), realredis.Start(t, 5)}
+	return &pageShell{t, in, bufio.NewScanner(from), realredis.Start(t, 5, "--appendonly", "yes", "--appendfsync", "always")}
 }
 
 // held waits until NAME is locked on all nodes.
@@ -136,23 +139,35 @@ func (s *pageShell) run(line string) string {
 		text.WriteString(s.out.Text() + "\n")
 	}
 	require.Equal(s, pageEnd, s.out.Text(), "the shell has ended")
-	return text.String()
+	said := text.String()
+	for i, address := range strings.Split(pageNodes, ",") {
+		said = strings.ReplaceAll(said, s.servers[i].Addr(), address)
+	}
+	return said
 }
 
 // late finds what redsync says on a slow machine: that a node did not answer in time, or nothing of the owner, because the
 // nodes were not asked in time who it is.
 var late = regexp.MustCompile(`answer|it is taken on nodes`)
 
-// The page shows what its command lines write.
+// The pages show what their command lines write.
 func TestPageShowsWhatTheCommandsWrite(t *testing.T) {
+	for name, lines := range map[string]int{"command": 8, "look": 5} {
+		t.Run(name, func(t *testing.T) { testPage(t, "../../docs/"+name+".md", lines) })
+	}
+}
+
+// testPage runs the command lines of a page, which are so many at least.
+func testPage(t *testing.T, path string, lines int) {
+	t.Helper()
 	t.Parallel()
 	var page, shown string
-	for _, block := range blocks(textOf(t, "../../docs/command.md")) {
+	for _, block := range blocks(textOf(t, path)) {
 		if strings.HasPrefix(block, "$ ") {
 			page += block
 		}
 	}
-	require.GreaterOrEqual(t, strings.Count(page, "\n$ "), 8)
+	require.GreaterOrEqual(t, strings.Count(page, "\n$ "), lines)
 	for range 5 {
 		shell := newPageShell(t)
 		shown = ""
