@@ -153,6 +153,6 @@ func say(stderr io.Writer, err error) int {
 
 // line writes a line for people.
 func line(stderr io.Writer, text string) {
-	text = strings.TrimPrefix(text, "redsync: ")
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "redsync: "), ": redsync: ", ": ")
 	fmt.Fprintf(stderr, "redsync: %s\n", strings.ReplaceAll(text, "\n", " "))
 }

@@ -1,0 +1,441 @@
+package redsyncgocron_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
+	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsyncgocron"
+)
+
+// pastTick waits until the middle between the next tick and the one after it.
+func pastTick() {
+	time.Sleep(time.Until(time.Now().Truncate(every).Add(every + every/2)))
+	synctest.Wait()
+}
+
+// Three processes have clocks that differ, and the job ends at once. The control has a minimal hold that is shorter than the
+// difference.
+func TestLockerEachTickRunsOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		minHold time.Duration
+		want    int
+	}{
+		"half of the time between ticks": {minHold, 1},
+		"control":                        {100 * time.Millisecond, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) {
+				var all ticks
+				pastTick()
+				for _, by := range []time.Duration{-time.Second, 0, time.Second} {
+					locker := redsyncgocron.NewLocker(k.nodes.Process(), holds(c.minHold), redsyncgocron.WithReport(k.report))
+					k.starts(all.run, gocron.WithDistributedLocker(locker), ahead(by))
+				}
+				time.Sleep(50 * every)
+				assert.Equal(k, map[int]int{c.want: 50}, all.counts())
+				k.reported()
+			})
+		})
+	}
+}
+
+// The clocks of five processes agree, so that all try at the same moment, over networks that delay each message. Votes are
+// split, and Lock repeats its attempt. Without repetitions 4 to 7 of 10 ticks have no winner.
+func TestLockerEachTickRunsIfAllStartAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k, nodes := &kit{T: t}, embedded.Start(5)
+		var all ticks
+		pastTick()
+		for i := range 5 {
+			rs := jittery(t, nodes, rand.New(rand.NewPCG(uint64(i), 1)), 20*time.Millisecond)
+			k.starts(all.run, gocron.WithDistributedLocker(k.locker(rs)))
+		}
+		n := testlength.Of(50, 50, 2000)
+		time.Sleep(time.Duration(n) * every)
+		counts := all.counts()
+		t.Logf("%d of %d ticks had a winner", counts[1], n)
+		assert.GreaterOrEqual(t, counts[1], n*96/100)
+		assert.Len(t, counts, 1, "some tick ran twice: %v", counts)
+		k.reported()
+		t.Cleanup(func() {
+			nodes.Close()
+			time.Sleep(time.Minute)
+		})
+	})
+}
+
+// jittery returns a process whose messages take a random time of less than most, each way.
+func jittery(t *testing.T, nodes embedded.Nodes, r *rand.Rand, most time.Duration) *redsync.Redsync {
+	t.Helper()
+	var mu sync.Mutex
+	var pools []pool.Pool
+	for _, n := range nodes {
+		client := n.Client(func(o *redis.Options) {
+			o.Dialer = n.DialVia(func(bool) time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(r.Int64N(int64(most)))
+			})
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		pools = append(pools, pool.New(client))
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() { assert.NoError(t, rs.Close(context.Background())) })
+	return rs
+}
+
+// gocron skips a tick without a word if Lock fails. So what is wrong is reported.
+func TestLockerReportsWhatIsWrong(t *testing.T) {
+	play(t, func(k *kit) {
+		report := redsyncgocron.WithReport(k.report)
+		closed := k.nodes.Process()
+		require.NoError(k, closed.Close(k.Context()))
+		for text, locker := range map[string]gocron.Locker{
+			`job "report": minHold is nil`:                      redsyncgocron.NewLocker(k.rs, nil, report),
+			`job "report": minHold has returned 0s: it must be`: redsyncgocron.NewLocker(k.rs, holds(0), report),
+			`minHold has returned -1s: it must be more than 0`:  redsyncgocron.NewLocker(k.rs, holds(-time.Second), report),
+			"an option is nil":                                  redsyncgocron.NewLocker(k.rs, holds(1), report, nil),
+			"WithReport(nil)":                                   redsyncgocron.NewLocker(k.rs, holds(1), report, redsyncgocron.WithReport(nil)),
+			"WithMinHold excludes WithShared":                   k.locker(k.rs.With(redsync.WithShared())),
+			"WithExpiry(-1s) is out of range":                   k.locker(k.rs.With(redsync.WithExpiry(-time.Second))),
+			`redsync: lock "{report}:queue": the na`:            prefixed{k.locker(k.rs)},
+			"no pools":                                          k.locker(nil),
+			"closed":                                            k.locker(closed),
+		} {
+			lock, err := locker.Lock(k.Context(), "report")
+			require.ErrorContains(k, err, text)
+			assert.Nil(k, lock)
+			e := k.reported(redsyncgocron.NotLocked)
+			assert.Equal(k, err, e[0].Err)
+		}
+		k.nodes.RequireFree("report")
+	})
+}
+
+// A prefixed Locker locks a name that is reserved.
+type prefixed struct{ gocron.Locker }
+
+func (p prefixed) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	return p.Locker.Lock(ctx, "{"+key+"}:queue")
+}
+
+// The name is that of the job. That another scheduler has the lock is the normal outcome, and is not reported.
+func TestLockerDoesNotReportAJobThatRunsElsewhere(t *testing.T) {
+	play(t, func(k *kit) {
+		lock, err := k.locker(k.rs, redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		k.nodes.RequireHeld("cron:report")
+		time.Sleep(5 * time.Minute) // a watchdog extends it
+		_, err = k.locker(k.nodes.Process(), redsyncgocron.WithPrefix("cron:")).Lock(k.Context(), "report")
+		require.ErrorIs(k, err, redsync.ErrFailed)
+		other, err := k.locker(k.nodes.Process()).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		require.NoError(k, other.Unlock(k.Context()))
+		require.NoError(k, lock.Unlock(k.Context()))
+		k.reported()
+		k.nodes.RequireFree("cron:report")
+	})
+}
+
+// What minHold returns counts from the attempt, and minHold is asked each time with the name of the job.
+func TestLockerKeepsTheLockForMinHold(t *testing.T) {
+	play(t, func(k *kit) {
+		lengths := map[string]time.Duration{"short": time.Second, "long": time.Minute}
+		locker := redsyncgocron.NewLocker(k.rs, func(job string) time.Duration { return lengths[job] }, redsyncgocron.WithReport(k.report))
+		for job, d := range lengths {
+			lock, err := locker.Lock(k.Context(), job)
+			require.NoError(k, err)
+			require.NoError(k, lock.Unlock(k.Context()))
+			time.Sleep(d)
+			k.nodes.RequireHeld(job)
+			time.Sleep(d/100 + 3*time.Millisecond) // drift
+			k.nodes.RequireFree(job)
+		}
+		k.reported()
+	})
+}
+
+// gocron tells its listener of each error of Lock, and counts a skip.
+func TestLockerWithoutAQuorum(t *testing.T) {
+	play(t, func(k *kit) {
+		for i := range 3 {
+			k.nodes.Node(i).Down()
+		}
+		var heard []error
+		listener := gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
+			assert.Equal(k, "report", job)
+			heard = append(heard, err)
+		})
+		var all ticks
+		pastTick()
+		k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.rs)), gocron.WithGlobalJobOptions(gocron.WithEventListeners(listener)))
+		pastTick()
+		pastTick()
+		for i, e := range k.reported(redsyncgocron.NotLocked, redsyncgocron.NotLocked) {
+			require.ErrorIs(k, e.Err, redsync.ErrNoQuorum)
+			assert.Equal(k, "report", e.Name)
+			assert.Equal(k, e.Err, heard[i])
+		}
+		assert.Empty(k, all.counts())
+		for i := range 3 {
+			k.nodes.Node(i).Up()
+		}
+		time.Sleep(10 * every)
+		assert.Equal(k, map[int]int{1: 10}, all.counts())
+		k.reported()
+	})
+}
+
+// While a run goes on, no process begins another one, however many ticks pass.
+func TestLockerJobThatIsLongerThanItsInterval(t *testing.T) {
+	for name, options := range map[string][]gocron.JobOption{
+		"plain":     nil,
+		"singleton": {gocron.WithSingletonMode(gocron.LimitModeReschedule)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) {
+				var runs, now, most atomic.Int32
+				long := func(ctx context.Context) {
+					runs.Add(1)
+					most.Store(max(most.Load(), now.Add(1)))
+					works(ctx, 3*every+every/2)
+					now.Add(-1)
+				}
+				pastTick()
+				for range 3 {
+					k.starts(long, gocron.WithDistributedLocker(k.locker(k.nodes.Process())), gocron.WithGlobalJobOptions(options...))
+				}
+				time.Sleep(40*every + every/4)
+				assert.Equal(k, int32(1), most.Load())
+				assert.Equal(k, int32(10), runs.Load(), "every fourth tick")
+				k.reported()
+			})
+		})
+	}
+}
+
+// The process that runs the job is cut off. It hears of the loss at the end of the validity, and goes on. Another process
+// runs the job. When the first one ends, gocron drops what Unlock returns, and the loss is not reported again.
+func TestLockerReportsALossOnce(t *testing.T) {
+	play(t, func(k *kit) {
+		var done atomic.Bool
+		cut := k.nodes.Process()
+		pastTick()
+		k.starts(func(ctx context.Context) {
+			if !done.Load() {
+				k.nodes.CutOff(cut)
+				works(ctx, 4*every)
+				done.Store(true)
+			}
+		}, gocron.WithDistributedLocker(k.locker(cut)), ahead(time.Second),
+			gocron.WithGlobalJobOptions(gocron.WithSingletonMode(gocron.LimitModeReschedule)))
+		time.Sleep(every/2 - time.Second)
+		synctest.Wait() // the job has begun
+		time.Sleep(validity - time.Millisecond)
+		k.reported()
+		time.Sleep(time.Millisecond)
+		e := k.reported(redsyncgocron.Lost)
+		require.ErrorIs(k, e[0].Err, redsync.ErrLockLost)
+		assert.Equal(k, "report", e[0].Name)
+		assert.False(k, done.Load())
+
+		var all ticks
+		k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.nodes.Process())))
+		time.Sleep(2 * every)
+		assert.False(k, done.Load(), "the first job goes on")
+		assert.Equal(k, map[int]int{1: 2}, all.counts())
+		k.nodes.Reconnect(cut)
+		time.Sleep(2 * every)
+		assert.True(k, done.Load())
+		k.reported()
+	})
+}
+
+// Unlock may find the loss first: the watchdog has not asked since.
+func TestLockerReportsALossThatUnlockFinds(t *testing.T) {
+	play(t, func(k *kit) {
+		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		k.nodes.Steal("report")
+		require.ErrorIs(k, lock.Unlock(k.Context()), redsync.ErrLockAlreadyExpired)
+		e := k.reported(redsyncgocron.Lost)
+		require.ErrorIs(k, e[0].Err, redsync.ErrLockAlreadyExpired)
+		k.nodes.Expire("report")
+	})
+}
+
+// Close ends the lock of a running job.
+func TestLockerReportsClose(t *testing.T) {
+	play(t, func(k *kit) {
+		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		require.NoError(k, k.rs.Close(k.Context()))
+		e := k.reported(redsyncgocron.Lost)
+		require.ErrorIs(k, e[0].Err, redsync.ErrClosed)
+		require.Error(k, lock.Unlock(k.Context()))
+		k.reported()
+	})
+}
+
+func TestLockerReportsALockThatIsNotReleased(t *testing.T) {
+	play(t, func(k *kit) {
+		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		for i := range 3 {
+			k.nodes.Node(i).Freeze()
+		}
+		start := time.Now()
+		require.ErrorIs(k, lock.Unlock(k.Context()), redsync.ErrNoQuorum)
+		assert.LessOrEqual(k, time.Since(start), time.Second)
+		e := k.reported(redsyncgocron.NotReleased)
+		require.ErrorIs(k, e[0].Err, redsync.ErrNoQuorum)
+	})
+}
+
+// gocron ends the context of the job, and then calls Unlock with it. The lock is released all the same, and nothing is
+// reported. After that another process gets the job at once.
+func TestLockerReleasesWhenTheSchedulerStops(t *testing.T) {
+	for name, stop := range map[string]func(gocron.Scheduler) error{
+		"StopJobs": gocron.Scheduler.StopJobs,
+		"Shutdown": gocron.Scheduler.Shutdown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) {
+				var ended atomic.Bool
+				pastTick()
+				s := k.starts(func(ctx context.Context) {
+					<-ctx.Done()
+					ended.Store(true)
+				}, gocron.WithDistributedLocker(k.locker(k.rs)))
+				pastTick()
+				time.Sleep(2 * minHold)
+				k.nodes.RequireHeld("report")
+				require.NoError(k, stop(s))
+				assert.True(k, ended.Load())
+				k.reported()
+				k.nodes.RequireFree("report")
+			})
+		})
+	}
+}
+
+// A call of Lock that the end of the scheduler has cut short is nothing to report.
+func TestLockerOfAContextThatHasEnded(t *testing.T) {
+	play(t, func(k *kit) {
+		for i := range 5 {
+			k.nodes.Node(i).Freeze()
+		}
+		ctx, cancel := context.WithTimeout(k.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := k.locker(k.rs).Lock(ctx, "report")
+		require.ErrorIs(k, err, context.DeadlineExceeded)
+		k.reported()
+	})
+}
+
+// A job that panics ends its lock.
+func TestLockerJobPanics(t *testing.T) {
+	play(t, func(k *kit) {
+		var panics atomic.Int32
+		listener := gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) { panics.Add(1) })
+		pastTick()
+		for range 3 {
+			k.starts(func(context.Context) { panic("work") }, gocron.WithDistributedLocker(k.locker(k.nodes.Process())),
+				gocron.WithGlobalJobOptions(gocron.WithEventListeners(listener)))
+		}
+		time.Sleep(10 * every)
+		assert.Equal(k, int32(10), panics.Load())
+		time.Sleep(time.Second)
+		k.nodes.RequireFree("report")
+		k.reported()
+	})
+}
+
+// A job may have a Locker of its own, with other lengths, or none.
+func TestLockerOfAJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		option gocron.JobOption
+		want   int
+	}{
+		"disabled": {gocron.WithDisabledDistributedJobLocker(true), 3},
+		"own":      {nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(k *kit) {
+				var all ticks
+				pastTick()
+				for range 3 {
+					option := c.option
+					if option == nil {
+						option = gocron.WithDistributedJobLocker(k.locker(k.nodes.Process()))
+					}
+					k.starts(all.run, gocron.WithDistributedLocker(refusing{}), gocron.WithGlobalJobOptions(option))
+				}
+				time.Sleep(10 * every)
+				assert.Equal(k, map[int]int{c.want: 10}, all.counts())
+			})
+		})
+	}
+}
+
+// A refusing Locker never locks.
+type refusing struct{}
+
+func (refusing) Lock(context.Context, string) (gocron.Lock, error) { return nil, errors.New("refused") }
+
+// Without WithReport the events are written to the log of the program.
+func TestEventsAreLoggedByDefault(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	playAlone(t, func(k *kit) {
+		_, err := redsyncgocron.NewLocker(k.rs, nil).Lock(k.Context(), "report")
+		require.Error(k, err)
+		assert.Contains(k, log.String(), `level=WARN msg="redsyncgocron: not locked" name=report error="redsyncgocron: job \"report\": minHold is nil`)
+		lock, err := redsyncgocron.NewLocker(k.rs, holds(1)).Lock(k.Context(), "report")
+		require.NoError(k, err)
+		require.NoError(k, k.rs.Close(k.Context()))
+		synctest.Wait()
+		assert.Contains(k, log.String(), `level=ERROR msg="redsyncgocron: lost" name=report`)
+		require.Error(k, lock.Unlock(k.Context()))
+	})
+}
+
+// A start between ticks runs the job if the minimal hold of the last run is over, and not before. The time is past the middle
+// between two ticks, so such a run counts for the next tick.
+func TestLockerRunNow(t *testing.T) {
+	play(t, func(k *kit) {
+		var all ticks
+		pastTick()
+		s := k.starts(all.run, gocron.WithDistributedLocker(k.locker(k.rs)))
+		pastTick() // the lock stays for another 52 ms
+		for _, want := range []map[int]int{{1: 1}, {1: 2}} {
+			require.NoError(k, s.Jobs()[0].RunNow())
+			synctest.Wait()
+			assert.Equal(k, want, all.counts())
+			time.Sleep(time.Second)
+		}
+		k.reported()
+	})
+}

@@ -1,0 +1,139 @@
+package redsyncgocron_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+const maxWords = 800
+
+// blocks returns the Go code of the README.
+func blocks(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(strings.Fields(string(text))), maxWords)
+	for _, part := range strings.Split(string(text), "```go\n")[1:] {
+		code, _, found := strings.Cut(part, "```\n")
+		require.True(t, found)
+		all = append(all, code)
+	}
+	require.Len(t, all, 2)
+	return all
+}
+
+// The programs of the README compile as they stand, and run on real servers: two processes of each. If the process that works
+// is told to end, it exits with 0, and the other one works.
+func TestReadmePrograms(t *testing.T) {
+	t.Parallel()
+	all := blocks(t)
+	head, _, found := strings.Cut(all[0], "func run()")
+	require.True(t, found)
+	for name, c := range map[string]struct{ program, slow, fast string }{
+		"locker":  {all[0], `"* * * * *", false`, `"* * * * * *", true`},
+		"elector": {head + all[1], "gocron.DurationJob(time.Minute)", "gocron.DurationJob(time.Second / 4)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			program := replaced(t, c.program, c.slow, c.fast)
+			if name == "locker" {
+				program = replaced(t, program, "30 * time.Second", "time.Second / 2")
+			}
+			servers := realredis.Start(t, 3)
+			for i, address := range []string{"localhost:7001", "localhost:7002", "localhost:7003"} {
+				program = replaced(t, program, address, servers[i].Addr())
+			}
+			binary := built(ctx, t, program)
+			first := starts(ctx, t, binary)
+			first.works(ctx, t)
+			second := starts(ctx, t, binary)
+			first.works(ctx, t)
+			first.ends(t)
+			second.works(ctx, t)
+			second.works(ctx, t)
+			second.ends(t)
+		})
+	}
+}
+
+// replaced replaces what must be in the program once.
+func replaced(t *testing.T, program, before, after string) string {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(program, before), before)
+	return strings.Replace(program, before, after, 1)
+}
+
+func built(ctx context.Context, t *testing.T, program string) (binary string) {
+	t.Helper()
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(source, []byte(program), 0o600))
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return binary
+}
+
+// A worker is a process that runs a program of the README.
+type worker struct {
+	cmd   *exec.Cmd
+	lines chan string // of its log; closed at the end
+}
+
+func starts(ctx context.Context, t *testing.T, binary string) *worker {
+	t.Helper()
+	w := &worker{exec.CommandContext(ctx, binary), make(chan string, 1000)}
+	w.cmd.SysProcAttr = realredis.EndWithParent()
+	log, err := w.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.cmd.Start())
+	t.Cleanup(func() { _ = w.cmd.Process.Kill() })
+	go func() {
+		defer close(w.lines)
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			w.lines <- lines.Text()
+		}
+	}()
+	return w
+}
+
+// works waits until the job runs in this process.
+func (w *worker) works(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for {
+		select {
+		case line, ok := <-w.lines:
+			require.True(t, ok, "it has ended")
+			if strings.HasSuffix(line, " working") {
+				return
+			}
+			t.Log(line) // a slow machine may report that too few nodes have answered in time
+		case <-ctx.Done():
+			require.Fail(t, "the job does not run")
+		}
+	}
+}
+
+// ends tells the process to end.
+func (w *worker) ends(t *testing.T) {
+	t.Helper()
+	require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
+	var last string
+	for line := range w.lines {
+		last = line
+	}
+	require.NoError(t, w.cmd.Wait(), last)
+}
