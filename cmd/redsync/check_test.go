@@ -728,7 +728,7 @@ func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
 			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)},
 			[]string{"denies ~"},
 		},
-		"nothing can be deleted":    {"app:17", []string{"~app:*", "~{app:*", "-del", "-pexpire", "-bitop"}, 1, []string{"the ACL denies +bitop +del +pexpire\n"}, nil},
+		"nothing can be deleted":    {"app:17", []string{"~app:*", "~{app:*", "-del", "-pexpire", "-bitop", "-time"}, 1, []string{"the ACL denies +bitop +del +pexpire +time\n"}, nil},
 		"a name with a tag":         {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
 		"its rule":                  {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
 		"a name that is a pattern":  {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
