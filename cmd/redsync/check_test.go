@@ -288,6 +288,8 @@ func TestCheckWithGuard(t *testing.T) {
 	status, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
 	require.Equal(t, exitNoQuorum, status)
 	require.Equal(t, []string{"  warning: pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
+	_, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h", "--lock", "app:17")
+	require.Contains(t, out, "the ACL denies +info\n    finding two addresses of one server: they are not found\n    pool.WithRestartGuard: ")
 }
 
 // fakeTime starts a server whose clock is off.
@@ -719,10 +721,18 @@ func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
 		},
 		"exactly the name, other commands missing": {"app:17", []string{"~app:17", "~{app:*", "-set"}, exitNoQuorum, []string{notKnown(`"app:17"`), "the ACL denies +set\n    without +set: Lock no\n"}, []string{"~"}},
 		"nothing is told":                          {"app:17", []string{"~app:17", "~{app:17}:*", "-get", "-eval", "-evalsha", "-pttl", "-exists", "-mget", "-type"}, 1, []string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)}, []string{"denies ~"}},
-		"a name with a tag":                        {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
-		"its rule":                                 {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
-		"a name that is a pattern":                 {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
-		"a name bad for a terminal":                {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
+		"nothing is told, not even of commands that write": {
+			"app:17",
+			[]string{"~app:*", "~{app:*", "-get", "-eval", "-evalsha", "-pttl", "-exists", "-mget", "-type", "-set", "-del", "-pexpire"},
+			exitNoQuorum,
+			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)},
+			[]string{"denies ~"},
+		},
+		"nothing can be deleted":    {"app:17", []string{"~app:*", "~{app:*", "-del", "-pexpire", "-bitop", "-time"}, 1, []string{"the ACL denies +bitop +del +pexpire +time\n"}, nil},
+		"a name with a tag":         {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
+		"its rule":                  {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
+		"a name that is a pattern":  {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
+		"a name bad for a terminal": {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out := checks(t, generous, "--nodes", as(t, s, append(slices.Clone(all), c.rules...)...), "--lock", c.lock)
