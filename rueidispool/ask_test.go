@@ -1,6 +1,7 @@
 package rueidispool
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,31 @@ func answer(t *testing.T, p pool.Pool, args ...any) pool.Reply {
 	require.NoError(t, reply.Err)
 	require.Equal(t, pool.Answered, reply.Fate)
 	return reply
+}
+
+// answered is answer for a server. It repeats the request while a slow machine needs longer than a timeout.
+func answered(t *testing.T, p pool.Pool, args ...any) (reply pool.Reply) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		reply = ask(t, p, args...)
+		return reply.Err == nil
+	}, time.Minute, 10*time.Millisecond)
+	return reply
+}
+
+// refusedWith repeats a request until its error is as it should be. The request must never be sent.
+func refusedWith(t *testing.T, p pool.Pool, as func(err error) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		reply := ask(t, p, "ping")
+		require.Equal(t, pool.NotSent, reply.Fate)
+		return as(reply.Err)
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// saying returns a condition for refusedWith.
+func saying(text string) func(error) bool {
+	return func(err error) bool { return strings.Contains(err.Error(), text) }
 }
 
 // poolOf returns a pool of the node that option describes. The end of the test closes it, and its client.

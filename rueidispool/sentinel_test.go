@@ -48,17 +48,17 @@ func TestSentinelFailover(t *testing.T) {
 	}
 	p := poolOf(t, option)
 	require.Equal(t, "main", p.String())
-	first := answer(t, p, "set", "k", "v")
+	first := answered(t, p, "set", "k", "v")
 	require.NotZero(t, first.Conn)
 	require.Equal(t, primary.Addr(), p.String())
 	require.NotZero(t, dials.Load())
 
 	unknown := option
 	unknown.Sentinel.MasterSet = "other"
-	require.ErrorContains(t, ask(t, poolOf(t, unknown), "ping").Err, "InitAddress[1]: it does not know this name")
+	refusedWith(t, poolOf(t, unknown), saying("InitAddress[1]: it does not know this name"))
 	refused := option
 	refused.Sentinel.Password = "wrong"
-	require.ErrorContains(t, ask(t, poolOf(t, refused), "ping").Err, "WRONGPASS")
+	refusedWith(t, poolOf(t, refused), saying("WRONGPASS"))
 
 	require.Eventually(t, func() bool {
 		replicas, err := watch.Do(t.Context(), "sentinel", "replicas", "main").Result()
@@ -66,7 +66,7 @@ func TestSentinelFailover(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 	primary.Kill()
 	require.Eventually(t, func() bool { return ask(t, p, "set", "k", "w").Err == nil }, time.Minute, 50*time.Millisecond)
-	second := answer(t, p, "ping")
+	second := answered(t, p, "ping")
 	require.Greater(t, second.Conn, first.Conn)
 	require.NotEqual(t, first.Server.RunID, second.Server.RunID)
 	require.Equal(t, replica.Addr(), p.String())
