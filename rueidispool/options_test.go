@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func TestOptionsRefusesWhatNoConnectionCanHave(t *testing.T) {
 		"InitAddress[0] is not of the form host:port":           func(o *rueidis.ClientOption) { o.InitAddress[0] = secret },
 		"InitAddress[0] is not of the form host:port; rueidis.ParseURL reads a URL": func(o *rueidis.ClientOption) {
 			o.InitAddress[0] = "redis://:" + secret + "@node:6379"
+		},
+		"InitAddress[1] is not of the form host:port; rueidis.ParseURL reads a URL": func(o *rueidis.ClientOption) {
+			o.InitAddress, o.Sentinel.MasterSet = []string{"node:6379", secret + "@node:6379"}, "main"
 		},
 		"InitAddress has 2 addresses: each node of a lock is one server, so call Options once for each (a node is one server; " +
 			"for a Redis Cluster, give redis.NewClusterClient to pool.New; for Sentinels, set Sentinel.MasterSet)": func(o *rueidis.ClientOption) {
@@ -154,4 +158,35 @@ func TestADialFunctionGetsWhatRueidisGivesIt(t *testing.T) {
 		o.DialFn = func(string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, nil }
 	}))
 	require.ErrorIs(t, ask(t, nothing, "ping").Err, errNoConnection)
+}
+
+// Like rueidis, a connection tells its library only if ClientSetInfo does not turn that off, and then as it says.
+func TestClientSetInfo(t *testing.T) {
+	server := startRecorder(t)
+	for _, c := range []struct{ info, want []string }{
+		{rueidis.DisableClientSetInfo, nil},
+		{[]string{"mine", "1"}, []string{"client setinfo lib-name mine", "client setinfo lib-ver 1"}},
+	} {
+		trace, err := server.trace(t, at(server.addr(), func(o *rueidis.ClientOption) { o.ClientSetInfo = c.info }))
+		require.NoError(t, err)
+		var told []string
+		for _, line := range trace {
+			if strings.HasPrefix(line, "client setinfo") {
+				told = append(told, line)
+			}
+		}
+		require.Equal(t, c.want, told)
+	}
+}
+
+// A server that does not know what ClientNoTouch demands is refused, as by rueidis; one without CLIENT SETINFO is not.
+func TestAServerMayRefuseTheGreeting(t *testing.T) {
+	server := startRecorder(t)
+	option := at(server.addr(), func(o *rueidis.ClientOption) { o.ClientSetInfo = []string{"mine", "1"} })
+	server.refuse("client")
+	require.Equal(t, pool.Answered, ask(t, poolOf(t, option), "ping").Fate)
+	option.ClientNoTouch = true
+	reply := ask(t, poolOf(t, option), "ping")
+	require.Equal(t, pool.NotSent, reply.Fate)
+	require.ErrorContains(t, reply.Err, "[client no-touch on]: ERR unknown command")
 }

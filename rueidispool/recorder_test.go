@@ -21,8 +21,9 @@ type recorder struct {
 	listener net.Listener
 	config   *tls.Config
 
-	mu   sync.Mutex // guards seen
-	seen []string
+	mu      sync.Mutex // guards what follows
+	seen    []string
+	refuses string // a command
 }
 
 func startRecorder(t *testing.T) *recorder {
@@ -56,6 +57,13 @@ func (r *recorder) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, fmt.Sprintf(format, args...))
+}
+
+// refuse makes the server answer a command with an error.
+func (r *recorder) refuse(command string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuses = command
 }
 
 func (r *recorder) serve(conn net.Conn) {
@@ -93,7 +101,12 @@ type buffered struct {
 func (b buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 func (r *recorder) answer(args []string) string {
+	r.mu.Lock()
+	refuses := r.refuses
+	r.mu.Unlock()
 	switch args[0] {
+	case refuses:
+		return "-ERR unknown command\r\n"
 	case "hello":
 		return "*2\r\n$5\r\nproto\r\n:2\r\n"
 	case "sentinel":
