@@ -244,6 +244,25 @@ func TestAListenerThatSubscribesTwice(t *testing.T) {
 	})
 }
 
+// New credentials that come after the end of a connection are told to nobody, and nobody asks for the next ones.
+func TestARefreshThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &vault{lasts: time.Minute, password: "1"}
+		p := newProvider(func(from rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			time.Sleep(10 * time.Second)
+			return v.credentials(from)
+		}, func() net.Addr { return nil })
+		start, l := time.Now(), &listener{}
+		_, end, err := p.Subscribe(l)
+		require.NoError(t, err)
+		time.Sleep(65 * time.Second)
+		require.NoError(t, end())
+		time.Sleep(time.Hour)
+		require.Equal(t, []time.Duration{10 * time.Second, 80 * time.Second}, v.times(start))
+		require.Zero(t, l.told.Load())
+	})
+}
+
 // listener counts what it is told.
 type listener struct{ told atomic.Int32 }
 
