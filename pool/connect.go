@@ -52,12 +52,6 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	defer recovered(&err) // the user's Dialer may panic
 	bounded, cancel := context.WithTimeout(ctx, how.whole)
 	defer cancel()
-	step = "pool: handshake: "
-	opt := ownOptions(user)
-	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
-		return nil, err
-	}
-	step = ""
 	dialing, cancel := context.WithTimeout(bounded, how.dial)
 	defer cancel()
 	var dialed net.Conn
@@ -70,8 +64,14 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
-	context.AfterFunc(ctx, func() { _ = opened.Close() })
 	step = "pool: handshake: "
+	opt := ownOptions(user)
+	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody
+	// needs any for a node that is down.
+	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = opened.Close() })
 	return opened, hinted(greet(bounded, opt, opened.Conn, how.ask))
 }
 

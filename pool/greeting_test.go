@@ -266,6 +266,35 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 	})
 }
 
+// The pool asks the provider once it has reached the node, as go-redis does it: a provider may make credentials for that
+// address, and a node that is down needs none.
+func TestCredentialsAreAskedForAfterTheDial(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		var done []string
+		p := New(clientOf(t, node, func(o *redis.Options) {
+			dial := o.Dialer
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				if err == nil {
+					done = append(done, "reached")
+				}
+				return conn, err
+			}
+			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+				done = append(done, "asked")
+				return auth.NewBasicCredentials("default", ""), func() error { return nil }, nil
+			})
+		}))
+		node.Kill()
+		require.Error(t, ask(t, p, "ping").Err)
+		require.Empty(t, done)
+		node.Restart(true)
+		time.Sleep(time.Second) // the pool pauses after a failure
+		answer(t, p, "ping")
+		require.Equal(t, []string{"reached", "asked"}, done)
+	})
+}
+
 // The provider replaces the credentials every millisecond. Each connection must still serve for a
 // while: if new credentials ended it at once, no request would ever be answered.
 func TestCredentialsThatNeverSettle(t *testing.T) {

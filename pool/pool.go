@@ -11,7 +11,8 @@
 //
 // Everything else on this page is for drivers other than go-redis. A [Pool] is an ordered stream of requests to one node,
 // each answered exactly once. It knows nothing about locks. A Pool may have optional methods. Their interfaces are
-// [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the contract.
+// [Failing], [Located], [Subscriber] and others: a Redsync looks for each of them. Package pooltest tests the contract, and
+// its example is a whole driver. README.md says what is easy to get wrong.
 package pool
 
 import (

@@ -8,7 +8,8 @@
 //		})
 //	}
 //
-// Some checks count goroutines, so nothing else may run in the test's process meanwhile.
+// Some checks count goroutines, so nothing else may run in the test's process meanwhile. The example is a driver that
+// passes the checks.
 package pooltest
 
 import (
