@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -25,7 +23,7 @@ func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
 	t.Helper()
 	var pools []pool.Pool
 	for _, s := range servers {
-		pools = append(pools, pool.New(redis.NewClient(&redis.Options{Addr: s.Addr()})))
+		pools = append(pools, pool.New(s.Client()))
 	}
 	rs := redsync.New(pools...)
 	t.Cleanup(func() { _ = rs.Close(t.Context()) })
@@ -180,7 +178,11 @@ func TestLossNeverTwo(t *testing.T) {
 	for _, cause := range []string{"cut", "holder stopped", "holder killed", "front killed"} {
 		t.Run(cause, func(t *testing.T) {
 			t.Parallel()
-			for round := range 2 {
+			rounds := 2
+			if testing.Short() {
+				rounds = 1
+			}
+			for round := range rounds {
 				neverTwo(t, servers, cause, strings.ReplaceAll(cause, " ", "-")+fmt.Sprint(round))
 			}
 		})

@@ -91,7 +91,11 @@ func TestSignalsBeforeLock(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	random := rand.New(rand.NewPCG(47, 47))
-	for i := range 18 {
+	moments := 18
+	if testing.Short() {
+		moments = 6 // each signal once
+	}
+	for i := range moments {
 		s, delay := ending[i%len(ending)], time.Duration(random.Int64N(int64(150*time.Millisecond)))
 		name := fmt.Sprintf("job%02d", i)
 		var before *run
