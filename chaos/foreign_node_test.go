@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file runs node-redlock itself, from npm, in processes of Node.js. objections_redlock_test.go re-enacts it in Go.
@@ -298,12 +299,36 @@ func TestForeignNodeRedlock(t *testing.T) {
 		c.requireExclusion(limit)
 	})
 	t.Run("is found if it deletes without comparing", func(t *testing.T) {
+		testlength.NotShort(t)
 		c := newContest(t, "careless")
 		settings := contestSettings
 		settings.RetryCount = 0 // an acquire releases when it gives up: so it does that often
 		c.requireFound([]foreignParty{c.nodeParty(modules, settings, true)})
 	})
 	t.Run("runs with its settings", func(t *testing.T) { nodeRedlockRunsWith(t, modules) })
+	t.Run("returns a lock that has expired", func(t *testing.T) { nodeRedlockReturnsLate(t, modules) })
+}
+
+// nodeRedlockReturnsLate shows why a holder must compare expiration with the clock: docs/wire.md says so.
+func nodeRedlockReturnsLate(t *testing.T, modules string) {
+	t.Helper()
+	servers := realredis.Start(t, 1)
+	p := startNodeRedlock(t, modules, nodeConfig{Nodes: []string{servers[0].Addr()}, Settings: contestSettings})
+	servers[0].Freeze()
+	defer servers[0].Thaw()
+	const duration = 100
+	answers, err := p.send(nodeCommand{ID: 1, Do: "acquire", Name: "a", Duration: duration})
+	require.NoError(t, err)
+	_, err = p.do(nodeCommand{ID: 2, Do: "left"})
+	require.Error(t, err) // there is no such lock, but now the acquire has begun
+	time.Sleep(3 * duration * time.Millisecond)
+	servers[0].Thaw()
+	a, ok := <-answers
+	require.True(t, ok)
+	require.Empty(t, a.Error)
+	a, err = p.do(nodeCommand{ID: 1, Do: "left"})
+	require.NoError(t, err)
+	assert.Negative(t, a.Left)
 }
 
 // nodeRedlockRunsWith shows that each setting has its effect. A label could name settings that the library ignores.

@@ -22,6 +22,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file lets this library and another one contend for the same names, while a node is killed: docs/wire.md says what
@@ -30,12 +31,12 @@ import (
 
 const (
 	foreignExpiry   = 8 * time.Second
-	foreignFull     = 10_000 // locks of both sides together, with REDSYNC_TEST_LONG
-	foreignShort    = 300    // otherwise
-	foreignLead     = 20     // a side that is so many locks ahead of the other lets it catch up
+	foreignFull     = 10_000      // locks of both sides together, with REDSYNC_TEST_LONG
+	foreignShort    = 300         // otherwise
+	foreignLead     = 20          // a side that is so many locks ahead of the other lets it catch up
 	foreignPatience = time.Minute // for one more lock
-	foreignParties  = 2 // processes of each side
-	foreignCrowd    = 3 // contenders of each process
+	foreignParties  = 2           // processes of each side
+	foreignCrowd    = 3           // contenders of each process
 )
 
 var foreignNames = []string{"orders:17", "orders:18", "{orders}:19"}
@@ -363,6 +364,7 @@ func (l carelessLock) UnlockContext(ctx context.Context) (ok bool, err error) {
 }
 
 func TestForeignClientThatDeletesWithoutComparingIsFound(t *testing.T) {
+	testlength.NotShort(t)
 	c := newContest(t, "careless")
 	lib, clients := c.library(patientRival), c.clients()
 	c.requireFound([]foreignParty{func(name string, contender int) foreignLock {
