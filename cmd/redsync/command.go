@@ -52,6 +52,7 @@ func (j *job) start(t *term, front int) (*command, error) {
 			return nil, &failure{exitInternal, fmt.Errorf("the process group of redsync: %w", err)}
 		}
 	}
+	diesWithHolder(group)
 	process, err := os.StartProcess(path, j.command, &os.ProcAttr{
 		Env: j.environment(t.mutex.Fence()), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: group,
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,18 +27,20 @@ var passed = []os.Signal{
 // A frontProcess is the process that the user has started. See link.go.
 type frontProcess struct {
 	job     *job
-	stderr  io.Writer
+	stderr  *lineWriter
 	link    *link
 	holder  *os.Process
 	signals chan os.Signal
 
-	command  int       // whom to kill; 0 while no COMMAND runs
+	begun    bool      // COMMAND runs, or is being started
+	command  int       // whom to kill; 0 until the holder has reported it
 	deadline deadline  // of the lock, while COMMAND runs
 	awake    time.Time // when this process has run last
 
-	orders    int       // how many the holder was sent
-	continued int       // the number of the last order to continue
-	goesOn    time.Time // when that was sent
+	outgoing  chan order // a holder that is stopped reads none
+	orders    int        // how many the holder was sent
+	continued int        // the number of the last order to continue
+	goesOn    time.Time  // when that was sent
 }
 
 // front runs j, and returns the exit status.
@@ -45,12 +48,31 @@ func front(j *job, command string, args []string, stderr io.Writer) int {
 	if _, err := lookUp(j.command[0]); err != nil {
 		return say(stderr, err)
 	}
-	f := &frontProcess{job: j, stderr: stderr, signals: make(chan os.Signal, 64)}
+	f := &frontProcess{
+		job: j, stderr: newLineWriter(stderr), signals: make(chan os.Signal, 64), outgoing: make(chan order, maxOrders),
+	}
 	catch(f.signals)
 	if err := f.start(command, args); err != nil {
 		return say(stderr, &failure{exitInternal, err})
 	}
-	return f.run()
+	go f.sendOrders()
+	status := f.run()
+	if !f.stderr.flush(time.Second) {
+		signal.Reset(passed...) // nobody reads stderr: from now on a signal ends this process
+		f.stderr.flush(math.MaxInt64)
+	}
+	return status
+}
+
+// maxOrders is how many orders wait while the holder is stopped. Later signals are dropped: it is continued, or killed when
+// the lock ends.
+const maxOrders = 64
+
+// sendOrders sends orders to the holder. It may wait for ever, which the rest of the front must not.
+func (f *frontProcess) sendOrders() {
+	for o := range f.outgoing {
+		f.link.send(o)
+	}
 }
 
 // catch lets signals come to c. A signal that the caller ignores stays ignored, as with nohup. A broken pipe must not end a
@@ -118,7 +140,7 @@ func (f *frontProcess) run() int {
 	defer timer.Stop()
 	for {
 		var soon <-chan time.Time
-		if f.command != 0 {
+		if f.begun {
 			timer.Reset(f.deadline.wait(time.Now()))
 			soon = timer.C
 		}
@@ -165,7 +187,7 @@ func (f *frontProcess) isOver(now time.Time) bool {
 // alone is called when the holder has been killed.
 func (f *frontProcess) alone() int {
 	_, _ = f.holder.Wait()
-	if f.command == 0 {
+	if !f.begun {
 		return say(f.stderr, &failure{exitInternal, errors.New("the process that gets the lock was killed")})
 	}
 	f.kill()
@@ -184,14 +206,17 @@ func (f *frontProcess) note(r report) {
 	if r.Say != "" {
 		line(f.stderr, r.Say)
 	}
-	if r.Command != 0 {
-		f.command, f.awake = r.Command, time.Now()
+	if r.Begins {
+		f.begun, f.awake = true, time.Now()
 	}
-	if r.Left != 0 && f.command != 0 {
+	if r.Command != 0 {
+		f.command = r.Command
+	}
+	if r.Left != 0 && f.begun {
 		f.deadline = deadline{time.Now().Add(r.Left), r.Until}
 	}
 	if r.Ended {
-		f.command, f.deadline = 0, deadline{}
+		f.begun, f.command, f.deadline = false, 0, deadline{}
 	}
 	if r.Stopped {
 		f.stopped(r)
@@ -232,6 +257,7 @@ func (f *frontProcess) awaitStopped() {
 func (f *frontProcess) stop() {
 	if terminal, err := openTerminal(); err == nil {
 		_ = terminal.Close()
+		f.stderr.flush(grace) // what says why it stops
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
 }
@@ -242,15 +268,19 @@ func openTerminal() (*os.File, error) { return os.Open("/dev/tty") }
 // got handles a signal.
 func (f *frontProcess) got(s syscall.Signal) {
 	o := order{Signal: s}
-	f.orders++
 	switch s {
 	case syscall.SIGCONT:
-		f.continued, f.goesOn = f.orders, time.Now()
+		f.continued, f.goesOn = f.orders+1, time.Now()
 		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.job.foreground && inForeground()
 	}
-	f.link.send(o)
+	select {
+	case f.outgoing <- o:
+		f.orders++
+	default:
+		f.continued = min(f.continued, f.orders)
+	}
 	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
 		f.got(syscall.SIGCONT)
 	}

@@ -157,8 +157,11 @@ func (h *holder) begin(t *term) {
 		t.done <- outcome{status: exitLost, err: errors.New("lost before COMMAND could begin")}
 		return
 	}
+	valid := report{Begins: true, Left: left, Until: time.Now().Round(0).Add(left)}
+	h.outbox.putNow(valid) // from now on the front watches: this process may be stopped or killed when COMMAND has just begun
 	c, err := h.job.start(t, h.front)
 	if err != nil {
+		h.outbox.put(report{Ended: true})
 		var f *failure
 		errors.As(err, &f)
 		t.done <- outcome{status: f.status, err: err}
@@ -166,7 +169,7 @@ func (h *holder) begin(t *term) {
 	}
 	h.command, h.begun = c, true
 	c.until = t.mutex.Until()
-	h.outbox.put(report{Command: c.target, Left: left, Until: time.Now().Round(0).Add(left)})
+	h.outbox.put(report{Command: c.target})
 	h.look()
 }
 

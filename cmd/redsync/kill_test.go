@@ -76,24 +76,25 @@ func TestKillHolderOfWaiter(t *testing.T) {
 	first.wantStatus(7)
 }
 
-// TestKillBoth: if both are killed at once, nobody is left to kill COMMAND, and the nodes drop the lock after its ttl.
+// TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
+// ttl. COMMAND itself dies with the holder.
 func TestKillBoth(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "1", "job", "--", probeName, string(n))
-	pid, holder := n.pid(t), r.holder()
+	r := start(t, servers, "run", "--ttl", "1", "job", "--", probeName, string(n), "child")
+	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
 		send(t, r.pid(), s)
 		send(t, holder, s)
 	}
-	awaitDead(t, r.pid(), holder)
+	awaitDead(t, r.pid(), holder, pid)
 	awaitFree(t, servers, "job")
-	if !isAlive(pid) {
-		t.Error("COMMAND has ended: the usage text can promise more")
+	if !isAlive(child) {
+		t.Error("the child has ended: the usage text can promise more")
 	}
-	n.end(t)
-	awaitDead(t, pid)
+	n.child().end(t)
+	awaitDead(t, child)
 }
 
 // TestStopFront: while the front is stopped, for longer than the ttl, the lock is kept and COMMAND goes on. The front does not

@@ -25,6 +25,7 @@ import (
 // A report goes from the holder to the front.
 type report struct {
 	Say      string        `json:",omitempty"` // a line for stderr
+	Begins   bool          `json:",omitempty"` // COMMAND is about to be started, and Left counts
 	Command  int           `json:",omitempty"` // COMMAND has started: whom to kill, a negative number for a process group
 	Ended    bool          `json:",omitempty"` // COMMAND has ended
 	Left     time.Duration `json:",omitempty"` // how long the lock is valid
@@ -100,7 +101,7 @@ func newOutbox(l *link) *outbox {
 // put sends a report. It drops what only says how things are if the front has been stopped for so long that many reports
 // wait: the front asks anew when it is continued.
 func (o *outbox) put(r report) {
-	if (r.Command == 0 && r.Left != 0 || r.Say != "") && len(o.reports) > maxReports/2 {
+	if (r.Command == 0 && !r.Begins && r.Left != 0 || r.Say != "") && len(o.reports) > maxReports/2 {
 		return
 	}
 	o.reports <- r

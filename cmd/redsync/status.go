@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -117,7 +118,7 @@ func (v *view) showAll(ctx context.Context, rs *redsync.Redsync) (int, error) {
 		if err != nil && s.Nodes == nil { // nothing was asked
 			return 0, notAsked(ctx, err)
 		}
-		if err := v.print(s, func(now time.Time) { show(v.out, s, now) }); err != nil {
+		if err := v.print(s, func(out io.Writer, now time.Time) { show(out, s, now) }); err != nil {
 			return 0, err
 		}
 		greatest = max(greatest, statusExits[s.State])
@@ -134,13 +135,15 @@ func notAsked(ctx context.Context, err error) error {
 }
 
 // print writes s as JSON, or by text.
-func (v *view) print(s redsync.Status, text func(now time.Time)) error {
+func (v *view) print(s redsync.Status, text func(out io.Writer, now time.Time)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
 	if !v.json {
-		text(now)
-		return nil
+		var all bytes.Buffer
+		text(&all, now)
+		_, err := all.WriteTo(v.out)
+		return err
 	}
 	return json.NewEncoder(v.out).Encode(jsonOf(s, now))
 }
@@ -158,7 +161,7 @@ func (v *view) watchAll(ctx context.Context, rs *redsync.Redsync) (int, error) {
 func (v *view) watchOne(ctx context.Context, m *redsync.Mutex) error {
 	for s, err := range m.Watch(ctx) {
 		if err == nil {
-			err = v.print(s, func(now time.Time) { fmt.Fprintln(v.out, change(s, now)) })
+			err = v.print(s, func(out io.Writer, now time.Time) { fmt.Fprintln(out, change(s, now)) })
 		} else {
 			err = notAsked(ctx, err)
 		}

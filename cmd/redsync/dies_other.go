@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package main
+
+import "syscall"
+
+// diesWithHolder does nothing: there is no such signal. COMMAND goes on if the holder is killed in the moment in which it
+// starts COMMAND.
+func diesWithHolder(*syscall.SysProcAttr) {}
