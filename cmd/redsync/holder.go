@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -48,6 +49,7 @@ type result struct {
 
 // holderMain is the main function of the holder.
 func holderMain() int {
+	runtime.LockOSThread() // COMMAND dies with the thread that has started it (diesWithHolder): this one lasts as long as the process
 	fd, err := strconv.Atoi(os.Args[1])
 	if err != nil {
 		return exitInternal

@@ -307,3 +307,21 @@ func TestNotice(t *testing.T) {
 		assert.Contains(t, notice(h, now), want)
 	}
 }
+
+// unlock releases nothing that it could not show.
+func TestUnlockShowsFirst(t *testing.T) {
+	servers, rs := onServers(t)
+	m := rs.NewMutex("x")
+	require.NoError(t, m.LockContext(t.Context()))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	var stderr bytes.Buffer
+	status := dispatch([]string{"unlock", "--force", "--yes", "--nodes", listOf(servers), "x"}, full, &stderr)
+	assert.Equal(t, exitInternal, status)
+	assert.Contains(t, stderr.String(), "redsync: nothing was released, because the holder cannot be shown: ")
+	ok, err := m.ValidContext(t.Context())
+	assert.True(t, ok, err)
+}

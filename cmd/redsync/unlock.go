@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -82,7 +83,11 @@ func (b *breaker) run(ctx context.Context) (int, error) {
 	if err != nil && before.Nodes == nil {
 		return 0, notAsked(ctx, err)
 	}
-	show(b.stdout, before, time.Now())
+	var text bytes.Buffer
+	show(&text, before, time.Now())
+	if _, err := b.stdout.Write(text.Bytes()); err != nil {
+		return 0, &failure{exitInternal, fmt.Errorf("nothing was released, because the holder cannot be shown: %w", err)}
+	}
 	holder, err := b.choose(before)
 	if err != nil {
 		return 0, err

@@ -145,10 +145,10 @@ func (h *holder) lead(ctx context.Context, rs *redsync.Redsync) result {
 			return nil
 		}, h.job.options()...)
 		switch {
-		case ctx.Err() != nil: // the signal that has ended it decides
-			return result{status: exitInternal}
 		case ran && last.status == exitLost && last.err != nil:
 			continue // COMMAND was ended because no extension succeeded. One that came late has saved the leadership
+		case ctx.Err() != nil && (!ran || errors.Is(err, context.Canceled)): // the signal that has ended it decides
+			return result{status: exitInternal}
 		case !ran && errors.Is(err, redsync.ErrNoQuorum):
 			return result{exitNoQuorum, err}
 		case !ran:
