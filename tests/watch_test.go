@@ -395,7 +395,8 @@ func TestWatchBeginsWithUnknown(t *testing.T) {
 		start := time.Now()
 		w := f.watches(f.NewMutex("lock"), nil)
 		time.Sleep(time.Minute)
-		assert.Equal(f, start.Add(patience), w.sees(redsync.StateUnknown, 0).at)
+		// Mostly after one node deadline. Once, on a slow machine, it was after two.
+		assert.WithinRange(f, w.sees(redsync.StateUnknown, 0).at, start.Add(patience), start.Add(2*patience))
 		w.stops()
 		f.thaw(0, 2, 4)
 	})
