@@ -31,15 +31,20 @@ func (h *Hub) Join(l Lock) *Watcher {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.readings[l.Key]
-	if r == nil {
+	isFirst := r == nil
+	if isFirst {
 		if h.readings == nil {
 			h.readings = make(map[string]*reading)
 		}
-		r = begin(l)
+		r = newReading(l)
 		h.readings[l.Key] = r
 	}
 	r.watchers++
-	return &Watcher{reading: r, from: r.nextRead(), Leave: sync.OnceFunc(func() { h.leave(r) })}
+	w := &Watcher{reading: r, from: r.nextRead(), Leave: sync.OnceFunc(func() { h.leave(r) })}
+	if isFirst {
+		r.begin() // only now: its first read counts for w
+	}
+	return w
 }
 
 func (h *Hub) leave(r *reading) {

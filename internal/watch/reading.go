@@ -50,14 +50,18 @@ type reading struct {
 	newer      chan struct{} // closed when snapshot changes
 }
 
-func begin(l Lock) *reading {
-	ctx, stop := context.WithCancel(context.Background())
-	r := &reading{
-		lock: l, stop: stop,
-		hints: make(chan struct{}, 1), ended: make(chan struct{}), newer: make(chan struct{}),
+// newReading returns a reading that has not begun.
+func newReading(l Lock) *reading {
+	return &reading{
+		lock: l, hints: make(chan struct{}, 1), ended: make(chan struct{}), newer: make(chan struct{}),
 	}
+}
+
+// begin begins to read. The caller holds Hub.mu, so nobody has asked r to stop yet.
+func (r *reading) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
 	go r.run(ctx)
-	return r
 }
 
 // nextRead returns the number of the next read to begin, and makes it begin soon.
