@@ -118,8 +118,8 @@ func (j *job) checkFlags() error {
 	switch {
 	case j.conflict < 0 || j.conflict > 255:
 		return wrong("--conflict-exit-code %d is out of range: 0 to 255", j.conflict)
-	case j.priority < -999 || j.priority > 999:
-		return wrong("--priority %d is out of range: -999 to 999", j.priority)
+	case j.priority < -script.MaxPriority || j.priority > script.MaxPriority:
+		return wrong("--priority %d is out of range: -%d to %[2]d", j.priority, script.MaxPriority)
 	}
 	if j.given("permits") {
 		return checkPermits(j.permits)
@@ -129,8 +129,8 @@ func (j *job) checkFlags() error {
 
 // checkPermits returns an error if n permits are out of range.
 func checkPermits(n int) error {
-	if n < 1 || n > 1024 {
-		return wrong("--permits %d is out of range: 1 to 1024", n)
+	if n < 1 || n > script.MaxPermits {
+		return wrong("--permits %d is out of range: 1 to %d", n, script.MaxPermits)
 	}
 	return nil
 }

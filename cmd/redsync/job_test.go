@@ -37,8 +37,8 @@ func TestWrongArguments(t *testing.T) {
 		{"run -E -1 job -- true", "--conflict-exit-code -1 is out of range: 0 to 255"},
 		{"run -E 256 job -- true", "--conflict-exit-code 256 is out of range: 0 to 255"},
 		{"run -E x job -- true", `invalid argument "x"`},
-		{"run --permits 0 job -- true", "--permits 0 is out of range: 1 to 1024"},
-		{"run --permits 1025 job -- true", "--permits 1025 is out of range: 1 to 1024"},
+		{"run --permits 0 job -- true", "--permits 0 is out of range: 1 to 256"},
+		{"run --permits 257 job -- true", "--permits 257 is out of range: 1 to 256"},
 		{"run --priority -1000 job -- true", "--priority -1000 is out of range: -999 to 999"},
 		{"run --priority 1000 job -- true", "--priority 1000 is out of range: -999 to 999"},
 		{"lead --priority 1000 job -- true", "--priority 1000 is out of range: -999 to 999"},
@@ -155,7 +155,7 @@ func TestJobDefaults(t *testing.T) {
 func TestJobLimits(t *testing.T) {
 	unsetAround(t)
 	for _, args := range []string{
-		"-E 0", "-E 255", "--permits 1", "--permits 1024", "--priority -999", "--priority 999", "-w 0", "--ttl 0.1", "--ttl 100ms",
+		"-E 0", "-E 255", "--permits 1", "--permits 256", "--priority -999", "--priority 999", "-w 0", "--ttl 0.1", "--ttl 100ms",
 		"--kill-after 10", "--kill-after 1ns", "--ttl 3 --kill-after 1", "--min-hold 1ns", "--guard 30", "--guard 1h --min-hold 1h",
 		"--owner x", "--owner " + strings.Repeat("o", 128), "-n -E 3", "-w 1 -E 3", "--fence --shared", "--fence --min-hold 1",
 	} {

@@ -13,22 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-// open returns a Redsync on the servers.
-func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
-	t.Helper()
-	var pools []pool.Pool
-	for _, s := range servers {
-		pools = append(pools, pool.New(s.Client()))
-	}
-	rs := redsync.New(pools...)
-	t.Cleanup(func() { _ = rs.Close(t.Context()) })
-	return rs
-}
 
 // TestLoss takes the lock away in some ways. COMMAND and its child ignore TERM: both get it, then both are killed.
 func TestLoss(t *testing.T) {

@@ -213,3 +213,11 @@ func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsyn
 	}
 	return rs, nil
 }
+
+// newMutex returns a Mutex of one name, or of several.
+func newMutex(rs *redsync.Redsync, names []string, options ...redsync.Option) *redsync.Mutex {
+	if len(names) == 1 {
+		return rs.NewMutex(names[0], options...)
+	}
+	return rs.NewMultiMutex(names, options...)
+}

@@ -104,10 +104,7 @@ func mutexOf(rs *redsync.Redsync, names []string, permits int) *redsync.Mutex {
 	if permits > 0 {
 		options = append(options, redsync.WithPermits(permits))
 	}
-	if len(names) > 1 {
-		return rs.NewMultiMutex(names, options...)
-	}
-	return rs.NewMutex(names[0], options...)
+	return newMutex(rs, names, options...)
 }
 
 // showAll shows each lock once.

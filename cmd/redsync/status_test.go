@@ -33,13 +33,19 @@ func call(args ...string) (status int, stdout, stderr string) {
 func onServers(t *testing.T) ([]*realredis.Server, *redsync.Redsync) {
 	t.Helper()
 	servers := realredis.Start(t, 5)
+	return servers, open(t, servers)
+}
+
+// open returns a Redsync on the servers.
+func open(t *testing.T, servers []*realredis.Server) *redsync.Redsync {
+	t.Helper()
 	var pools []pool.Pool
 	for _, s := range servers {
 		pools = append(pools, pool.New(s.Client()))
 	}
 	rs := redsync.New(pools...)
 	t.Cleanup(func() { _ = rs.Close(t.Context()) })
-	return servers, rs
+	return rs
 }
 
 // modes are the ways to hold a lock, and what status and unlock must be told to see it.
@@ -190,10 +196,10 @@ func TestUnlockRefuses(t *testing.T) {
 		{"unlock --force x", "there is no terminal to ask: give --yes"},
 		{"unlock --force --yes", "there is no NAME. See redsync unlock --help"},
 		{"unlock --force --yes --permits 3 x y", "2 NAMEs: --permits takes one"},
-		{"unlock --force --yes --permits 0 x", "--permits 0 is out of range: 1 to 1024"},
+		{"unlock --force --yes --permits 0 x", "--permits 0 is out of range: 1 to 256"},
 		{"status", "there is no NAME. See redsync status --help"},
 		{"status x x", "NAME #2 is empty or given twice"},
-		{"status --permits 1025 x", "--permits 1025 is out of range: 1 to 1024"},
+		{"status --permits 257 x", "--permits 257 is out of range: 1 to 256"},
 		{"status --nodes nowhere x", "--nodes: address #1: \"nowhere\" is not of the form host:port or redis://"},
 	} {
 		status, out, stderr := call(strings.Fields(test.args)...)

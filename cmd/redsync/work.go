@@ -51,13 +51,7 @@ func resultOf(err error) result {
 func (h *holder) hold(ctx context.Context, rs *redsync.Redsync) result {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	options := append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))
-	var mutex *redsync.Mutex
-	if len(h.job.names) == 1 {
-		mutex = rs.NewMutex(h.job.names[0], options...)
-	} else {
-		mutex = rs.NewMultiMutex(h.job.names, options...)
-	}
+	mutex := newMutex(rs, h.job.names, append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))...)
 	if err := h.lock(ctx, mutex); err != nil {
 		return h.notLocked(ctx, err)
 	}
