@@ -16,8 +16,8 @@ import (
 func TestRunWithForcesFindsNothing(t *testing.T) {
 	testlength.NotShort(t)
 	seen := map[string]int{released: 0, string(stopped): 0, "told": 0, "watchdog": 0, "healing": 0, "do": 0, "several-long": 0, "reader-long": 0, "permit-long": 0}
-	missing := playUntil(seen, func() {
-		r := playProving(t, "forced", 9*time.Second)
+	missing := playUntil(9*time.Second, seen, func(length time.Duration) {
+		r := playProving(t, "forced", length)
 		require.Empty(t, r.Violations)
 		for what := range seen {
 			seen[what] += tallyOf(r.clientCounts(), what) + r.forced()[what]
@@ -31,8 +31,8 @@ func TestRunWithForcesFindsNothing(t *testing.T) {
 func TestRunFindsForcesThatCompareNothing(t *testing.T) {
 	testlength.NotShort(t)
 	found := map[string]int{history.NobodyForce: 0}
-	missing := playUntil(found, func() {
-		r := playWith(t, "forced", 4*time.Second, settings{blunt: 4})
+	missing := playUntil(4*time.Second, found, func(length time.Duration) {
+		r := playWith(t, "forced", length, settings{blunt: 4})
 		for rule, n := range rulesBroken(r) {
 			found[rule] += n
 		}

@@ -51,8 +51,8 @@ type minorityPlay struct {
 	finds     map[string]int // the rules that must be broken
 }
 
-// playMinority plays all at once, because they mostly wait. It adds what was found to finds, and returns the results.
-func playMinority(t *testing.T, plays []minorityPlay) []*result {
+// playMinority plays all at once for length, because they mostly wait. It adds what was found to finds, and returns the results.
+func playMinority(t *testing.T, length time.Duration, plays []minorityPlay) []*result {
 	t.Helper()
 	results, errs := make([]*result, len(plays)), make([]error, len(plays))
 	var runs sync.WaitGroup
@@ -64,7 +64,7 @@ func playMinority(t *testing.T, plays []minorityPlay) []*result {
 		}
 		runs.Go(func() {
 			results[i], errs[i] = run(t.Context(), settings{
-				Scene: s, Seed: 5, Length: 7 * time.Second, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
+				Scene: s, Seed: 5, Length: length, processes: 2, anonymous: p.anonymous, impatient: p.impatient,
 				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },
 			})
 		})
@@ -97,8 +97,8 @@ func TestRunWithABadMinorityFindsNothing(t *testing.T) {
 	for _, k := range []history.Kind{toldUp, toldOneServer, toldTwoServers, toldIgnored} {
 		told[string(k)] = 0
 	}
-	missing := playUntil(told, func() {
-		results := playMinority(t, []minorityPlay{
+	missing := playUntil(7*time.Second, told, func(length time.Duration) {
+		results := playMinority(t, length, []minorityPlay{
 			{plan: plan}, {scene: "forgetful"}, {scene: "wrong-addresses"}, {scene: "closing"},
 		})
 		for _, e := range results[0].Events {
@@ -148,12 +148,12 @@ func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 			found[name+": "+rule] = n
 		}
 	}
-	missing := playUntil(found, func() {
+	missing := playUntil(7*time.Second, found, func(length time.Duration) {
 		var all []minorityPlay
 		for _, p := range plays {
 			all = append(all, p)
 		}
-		for _, r := range playMinority(t, all) {
+		for _, r := range playMinority(t, length, all) {
 			found[toldOften] += len(toldAgain(r.Events, flapping))
 		}
 		for name, p := range plays {

@@ -45,7 +45,8 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	return r
 }
 
-// maxRepeats is how often a scene is played again at most if its runs prove nothing.
+// maxRepeats is how often a scene is played again at most if its runs prove nothing. Each time it is played twice as
+// long as the time before: what a slow machine does not reach in a run it does not reach in the next one of that length.
 const maxRepeats = 3
 
 // proving returns the first run that proves something: r, or a repetition of it. It repeats a run that proves nothing,
@@ -64,10 +65,13 @@ func proving(r *result, again func() *result) (*result, error) {
 	}
 }
 
-// playProving plays a scene until a run proves something.
+// playProving plays a scene for a time, and longer until a run proves something.
 func playProving(t *testing.T, name string, length time.Duration) *result {
 	t.Helper()
-	again := func() *result { return play(t, name, length, 0) }
+	again := func() *result {
+		defer func() { length *= 2 }()
+		return play(t, name, length, 0)
+	}
 	r, err := proving(again(), again)
 	require.NoError(t, err)
 	return r
@@ -83,11 +87,12 @@ func rulesBroken(r *result) map[string]int {
 }
 
 // playUntil calls the function one until every count in counts is positive, at most 1 + maxRepeats times. Each call
-// plays a short run and adds to counts. On a slow machine some clients may do nothing in one run. playUntil returns the
-// keys whose count is still zero after the last call.
-func playUntil(counts map[string]int, one func()) (missing []string) {
+// plays a run of the length that it gets, and adds to counts. The first length is length. playUntil returns the keys
+// whose count is still zero after the last call.
+func playUntil(length time.Duration, counts map[string]int, one func(length time.Duration)) (missing []string) {
 	for range 1 + maxRepeats {
-		one()
+		one(length)
+		length *= 2
 		missing = nil
 		for what, n := range counts {
 			if n == 0 {
@@ -101,15 +106,43 @@ func playUntil(counts map[string]int, one func()) (missing []string) {
 	return missing
 }
 
+func TestPlayUntilPlaysLonger(t *testing.T) {
+	for _, c := range []struct {
+		reach   time.Duration // from this length on a run counts what is wanted
+		played  []time.Duration
+		missing []string
+	}{
+		{1, []time.Duration{2}, nil},
+		{5, []time.Duration{2, 4, 8}, nil},
+		{99, []time.Duration{2, 4, 8, 16}, []string{"wanted"}},
+	} {
+		counts := map[string]int{"had": 1, "wanted": 0}
+		var played []time.Duration
+		missing := playUntil(2, counts, func(length time.Duration) {
+			played = append(played, length)
+			if length >= c.reach {
+				counts["wanted"]++
+			}
+		})
+		assert.Equal(t, c.played, played)
+		assert.Equal(t, c.missing, missing)
+	}
+}
+
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
 	acquired := map[string]int{"plain": 0, "try": 0, "several": 0, "reader": 0, "permit": 0, "candidate": 0, "nesting": 0, "tick": 0, "redsync-v4": 0, "probe": 0, "held": 0, "free": 0, "owners": 0}
-	missing := playUntil(acquired, func() {
-		r := playProving(t, "calm", 2*time.Second)
+	noted := []history.Kind{history.Key, history.Extended}
+	for _, k := range noted {
+		acquired[string(k)] = 0
+	}
+	missing := playUntil(2*time.Second, acquired, func(length time.Duration) {
+		r := play(t, "calm", length, 0)
 		require.Empty(t, r.Violations)
-		assert.Positive(t, r.count(history.Key), "the run must record keys")
-		assert.Positive(t, r.count(history.Extended))
 		for h := range acquired {
 			acquired[h] += tallyOf(r.clientCounts(), h) + r.looks()[h]
+		}
+		for _, k := range noted {
+			acquired[string(k)] += r.count(k)
 		}
 	})
 	assert.Empty(t, missing)
@@ -138,8 +171,8 @@ func TestRunUnderFaultsOfTheContractFindsNothing(t *testing.T) {
 // all of them.
 func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 	found := map[string]int{"fake": 0, "partial": 0, "fake-reader": 0, "stubborn": 0, "counting": 0, history.TokenOrder: 0}
-	missing := playUntil(found, func() {
-		r := playWith(t, "calm", 3*time.Second, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8})
+	missing := playUntil(3*time.Second, found, func(length time.Duration) {
+		r := playWith(t, "calm", length, settings{fakes: 2, partials: 4, readers: 2, stubborn: 4, counting: 8})
 		require.ErrorContains(t, r.verdict(), history.Exclusion)
 		found[history.TokenOrder] += rulesBroken(r)[history.TokenOrder]
 		for _, v := range r.Violations {
@@ -167,8 +200,8 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
 	testlength.NotShort(t)
 	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, "gullible": 0, history.TermOrder: 0}
-	missing := playUntil(found, func() {
-		r := playWith(t, "calm", 3*time.Second, settings{usurpers: 2, careless: 4, hollow: 2, gullible: 2, idle: 5})
+	missing := playUntil(3*time.Second, found, func(length time.Duration) {
+		r := playWith(t, "calm", length, settings{usurpers: 2, careless: 4, hollow: 2, gullible: 2, idle: 5})
 		for _, v := range r.Violations {
 			culprits := culpritsOf(v, found)
 			if isOfLooks(v.Rule) {

@@ -31,10 +31,10 @@ func TestRunFindsFreeLocksThatRest(t *testing.T) {
 	testlength.NotShort(t)
 	realredis.Start(t, 0) // skips the test where there is no redis-server
 	found := map[string]int{history.Idled: 0}
-	missing := playUntil(found, func() {
+	missing := playUntil(6*time.Second, found, func(length time.Duration) {
 		for _, waitsOut := range []bool{false, true} {
 			r, err := run(t.Context(), settings{
-				Scene: silentNode(t), Seed: 5, Length: 6 * time.Second, processes: processCount, waitsOut: waitsOut, say: t.Logf,
+				Scene: silentNode(t), Seed: 5, Length: length, processes: processCount, waitsOut: waitsOut, say: t.Logf,
 			})
 			require.NoError(t, err)
 			t.Logf("waits out: %v; %d waits, for %v, at most %v", waitsOut, len(r.Rests), r.judged(), r.longestRest(false))
