@@ -3,16 +3,9 @@ package pool_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -366,12 +359,12 @@ func TestServerWithTLSOnOneSideOnly(t *testing.T) {
 func startTLS(t *testing.T) (addr string, config *tls.Config) {
 	t.Helper()
 	server := realredis.Start(t, 1)[0] // also skips where there is no server
-	dir, config := certificates(t)
+	keys := realredis.NewCertificates(t, t.TempDir())
 	_, port, _ := net.SplitHostPort(freeAddr(t))
 	for _, setting := range [][2]string{ // one by one, for Redis 6.2
-		{"tls-cert-file", filepath.Join(dir, "cert.pem")},
-		{"tls-key-file", filepath.Join(dir, "key.pem")},
-		{"tls-ca-cert-file", filepath.Join(dir, "cert.pem")},
+		{"tls-cert-file", keys.Cert},
+		{"tls-key-file", keys.Key},
+		{"tls-ca-cert-file", keys.Authority},
 		{"tls-auth-clients", "no"},
 		{"tls-port", port},
 	} {
@@ -382,7 +375,7 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 			t.Fatal(err)
 		}
 	}
-	return "127.0.0.1:" + port, config
+	return "127.0.0.1:" + port, keys.Client
 }
 
 // The options that go-redis applies when it connects must also hold on the connection of the stream.
@@ -416,12 +409,10 @@ func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
 
 // The pool uses the client's TLS, here through a proxy that speaks TLS for a node without it.
 func TestTLSThroughAProxy(t *testing.T) {
-	dir, config := certificates(t)
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
-	require.NoError(t, err)
+	keys := realredis.NewCertificates(t, t.TempDir())
 	nodes := embedded.Start(1)
 	t.Cleanup(nodes.Close)
-	proxy, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	proxy, err := tls.Listen("tcp", "127.0.0.1:0", keys.Server)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = proxy.Close() })
 	go func() {
@@ -444,7 +435,7 @@ func TestTLSThroughAProxy(t *testing.T) {
 			go pass(to, from)
 		}
 	}()
-	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = config }))
+	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = keys.Client }))
 	for i := range 200 {
 		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
 	}
@@ -454,7 +445,7 @@ func TestTLSThroughAProxy(t *testing.T) {
 	lockOnce(t, p, "lock")
 
 	nodes[0].Freeze()
-	slow := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig, o.ReadTimeout = config, 200*time.Millisecond }))
+	slow := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig, o.ReadTimeout = keys.Client, 200*time.Millisecond }))
 	require.Equal(t, pool.NotSent, pool.Ask(t, slow, "ping").Fate)
 	nodes[0].Thaw()
 	eventually(t, "the pool of the slow client connects", func() bool { return pool.Ask(t, slow, "ping").Err == nil })
@@ -467,33 +458,6 @@ func TestTLSThroughAProxy(t *testing.T) {
 	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
 	var unknown *tls.CertificateVerificationError
 	require.ErrorAs(t, r.Err, &unknown)
-}
-
-// certificates writes a self-signed certificate for 127.0.0.1 to a directory, and returns the
-// configuration of a client that trusts it.
-func certificates(t *testing.T) (dir string, config *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-
-	dir = t.TempDir()
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), text, 0o600))
-	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), private, 0o600))
-	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(text))
-	return dir, &tls.Config{RootCAs: roots}
 }
 
 func freeAddr(t *testing.T) string {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,7 +31,7 @@ func startRecorder(t *testing.T) *recorder {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	r := &recorder{master: listener.Addr().String(), listener: listener, config: certificates(t).server}
+	r := &recorder{master: listener.Addr().String(), listener: listener, config: realredis.NewCertificates(t, t.TempDir()).Server}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {

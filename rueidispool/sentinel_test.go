@@ -34,7 +34,7 @@ func TestSentinelFailover(t *testing.T) {
 	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
 	host, port, _ := net.SplitHostPort(primary.Addr())
 	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
-	keys := certificates(t)
+	keys := realredis.NewCertificates(t, t.TempDir())
 	sentinel, watch := startSentinel(t, keys, host, port)
 	nobodyThere, err := realredis.FreeAddr()
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestSentinelFailover(t *testing.T) {
 	option := rueidis.ClientOption{
 		InitAddress: []string{nobodyThere, sentinel},
 		Sentinel: rueidis.SentinelOption{
-			MasterSet: "main", Password: "sentinels", TLSConfig: keys.client, ClientName: "locks",
+			MasterSet: "main", Password: "sentinels", TLSConfig: keys.Client, ClientName: "locks",
 			Dialer: net.Dialer{Control: func(string, string, syscall.RawConn) error { dials.Add(1); return nil }},
 		},
 	}
@@ -77,7 +77,7 @@ func TestSentinelFailover(t *testing.T) {
 
 // startSentinel starts a Sentinel with TLS and a password that watches one primary. It returns the Sentinel's address, and
 // a client of it.
-func startSentinel(t *testing.T, keys secrets, host, port string) (address string, client *redis.Client) {
+func startSentinel(t *testing.T, keys realredis.Certificates, host, port string) (address string, client *redis.Client) {
 	t.Helper()
 	address, err := realredis.FreeAddr()
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func startSentinel(t *testing.T, keys secrets, host, port string) (address strin
 	text := fmt.Sprintf("port 0\ntls-port %s\nbind 127.0.0.1\nrequirepass sentinels\n"+
 		"tls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n"+
 		"sentinel monitor main %s %s 1\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n",
-		own, keys.cert, keys.key, keys.cert, host, port)
+		own, keys.Cert, keys.Key, keys.Authority, host, port)
 	require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
 	var log bytes.Buffer
 	cmd := exec.Command("redis-server", conf, "--sentinel")
@@ -101,7 +101,7 @@ func startSentinel(t *testing.T, keys secrets, host, port string) (address strin
 		}
 	})
 	client = redis.NewClient(&redis.Options{
-		Addr: address, Password: "sentinels", TLSConfig: keys.client,
+		Addr: address, Password: "sentinels", TLSConfig: keys.Client,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = client.Close() })

@@ -67,10 +67,10 @@ func plainEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
 
 func fullEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
 	t.Helper()
-	keys := certificates(t)
+	keys := realredis.NewCertificates(t, t.TempDir())
 	server := startWith(t, keys, appUser...)
 	link := pooltest.NewLink(func(ctx context.Context, network, address string) (net.Conn, error) {
-		return (&tls.Dialer{Config: keys.client}).DialContext(ctx, network, address)
+		return (&tls.Dialer{Config: keys.Client}).DialContext(ctx, network, address)
 	})
 	env := envOf(server.Server, func(args ...any) (any, error) {
 		client := redis.NewClient(&redis.Options{
@@ -83,7 +83,7 @@ func fullEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
 	env.LoseReply = link.LoseReply
 	return at(server.secure, func(o *rueidis.ClientOption) {
 		o.Username, o.Password, o.SelectDB = appName, appPassword, database
-		o.TLSConfig = keys.client
+		o.TLSConfig = keys.Client
 		o.DialCtxFn = func(ctx context.Context, address string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return link.Dial(ctx, "tcp", address)
 		}
@@ -114,7 +114,7 @@ type secureServer struct {
 }
 
 // startWith starts a server with TLS on a port of its own. It skips the test if the server was built without TLS.
-func startWith(t *testing.T, keys secrets, args ...string) secureServer {
+func startWith(t *testing.T, keys realredis.Certificates, args ...string) secureServer {
 	t.Helper()
 	realredis.Start(t, 0) // skips where there is no server
 	address, err := realredis.FreeAddr()
@@ -122,7 +122,7 @@ func startWith(t *testing.T, keys secrets, args ...string) secureServer {
 	_, port, _ := net.SplitHostPort(address)
 	server, err := realredis.Launch(t.TempDir(), append([]string{
 		"--tls-port", port, "--tls-auth-clients", "no",
-		"--tls-cert-file", keys.cert, "--tls-key-file", keys.key, "--tls-ca-cert-file", keys.cert,
+		"--tls-cert-file", keys.Cert, "--tls-key-file", keys.Key, "--tls-ca-cert-file", keys.Authority,
 	}, args...)...)
 	if err != nil && strings.Contains(err.Error(), "tls-") {
 		t.Skipf("this server was built without TLS: %v", err)
@@ -179,7 +179,7 @@ func TestTheServerSeesTheOptions(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	keys := certificates(t)
+	keys := realredis.NewCertificates(t, t.TempDir())
 	server := startWith(t, keys)
 	for name, change := range map[string]func(o *rueidis.ClientOption){
 		"by go-redis":          func(*rueidis.ClientOption) {},
@@ -187,7 +187,7 @@ func TestTLS(t *testing.T) {
 		"a function for names": func(o *rueidis.ClientOption) { o.AuthCredentialsFn = nobody },
 	} {
 		option := at(server.secure, func(o *rueidis.ClientOption) {
-			o.TLSConfig = keys.client
+			o.TLSConfig = keys.Client
 			change(o)
 		})
 		require.Equal(t, "PONG", answered(t, poolOf(t, option), "ping").Value, name)

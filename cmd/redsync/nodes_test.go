@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/stretchr/testify/require"
 )
 
@@ -142,17 +143,15 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestTLSFiles(t *testing.T) {
 	unsetAround(t)
-	dir := t.TempDir()
-	ca, cert, key := dir+"/ca", dir+"/cert", dir+"/key"
-	require.NoError(t, writeCertificates(ca, cert, key))
+	c := realredis.NewCertificates(t, t.TempDir())
 
-	n, err := nodesOf(t, "--nodes", "rediss://a:1,b:2", "--cacert", ca)
+	n, err := nodesOf(t, "--nodes", "rediss://a:1,b:2", "--cacert", c.Authority)
 	require.NoError(t, err)
 	require.NotNil(t, n.sets[0][0].TLSConfig.RootCAs)
 	require.Empty(t, n.sets[0][0].TLSConfig.Certificates)
 	require.Nil(t, n.sets[0][1].TLSConfig)
 
-	n, err = nodesOf(t, "--before", "rediss://a:1", "--after", "rediss://b:2", "--cert", cert, "--key", key)
+	n, err = nodesOf(t, "--before", "rediss://a:1", "--after", "rediss://b:2", "--cert", c.Cert, "--key", c.Key)
 	require.NoError(t, err)
 	for _, set := range n.sets {
 		require.Nil(t, set[0].TLSConfig.RootCAs, "those of the system")
@@ -160,6 +159,6 @@ func TestTLSFiles(t *testing.T) {
 		require.GreaterOrEqual(t, set[0].TLSConfig.MinVersion, uint16(tls.VersionTLS12))
 	}
 
-	_, err = nodesOf(t, "--nodes", "redis://a:1", "--cacert", ca)
+	_, err = nodesOf(t, "--nodes", "redis://a:1", "--cacert", c.Authority)
 	require.ErrorContains(t, err, "no address begins with rediss://")
 }
