@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -224,7 +225,7 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 		h := f.holderOf(f.NewMutex("lock"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)
 		c := f.nodes[0].Client()
-		for range 50 {
+		for range testlength.Of(2, 50, 50) {
 			require.NoError(f, c.Publish(f.Context(), channel, "forced "+strings.Repeat("x", 1<<20)).Err())
 			require.NoError(f, c.Publish(f.Context(), channel, "forced "+h.ID+strings.Repeat(" ", 1<<20)).Err())
 			require.NoError(f, c.Publish(f.Context(), channel, strings.Repeat("forced ", 1<<17)).Err())

@@ -163,7 +163,7 @@ func TestSimulationBesideRedsyncV4(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
 		t.Run(class, func(t *testing.T) {
-			run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(2, 6, 200)), scene{realm: rough, with: elders + "," + class})
+			run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(1, 6, 200)), scene{realm: rough, with: elders + "," + class})
 		})
 	}
 	t.Run("change", func(t *testing.T) {
@@ -219,17 +219,23 @@ func TestSimulationWithoutPolls(t *testing.T) {
 func TestSimulationOfOwners(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{several, readers, permits} {
-		for _, in := range []scene{{tidy, class + "," + owners + "," + unpolled, ""}, {with: class + "," + owners}} {
+		for _, in := range withFaultsAndWithout(class + "," + owners) {
 			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_OWNERS", testlength.Of(1, 3, 201)), in) })
 		}
 	}
+}
+
+// withFaultsAndWithout returns a scene with faults in any realm, and one without them in which nobody polls; with -short
+// only the first.
+func withFaultsAndWithout(with string) []scene {
+	return []scene{{with: with}, {tidy, with + "," + unpolled, ""}}[:testlength.Of(1, 2, 2)]
 }
 
 // Clients look who holds, in every mode, with faults and without, and while the nodes change.
 func TestSimulationOfLookers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
-		for _, in := range []scene{{tidy, class + "," + lookers + "," + unpolled, ""}, {with: class + "," + lookers}} {
+		for _, in := range withFaultsAndWithout(class + "," + lookers) {
 			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), in) })
 		}
 	}
@@ -243,7 +249,7 @@ func TestSimulationOfLookers(t *testing.T) {
 func TestSimulationOfForcers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting} {
-		for _, in := range []scene{{tidy, class + "," + forcers + "," + unpolled, ""}, {with: class + "," + forcers}} {
+		for _, in := range withFaultsAndWithout(class + "," + forcers) {
 			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_FORCERS", testlength.Of(1, 2, 201)), in) })
 		}
 	}
