@@ -188,7 +188,7 @@ func TestFreeLockDoesNotRestInZonesFarApart(t *testing.T) {
 				var s slowness
 				processes := f.processes(6, s.at(at), redsync.WithTries(0))
 				spoil(f, &s)
-				got := contend(processes, time.Duration(testlength.Of(2, 3, 30))*time.Second)
+				got := contend(processes, time.Duration(testlength.Of(4, 4, 30))*time.Second)
 				assert.LessOrEqual(f, got.longest, time.Second)
 				assert.Greater(f, got.locks, 5)
 			})
