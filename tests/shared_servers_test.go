@@ -68,7 +68,7 @@ func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
 	closesSoon(t, rs)
-	return rs.With(redsync.WithTimeoutFactor(0.1), redsync.WithExpiry(40*time.Second))
+	return rs.With(redsync.WithNodeTimeout(4*time.Second), redsync.WithExpiry(5*time.Minute))
 }
 
 // closesSoon makes the test close rs at its end. Close does not wait for nodes that are down.
