@@ -73,8 +73,8 @@ func (f *fleet) keys() int64 {
 	return count
 }
 
-// requireNoKeys requires that all keys are gone within 5 s. That is enough for releases in the background, and less
-// than the expiry, after which all keys would be gone anyway.
+// requireNoKeys requires that all keys are gone within a minute. That is enough for releases in the background on a
+// busy machine, and less than the expiry, after which all keys would be gone anyway.
 func (f *fleet) requireNoKeys() {
 	f.t.Helper()
 	f.requireSoon(func() bool { return f.keys() == 0 }, "some keys are still on the nodes")
@@ -85,8 +85,11 @@ func (f *fleet) requireSoon(condition func() bool, message string) {
 	require.Eventually(f.t, condition, time.Minute, 10*time.Millisecond, message)
 }
 
-// patientFactor makes an operation wait 3.2 s for its nodes, because the machine may be
-// busy. The default of both libraries is 0.4 s.
+// lasting is longer than requireSoon waits, so that a key that is never released is found.
+const lasting = 3 * time.Minute
+
+// patientFactor makes an operation wait for its nodes for 72 s with a lasting lock, and for 3.2 s with the default
+// expiry, because the machine may be busy. The default of both libraries is 0.05.
 const patientFactor = 0.4
 
 // patient opens this library for a busy machine.
@@ -115,7 +118,8 @@ func (f *fleet) several() func(names ...string) *redsync.Mutex {
 	rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(patientFactor))
 	f.t.Cleanup(func() { _ = rs.Close(context.Background()) })
 	return func(names ...string) *redsync.Mutex {
-		return rs.NewMultiMutex(names, redsync.WithTries(20), redsync.WithRetryDelay(5*time.Millisecond))
+		return rs.NewMultiMutex(names, redsync.WithExpiry(lasting),
+			redsync.WithTries(20), redsync.WithRetryDelay(5*time.Millisecond))
 	}
 }
 
@@ -139,7 +143,9 @@ func TestMixedFleetNeverHasTwoHolders(t *testing.T) {
 			for time.Now().Before(end) {
 				n := c.rand.IntN(len(names))
 				// With equal delays the contenders would try again at the same moments, and collide again.
-				m := lib.NewMutex(names[n], safety.Options{Tries: 20, RetryDelay: time.Duration(3+i) * time.Millisecond})
+				m := lib.NewMutex(names[n], safety.Options{
+					Expiry: lasting, Tries: 20, RetryDelay: time.Duration(3+i) * time.Millisecond,
+				})
 				if c.hold(t, m, &registers[n]) {
 					shares[i%2].Add(1)
 				}
@@ -263,7 +269,7 @@ func TestMixedFleetUnlockFreesForTheOther(t *testing.T) {
 		a, b := f.process(first), f.process(second)
 		for i := range 300 {
 			for _, lib := range []safety.Library{a, b} {
-				m := lib.NewMutex("lock", safety.Options{})
+				m := lib.NewMutex("lock", safety.Options{Expiry: lasting})
 				require.NoError(t, m.TryLockContext(ctx), "round %d", i)
 				ok, err := m.UnlockContext(ctx)
 				require.NoError(t, err, "round %d", i)
@@ -280,9 +286,9 @@ func TestMixedFleetLockIsTakenForTheOther(t *testing.T) {
 		f := newFleet(t)
 		a, b := f.process(first), f.process(second)
 		for range 100 {
-			m := a.NewMutex("lock", safety.Options{})
+			m := a.NewMutex("lock", safety.Options{Expiry: lasting})
 			require.NoError(t, m.TryLockContext(ctx))
-			require.Error(t, b.NewMutex("lock", safety.Options{}).TryLockContext(ctx))
+			require.Error(t, b.NewMutex("lock", safety.Options{Expiry: lasting}).TryLockContext(ctx))
 			ok, err := m.UnlockContext(ctx)
 			require.NoError(t, err)
 			require.True(t, ok)
@@ -304,11 +310,11 @@ func TestMixedFleetSeesEachOfSeveralNames(t *testing.T) {
 		both := several("other", "lock")
 		require.NoError(t, both.TryLockContext(ctx), "round %d", i)
 		for _, name := range []string{"lock", "other"} {
-			require.Error(t, theirs.NewMutex(name, safety.Options{}).TryLockContext(ctx), "round %d, %s", i, name)
+			require.Error(t, theirs.NewMutex(name, safety.Options{Expiry: lasting}).TryLockContext(ctx), "round %d, %s", i, name)
 		}
 		release(both)
 		for _, name := range []string{"lock", "other"} {
-			single := theirs.NewMutex(name, safety.Options{})
+			single := theirs.NewMutex(name, safety.Options{Expiry: lasting})
 			require.NoError(t, single.TryLockContext(ctx), "round %d, %s", i, name)
 			var taken *redsync.ErrTaken
 			require.ErrorAs(t, several("other", "lock").TryLockContext(ctx), &taken)
@@ -344,13 +350,13 @@ func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
 		make func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex
 	}{
 		{"never locked", func(_ *testing.T, _ *fleet, lib safety.Library) safety.Mutex {
-			return lib.NewMutex("lock", safety.Options{})
+			return lib.NewMutex("lock", safety.Options{Expiry: lasting})
 		}},
 		{"another value", func(_ *testing.T, _ *fleet, lib safety.Library) safety.Mutex {
-			return lib.NewMutex("lock", safety.Options{Value: "another"})
+			return lib.NewMutex("lock", safety.Options{Expiry: lasting, Value: "another"})
 		}},
 		{"expired", func(t *testing.T, f *fleet, lib safety.Library) safety.Mutex {
-			m := lib.NewMutex("lock", safety.Options{Expiry: 200 * time.Millisecond})
+			m := lib.NewMutex("lock", safety.Options{Expiry: 2 * time.Second})
 			// On a busy machine a lock as short as this may expire before it is acquired, so try again.
 			f.requireSoon(func() bool { return m.TryLockContext(t.Context()) == nil }, "a free lock could not be acquired")
 			f.requireSoon(func() bool { return f.keys() == 0 }, "some keys have not expired")
@@ -363,7 +369,7 @@ func TestMixedFleetLocksOfTheOtherAreLeftAlone(t *testing.T) {
 		for _, other := range others {
 			t.Run(other.name, func(t *testing.T) {
 				stranger := other.make(t, f, b)
-				m := a.NewMutex("lock", safety.Options{})
+				m := a.NewMutex("lock", safety.Options{Expiry: lasting})
 				require.NoError(t, m.TryLockContext(t.Context()))
 				requireUntouched(t, f, m)
 				requireRefused(t, stranger)
@@ -383,9 +389,9 @@ func TestMixedFleetHandsOffByValue(t *testing.T) {
 		f := newFleet(t)
 		a, b := f.process(first), f.process(second)
 		for range 100 {
-			from := a.NewMutex("lock", safety.Options{})
+			from := a.NewMutex("lock", safety.Options{Expiry: lasting})
 			require.NoError(t, from.TryLockContext(ctx))
-			to := b.NewMutex("lock", safety.Options{Value: from.Value()})
+			to := b.NewMutex("lock", safety.Options{Expiry: lasting, Value: from.Value()})
 			for _, operation := range []func(context.Context) (bool, error){
 				to.ExtendContext, to.ValidContext, to.UnlockContext,
 			} {
@@ -409,12 +415,12 @@ func TestMixedFleetUnlocksByValueAlone(t *testing.T) {
 		f := newFleet(t)
 		a, b := f.process(first), f.process(second)
 		for range 100 {
-			from := a.NewMutex("lock", safety.Options{})
+			from := a.NewMutex("lock", safety.Options{Expiry: lasting})
 			require.NoError(t, from.TryLockContext(ctx))
-			ok, err := b.NewMutex("lock", safety.Options{Value: from.Value()}).UnlockContext(ctx)
+			ok, err := b.NewMutex("lock", safety.Options{Expiry: lasting, Value: from.Value()}).UnlockContext(ctx)
 			require.NoError(t, err)
 			require.True(t, ok)
-			next := a.NewMutex("lock", safety.Options{})
+			next := a.NewMutex("lock", safety.Options{Expiry: lasting})
 			require.NoError(t, next.TryLockContext(ctx))
 			ok, err = next.UnlockContext(ctx)
 			require.NoError(t, err)

@@ -101,7 +101,7 @@ func (s *pageShell) held(name string) {
 // awaitKeys waits until n nodes have a key.
 func awaitKeys(t *testing.T, servers []*realredis.Server, key string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return keys(t, servers, key) == n }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return keys(t, servers, key) == n }, time.Minute, 20*time.Millisecond)
 }
 
 // keys returns how many nodes have a key.

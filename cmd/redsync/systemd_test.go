@@ -171,7 +171,7 @@ func leading(t *testing.T, enough int) (s *service, servers []*realredis.Server)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "scheduler.enough"), bytes.Repeat([]byte("\n"), enough), 0o600))
 	s.start(ctx)
 	require.Eventually(t, func() bool { return strings.HasSuffix(s.file("scheduler.started"), " scheduler\n") },
-		30*time.Second, 20*time.Millisecond, "%s", s.file("journal"))
+		time.Minute, 20*time.Millisecond, "%s", s.file("journal"))
 	awaitKeys(t, servers, "scheduler", 5)
 	return s, servers
 }
@@ -182,7 +182,7 @@ func TestUnitOfALeaderIsStopped(t *testing.T) {
 	s, servers := leading(t, 1)
 	require.Equal(t, "mixed", s.unit.value(t, "Service", "KillMode"))
 	// redsync, its holder, the scheduler, and what it has started: beside the commands of the script, which come and go
-	require.Eventually(t, func() bool { return len(s.group()) == 4 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.group()) == 4 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.main.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.main.Process.Signal(syscall.SIGCONT)) // systemd always sends it, too
 	status := s.wait()
@@ -194,7 +194,7 @@ func TestUnitOfALeaderIsStopped(t *testing.T) {
 	assert.Equal(t, "TERM\n", s.file("scheduler.terms"), "once")
 	assert.Equal(t, s.file("scheduler.escaped"), fmt.Sprintln(s.group()[0]), "what has left the process group is left")
 	s.signal(syscall.SIGKILL)
-	require.Eventually(t, func() bool { return len(s.group()) == 0 }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.group()) == 0 }, time.Minute, 20*time.Millisecond)
 }
 
 // With KillMode=control-group the program would get two TERM: one from systemd, and one from redsync.
@@ -206,7 +206,7 @@ func TestUnitOfALeaderWithControlGroup(t *testing.T) {
 			require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
 		}
 	}
-	require.Eventually(t, func() bool { return s.file("scheduler.terms") == "TERM\n" }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return s.file("scheduler.terms") == "TERM\n" }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, s.main.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, exitSignalBase+int(syscall.SIGTERM), s.wait())
 	assert.Equal(t, "TERM\nTERM\n", s.file("scheduler.terms"))
