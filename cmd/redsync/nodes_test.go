@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 func TestSplitList(t *testing.T) {
