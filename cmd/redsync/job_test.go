@@ -212,7 +212,7 @@ func TestEnvironment(t *testing.T) {
 			}
 			var got []string
 			for _, entry := range (&job{names: c.names}).environment(c.token) {
-				if strings.HasPrefix(entry, "REDSYNC_") {
+				if strings.HasPrefix(entry, "REDSYNC_") && !strings.HasPrefix(entry, "REDSYNC_TEST_") { // those are for these tests
 					got = append(got, entry)
 				}
 			}

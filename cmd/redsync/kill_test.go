@@ -82,7 +82,7 @@ func TestKillBoth(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "1", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
 	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
 		send(t, r.pid(), s)
@@ -102,14 +102,13 @@ func TestKillBoth(t *testing.T) {
 func TestStopFront(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	const ttl = 500 * time.Millisecond
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", ttl.String(), "job", "--", probeName, string(n), "ticks")
+	r := start(t, servers, "run", "--ttl", shortTTL.String(), "job", "--", probeName, string(n), "ticks")
 	n.pid(t)
 	for range 2 {
 		r.signal(syscall.SIGSTOP)
 		await(t, "a front that is stopped", func() bool { return isStopped(r.pid()) })
-		time.Sleep(3 * ttl)
+		time.Sleep(shortTTL + shortTTL/4)
 		if !isHeld(t, servers, "job") {
 			t.Fatal("the lock is not held while the front is stopped")
 		}
@@ -129,7 +128,7 @@ func TestStopFrontAtLoss(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "600ms", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	r.signal(syscall.SIGSTOP)
 	deleteLock(t, servers, "job")
@@ -143,7 +142,7 @@ func TestStopHolder(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "600ms", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
 	pids := []int{n.pid(t), n.child().pid(t), r.holder()}
 	send(t, r.holder(), syscall.SIGSTOP)
 	r.wantStatus(exitLost)
@@ -156,9 +155,8 @@ func TestStopHolder(t *testing.T) {
 func TestStopCommand(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	const ttl = 500 * time.Millisecond
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", ttl.String(), "job", "--", probeName, string(n), "child", "ticks")
+	r := start(t, servers, "run", "--ttl", shortTTL.String(), "job", "--", probeName, string(n), "child", "ticks")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	for _, direct := range []bool{false, true} {
 		if direct {
@@ -169,7 +167,7 @@ func TestStopCommand(t *testing.T) {
 		for _, pid := range pids {
 			await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
 		}
-		time.Sleep(2 * ttl)
+		time.Sleep(shortTTL + shortTTL/4)
 		if !isHeld(t, servers, "job") {
 			t.Fatal("the lock is not held while COMMAND is stopped")
 		}

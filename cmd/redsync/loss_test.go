@@ -190,9 +190,9 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) {
 			return strings.Contains(string(text), line+"\n")
 		}
 	}
-	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", "0.9", name, "--", "sh", "-c", appender, path, "first")
+	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", "3", name, "--", "sh", "-c", appender, path, "first")
 	await(t, "the first COMMAND", has("first"))
-	second := start(t, servers, "run", "--ttl", "0.9", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
+	second := start(t, servers, "run", "--ttl", "3", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
 	holder := first.holder()
 	want := exitLost
 	switch cause {
@@ -224,7 +224,7 @@ func TestLossOfNodes(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "1.5", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	for _, s := range servers[:3] {
 		s.Freeze()

@@ -80,6 +80,9 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// shortTTL is the TTL of locks that are kept for longer than it. A machine may stand still for a second or two.
+const shortTTL = 3 * time.Second
+
 // A note is the file of a probe.
 type note string
 

@@ -174,23 +174,22 @@ func TestTerminalKeys(t *testing.T) {
 // TestTerminalStop: ^Z stops COMMAND and gives the prompt. The lock is kept for longer than the ttl. fg and bg go on.
 func TestTerminalStop(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
-		const ttl = 500 * time.Millisecond
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s --ttl %v job -- probe %s ticks", flag, ttl, n)
+		c.enter("redsync run %s --ttl %v job -- probe %s ticks", flag, shortTTL, n)
 		pid := n.pid(t)
 		goesOn := func() {
 			t.Helper()
 			before := n.count("tick")
 			await(t, "more ticks", func() bool { return n.count("tick") > before+30 })
 		}
-		for _, way := range []string{"fg", "fg", "bg; fg"} {
+		for _, way := range []string{"fg", "bg; fg"} {
 			c.key(ctrlZ)
 			c.expect("Stopped")
 			c.expect(prompt)
 			if !isStopped(pid) {
 				t.Fatal("COMMAND is not stopped")
 			}
-			time.Sleep(2 * ttl)
+			time.Sleep(shortTTL + shortTTL/4)
 			if !isHeld(t, c.servers, "job") {
 				t.Fatal("the lock is not held while COMMAND is stopped")
 			}
@@ -216,7 +215,7 @@ func TestTerminalStop(t *testing.T) {
 func TestTerminalStopLost(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s --ttl 900ms job -- probe %s ticks", flag, n)
+		c.enter("redsync run %s --ttl 3 job -- probe %s ticks", flag, n)
 		pid := n.pid(t)
 		c.key(ctrlZ)
 		c.expect("Stopped")
