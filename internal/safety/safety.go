@@ -166,3 +166,13 @@ type Scene struct {
 	Embedded bool
 	Play     func(e *Env) error
 }
+
+// within runs f and returns an error when it took longer than limit.
+func within(what string, limit time.Duration, f func()) error {
+	start := time.Now()
+	f()
+	if took := time.Since(start); took > limit {
+		return fmt.Errorf("%s took %v, want at most %v", what, took, limit)
+	}
+	return nil
+}

@@ -225,16 +225,6 @@ func deadline(e *Env) time.Duration {
 	return 400 * time.Millisecond
 }
 
-// within runs f and returns an error when it took longer than limit.
-func within(what string, limit time.Duration, f func()) error {
-	start := time.Now()
-	f()
-	if took := time.Since(start); took > limit {
-		return fmt.Errorf("%s took %v, want at most %v", what, took, limit)
-	}
-	return nil
-}
-
 func majorityFrozen(e *Env) error {
 	m := e.Process().NewMutex(key, Options{})
 	for i := range Quorum {
