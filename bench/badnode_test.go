@@ -97,15 +97,24 @@ func TestClientsShareALockBesideABadNode(t *testing.T) {
 		require.NoError(t, err, bad.name)
 		return f
 	}
+	isShared := func(bad badNode, zones bool) { // on a slow machine nobody may get the lock in so short a time
+		for range 8 {
+			if measure(bad, zones)["rate"] > 0 {
+				return
+			}
+			l.plan.badNode *= 2
+		}
+		t.Errorf("beside the node %q nobody gets the lock within %v", bad.name, l.plan.badNode/2)
+	}
 	slow := slowNode
 	slow.delay = 20 * time.Millisecond
-	require.Positive(t, measure(slow, true)["rate"])
-	require.Positive(t, measure(refusingNode, false)["rate"])
+	isShared(slow, true)
+	isShared(refusingNode, false)
 	// Without a quorum nobody gets the lock. So the fault sets in before the load begins, and ends after it.
 	f := measure(badNode{
 		name: "three silent", set: func(s *servers) { s.freeze(3) }, repair: func(s *servers) { s.thaw(3) },
 	}, false)
 	require.Zero(t, f["rate"])
 	require.InDelta(t, micros(l.plan.badNode), f["free_max"], 0)
-	require.Positive(t, measure(healthyNode, false)["rate"])
+	isShared(healthyNode, false)
 }
