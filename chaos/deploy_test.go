@@ -36,8 +36,8 @@ func dying(node int, all []deployment) []deployment {
 	return all
 }
 
-// playAtOnce plays scenes for a short time, all at once, because they mostly wait. Each scene has fewer processes
-// than usual, and its clients pause for longer, so that the machine can play all scenes at once. In an excluded scene
+// playAtOnce plays scenes for a short time, two at once, because they mostly wait. Each scene has fewer processes
+// than usual, and its clients pause for longer, so that the machine can play two scenes at once. In an excluded scene
 // the clients do not pause for longer, because they must meet often.
 func playAtOnce(t *testing.T, length time.Duration, plays []scene) []*result {
 	t.Helper()
@@ -45,12 +45,15 @@ func playAtOnce(t *testing.T, length time.Duration, plays []scene) []*result {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	results, errs := make([]*result, len(plays)), make([]error, len(plays))
 	var runs sync.WaitGroup
+	places := make(chan struct{}, 2)
 	for i, s := range plays {
 		idle := 4
 		if s.excluded {
 			idle = 0
 		}
+		places <- struct{}{}
 		runs.Go(func() {
+			defer func() { <-places }()
 			results[i], errs[i] = run(t.Context(), settings{
 				Scene: s, Seed: 5, Length: length, processes: 2, idle: idle,
 				say: func(format string, args ...any) { t.Logf(s.name+": "+format, args...) },

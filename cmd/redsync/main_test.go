@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +35,9 @@ type checked struct{ tests *testing.M }
 func (c checked) Run() int {
 	if err := flag.Set("test.parallel", "8"); err != nil { // scripts mostly wait
 		panic(err)
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup; what tests start shall have the default
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	code := c.tests.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
