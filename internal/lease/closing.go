@@ -48,12 +48,11 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 // have run out first, and when ctx is done, with the cause of that.
 func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 	for {
-		open, _ := k.unsettled.missing()
-		if open == 0 {
+		open, lasts := k.unsettled.opens(clock.Now())
+		switch {
+		case open == 0:
 			return true, nil
-		}
-		lasts := k.unsettled.lasts(clock.Now())
-		if lasts < 0 {
+		case lasts < 0:
 			return false, nil
 		}
 		if !k.awaitChange(ctx, min(lasts, time.Hour)+1) && ctx.Err() != nil {
@@ -67,7 +66,7 @@ func (k *Keeper) awaitQuorums(ctx context.Context) (settled bool, cut error) {
 func (k *Keeper) awaitOthers(ctx context.Context, timeout time.Duration) {
 	for {
 		last := time.Duration(k.lastSettled.Load())
-		if _, partial := k.unsettled.missing(); partial == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
+		if k.unsettled.partials() == 0 || clock.Now().Mono-last >= timeout || ctx.Err() != nil {
 			return
 		}
 		k.awaitChange(ctx, timeout-(clock.Now().Mono-last))

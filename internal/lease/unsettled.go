@@ -155,11 +155,11 @@ func (u *unsettled) count() int {
 	return len(u.all)
 }
 
-// missing returns for how many releases Close waits: for a quorum, and for all nodes.
-func (u *unsettled) missing() (open, partial int) {
+// partials returns how many releases some node has not confirmed.
+func (u *unsettled) partials() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.open, u.partial
+	return u.partial
 }
 
 // keepTimes begins to keep the times that say when the keys of all releases have run out.
@@ -171,19 +171,19 @@ func (u *unsettled) keepTimes() {
 	}
 }
 
-// lasts returns for how much longer a key may last of a release that no quorum has confirmed. It is negative if all of
-// them must have run out.
-func (u *unsettled) lasts(now clock.Instant) time.Duration {
-	longest := time.Duration(-1)
+// opens returns how many releases no quorum has confirmed, and for how much longer a key of them may last. lasts is negative
+// if all of these keys must have run out.
+func (u *unsettled) opens(now clock.Instant) (open int, lasts time.Duration) {
+	lasts = -1
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range u.all {
 		if rel := &u.all[i]; !rel.won {
 			rel.keepTime()
-			longest = max(longest, rel.lasts(now))
+			lasts = max(lasts, rel.lasts(now))
 		}
 	}
-	return longest
+	return u.open, lasts
 }
 
 // rest returns what is left of all releases: those that have ended without all nodes, and those that go on.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -31,16 +32,36 @@ func TestUnsettledCountsNothingForAReleaseThatHasEnded(t *testing.T) {
 	releases[0] = 0
 	u.remove(&seats[0])
 	u.progressed(&seats[0])
-	open, partial := u.missing()
+	open, _ := u.opens(clock.Now())
 	assert.Equal(t, 2, open)
-	assert.Equal(t, 2, partial)
+	assert.Equal(t, 2, u.partials())
 
 	releases[2] = 0 // it has the seat of the first one now
 	u.progressed(&seats[2])
 	u.remove(&seats[2])
 	u.progressed(&seats[2])
-	open, _ = u.missing()
+	open, _ = u.opens(clock.Now())
 	assert.Equal(t, 1, open)
 	all, _ := u.rest()
 	assert.Equal(t, []left{{&releases[1], 1, false}}, all)
+}
+
+// A quorum may confirm the last release just after Close has seen that it must wait for it. Its keys have not run out, so Close
+// waits for the other nodes, too.
+func TestCloseSeesAReleaseConfirmedBeforeItsKeysRunOut(t *testing.T) {
+	for i := range 60_000 {
+		var k Keeper
+		nodes, at := swept(1), noSeat
+		k.unsettled.add(&nodes, &at)
+		k.unsettled.begin(1)
+		go func() {
+			for range i % 200 { // nanoseconds
+				k.unsettled.count()
+			}
+			k.unsettled.remove(&at)
+		}()
+		settled, cut := k.awaitQuorums(t.Context())
+		require.NoError(t, cut)
+		require.True(t, settled, "play %d", i)
+	}
 }
