@@ -37,7 +37,9 @@ import (
 //
 //   - *ErrTaken, if the holder does not have the lock any more, and others keep it from a quorum;
 //   - ErrNotHeld, if the holder does not have it any more, and no other is seen that excludes it: other readers beside a
-//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too;
+//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too, and so may the
+//     first one if the holder hears of it early, and releases the rest itself: with joint sets, with an even number of nodes,
+//     or if it did not have all nodes. Its cause matches ErrForced all the same;
 //   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
 //   - the error of ctx, and its cause, if ctx has ended first. If it had ended before the call, nothing was sent; otherwise
 //     the release goes on, too.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -453,7 +454,7 @@ func TestNewScriptOfMakesTheSourceOnceAndLate(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			assert.Equal(t, NewScript(source).Args(1, "a"), late.Args(1, "a"))
-			assert.Contains(t, knownScripts(), late)
+			assert.True(t, slices.Contains(knownScripts(), late)) // assert.Contains reads the scripts
 			assert.Equal(t, []any{"eval", source, 1, "a"}, late.InFull(late.Args(1, "a")))
 		})
 	}
