@@ -92,6 +92,14 @@ func (c *command) wait() {
 // signal sends a signal to COMMAND.
 func (c *command) signal(s syscall.Signal) { _ = syscall.Kill(c.target, s) }
 
+// trouble says what is wrong with the lock, which was valid for left when that was seen.
+func (c *command) trouble(left time.Duration) string {
+	if err := c.term.mutex.Err(); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("the lock could not be extended, and is valid for %v more", left.Round(time.Millisecond))
+}
+
 // isLost reports whether the lock is lost.
 func (c *command) isLost() bool { return c.term.mutex.Remaining() == 0 }
 

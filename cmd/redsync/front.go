@@ -146,42 +146,69 @@ func (f *frontProcess) run() int {
 		}
 		select {
 		case r, ok := <-reports:
-			switch {
-			case !ok:
-				return f.alone()
-			case r.Finished:
-				_, _ = f.holder.Wait()
-				return r.Status
+			if status, ended := f.heard(r, ok); ended {
+				return status
 			}
-			f.note(r)
 		case s := <-f.signals:
 			f.got(s.(syscall.Signal)) //nolint:forcetypeassert // of package syscall on Unix
 		case <-soon:
-			if f.isOver(time.Now()) {
-				f.kill()
-				_ = f.holder.Kill()
-				_, _ = f.holder.Wait()
-				return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock is stopped, so COMMAND was killed")})
+			if !f.isOver(time.Now()) {
+				continue
+			}
+			select {
+			case r, ok := <-reports: // it may say that the lock was extended
+				if status, ended := f.heard(r, ok); ended {
+					return status
+				}
+			default:
+				return f.outlived()
 			}
 		}
 	}
 }
 
-// grace is how long the holder has to report, after the front was stopped and did not read what the holder has sent.
+// grace is how long at most the holder's report may take to be read, after the front was stopped.
 const grace = 250 * time.Millisecond
 
-// isOver reports whether the lock is not valid any more, and the holder has not reported anything else in time.
+// punctual is by how much a look may be late without a reason.
+const punctual = 10 * time.Millisecond
+
+// isOver reports whether the lock is not valid any more, and the holder has not reported anything else in time. If this
+// process is late, what the holder has sent may not have been read yet. Then there is as much time for that again.
 func (f *frontProcess) isOver(now time.Time) bool {
-	slept := max(now.Sub(f.awake), now.Round(0).Sub(f.awake.Round(0)))
+	left := f.deadline.left(now)
+	late := max(-left, now.Sub(f.awake)-patience, now.Round(0).Sub(f.awake.Round(0))-patience)
 	f.awake = now
-	if f.deadline.left(now) > 0 {
+	switch {
+	case left > 0:
 		return false
-	}
-	if slept > grace+patience {
-		f.deadline = deadlineIn(now, grace)
+	case late > punctual:
+		f.deadline = deadlineIn(now, min(late, grace))
 		return false
 	}
 	return true
+}
+
+// heard takes a report. ended says that the holder has ended, and with which status this process ends. Without ok it was
+// killed.
+func (f *frontProcess) heard(r report, ok bool) (status int, ended bool) {
+	switch {
+	case !ok:
+		return f.alone(), true
+	case r.Finished:
+		_, _ = f.holder.Wait()
+		return r.Status, true
+	}
+	f.note(r)
+	return 0, false
+}
+
+// outlived is called when the lock is over, and the holder has done nothing about it.
+func (f *frontProcess) outlived() int {
+	f.kill()
+	_ = f.holder.Kill()
+	_, _ = f.holder.Wait()
+	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock is stopped, so COMMAND was killed")})
 }
 
 // alone is called when the holder has been killed.

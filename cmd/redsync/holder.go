@@ -154,6 +154,7 @@ func (h *holder) begin(t *term) {
 		t.done <- outcome{}
 		return
 	}
+	until := t.mutex.Until() // before Remaining: an extension between them is reported by look
 	left := t.mutex.Remaining()
 	if left <= h.job.killAfter { // this process was stopped, or the machine slept
 		t.done <- outcome{status: exitLost, err: errors.New("lost before COMMAND could begin")}
@@ -170,7 +171,7 @@ func (h *holder) begin(t *term) {
 		return
 	}
 	h.command, h.begun = c, true
-	c.until = t.mutex.Until()
+	c.until = until
 	h.outbox.put(report{Command: c.target})
 	h.look()
 }
@@ -178,14 +179,15 @@ func (h *holder) begin(t *term) {
 // look keeps COMMAND on its leash, and tells the front how long the lock is valid.
 func (h *holder) look() {
 	c, now := h.command, time.Now()
+	until := c.term.mutex.Until() // before Remaining: an extension between them is reported by the next look
 	left := c.term.mutex.Remaining()
 	switch c.leash.look(now, left) {
 	case syscall.SIGTERM:
 		c.signal(syscall.SIGTERM)
-		h.say(fmt.Sprintf("%s: COMMAND gets TERM now, and KILL in %v", h.trouble(c), c.leash.kill.left(now).Round(time.Millisecond)))
+		h.say(fmt.Sprintf("%s: COMMAND gets TERM now, and KILL in %v", c.trouble(left), c.leash.kill.left(now).Round(time.Millisecond)))
 	case syscall.SIGKILL:
 		c.signal(syscall.SIGKILL)
-		h.say(h.trouble(c) + ": COMMAND was killed")
+		h.say(c.trouble(left) + ": COMMAND was killed")
 	}
 	if !c.quit.at.IsZero() && c.quit.left(now) <= 0 {
 		c.signal(syscall.SIGKILL)
@@ -194,18 +196,10 @@ func (h *holder) look() {
 	if !c.stopped {
 		h.wakeFront()
 	}
-	if until := c.term.mutex.Until(); !until.Equal(c.until) && left > 0 {
+	if !until.Equal(c.until) && left > 0 {
 		c.until = until
 		h.outbox.put(report{Left: left, Until: now.Round(0).Add(left)})
 	}
-}
-
-// trouble says what is wrong with the lock of c.
-func (h *holder) trouble(c *command) string {
-	if err := c.term.mutex.Err(); err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("the lock could not be extended, and is valid for %v more", c.term.mutex.Remaining().Round(time.Millisecond))
 }
 
 // noted handles a change of COMMAND.
@@ -265,7 +259,8 @@ func (h *holder) obey(o order) {
 	case c == nil:
 		h.obeyAlone(o.Signal)
 	case o.Signal == syscall.SIGCONT:
-		h.outbox.put(report{Left: max(c.term.mutex.Remaining(), 1), Until: time.Now().Round(0).Add(c.term.mutex.Remaining())})
+		left := c.term.mutex.Remaining()
+		h.outbox.put(report{Left: max(left, 1), Until: time.Now().Round(0).Add(left)})
 		h.check(true)
 	case h.job.leads && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGINT):
 		h.ended = o.Signal
@@ -324,7 +319,7 @@ func (h *holder) checked(asked check) {
 	switch {
 	case h.command != c:
 	case c.isLost():
-		h.say(h.trouble(c) + ": COMMAND was killed before it could go on")
+		h.say(c.trouble(0) + ": COMMAND was killed before it could go on")
 		c.leash.end(time.Now())
 		c.signal(syscall.SIGKILL)
 		c.signal(syscall.SIGCONT)
