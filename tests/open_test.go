@@ -128,7 +128,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	silent2, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = silent2.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // Open itself waits for 5 s
 	defer cancel()
 	_, err = redsync.Open(ctx, []string{closedPort(t), silent.Addr().String(), silent2.Addr().String()})
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -231,9 +231,9 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 			if made++; made < len(f.nodes) {
 				return p
 			}
-			return hooked{p, &hook}
+			return hookedOn{hooked{p, &hook}, "the holder's"} // not the waiter's attempt, which may overtake the release
 		})
-		holder := rs.NewMutex("lock", fair)
+		holder := rs.NewMutex("lock", fair, redsync.WithGenValueFunc(func() (string, error) { return "the holder's", nil }))
 		require.NoError(f, holder.Lock())
 		w := f.calls(rs, patient(fair)...)
 		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
