@@ -709,11 +709,11 @@ func (h hooked) Send(req pool.Request) error {
 type hookedOn struct {
 	hooked
 
-	arg string
+	arg *atomic.Value
 }
 
 func (h hookedOn) Send(req pool.Request) error {
-	if !slices.Contains(req.Args, any(h.arg)) {
+	if !slices.Contains(req.Args, h.arg.Load()) {
 		return h.Pool.Send(req)
 	}
 	return h.hooked.Send(req)

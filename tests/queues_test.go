@@ -226,18 +226,20 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 	play(t, func(f field) {
 		fair := redsync.WithFair()
 		var hook atomic.Pointer[func()]
+		var value atomic.Value // the holder's
 		made := 0
 		rs := f.wrapped(func(p pool.Pool) pool.Pool {
 			if made++; made < len(f.nodes) {
 				return p
 			}
-			return hookedOn{hooked{p, &hook}, "the holder's"} // not the waiter's attempt, which may overtake the release
+			return hookedOn{hooked{p, &hook}, &value} // not the waiter's attempt, which may overtake the release
 		})
-		holder := rs.NewMutex("lock", fair, redsync.WithGenValueFunc(func() (string, error) { return "the holder's", nil }))
+		holder := rs.NewMutex("lock", fair)
 		require.NoError(f, holder.Lock())
 		w := f.calls(rs, patient(fair)...)
 		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
+		value.Store(holder.Value())
 		hook.Store(&unlocks)
 		f.unlock(holder)
 		f.nobodyWaits()
