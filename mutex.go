@@ -33,7 +33,7 @@ type Mutex struct {
 
 	mu       sync.Mutex   // guards hold, nest, adopts and usedByDo
 	hold     *lease.Lease // the current term; nil before the first, and after Unlock and Detach
-	nest     *nest        // of the last Do: its hold (perhaps not the current term) and the calls on it; see nestOf
+	nest     *nest        // of the last Do or Downgrade: its hold (perhaps not the current term) and the calls on it
 	adopts   *adoption    // the hold of WithValue or WithSequencer, until there is a hold; nil without
 	usedByDo bool         // a Do uses m; only with WithShared or WithPermits: see forDo
 	changed  bool         // set is m's own: see change

@@ -67,11 +67,14 @@ func (m *Mutex) newNest(ctx context.Context, h *lease.Lease) *scope {
 	n.first = scope{Context: ctx, nest: n, outer: scopeOf(ctx)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hold == h {
-		m.nest = n
-	} else {
+	if m.hold != h {
 		n.over = true // another call has unlocked m since
+		return &n.first
 	}
+	if m.nest != nil && m.nest.hold == h { // Downgrade came first
+		n.shared = true
+	}
+	m.nest = n
 	return &n.first
 }
 
@@ -214,8 +217,22 @@ func (n *nest) endByHand() error {
 	return nil
 }
 
-// makeShared keeps exclusive calls from joining, because Downgrade is about to share the hold. If exclusive joined
-// calls are still on the hold, makeShared returns an error instead, because readers would come in beside these calls.
+// shareNest keeps exclusive calls from joining h, the hold of m, because Downgrade is about to share it. If exclusive joined
+// calls are still on it, shareNest returns an error instead, because readers would come in beside these calls.
+func (m *Mutex) shareNest(h *lease.Lease) error {
+	m.mu.Lock()
+	if m.hold == h && (m.nest == nil || m.nest.hold != h) {
+		m.nest = &nest{mutex: m, hold: h} // newNest finds it if h is that of a Do whose function begins just now
+	}
+	n := m.nest
+	m.mu.Unlock()
+	if n == nil || n.hold != h {
+		return nil // another call has unlocked m since
+	}
+	return n.makeShared()
+}
+
+// makeShared is shareNest's.
 func (n *nest) makeShared() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -230,14 +247,4 @@ func (n *nest) isShared() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.shared
-}
-
-// nestOf returns the nest of h, the hold of m. It returns nil if h is not the hold of a Do.
-func (m *Mutex) nestOf(h *lease.Lease) *nest {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.nest == nil || m.nest.hold != h {
-		return nil
-	}
-	return m.nest
 }

@@ -78,10 +78,8 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	if err := m.mayDowngrade(h); err != nil {
 		return m.failure("downgrade", err)
 	}
-	if n := m.nestOf(h); n != nil {
-		if err := n.makeShared(); err != nil {
-			return m.failure("downgrade", err)
-		}
+	if err := m.shareNest(h); err != nil {
+		return m.failure("downgrade", err)
 	}
 	start := clock.Now()
 	left := h.Remaining(start)

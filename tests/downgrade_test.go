@@ -2,6 +2,9 @@ package redsync_test
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,4 +190,41 @@ func TestWhatNodesConfirmDuringADowngradeCounts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
+// fails, or Downgrade comes first, and no exclusive call joins.
+func TestDowngradeJustAsADoBegins(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		for range 500 {
+			m := f.NewMutex("lock")
+			var shared error
+			var ended atomic.Bool
+			var downgrading sync.WaitGroup
+			downgrading.Go(func() {
+				for range 100_000 {
+					if shared = m.Downgrade(f.Context()); !errors.Is(shared, redsync.ErrNotHeld) || ended.Load() {
+						return
+					}
+				}
+			})
+			joined := false
+			err := m.Do(f.Context(), func(ctx context.Context) error {
+				return f.Do(ctx, "lock", func(context.Context) error {
+					joined = true
+					downgrading.Wait()
+					return nil
+				})
+			})
+			ended.Store(true)
+			downgrading.Wait()
+			if joined {
+				require.NoError(f, err)
+				require.Error(f, shared, "a reader may come in beside the function")
+			} else {
+				require.ErrorIs(f, err, redsync.ErrUpgrade)
+			}
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -308,6 +309,23 @@ func TestAHolderThatHealsBeforeItListensIsTold(t *testing.T) {
 		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
 		time.Sleep(5 * time.Second)
 		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+	})
+}
+
+// The nodes take a while to subscribe. A force that comes meanwhile is heard by nobody, and a hold that heals would undo it.
+func TestAHolderThatHealsIsToldOfAForceBeforeItsSubscriptions(t *testing.T) {
+	play(t, func(f field) {
+		for _, n := range f.nodes {
+			n.On("subscribe", 1, embedded.Fault{Delay: 300 * time.Millisecond})
+		}
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		require.NoError(f, m.Lock())
+		time.Sleep(1200 * time.Millisecond) // it listens from the first second on, and has asked the nodes
+		operator := f.NewMutex("lock")
+		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		assert.Zero(f, f.nodes.Keys("lock"))
 	})
 }
 

@@ -60,8 +60,9 @@ func (h *holders) doubt(id string) {
 	}
 }
 
-// doubtAll makes all leases ask, because messages may have been missed.
-func (h *holders) doubtAll() {
+// doubtAll makes all leases ask, because messages may have been missed. told says that a message may have come before the
+// process listened at all.
+func (h *holders) doubtAll(told bool) {
 	h.mu.Lock()
 	var all []*lease.Lease
 	for _, some := range h.byID {
@@ -69,6 +70,6 @@ func (h *holders) doubtAll() {
 	}
 	h.mu.Unlock()
 	for _, l := range all {
-		l.Doubt(false)
+		l.Doubt(told)
 	}
 }

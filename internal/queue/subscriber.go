@@ -67,6 +67,7 @@ type session struct {
 	ready    bool
 	heard    claim.Nodes // the nodes whose messages can be heard
 	covers   bool        // heard blocks every quorum, so a release by force, which reaches a quorum, is heard from at least one node
+	covered  bool        // it has done so at some time
 }
 
 // ready reports whether the process can hear that a lock is free.
@@ -141,24 +142,26 @@ func listenThrough(p pool.Pool) (s pool.Subscriber, own pool.Pool) {
 
 // learn notes that node i has answered, and whether it can be heard. It reports late if waiters may have tried without
 // hearing node i: the session was ready before, or node i has answered before. It reports covers if from now on no release
-// by force can go unheard.
-func (s *session) learn(i int, heard bool) (late, covers bool) {
+// by force can go unheard, and first if that is so for the first time.
+func (s *session) learn(i int, heard bool) (late, covers, first bool) {
 	s.subscriber.mu.Lock()
 	defer s.subscriber.mu.Unlock()
-	covered := s.covers
+	before := s.covers
 	if heard {
 		s.heard = s.heard.With(i)
 	} else {
 		s.heard = s.heard.Without(i)
 	}
 	s.covers = s.rule.Blocks(s.heard)
-	covers = s.covers && !covered
+	covers = s.covers && !before
+	first = covers && !s.covered
+	s.covered = s.covered || covers
 	if s.answered.Has(i) {
-		return true, covers
+		return true, covers, first
 	}
 	late = s.ready
 	s.answerLocked(i)
-	return late, covers
+	return late, covers, first
 }
 
 func (s *session) answerLocked(i int) {
@@ -234,9 +237,9 @@ func (l listener) lines() *lines { return l.session.subscriber.lines }
 
 // Subscribed implements pool.Listener.
 func (l listener) Subscribed() {
-	late, covers := l.session.learn(l.node.Index, true)
+	late, covers, first := l.session.learn(l.node.Index, true)
 	if holders := l.session.subscriber.holders; covers && holders.count.Load() > 0 {
-		holders.doubtAll()
+		holders.doubtAll(first)
 	}
 	if late {
 		l.lines().wakeAll(l.node.Index)
