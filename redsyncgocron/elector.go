@@ -28,7 +28,8 @@ type Elector struct {
 	done     chan struct{}   // closed when it has
 	released error           // why the resignation is unconfirmed; set before done is closed
 
-	term atomic.Pointer[redsync.Mutex] // the last one; nil before the first
+	term    atomic.Pointer[redsync.Mutex] // the last one; nil before the first
+	resigns bool                          // the last term has ended by a resignation. Only run and lead use it
 
 	mu  sync.Mutex
 	why error // why nobody can be elected; nil if nodes decide
@@ -143,8 +144,8 @@ func (e *Elector) run(ctx context.Context, rs *redsync.Redsync) {
 // the context if the process did not lead, and otherwise why the leadership could not be released, or nil.
 func (e *Elector) resigned(err error) {
 	e.note(nil)
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return
+	if !e.resigns || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return // without a term that has ended by it, Lead may just have failed for another reason
 	}
 	e.released = err
 	e.report(Event{NotReleased, e.name, err})
@@ -154,7 +155,8 @@ func (e *Elector) resigned(err error) {
 func (e *Elector) lead(ctx context.Context) error {
 	e.term.Store(redsync.FromContext(ctx))
 	<-ctx.Done()
-	if why := context.Cause(ctx); errors.Is(why, redsync.ErrLockLost) {
+	why := context.Cause(ctx)
+	if e.resigns = !errors.Is(why, redsync.ErrLockLost); !e.resigns {
 		e.report(Event{Lost, e.name, why})
 	}
 	return nil

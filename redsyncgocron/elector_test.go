@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsyncgocron"
 )
@@ -238,24 +239,52 @@ func TestElectorReportsAResignationThatIsNotConfirmed(t *testing.T) {
 	})
 }
 
+// denying returns five nodes that deny the lock, and a Redsync on them.
+func denying(t *testing.T) (embedded.Nodes, *redsync.Redsync) {
+	t.Helper()
+	nodes := embedded.Start(5)
+	var pools []pool.Pool
+	for _, n := range nodes {
+		client := n.Client()
+		t.Cleanup(func() { _ = client.Close() })
+		pools = append(pools, pool.New(client))
+		n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions"})
+	}
+	rs := redsync.New(pools...)
+	t.Cleanup(func() {
+		assert.NoError(t, rs.Close(context.Background()))
+		nodes.Close()
+		time.Sleep(time.Minute)
+	})
+	return nodes, rs
+}
+
+// A shutter is an observer that shuts an Elector down at the moment in which its campaign has failed.
+type shutter struct{ stop context.CancelFunc }
+
+func (s shutter) ObserveNotAcquired(context.Context, observe.NotAcquired) { s.stop() }
+
+// Who has not led has nothing to release, so a Shutdown just as nodes deny the lock is confirmed.
+func TestElectorResignsWithoutATermAsNodesDeny(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, rs := denying(t)
+		k := &kit{T: t}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e, err := redsyncgocron.NewElector(ctx, rs.With(redsync.WithObserver(shutter{cancel})), "jobs", redsyncgocron.WithReport(k.report))
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.NoError(t, e.Shutdown(t.Context()))
+		k.reported()
+	})
+}
+
 // Nodes that deny the lock end Lead. The Elector tries again, and leads once somebody has changed the nodes.
 func TestElectorTriesAgainAfterADenial(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(5)
-		var pools []pool.Pool
-		for _, n := range nodes {
-			client := n.Client()
-			t.Cleanup(func() { _ = client.Close() })
-			pools = append(pools, pool.New(client))
-			n.On("evalsha", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions"})
-		}
-		rs := redsync.New(pools...)
-		t.Cleanup(func() {
-			assert.NoError(t, rs.Close(context.Background()))
-			nodes.Close()
-			time.Sleep(time.Minute)
-		})
+		nodes, rs := denying(t)
 		k := &kit{T: t}
 		e := k.elector(rs)
 		time.Sleep(redsyncgocron.Again + redsyncgocron.Again/2)

@@ -153,7 +153,7 @@ func (s *servers) compareLocked() {
 	var merged, pairs [][2]int
 	var barred claim.Nodes
 	servers := s.rule.All() // a node for each distinct server
-	known.duplicate.Store(nil)
+	var duplicate *[2]int
 	for b := range s.Nodes {
 		for a := range b {
 			switch {
@@ -162,7 +162,7 @@ func (s *servers) compareLocked() {
 				switch {
 				case !s.sameKeys(a, b):
 				case s.thirdLocked(a, b):
-					known.duplicate.Store(&[2]int{a, b})
+					duplicate = &[2]int{a, b}
 				default:
 					merged = append(merged, [2]int{a, b})
 				}
@@ -178,8 +178,9 @@ func (s *servers) compareLocked() {
 	}
 	known.barred.Store(uint64(barred))
 	if !s.rule.Quorum(servers) {
-		known.duplicate.Store(&pairs[0])
+		duplicate = &pairs[0]
 	}
+	known.duplicate.Store(duplicate) // once: others read it meanwhile
 	known.news.Store(!slices.Equal(pairs, known.told))
 	switch {
 	case merged == nil:
