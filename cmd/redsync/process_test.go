@@ -330,12 +330,12 @@ func wantFree(t *testing.T, servers []*realredis.Server, name string) {
 	for end := time.Now().Add(releaseTime); ; time.Sleep(5 * time.Millisecond) {
 		count, now := 0, time.Now()
 		for _, s := range servers {
-			left := time.Duration(realredis.Must(t, s, "PTTL", name).(int64)) * time.Millisecond
-			if left < -time.Millisecond { // there is no such key
+			left := realredis.Must(t, s, "PTTL", name).(int64)
+			if left == -2 { // there is no such key
 				continue
 			}
 			count++
-			if expires := now.Add(left - left/4); left > 0 && expires.Before(end) {
+			if expires := now.Add(time.Duration(left) * time.Millisecond); left >= 0 && expires.Before(end) {
 				end = expires
 			}
 		}
