@@ -31,13 +31,13 @@ func init() { roles[probeName] = probeMain }
 // but TSTP stops it. With child it first starts another probe in its process group, with the file FILE.child. With ticks
 // it appends a line "tick" all the time.
 func probeMain() {
+	signals := make(chan os.Signal, 64) // before there is a file, which others wait for
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	path := os.Args[1]
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		os.Exit(1)
 	}
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if slices.Contains(os.Args[2:], "child") {
 		child := exec.Command(os.Args[0], append([]string{path + ".child"}, os.Args[3:]...)...)
 		child.Stderr = os.Stderr
