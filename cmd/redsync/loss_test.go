@@ -166,18 +166,19 @@ func TestLossNeverTwo(t *testing.T) {
 	if testing.Short() {
 		rounds = 1
 	}
+	const tries = 8
 	for _, cause := range []string{"cut", "holder stopped", "holder killed", "front killed"} {
 		for round := range rounds {
 			t.Run(fmt.Sprint(cause, round), func(t *testing.T) {
 				t.Parallel()
-				for try := range 5 {
+				for try := range tries {
 					longest := watchMachine()
 					err := neverTwo(t, servers, cause, fmt.Sprintf("%s-%d-%d", strings.ReplaceAll(cause, " ", "-"), round, try))
 					gap := longest()
 					switch {
 					case err == nil:
 						return
-					case gap < 50*time.Millisecond || try == 4:
+					case gap < 20*time.Millisecond || try == tries-1:
 						t.Fatalf("%v; the machine stood still for %v", err, gap)
 					}
 				}
