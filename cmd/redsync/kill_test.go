@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestKillBoth(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, "run", "--ttl", "10", "job", "--", probeName, string(n), "child")
 	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
 		send(t, r.pid(), s)
@@ -103,7 +104,7 @@ func TestStopFront(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", shortTTL.String(), "job", "--", probeName, string(n), "ticks")
+	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "ticks"})...)
 	n.pid(t)
 	for range 2 {
 		r.signal(syscall.SIGSTOP)
@@ -142,7 +143,7 @@ func TestStopHolder(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
+	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
 	pids := []int{n.pid(t), n.child().pid(t), r.holder()}
 	send(t, r.holder(), syscall.SIGSTOP)
 	r.wantStatus(exitLost)
@@ -156,7 +157,7 @@ func TestStopCommand(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", shortTTL.String(), "job", "--", probeName, string(n), "child", "ticks")
+	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child", "ticks"})...)
 	pids := []int{n.pid(t), n.child().pid(t)}
 	for _, direct := range []bool{false, true} {
 		if direct {

@@ -14,21 +14,24 @@ import (
 func TestLeadEnds(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		n, next := newNote(t), newNote(t)
-		r := start(t, servers, "lead", "--ttl", "60", "--kill-after", "0.3", "job", "--", probeName, string(n), "child")
-		pids := []int{n.pid(t), n.child().pid(t)}
-		second := start(t, servers, "lead", "job", "--", probeName, string(next))
-		r.signal(s)
-		n.await(t, s.String())
-		n.child().await(t, s.String())
-		r.wantStatus(128 + int(s))
-		r.wantStderr("redsync: ended by the signal")
-		awaitDead(t, pids...)
-		next.pid(t)
-		next.end(t)
-		second.wantStatus(7)
-		wantFree(t, servers, "job")
+	for name, s := range map[string]syscall.Signal{"term": syscall.SIGTERM, "int": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, next := newNote(t), newNote(t)
+			r := start(t, servers, "lead", "--ttl", "60", "--kill-after", "5", name, "--", probeName, string(n), "child")
+			pids := []int{n.pid(t), n.child().pid(t)}
+			second := start(t, servers, "lead", name, "--", probeName, string(next))
+			r.signal(s)
+			n.await(t, s.String())
+			n.child().await(t, s.String())
+			r.wantStatus(128 + int(s))
+			r.wantStderr("redsync: ended by the signal")
+			awaitDead(t, pids...)
+			next.pid(t)
+			next.end(t)
+			second.wantStatus(7)
+			wantFree(t, servers, name)
+		})
 	}
 }
 

@@ -256,18 +256,31 @@ func TestUnitOfALeaderIsRestarted(t *testing.T) {
 // The service of the timer runs the report on one machine. For the others the tick is a success, too.
 func TestUnitOfATimerRunsOnOneMachine(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 5)
-	for machine, want := range []int{0, exitTaken} {
-		s := newService(t, "report.service", "report", `env >"$0.ran"`+"\n", servers)
-		require.Equal(t, "oneshot", s.unit.value(t, "Service", "Type"))
-		s.start(t.Context())
-		status := s.wait()
-		assert.Equal(t, want, status, s.file("journal"))
-		success, _ := s.verdict(status)
-		assert.True(t, success)
-		assert.Equal(t, machine == 0, strings.Contains(s.file("report.ran"), "REDSYNC_NAME=report\n"))
-		assert.NotContains(t, s.file("report.ran"), "REDSYNC_NODES")
+	for range 5 {
+		servers := realredis.Start(t, 5)
+		var machines []*service
+		var statuses []int
+		said := ""
+		for range 2 {
+			s := newService(t, "report.service", "report", `env >"$0.ran"`+"\n", servers)
+			require.Equal(t, "oneshot", s.unit.value(t, "Service", "Type"))
+			s.start(t.Context())
+			machines, statuses = append(machines, s), append(statuses, s.wait())
+			said += s.file("journal")
+		}
+		if slow.MatchString(said) {
+			continue
+		}
+		assert.Equal(t, []int{0, exitTaken}, statuses, said)
+		for i, s := range machines {
+			success, _ := s.verdict(statuses[i])
+			assert.True(t, success)
+			assert.Equal(t, i == 0, strings.Contains(s.file("report.ran"), "REDSYNC_NAME=report\n"))
+			assert.NotContains(t, s.file("report.ran"), "REDSYNC_NODES")
+		}
+		return
 	}
+	t.Fatal("the servers were too slow in each try")
 }
 
 // The --min-hold of the service follows the rule of docs/cron.md, also if systemd is as late as it may be.

@@ -175,7 +175,7 @@ func TestTerminalKeys(t *testing.T) {
 func TestTerminalStop(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s --ttl %v job -- probe %s ticks", flag, shortTTL, n)
+		c.enter("redsync run %s %s job -- probe %s ticks", flag, strings.Join(short, " "), n)
 		pid := n.pid(t)
 		goesOn := func() {
 			t.Helper()
@@ -215,7 +215,7 @@ func TestTerminalStop(t *testing.T) {
 func TestTerminalStopLost(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s --ttl 3 job -- probe %s ticks", flag, n)
+		c.enter("redsync run %s %s job -- probe %s ticks", flag, strings.Join(short, " "), n)
 		pid := n.pid(t)
 		c.key(ctrlZ)
 		c.expect("Stopped")
@@ -239,12 +239,15 @@ func TestTerminalStopWaiter(t *testing.T) {
 		n.pid(t)
 		c.enter("redsync run %s job -- sh -c 'echo be''gun; exit 5'", flag)
 		await(t, "a place in the queue", func() bool { return queues(t, c.servers) == len(c.servers) })
+		holder := childOf(childOf(c.shell.Process.Pid))
 		for range 3 {
 			c.key(ctrlZ)
 			c.expect("Stopped")
 			c.expect(prompt)
+			await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
 			c.enter("fg")
 			c.expect("redsync run")
+			await(t, "a holder that goes on", func() bool { return isAlive(holder) && !isStopped(holder) })
 			time.Sleep(4 * together) // else ^Z may be taken as the first of the two
 		}
 		n.end(t)
