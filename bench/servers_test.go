@@ -32,13 +32,13 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, err := countKeys(t.Context(), look)
 				return err == nil && (n > nodes/2 || c.single && n == 1)
-			}, 5*time.Second, time.Millisecond)
+			}, patientWait, time.Millisecond)
 			require.NoError(t, unlock(t.Context(), lock))
 			if c.name != failFast && c.name != onRueidis { // their Unlock may leave keys on a minority of nodes
 				require.Eventually(t, func() bool {
 					n, err := countKeys(t.Context(), look)
 					return err == nil && n == countRegisters(t, look) // the registers of fenced locks remain
-				}, 5*time.Second, time.Millisecond)
+				}, patientWait, time.Millisecond)
 			}
 			require.NoError(t, lib.Close())
 			require.NoError(t, flush(t.Context(), look))
@@ -87,6 +87,7 @@ func TestContendersWaitInProcesses(t *testing.T) {
 const (
 	patientExpiry = 40 * time.Second
 	patientGrace  = 5 * time.Second
+	patientWait   = 30 * time.Second // shorter than the expiry
 )
 
 // shortLab returns a lab with short measurements, and the first cell of the scene for the library.
@@ -106,6 +107,24 @@ func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	cells := sc.cells(plan{})
 	i := slices.IndexFunc(cells, func(c cell) bool { return c.Library == library })
 	return l, cells[i]
+}
+
+// measureLonger measures c until the figure of that key is positive, each time for twice as long. On a slow machine nobody
+// may get a lock in so short a time.
+func measureLonger(t *testing.T, l *lab, c cell, key string) figures {
+	t.Helper()
+	for range 6 {
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, c.Library)
+		if f[key] > 0 {
+			return f
+		}
+		l.plan.cell *= 2
+		l.plan.contend *= 2
+		l.plan.transfer *= 2
+	}
+	require.Fail(t, "the figure stays 0", "%s of %s", key, c.Library)
+	return nil
 }
 
 func TestAWaiterInAnotherProcessGetsTheLock(t *testing.T) {
