@@ -320,6 +320,7 @@ func TestWaitingOnRealServersWithFaults(t *testing.T) {
 			}
 		})
 	}
+	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue") // some releases may still be on their way
 	servers[0].Freeze()
 	defer servers[0].Thaw()
 	servers[4].Kill()
