@@ -75,11 +75,17 @@ func TestContendersWaitInProcesses(t *testing.T) {
 		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2,
 		Expiry: patientExpiry, Time: time.Second,
 	}
-	each, err := contendInProcesses(t.Context(), contendProcesses, order, nil)
-	require.NoError(t, err)
-	all := joinWaits(each)
-	require.Len(t, all.Counts, 2*contendProcesses)
-	require.NotEmpty(t, all.Times)
+	for range 4 { // on a slow machine nobody may get the lock in so short a time
+		each, err := contendInProcesses(t.Context(), contendProcesses, order, nil)
+		require.NoError(t, err)
+		all := joinWaits(each)
+		require.Len(t, all.Counts, 2*contendProcesses)
+		if len(all.Times) > 0 {
+			return
+		}
+		order.Time *= 2
+	}
+	t.Error("nobody gets the lock")
 }
 
 // These times are long enough for a busy machine. Nodes must answer within a part of the expiry. Released
@@ -141,11 +147,9 @@ func TestAWaiterInAnotherProcessGetsTheLock(t *testing.T) {
 func TestWaitersAreCountedAndWeighed(t *testing.T) {
 	l, c := shortLab(t, waitersScene, ours)
 	c.Goroutines = 2 * contendProcesses
-	f, err := sampleOnce(t.Context(), l, c)
-	require.NoError(t, err)
+	f := measureLonger(t, l, c, "commands")
 	require.GreaterOrEqual(t, f["connections"], float64(contendProcesses))
 	require.GreaterOrEqual(t, f["goroutines"], 1.0)
-	require.Positive(t, f["commands"])
 	require.Zero(t, f["left"])
 }
 
