@@ -24,7 +24,7 @@ func TestALockOnSeveralNamesHasAKeyForEach(t *testing.T) {
 		require.Eventually(t, func() bool {
 			n, err := countKeys(t.Context(), look)
 			return err == nil && n == want
-		}, 5*time.Second, time.Millisecond)
+		}, patientWait, time.Millisecond)
 		require.NoError(t, unlock(t.Context(), lock))
 		require.NoError(t, lib.Close())
 		require.NoError(t, flush(t.Context(), look))

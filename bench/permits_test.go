@@ -203,9 +203,7 @@ func TestProcessesUsePermitsOfAllNodes(t *testing.T) {
 	for _, library := range []string{oursPermitsFair, inTurn} {
 		l, c := shortLab(t, permitsQueueScene, library)
 		l.plan.contend = 300 * time.Millisecond
-		f, err := sampleOnce(t.Context(), l, c)
-		require.NoError(t, err, library)
-		require.Positive(t, f["rate"], library)
+		f := measureLonger(t, l, c, "rate")
 		require.LessOrEqual(t, f["at_once"], float64(fewPermits), library)
 		require.InDelta(t, f["rate"]/800, f["ideal_share"], 1e-9)
 		if library != inTurn {
@@ -218,9 +216,7 @@ func TestProcessesUsePermitsOfAllNodes(t *testing.T) {
 func TestRoundsOfPermitsAreCounted(t *testing.T) {
 	for _, library := range []string{oursPermits, oursPermits + anew} {
 		l, c := shortLab(t, permitsRoundsScene, library)
-		f, err := sampleOnce(t.Context(), l, c)
-		require.NoError(t, err, library)
-		require.Positive(t, f["rate"], library)
+		f := measureLonger(t, l, c, "rate")
 		require.GreaterOrEqual(t, f["rounds"], 1.0, library)
 		require.InDelta(t, float64(c.Goroutines)/fewPermits, f["demand"], 0, library)
 	}

@@ -32,13 +32,13 @@ func TestEveryContenderLocksAndUnlocks(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, err := countKeys(t.Context(), look)
 				return err == nil && (n > nodes/2 || c.single && n == 1)
-			}, 5*time.Second, time.Millisecond)
+			}, patientWait, time.Millisecond)
 			require.NoError(t, unlock(t.Context(), lock))
 			if c.name != failFast && c.name != onRueidis { // their Unlock may leave keys on a minority of nodes
 				require.Eventually(t, func() bool {
 					n, err := countKeys(t.Context(), look)
 					return err == nil && n == countRegisters(t, look) // the registers of fenced locks remain
-				}, 5*time.Second, time.Millisecond)
+				}, patientWait, time.Millisecond)
 			}
 			require.NoError(t, lib.Close())
 			require.NoError(t, flush(t.Context(), look))
@@ -75,11 +75,17 @@ func TestContendersWaitInProcesses(t *testing.T) {
 		Library: ours, Addrs: startNodes(t, 3), Key: freshKey(), Goroutines: 2,
 		Expiry: patientExpiry, Time: time.Second,
 	}
-	each, err := contendInProcesses(t.Context(), contendProcesses, order, nil)
-	require.NoError(t, err)
-	all := joinWaits(each)
-	require.Len(t, all.Counts, 2*contendProcesses)
-	require.NotEmpty(t, all.Times)
+	for range 4 { // on a slow machine nobody may get the lock in so short a time
+		each, err := contendInProcesses(t.Context(), contendProcesses, order, nil)
+		require.NoError(t, err)
+		all := joinWaits(each)
+		require.Len(t, all.Counts, 2*contendProcesses)
+		if len(all.Times) > 0 {
+			return
+		}
+		order.Time *= 2
+	}
+	t.Error("nobody gets the lock")
 }
 
 // These times are long enough for a busy machine. Nodes must answer within a part of the expiry. Released
@@ -87,6 +93,7 @@ func TestContendersWaitInProcesses(t *testing.T) {
 const (
 	patientExpiry = 40 * time.Second
 	patientGrace  = 5 * time.Second
+	patientWait   = 30 * time.Second // shorter than the expiry
 )
 
 // shortLab returns a lab with short measurements, and the first cell of the scene for the library.
@@ -108,6 +115,24 @@ func shortLab(t *testing.T, sc scene, library string) (*lab, cell) {
 	return l, cells[i]
 }
 
+// measureLonger measures c until the figure of that key is positive, each time for twice as long. On a slow machine nobody
+// may get a lock in so short a time.
+func measureLonger(t *testing.T, l *lab, c cell, key string) figures {
+	t.Helper()
+	for range 6 {
+		f, err := sampleOnce(t.Context(), l, c)
+		require.NoError(t, err, c.Library)
+		if f[key] > 0 {
+			return f
+		}
+		l.plan.cell *= 2
+		l.plan.contend *= 2
+		l.plan.transfer *= 2
+	}
+	require.Fail(t, "the figure stays 0", "%s of %s", key, c.Library)
+	return nil
+}
+
 func TestAWaiterInAnotherProcessGetsTheLock(t *testing.T) {
 	for _, library := range []string{ours, oursFair, oneKey} {
 		l, c := shortLab(t, wakeupScene, library)
@@ -122,11 +147,9 @@ func TestAWaiterInAnotherProcessGetsTheLock(t *testing.T) {
 func TestWaitersAreCountedAndWeighed(t *testing.T) {
 	l, c := shortLab(t, waitersScene, ours)
 	c.Goroutines = 2 * contendProcesses
-	f, err := sampleOnce(t.Context(), l, c)
-	require.NoError(t, err)
+	f := measureLonger(t, l, c, "commands")
 	require.GreaterOrEqual(t, f["connections"], float64(contendProcesses))
 	require.GreaterOrEqual(t, f["goroutines"], 1.0)
-	require.Positive(t, f["commands"])
 	require.Zero(t, f["left"])
 }
 

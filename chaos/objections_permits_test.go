@@ -32,7 +32,7 @@ func (s *stage) taker(addrs []string, set setting) permitParty {
 
 // take acquires weight of the n permits of sceneLock, within limit.
 func (s *stage) take(p permitParty, n, weight int, limit time.Duration) (grip, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
+	ctx, cancel := bounded(s.t.Context(), limit)
 	defer cancel()
 	return p.Permit(ctx, sceneLock, n, weight)
 }

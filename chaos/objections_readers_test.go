@@ -142,8 +142,7 @@ func writersStream(s *stage) finding {
 	time.Sleep(persistence / 2)
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
 	defer cancel()
-	start := time.Now()
-	var in, slowest atomic.Int64
+	var in atomic.Int64
 	var reading sync.WaitGroup
 	for _, p := range parties {
 		reading.Go(func() {
@@ -151,16 +150,13 @@ func writersStream(s *stage) finding {
 			if err != nil {
 				return
 			}
-			for took := int64(time.Since(start)); took > slowest.Load(); {
-				slowest.Store(took)
-			}
 			in.Add(1)
 			within(soon, func() bool { return in.Load() == readers }) // all read at once
 			_ = g.Unlock(context.WithoutCancel(ctx))
 		})
 	}
+	took, _ := within(scenePatience, func() bool { return in.Load() == readers })
 	reading.Wait()
-	took := time.Duration(slowest.Load())
 	switch {
 	case in.Load() < readers:
 		return found(broken, "%d of %d readers had it within %s", in.Load(), readers, seconds(scenePatience))
@@ -213,7 +209,7 @@ func byTrying(s *stage, p party, limit time.Duration) error {
 func upgrades(s *stage) finding {
 	data := realredis.Start(s.t, 1)[0].Client()
 	set := setting{Expiry: long}
-	ctx, cancel := context.WithTimeout(s.t.Context(), standstill)
+	ctx, cancel := bounded(s.t.Context(), standstill)
 	defer cancel()
 	var haveRead, upgrading sync.WaitGroup
 	var refused, done atomic.Int64

@@ -111,9 +111,9 @@ func holdAndWait(s *stage) finding {
 	defer stop()
 	time.Sleep(persistence / 2) // a waits
 	for i := range times {
-		g, err := s.next(b, persistence)
+		g, err := s.next(b, soon)
 		if err != nil {
-			return found(broken, "the free name was taken %d of %d times, for more than %s", times-i, times, seconds(persistence))
+			return found(broken, "the free name was taken %d of %d times, for more than %s", times-i, times, seconds(soon))
 		}
 		if err := g.Unlock(ctx); err != nil {
 			s.t.Fatal(err)

@@ -177,7 +177,7 @@ func (s *stage) lockBriefly(p party) grip {
 
 // next waits for the lock as the next holder, for limit at most.
 func (s *stage) next(p party, limit time.Duration) (grip, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
+	ctx, cancel := bounded(s.t.Context(), limit)
 	defer cancel()
 	return p.Lock(ctx, sceneLock)
 }
@@ -237,6 +237,16 @@ func within(limit time.Duration, condition func() bool) (waited time.Duration, o
 			return waited, ok
 		}
 	}
+}
+
+// bounded returns a context that ends after limit. A machine that stalls does not use up limit: see within.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		within(limit, func() bool { return ctx.Err() != nil })
+		cancel()
+	}()
+	return ctx, cancel
 }
 
 func (s *stage) until(what string, condition func() bool) {

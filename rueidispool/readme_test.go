@@ -51,6 +51,10 @@ func TestTheProgramOfTheReadme(t *testing.T) {
 	require.Contains(t, printed, "WRONGPASS")
 	require.NotContains(t, printed, "working")
 	printed, err = run("hush")
+	for try := 1; err != nil && try < 5; try++ { // a slow machine may answer too late
+		require.Contains(t, printed, "no answer within")
+		printed, err = run("hush")
+	}
 	require.NoError(t, err, printed)
 	require.Regexp(t, `(?m)^[^\n]* working$`, printed)
 }

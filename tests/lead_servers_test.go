@@ -51,7 +51,7 @@ func (e *realElection) runs(ctx context.Context, rs *redsync.Redsync, name strin
 			case <-resign:
 			}
 			return nil
-		}, redsync.WithExpiry(2*time.Second))
+		}, redsync.WithExpiry(6*time.Second)) // a term outlives a stall of the machine
 	}()
 	return done
 }

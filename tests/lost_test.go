@@ -228,7 +228,7 @@ func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	rs, others := realProcess(servers), realProcess(servers)
-	m := rs.NewMutex("lock", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog())
+	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithWatchdog())
 	require.NoError(t, m.Lock())
 	for _, s := range servers {
 		s.Freeze()

@@ -50,8 +50,7 @@ func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
 
 func TestRestartGuardOnRealServers(t *testing.T) {
 	t.Parallel()
-	const expiry = 8 * time.Second
-	for _, guarded := range []bool{true, false} {
+	for guarded, expiry := range map[bool]time.Duration{true: 8 * time.Second, false: time.Minute} {
 		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 5)
@@ -115,12 +114,16 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)
-	const guard = 6 * time.Second
+	const guard = 8 * time.Second
 	started := time.Now()
 	reboot(servers...) // an uptime of 0, however long the start took
 	waiting := guardedOn(t, servers, guard)
 	err := waiting.NewMutex("lock").TryLock()
-	require.ErrorContains(t, err, "the restart guard (")
+	for err != nil && !strings.Contains(err.Error(), "the restart guard (") { // a slow machine may answer too late
+		require.ErrorContains(t, err, "no answer within")
+		err = waiting.NewMutex("lock").TryLock()
+	}
+	require.Error(t, err)
 	told := guardedOn(t, servers, guard, pool.WithNoLocksBefore(time.Now().Round(0).Add(3*time.Second))).NewMutex("lock")
 	require.NoError(t, told.Lock())
 	_, err = told.Unlock()
@@ -135,7 +138,8 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	fresh := declaredNew(t, servers)
-	a, b := guardedOn(t, servers, 6*time.Second, fresh), guardedOn(t, servers, 6*time.Second, fresh)
+	const guard = 2 * time.Minute // nothing waits for it
+	a, b := guardedOn(t, servers, guard, fresh), guardedOn(t, servers, guard, fresh)
 	for _, rs := range []*redsync.Redsync{a, b} { // meet the nodes
 		m := rs.NewMutex("meet")
 		require.NoError(t, m.Lock())
@@ -176,13 +180,10 @@ func TestRestartGuardOnRealServersOneAfterAnother(t *testing.T) {
 }
 
 // A process holds one lock while all five servers restart, one after another. Between two of them is the time of the
-// guard and the longest TTL, as docs/operating.md says.
+// guard and the longest TTL, as docs/operating.md says. If the machine stalls, the lock may be lost. Then the scene is
+// played once more, with a longer expiry.
 func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T) {
 	testlength.NotShort(t)
-	const (
-		expiry = 4 * time.Second // long enough that a slow machine loses no lock
-		wait   = 10              // seconds of uptime: 5.05 s of the guard and 4 s of the TTL, in whole seconds
-	)
 	for name, c := range map[string]struct {
 		server []string
 		option redsync.Option
@@ -192,23 +193,43 @@ func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := realredis.Start(t, 5, c.server...)
-			fresh := declaredNew(t, servers)
-			m := guardedOn(t, servers, expiry, fresh).NewMutex("lock", redsync.WithWatchdog(), c.option)
-			require.NoError(t, m.Lock())
-			other := guardedOn(t, servers, expiry, fresh).NewMutex("lock")
-			for _, s := range servers {
-				reboot(s)
-				require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)
-				require.NoError(t, m.Err())
-				require.Error(t, other.TryLock())
+			for _, expiry := range []time.Duration{4 * time.Second, 8 * time.Second} {
+				servers := realredis.Start(t, 5, c.server...)
+				stalled := stallsOf(t, servers)
+				err := rollingRestart(t, servers, expiry, c.option)
+				if err == nil {
+					return
+				}
+				require.Greater(t, stalled(), time.Second, err)
 			}
-			ok, err := m.Unlock()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			require.NoError(t, other.Lock())
+			t.Error("the machine stalled in each play")
 		})
 	}
+}
+
+// rollingRestart returns an error if the lock does not outlive the restarts.
+func rollingRestart(t *testing.T, servers []*realredis.Server, expiry time.Duration, option redsync.Option) error {
+	t.Helper()
+	wait := int(2*expiry/time.Second) + 2 // the guard, with a drift of 1 % and 1 s, and the TTL, in whole seconds
+	fresh := declaredNew(t, servers)
+	m := guardedOn(t, servers, expiry, fresh).NewMutex("lock", redsync.WithWatchdog(), option)
+	require.NoError(t, m.Lock())
+	other := guardedOn(t, servers, expiry, fresh).NewMutex("lock")
+	for i, s := range servers {
+		reboot(s)
+		require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)
+		if err := m.Err(); err != nil {
+			return err
+		}
+		if other.TryLock() == nil {
+			return fmt.Errorf("after restart %d another process got the lock", i+1)
+		}
+	}
+	ok, err := m.Unlock()
+	if err != nil || !ok {
+		return fmt.Errorf("unlock: %v, %w", ok, err)
+	}
+	return other.Lock()
 }
 
 // uptime returns how long a server has run, in seconds.

@@ -100,7 +100,7 @@ func TestWatchdogOutlivesConnectionsThatAreForgotten(t *testing.T) {
 				return rs
 			}
 			var held []*redsync.Mutex
-			for _, expiry := range []time.Duration{8 * time.Second, 10 * time.Second, 16 * time.Second} {
+			for _, expiry := range []time.Duration{12 * time.Second, 14 * time.Second, 16 * time.Second} {
 				// The default node deadline is short for a slow machine.
 				m := process().NewMutex(fmt.Sprint(expiry), redsync.WithExpiry(expiry), redsync.WithTimeoutFactor(0.2), redsync.WithWatchdog())
 				require.NoError(t, m.Lock())

@@ -364,6 +364,7 @@ func TestTryLockIsRepeatedSoonAlthoughNodesAreSilent(t *testing.T) {
 		start := time.Now()
 		require.Error(f, f.NewMutex("lock").TryLock())
 		assert.Less(f, time.Since(start), patience)
+		synctest.Wait()
 		assert.Equal(f, 1+4, f.nodes[1].Commands("set"), "the node is sent one SET by meet, and four by TryLock")
 	})
 }

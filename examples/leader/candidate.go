@@ -8,7 +8,7 @@ import (
 )
 
 // expiry is how long a leader that died keeps others from leading.
-const expiry = 2 * time.Second
+const expiry = 4 * time.Second
 
 // A candidate is a process that wants to write the journal.
 type candidate struct {

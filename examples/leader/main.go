@@ -1,10 +1,10 @@
 // Leader shows three processes of which one leads, and what happens when a leader dies, is stopped, or resigns.
 //
-//	go run ./examples/leader                                  # needs redis-server; takes 6 s
+//	go run ./examples/leader                                  # needs redis-server; takes 10 s
 //	go run ./examples/leader -nodes host1:6379,host2:6379,... # on nodes of your own
 //	go run ./examples/leader -unfenced                        # the control: the journal does not look at the term
 //
-// The leader writes entries into a journal. The first leader is killed (SIGKILL). When its expiry of two seconds has
+// The leader writes entries into a journal. The first leader is killed (SIGKILL). When its expiry of four seconds has
 // passed, another one leads. The second leader is stopped in the middle of an entry (SIGSTOP), until a third one leads.
 // Then the second continues (SIGCONT), and writes its entry with the number of its old term. The journal refuses the
 // entry. The process learns that it no longer leads, and becomes a candidate again. When the third leader resigns, the

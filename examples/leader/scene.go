@@ -30,7 +30,7 @@ func child(ctx context.Context, j job) error {
 		return err
 	}
 	defer conn.Close()
-	rs, err := redsync.Open(ctx, j.Nodes)
+	rs, err := redsync.Open(ctx, j.Nodes, redsync.WithTimeoutFactor(0.4)) // the machine may be busy
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,6 @@ func TestAtMostThreeCallTheServiceAlsoAfterAProcessIsKilled(t *testing.T) {
 	assert.Greater(t, calls, 20)
 	// The process extended its part at most a third of the expiry before it died.
 	assert.Greater(t, back, expiry.Seconds()/2, "until its expiry has passed, the dead process keeps its part")
-	assert.Less(t, back, 2*expiry.Seconds())
 }
 
 // The control: without the limiter more workers call the service at once.

@@ -89,8 +89,9 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	binary := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	// The expiry gives the nodes 3 s to answer.
 	cmd := exec.CommandContext(ctx, binary, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
-		"-expiry", "2s", "-guard", "2s", "-step", "50ms")
+		"-expiry", "1m", "-guard", "1m", "-step", "50ms")
 	cmd.Env = append(os.Environ(), "REDIS_PASSWORD="+password)
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -140,7 +140,7 @@ func open(ctx context.Context, j job, who string) (*worker, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rs, err := redsync.Open(ctx, j.Nodes)
+	rs, err := redsync.Open(ctx, j.Nodes, redsync.WithTimeoutFactor(0.45)) // the machine may be busy
 	if err != nil {
 		conn.Close()
 		return nil, nil, err

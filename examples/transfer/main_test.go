@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/fencing"
@@ -142,5 +143,6 @@ func (s *scene) worker(t *testing.T, who string) *worker {
 	conn, err := rpc.Dial("tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(); stop() })
-	return &worker{who, s.nodes.Process(), conn, func() error { return nil }}
+	rs := s.nodes.Process().With(redsync.WithTimeoutFactor(0.45)) // the machine may be busy
+	return &worker{who, rs, conn, func() error { return nil }}
 }

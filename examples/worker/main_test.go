@@ -241,7 +241,7 @@ func TestRefereeFindsTwoHolders(t *testing.T) {
 var loss = regexp.MustCompile(`could not unlock|LOST|do not confirm|TWO`)
 
 // TestRunRealServers kills one server of five and freezes another while the
-// workers run, and brings both back. A hold takes 4.5 s: it is longer than the expiry,
+// workers run, and brings both back. A hold takes 7.5 s: it is longer than the expiry,
 // and both servers are down in the middle of it. The expiry and the node deadline are
 // long, because the machine may be busy.
 func TestRunRealServers(t *testing.T) {
@@ -253,7 +253,7 @@ func TestRunRealServers(t *testing.T) {
 	}
 	addresses[4] = "redis://" + addresses[4]
 	cfg := &config{}
-	nodes, err := rig.WithInside(cfg.flags(), []string{"-nodes", strings.Join(addresses, ","), "-for", "6s", "-expiry", "3s"})
+	nodes, err := rig.WithInside(cfg.flags(), []string{"-nodes", strings.Join(addresses, ","), "-for", "10s", "-expiry", "5s"})
 	require.NoError(t, err)
 	defer nodes.Close()
 	open := nodes.Open
@@ -263,7 +263,7 @@ func TestRunRealServers(t *testing.T) {
 	var out bytes.Buffer
 	ended := make(chan error, 1)
 	go func() { ended <- runWorkers(t.Context(), cfg, nodes, &out) }()
-	steps := time.NewTicker(900 * time.Millisecond)
+	steps := time.NewTicker(1500 * time.Millisecond)
 	defer steps.Stop()
 	for _, step := range []func(){servers[1].Kill, servers[3].Freeze, servers[1].Restart, servers[3].Thaw} {
 		<-steps.C

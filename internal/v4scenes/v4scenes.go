@@ -42,7 +42,7 @@ func (s Scene) Play(t *testing.T, driver string, options []*redis.Options) {
 		pools = append(pools, pool.New(client))
 	}
 	// An attempt waits for every node, as in redsync v4, and a slow machine gets time for it.
-	st.Redsync = redsync.New(pools...).With(redsync.WithFailFast(false), redsync.WithTimeoutFactor(0.2))
+	st.Redsync = redsync.New(pools...).With(redsync.WithFailFast(false), redsync.WithExpiry(time.Minute), redsync.WithTimeoutFactor(0.2))
 	defer st.close()
 	s.play(st)
 }
