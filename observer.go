@@ -57,20 +57,21 @@ func (o *observers) loggers() (all []*slog.Logger) {
 // others are told all the same.
 func tell[O, E any](ctx context.Context, to *observers, method func(O, context.Context, E), event E) {
 	if to != nil {
-		tellEach(ctx, to.all, method, event)
+		tellEach(ctx, to.all, method, event, nil)
 	}
 }
 
-func tellEach[O, E any](ctx context.Context, all []any, method func(O, context.Context, E), event E) {
+// tellEach is tell for some observers. If they are told by notices, it stops when Close has given up waiting.
+func tellEach[O, E any](ctx context.Context, all []any, method func(O, context.Context, E), event E, notices *notice.Queue) {
 	told := 0
 	defer func() {
 		if told < len(all) { // the last one has panicked
-			tellEach(ctx, all[told:], method, event)
+			tellEach(ctx, all[told:], method, event, notices)
 		}
 	}()
 	for _, o := range all {
 		told++
-		if o, ok := o.(O); ok {
+		if o, ok := o.(O); ok && !(notices != nil && notices.IsSilent()) {
 			method(o, ctx, event)
 		}
 	}
@@ -150,7 +151,11 @@ func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) 
 
 // tellLater queues an event. The goroutine of e.notices tells it to the observers.
 func tellLater[O, E any](ctx context.Context, e *events, method func(O, context.Context, E), event E) {
-	e.notices.Add(e.to, func() { tell(ctx, e.to, method, event) })
+	e.notices.Add(e.to, func() {
+		if e.to != nil {
+			tellEach(ctx, e.to.all, method, event, e.notices)
+		}
+	})
 }
 
 // tellOfNoCall queues an event that is part of no call.

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -218,14 +219,22 @@ func (p *routedPool) outdated() {
 func (p *routedPool) run() {
 	for p.hasQueued() {
 		err := p.load()
+		if err != nil && isClosed(p.client) { // meanwhile
+			err = ErrClientClosed
+		}
 		p.mu.Lock()
 		batch := p.queue
 		p.queue = nil
 		p.mu.Unlock()
 		for _, r := range batch {
-			if failed := p.forward(r, err); failed != nil {
-				r.deliver(Reply{Err: noAnswer("", failed), Fate: NotSent})
+			failed := p.forward(r, err)
+			switch {
+			case failed == nil:
+				continue
+			case !errors.Is(failed, ErrClientClosed):
+				failed = noAnswer("", failed)
 			}
+			r.deliver(Reply{Err: failed, Fate: NotSent})
 		}
 	}
 }

@@ -68,6 +68,32 @@ func says(words string) peer {
 	}
 }
 
+// The user closes the client while it looks for the nodes.
+func TestRoutedClientClosedMeanwhile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		looks, ends := make(chan struct{}), make(chan struct{})
+		client := cast{}.client(func(o *redis.ClusterOptions) {
+			o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
+				close(looks)
+				<-ends
+				return nil, errors.New("cut off")
+			}
+		})
+		p := New(client)
+		var closing sync.WaitGroup
+		closing.Go(func() {
+			<-looks
+			assert.NoError(t, client.Close())
+			close(ends)
+		})
+		r := ask(t, p, "get", "key")
+		require.ErrorIs(t, r.Err, ErrClientClosed)
+		require.Equal(t, NotSent, r.Fate)
+		closing.Wait()
+		require.NoError(t, p.Close())
+	})
+}
+
 func TestRoutedRedirections(t *testing.T) {
 	const other = "10.0.0.2:7000"
 	for words, want := range map[string]struct {

@@ -224,6 +224,9 @@ func (s *stream) look() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stopped.Load() {
+		return
+	}
 	if wait := idleTimeout - time.Since(s.quiet); wait > 0 {
 		s.idle.Reset(min(wait, lookPause))
 		return

@@ -93,8 +93,8 @@ type conn struct {
 	node *Node
 	of   *network
 
-	locks  atomic.Bool // it has carried a request of a lock, so its answers may be late
-	lossy  atomic.Bool // it breaks when the next answer arrives, and loses the answer
+	locks  atomic.Bool                   // it has carried a request of a lock, so its answers may be late
+	lossy  atomic.Pointer[chan struct{}] // not nil: the next answer is lost, and c breaks, once this is closed: the request is sent
 	once   sync.Once
 	closed chan struct{}
 
@@ -117,7 +117,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	if isOfLock(p) {
 		c.locks.Store(true)
 		if c.node.losesReply() {
-			c.lossy.Store(true)
+			sent := make(chan struct{})
+			c.lossy.Store(&sent)
+			defer close(sent)
 		}
 	}
 	return c.Conn.Write(p)
@@ -141,7 +143,8 @@ func (c *conn) Read(p []byte) (int, error) {
 // receive reads from the node. If the answer is to be lost, it breaks the connection instead.
 func (c *conn) receive(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && c.lossy.Load() {
+	if sent := c.lossy.Load(); n > 0 && sent != nil {
+		<-*sent // the node executes the request, although the answer to an earlier one may be here already
 		_ = c.Close()
 		return 0, io.EOF
 	}

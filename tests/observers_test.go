@@ -45,6 +45,45 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 }
 
 // Close repeats releases for one node deadline. Then one event tells for the node how many releases were given up.
+// A vote that comes after Close has returned is told to nobody.
+func TestVotesAreNotToldAfterClose(t *testing.T) {
+	observing(t, func(f field, r *redsynctest.Recorder) {
+		f.freeze(4)
+		require.NoError(f, f.NewMutex("lock").Lock())
+		require.NoError(f, f.Close(f.Context()))
+		forget(r)
+		time.Sleep(time.Minute) // the connection of the frozen node is given up
+		assert.Empty(f, r.All())
+	})
+}
+
+// An observer blocks for longer than Close waits. The others are told nothing after Close has returned, nor is the log.
+func TestObserversBehindOneThatBlocksAreNotToldAfterClose(t *testing.T) {
+	play(t, func(f field) {
+		var log safeBuffer
+		var r redsynctest.Recorder
+		gate := make(chan struct{})
+		rs := f.With(redsync.WithObserver(lossBlocker{gate}), redsync.WithObserver(&r), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		m := rs.NewMutex("lock")
+		require.NoError(f, m.Lock())
+		synctest.Wait()
+		f.lose(0, 1, 2, 3, 4)
+		_, err := m.Extend()
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		require.NoError(f, f.Close(f.Context()))
+		forget(&r)
+		close(gate)
+		synctest.Wait()
+		assert.Empty(f, r.All())
+		assert.NotContains(f, log.String(), "lost")
+	})
+}
+
+// lossBlocker is an observer that blocks at a loss.
+type lossBlocker struct{ gate chan struct{} }
+
+func (b lossBlocker) ObserveLost(context.Context, observe.Lost) { <-b.gate }
+
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(k kit, m *redsync.Mutex)

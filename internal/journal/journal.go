@@ -357,7 +357,9 @@ func (j *Journal) writeLocked(to []*slog.Logger, at func(*slog.Logger, string, .
 	to = slices.Clone(to)
 	j.notices.Add(j, func() {
 		for _, log := range to {
-			at(log, message, args...)
+			if !j.notices.IsSilent() {
+				at(log, message, args...)
+			}
 		}
 	})
 }

@@ -98,6 +98,9 @@ func (q *Queue) Close(timeout time.Duration) {
 	}
 }
 
+// IsSilent reports whether Close has given up waiting. A notice that tells several then tells no further one.
+func (q *Queue) IsSilent() bool { return q.silent.Load() }
+
 // tell calls the notices in order, and then tells receivers how many of theirs were dropped. If a notice ends
 // the goroutine, as runtime.Goexit does, another goroutine goes on with the rest.
 func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
@@ -112,11 +115,14 @@ func (q *Queue) tell(now []func(), dropped map[Receiver]int) {
 	}()
 	for _, notice := range now {
 		told++
-		if !q.silent.Load() {
+		if !q.IsSilent() {
 			notice()
 		}
 	}
 	for to, notices := range dropped {
+		if q.IsSilent() {
+			break
+		}
 		delete(dropped, to) // before it is told: a receiver that ends the goroutine is not told again
 		to.Dropped(notices)
 	}

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -51,6 +52,19 @@ func TestQueueTellsOneReceiverOnceOfAllThatItDropped(t *testing.T) {
 	})
 	assert.Equal(t, Max, l.told)
 	assert.Equal(t, 1000, l.dropped)
+}
+
+// A receiver blocks for longer than Close waits. Nobody is told of anything afterwards, not even of what was dropped.
+func TestQueueIsSilentAfterClose(t *testing.T) {
+	l := &listener{}
+	playStuck(t, func(q *Queue) {
+		for range Max + 1000 {
+			q.Add(l, func() { l.told++ })
+		}
+		q.Close(time.Second)
+	})
+	assert.Zero(t, l.told)
+	assert.Zero(t, l.dropped)
 }
 
 func TestQueueIsBoundedForManyReceivers(t *testing.T) {

@@ -349,9 +349,9 @@ type trace struct {
 	untold claim.Nodes // the nodes of whose answers the tracer has not been told
 }
 
-// tellTracer tells the tracer node i's first answer.
+// tellTracer tells the tracer node i's first answer, unless Close has returned meanwhile.
 func (r *Round) tellTracer(i int, v *claim.Vote, late, later bool) {
-	if r.brief.Tracer == nil {
+	if r.brief.Tracer == nil || r.set.retired.Load() {
 		return
 	}
 	if t := r.takeTrace(i); t.ctx != nil {

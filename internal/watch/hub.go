@@ -4,13 +4,13 @@ package watch
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 )
 
 // A Hub has the watchers of one Redsync. The zero Hub is ready.
 type Hub struct {
+	running sync.WaitGroup // the readings that have not ended, also those that nobody watches any more
+
 	mu       sync.Mutex // guards what follows, and reading.watchers
 	readings map[string]*reading
 }
@@ -42,7 +42,7 @@ func (h *Hub) Join(l Lock) *Watcher {
 	r.watchers++
 	w := &Watcher{reading: r, from: r.nextRead(), Leave: sync.OnceFunc(func() { h.leave(r) })}
 	if isFirst {
-		r.begin() // only now: its first read counts for w
+		r.begin(&h.running) // only now: its first read counts for w
 	}
 	return w
 }
@@ -62,21 +62,17 @@ func (h *Hub) leave(r *reading) {
 }
 
 // AwaitEnds waits until all reads and subscriptions have ended, after Close has begun.
-func (h *Hub) AwaitEnds() {
-	h.mu.Lock()
-	all := slices.Collect(maps.Values(h.readings))
-	h.mu.Unlock()
-	for _, r := range all {
-		<-r.ended
-	}
-}
+func (h *Hub) AwaitEnds() { h.running.Wait() }
 
 // Next waits until the holders are others than in the Snapshot that it has returned last, and then returns the latest
 // Snapshot. The first call waits for any Snapshot. Next returns nil when ctx is done, when Close has begun, or after Leave.
 func (w *Watcher) Next(ctx context.Context) *Snapshot {
 	r := w.reading
-	for ctx.Err() == nil && !r.lock.Terms.Keeper.IsClosed() {
+	for ctx.Err() == nil {
 		last, newer := r.latest()
+		if r.lock.Terms.Keeper.IsClosed() { // asked after latest: what Close has cut is no Snapshot to tell
+			return nil
+		}
 		if last != nil && last.number >= w.from && (w.last == nil || last.holders != w.last.holders) {
 			w.last = last
 			return last

@@ -57,11 +57,11 @@ func newReading(l Lock) *reading {
 	}
 }
 
-// begin begins to read. The caller holds Hub.mu, so nobody has asked r to stop yet.
-func (r *reading) begin() {
+// begin begins to read, as one of running. The caller holds Hub.mu, so nobody has asked r to stop yet.
+func (r *reading) begin(running *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	go r.run(ctx)
+	running.Go(func() { r.run(ctx) })
 }
 
 // nextRead returns the number of the next read to begin, and makes it begin soon.
