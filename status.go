@@ -265,8 +265,9 @@ func (m *Mutex) holderOf(h claim.Holding) Holder {
 
 func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 	for i, n := range m.core.keeper.Set.Nodes {
-		s := NodeStatus{Node: i, Address: n.Address(), Denied: seen.Lacks.Has(i)}
+		s := NodeStatus{Node: i, Address: n.Address()}
 		if report := claim.ReportIn(seen.Votes[i]); report != nil {
+			s.Denied = seen.Lacks.Has(i)
 			for _, h := range claim.HoldingsIn(report) {
 				s.Holders = append(s.Holders, m.holderOf(h))
 			}
