@@ -16,7 +16,7 @@ import (
 
 // This file lets an operator break a lock.
 
-// ForceUnlock releases the lock of another: it deletes what Inspect has found of the holder, and nothing else. On each node
+// ForceUnlock releases the lock of another holder: it deletes what Inspect has found of it, and nothing else. On each node
 // it compares the value first, so it never deletes the lock of somebody who has it by then. Of readers or holders of
 // permits it releases the one that was given. Then the first waiter is woken, as by Unlock. m need not be held.
 //
@@ -35,11 +35,11 @@ import (
 // until every node has confirmed it or the keys have run out; for keys without an end it gives up after the expiry.
 // Otherwise the error matches
 //
-//   - *ErrTaken, if the holder does not have the lock any more, and others keep it from a quorum;
+//   - *ErrTaken, if the holder does not have the lock any more, and another has it;
 //   - ErrNotHeld, if the holder does not have it any more, and no other is seen that excludes it: other readers beside a
-//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too, and so may the
-//     first one if the holder hears of it early, and releases the rest itself: with joint sets, with an even number of nodes,
-//     or if it did not have all nodes. Its cause matches ErrForced all the same;
+//     reader, and others with permits, do not count. A second ForceUnlock of the same holder returns it, too. So may the
+//     first one, if the holder hears of it early, and releases the rest itself: with joint sets, with an even number of
+//     nodes, or if it did not have the lock on all nodes. The error of the holder matches ErrForced all the same;
 //   - ErrNoQuorum, if too few nodes have answered. The release goes on nevertheless. Inspect shows what has become of it.
 //   - the error of ctx, and its cause, if ctx has ended first. If it had ended before the call, nothing was sent; otherwise
 //     the release goes on, too.
@@ -59,9 +59,9 @@ import (
 //   - Without a watchdog: at its own Extend, Valid or Unlock, or else at Until.
 //   - redsync v4: at its own Extend.
 //
-// A holder with WithSetNXOnExtend that does not hear of the force takes the lock back when it extends next, unless another
-// has it by then. That is one without WithOwner, or one whose connections were down, or which may not subscribe. So
-// ForceUnlock again, or end its process. One that hears is ended.
+// A holder with WithSetNXOnExtend that does not hear of the force (it has no WithOwner, its connections were down, or it may
+// not subscribe) takes the lock back when it extends next, unless another has it by then. Then call ForceUnlock again, or
+// end its process. A holder that hears of it loses the lock.
 func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	ctx = orBackground(ctx)
 	t, err := m.beginCall()

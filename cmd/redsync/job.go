@@ -172,14 +172,22 @@ func (j *job) checkTimes() error {
 		return wrong("--min-hold %v is out of range: more than 0", j.minHold)
 	case j.given("wait") && j.wait < 0:
 		return wrong("--wait %v is out of range: 0 or more", j.wait)
-	case j.given("guard") && j.nodes.guard < max(j.ttl, j.minHold):
-		return wrong("--guard %v is out of range: at least --ttl (%v) and --min-hold (%v)", j.nodes.guard, j.ttl, j.minHold)
+	case j.given("guard") && j.nodes.guard < max(j.ttl, j.keptFor()):
+		return wrong("--guard %v is out of range: at least --ttl (%v) and --min-hold with its drift (%v)", j.nodes.guard, j.ttl, j.keptFor())
 	case !j.given("kill-after"):
 		j.killAfter = j.ttl / 3
 	case j.killAfter <= 0 || j.killAfter > j.ttl/3:
 		return wrong("--kill-after %v is out of range: more than 0, at most a third of --ttl (%v)", j.killAfter, j.ttl/3)
 	}
 	return nil
+}
+
+// keptFor returns how long the nodes keep the lock because of --min-hold, which is with its drift; 0 without it.
+func (j *job) keptFor() time.Duration {
+	if j.minHold == 0 {
+		return 0
+	}
+	return j.minHold + j.minHold/100 + 2*time.Millisecond
 }
 
 // checkOwner returns an error if the owner cannot be shown. Without --owner it makes one.

@@ -53,8 +53,8 @@ func TestWrongArguments(t *testing.T) {
 		{"run --kill-after 10.1 job -- true", "--kill-after 10.1s is out of range: more than 0, at most a third of --ttl (10s)"},
 		{"run --ttl 3 --kill-after 1.1 job -- true", "at most a third of --ttl (1s)"},
 		{"lead --ttl 3 --kill-after 1.1 job -- true", "at most a third of --ttl (1s)"},
-		{"run --guard 29 job -- true", "--guard 29s is out of range: at least --ttl (30s) and --min-hold (0s)"},
-		{"run --guard 1h --min-hold 2h job -- true", "--guard 1h0m0s is out of range: at least --ttl (30s) and --min-hold (2h0m0s)"},
+		{"run --guard 29 job -- true", "--guard 29s is out of range: at least --ttl (30s) and --min-hold with its drift (0s)"},
+		{"run --guard 1h --min-hold 2h job -- true", "--guard 1h0m0s is out of range: at least --ttl (30s) and --min-hold with its drift (2h1m12.002s)"},
 		{"run --guard 0 job -- true", "--guard 0s is out of range"},
 		{"run --guard -1 job -- true", "--guard -1s is out of range"},
 		{"lead --guard 1 job -- true", "--guard 1s is out of range"},
@@ -156,7 +156,7 @@ func TestJobLimits(t *testing.T) {
 	unsetAround(t)
 	for _, args := range []string{
 		"-E 0", "-E 255", "--permits 1", "--permits 256", "--priority -999", "--priority 999", "-w 0", "--ttl 0.1", "--ttl 100ms",
-		"--kill-after 10", "--kill-after 1ns", "--ttl 3 --kill-after 1", "--min-hold 1ns", "--guard 30", "--guard 1h --min-hold 1h",
+		"--kill-after 10", "--kill-after 1ns", "--ttl 3 --kill-after 1", "--min-hold 1ns", "--guard 30", "--guard 1h0m36.002s --min-hold 1h",
 		"--owner x", "--owner " + strings.Repeat("o", 128), "-n -E 3", "-w 1 -E 3", "--fence --shared", "--fence --min-hold 1",
 	} {
 		_, err := parseJob("run", append(strings.Fields(args), "job", "--", "true"))
