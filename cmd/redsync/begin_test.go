@@ -118,13 +118,14 @@ type fullFile struct{}
 
 func (fullFile) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// TestStatusSaysThatItCannotWrite: status that nobody can read is no success.
-func TestStatusSaysThatItCannotWrite(t *testing.T) {
+// TestLookersSayThatTheyCannotWrite: what nobody can read is no success.
+func TestLookersSayThatTheyCannotWrite(t *testing.T) {
 	servers := realredis.Start(t, 1)
-	for _, flag := range []string{"--json", "--json=false", "--watch"} {
+	for _, args := range []string{"status --json job", "status job", "status --watch job", "check"} {
 		var stderr strings.Builder
-		status := dispatch([]string{"status", "--nodes", servers[0].Addr(), flag, "job"}, fullFile{}, &stderr)
-		assert.Equal(t, exitInternal, status, flag)
-		assert.Equal(t, "redsync: no space left\n", stderr.String(), flag)
+		command, flags, _ := strings.Cut(args, " ")
+		status := dispatch(append([]string{command, "--nodes", servers[0].Addr()}, strings.Fields(flags)...), fullFile{}, &stderr)
+		assert.Equal(t, exitInternal, status, args)
+		assert.Equal(t, "redsync: no space left\n", stderr.String(), args)
 	}
 }

@@ -38,6 +38,8 @@ type checker struct {
 	lock  string // "" for none
 	limit time.Duration
 	out   io.Writer
+
+	unwritten error // of the first line that could not be written
 }
 
 // checkNodes is the command check.
@@ -46,7 +48,11 @@ func checkNodes(args []string, stdout, _ io.Writer) (int, error) {
 	if err := c.parse(args); err != nil {
 		return 0, err
 	}
-	return c.run(), nil
+	status := c.run()
+	if c.unwritten != nil {
+		return 0, &failure{exitInternal, c.unwritten}
+	}
+	return status, nil
 }
 
 // parse reads the arguments.
@@ -238,7 +244,9 @@ func (c *checker) line(format string, args ...any) {
 		quoted := strconv.QuoteRune(r)
 		text.WriteString(quoted[1 : len(quoted)-1])
 	}
-	fmt.Fprintln(c.out, text.String())
+	if _, err := fmt.Fprintln(c.out, text.String()); err != nil && c.unwritten == nil {
+		c.unwritten = err
+	}
 }
 
 // A fact is a line about a node.

@@ -32,7 +32,10 @@ type frontProcess struct {
 	holder  *os.Process
 	signals chan os.Signal
 
-	begun    bool      // COMMAND runs, or is being started
+	begun    bool     // COMMAND runs, or is being started
+	ran      bool     // it has begun at some time
+	leaving  deadline // when this process ends, although the holder has not; zero until a signal asks for it
+	ending   syscall.Signal
 	command  int       // whom to kill; 0 until the holder has reported it
 	deadline deadline  // of the lock, while COMMAND runs
 	awake    time.Time // when this process has run last
@@ -140,8 +143,12 @@ func (f *frontProcess) run() int {
 	defer timer.Stop()
 	for {
 		var soon <-chan time.Time
-		if f.begun {
-			timer.Reset(f.deadline.wait(time.Now()))
+		switch now := time.Now(); {
+		case f.begun:
+			timer.Reset(f.deadline.wait(now))
+			soon = timer.C
+		case !f.leaving.at.IsZero():
+			timer.Reset(f.leaving.wait(now))
 			soon = timer.C
 		}
 		select {
@@ -152,7 +159,8 @@ func (f *frontProcess) run() int {
 		case s := <-f.signals:
 			f.got(s.(syscall.Signal)) //nolint:forcetypeassert // of package syscall on Unix
 		case <-soon:
-			if !f.isOver(time.Now()) {
+			switch now := time.Now(); {
+			case !f.begun && f.leaving.left(now) > 0, f.begun && !f.isOver(now):
 				continue
 			}
 			select {
@@ -203,11 +211,18 @@ func (f *frontProcess) heard(r report, ok bool) (status int, ended bool) {
 	return 0, false
 }
 
-// outlived is called when the lock is over, and the holder has done nothing about it.
+// outlived is called when the lock is over, or a signal has asked for the end of the wait, and the holder has done nothing
+// about it.
 func (f *frontProcess) outlived() int {
 	f.kill()
 	_ = f.holder.Kill()
 	_, _ = f.holder.Wait()
+	if !f.begun {
+		return say(f.stderr, &failure{
+			exitSignalBase + int(f.ending),
+			fmt.Errorf("ended by the signal %q, although the process that gets the lock is stopped", f.ending),
+		})
+	}
 	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock is stopped, so COMMAND was killed")})
 }
 
@@ -234,7 +249,7 @@ func (f *frontProcess) note(r report) {
 		line(f.stderr, r.Say)
 	}
 	if r.Begins {
-		f.begun, f.awake = true, time.Now()
+		f.begun, f.ran, f.awake, f.leaving = true, true, time.Now(), deadline{}
 	}
 	if r.Command != 0 {
 		f.command = r.Command
@@ -279,14 +294,34 @@ func (f *frontProcess) awaitStopped() {
 	}
 }
 
-// stop stops this process, as a shell expects of a job whose program has stopped. Without a terminal no shell waits for
-// that. It is SIGSTOP, because Go keeps its handler of SIGTSTP once it was set.
+// stop stops this process, as a shell expects of a job whose program has stopped. It is SIGSTOP, because Go keeps its
+// handler of SIGTSTP once it was set.
 func (f *frontProcess) stop() {
-	if terminal, err := openTerminal(); err == nil {
-		_ = terminal.Close()
+	if isJob() {
 		f.stderr.flush(grace) // what says why it stops
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
+}
+
+// isJob reports whether a shell may wait for this process to stop, and continue it: there is a terminal, and the parent has
+// made a process group for this process. A script makes none: nobody would continue what it has started.
+func isJob() bool {
+	terminal, err := openTerminal()
+	if err != nil {
+		return false
+	}
+	_ = terminal.Close()
+	own, err := unix.Getsid(0)
+	if err != nil {
+		return false
+	}
+	parent := os.Getppid()
+	session, err := unix.Getsid(parent)
+	if err != nil || session != own {
+		return false
+	}
+	group, err := unix.Getpgid(parent)
+	return err == nil && group != unix.Getpgrp()
 }
 
 // openTerminal opens the terminal that controls this process.
@@ -302,6 +337,9 @@ func (f *frontProcess) got(s syscall.Signal) {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.job.foreground && inForeground()
 	}
+	if s != syscall.SIGCONT && s != syscall.SIGTSTP && !f.ran && f.leaving.at.IsZero() {
+		f.leaving, f.ending = deadlineIn(time.Now(), leaveTimeout), s
+	}
 	select {
 	case f.outgoing <- o:
 		f.orders++
@@ -312,6 +350,10 @@ func (f *frontProcess) got(s syscall.Signal) {
 		f.got(syscall.SIGCONT)
 	}
 }
+
+// leaveTimeout is how long the holder has to end after a signal, if COMMAND has not begun. What a holder that is stopped has
+// begun ends with its --ttl.
+const leaveTimeout = 2 * closeTimeout
 
 // together is how close a TSTP and a CONT must be to be taken as TSTP first. Go passes on two signals that wait by their
 // numbers, so their order is not known, and a process that goes on is better than one that is stopped for ever.

@@ -19,6 +19,7 @@ type holder struct {
 	job    *job
 	front  int // the process
 	outbox *outbox
+	log    keptLines               // of the library; only work uses it
 	cancel context.CancelCauseFunc // ends the wait for the lock, or lead
 
 	terms   chan *term
@@ -192,6 +193,7 @@ func (h *holder) look() {
 	if !c.quit.at.IsZero() && c.quit.left(now) <= 0 {
 		c.signal(syscall.SIGKILL)
 		c.quit = deadline{}
+		h.say(fmt.Sprintf("COMMAND has not ended within --kill-after %v, and was killed", h.job.killAfter))
 	}
 	if !c.stopped {
 		h.wakeFront()
@@ -233,8 +235,8 @@ func (h *holder) wakeFront() {
 func (h *holder) over(c *command, s syscall.WaitStatus) {
 	h.command = nil
 	o := outcome{status: statusOf(s)}
-	if c.leash.isEnding() || h.gone {
-		c.signal(syscall.SIGKILL) // what is left of its group
+	if c.target < 0 && (c.leash.isEnding() || h.gone || h.job.leads && h.ended != 0) {
+		c.signal(syscall.SIGKILL) // what is left of its group, before another process has the lock
 		o.awaitGone = c.awaitGone
 	}
 	if c.leash.isEnding() {
@@ -272,6 +274,18 @@ func (h *holder) obey(o order) {
 	default:
 		h.pass(o)
 	}
+	if c != nil && c.stopped && ends(o.Signal) {
+		h.check(true) // while it is stopped it gets no other signal
+	}
+}
+
+// ends reports whether the signal asks a process to end.
+func ends(s syscall.Signal) bool {
+	switch s {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
 }
 
 // pass passes a signal on to COMMAND, unless the terminal has sent it to COMMAND, too.

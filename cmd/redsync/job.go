@@ -157,7 +157,8 @@ func (j *job) checkNames() error {
 		case slices.Contains(j.names[:i], name):
 			return wrong("NAME %q is given twice", name)
 		case slices.Contains(held, name):
-			return wrong("NAME %q is held by the redsync around this one (see REDSYNC_NAME): it would wait for itself", name)
+			return wrong("NAME %q is held by the redsync around this one (see REDSYNC_NAME), for which it would wait. "+
+				"If that one has ended: env -u %s -u %s redsync ...", name, nameVariable, namesVariable)
 		}
 	}
 	return nil

@@ -3,7 +3,11 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -207,4 +211,46 @@ func TestStopWaiter(t *testing.T) {
 	for _, r := range waiters {
 		r.wantStatus(0)
 	}
+}
+
+// TestStopHolderOfWaiter: a signal ends the front, although the process that waits for the lock is stopped.
+func TestStopHolderOfWaiter(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	n := newNote(t)
+	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	n.pid(t)
+	r := start(t, servers, "run", "job", "--", "true")
+	holder := r.holder()
+	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+	send(t, holder, syscall.SIGSTOP)
+	await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
+	r.signal(syscall.SIGTERM)
+	r.wantStatus(128 + int(syscall.SIGTERM))
+	r.wantStderr(`redsync: ended by the signal "terminated", although the process that gets the lock is stopped`)
+	awaitDead(t, holder)
+	n.end(t)
+	first.wantStatus(7)
+}
+
+// TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
+func TestStopCommandThenEnd(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	file := filepath.Join(t.TempDir(), "pid")
+	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo $$ >"$0"; kill -STOP $$; exec sleep 600`, file)
+	awaitStopped(t, file)
+	r.signal(syscall.SIGTERM)
+	r.wantStatus(128 + int(syscall.SIGTERM))
+	wantFree(t, servers, "job")
+}
+
+// awaitStopped waits until the process with the id in a file is stopped.
+func awaitStopped(t *testing.T, file string) {
+	t.Helper()
+	await(t, "a COMMAND that is stopped", func() bool {
+		text, _ := os.ReadFile(file)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil && isStopped(pid)
+	})
 }

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -97,5 +100,25 @@ func TestLeadNextTerm(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitDead(t, pids...)
+	}
+}
+
+// TestLeadEndsItsGroup: after TERM nothing of COMMAND goes on beside the next leader.
+func TestLeadEndsItsGroup(t *testing.T) {
+	t.Parallel()
+	servers := realredis.Start(t, 5)
+	file := filepath.Join(t.TempDir(), "pid")
+	r := start(t, servers, "lead", "job", "--", "sh", "-c", `(trap "" TERM; exec sleep 600) & echo $! >"$0"; wait`, file)
+	var child int
+	await(t, "a child", func() bool {
+		text, _ := os.ReadFile(file)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		child = pid
+		return err == nil && nodesWith(t, servers, "job") > 0
+	})
+	r.signal(syscall.SIGTERM)
+	r.wantStatus(128 + int(syscall.SIGTERM))
+	if isAlive(child) {
+		t.Error("a child of COMMAND goes on after the resignation")
 	}
 }

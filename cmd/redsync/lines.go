@@ -4,6 +4,7 @@ package main
 
 import (
 	"io"
+	"sync"
 	"time"
 )
 
@@ -60,4 +61,41 @@ func (w *lineWriter) flush(atMost time.Duration) bool {
 	case <-given.C:
 		return false
 	}
+}
+
+// keptLines says lines, or keeps them until it is known whether they are wanted.
+type keptLines struct {
+	say func(string)
+
+	mu    sync.Mutex // guards what follows
+	keeps bool
+	lines []string // maxLines at most
+}
+
+// keep keeps the lines from now on.
+func (k *keptLines) keep() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keeps = true
+}
+
+func (k *keptLines) put(text string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case !k.keeps:
+		k.say(text)
+	case len(k.lines) < maxLines:
+		k.lines = append(k.lines, text)
+	}
+}
+
+// flush says the lines that were kept, and keeps no more.
+func (k *keptLines) flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, text := range k.lines {
+		k.say(text)
+	}
+	k.keeps, k.lines = false, nil
 }

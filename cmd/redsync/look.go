@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -88,6 +89,15 @@ func counted(n int, what string) string {
 // plain returns the text of an error in one line.
 func plain(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redsync: "), "\n", " ")
+}
+
+// reason returns the text of why a node has said nothing, without the node.
+func reason(err error) string {
+	var node *redsync.RedisError
+	if errors.As(err, &node) {
+		err = node.Err
+	}
+	return plain(err)
 }
 
 // printable returns a name as a terminal can show it: in quotes if it has anything else than graphic characters.

@@ -321,3 +321,15 @@ func TestTerminalWrite(t *testing.T) {
 	c.enter("kill %%1; fg")
 	c.wantStatus(128 + int(syscall.SIGTERM))
 }
+
+// TestTerminalScript: in a script nobody continues a redsync that stops itself. So it does not, and ^C ends what has stopped.
+func TestTerminalScript(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.enter(`bash -c 'redsync run job -- cat; echo ended=$?.'`)
+	c.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
+	c.key(ctrlC)
+	c.expect(fmt.Sprintf("ended=%d.", 128+int(syscall.SIGINT)))
+	c.wantStatus(0)
+	wantFree(t, c.servers, "job")
+}

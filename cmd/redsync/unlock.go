@@ -42,6 +42,9 @@ func unlock(args []string, stdout, stderr io.Writer) (int, error) {
 		return 0, err
 	}
 	b.names = f.Args()
+	if f.Changed("holder") && b.id == "" {
+		return 0, wrong("--holder is empty: it is an ID that \"redsync status\" shows")
+	}
 	if err := cmp.Or(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
 		return 0, err
 	}
@@ -164,23 +167,31 @@ func (b *breaker) report(ctx context.Context, before redsync.Status, holder reds
 	has := func(s redsync.Status, node int) bool {
 		return node < len(s.Nodes) && slices.ContainsFunc(s.Nodes[node].Holders, func(h redsync.Holder) bool { return h.ID == holder.ID })
 	}
+	removed, unclear := 0, 0
 	for i, n := range after.Nodes {
 		what := "did not have it"
 		switch {
 		case n.Err != nil:
-			what = "silent: " + plain(n.Err)
+			what = "silent: " + reason(n.Err)
+			unclear++
 		case has(after, i):
 			what = "still has it"
+			unclear++
 		case has(before, i):
 			what = "removed"
+			removed++
 		case before.Nodes[i].Err != nil:
 			what = "does not have it"
 		}
 		fmt.Fprintf(b.stdout, "node #%d (%s): %s\n", n.Node, n.Address, what)
 	}
+	held := slices.ContainsFunc(before.Holders, func(h redsync.Holder) bool { return h.ID == holder.ID })
 	switch {
 	case forced == nil:
 		fmt.Fprintf(b.stdout, "released: %s\n", notice(holder, time.Now()))
+		return 0, nil
+	case !held && removed > 0 && unclear == 0: // of a minority: ForceUnlock says that it is not held
+		fmt.Fprintf(b.stdout, "removed: what was left on %s\n", counted(removed, "node"))
 		return 0, nil
 	case errors.Is(forced, redsync.ErrNoQuorum):
 		return 0, &failure{exitNoQuorum, forced}

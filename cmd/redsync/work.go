@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/seed14bd9ef4/redsync"
 )
@@ -14,24 +15,34 @@ import (
 // This file gets the lock, and releases it. It knows nothing of processes.
 
 // work does what the job says, and returns what the process ends with.
-func (h *holder) work(ctx context.Context) result {
+func (h *holder) work(ctx context.Context) (r result) {
 	if err := h.job.nodes.read(); err != nil {
 		return resultOf(err)
 	}
+	h.log.say = h.say
+	if h.job.once && h.job.conflict == 0 { // in cron, which mails each line
+		h.log.keep()
+		defer func() {
+			if r.err != nil {
+				h.log.flush()
+			}
+		}()
+	}
 	waiting, cancel := h.job.patience(ctx)
 	defer cancel()
-	rs, err := h.job.nodes.connect(waiting, redsync.WithLogger(slog.New(&logLines{say: h.say})), redsync.WithExpiry(h.job.ttl))
+	connecting, stop := h.job.connecting(ctx)
+	rs, err := h.job.nodes.connect(connecting, redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl))
+	stop()
 	if err != nil {
 		return resultOf(err)
 	}
-	var r result
 	if h.job.leads {
 		r = h.lead(ctx, rs)
 	} else {
-		r = h.hold(waiting, rs)
+		r = h.hold(ctx, waiting, rs)
 	}
-	closing, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer stop()
+	closing, end := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer end()
 	if err := rs.Close(closing); err != nil {
 		h.say("warning: " + err.Error())
 	}
@@ -47,14 +58,16 @@ func resultOf(err error) result {
 	return result{exitInternal, err}
 }
 
-// hold is run: it gets the lock, waits until COMMAND has ended, and releases the lock.
-func (h *holder) hold(ctx context.Context, rs *redsync.Redsync) result {
-	ctx, cancel := context.WithCancelCause(ctx)
+// hold is run: it gets the lock, waits until COMMAND has ended, and releases the lock. waiting is ctx until --wait has
+// passed.
+func (h *holder) hold(ctx, waiting context.Context, rs *redsync.Redsync) result {
+	waiting, cancel := context.WithCancelCause(waiting)
 	defer cancel(nil)
 	mutex := newMutex(rs, h.job.names, append(h.job.options(), redsync.WithObserver(&denials{end: cancel}))...)
-	if err := h.lock(ctx, mutex); err != nil {
-		return h.notLocked(ctx, err)
+	if err := h.lock(ctx, waiting, mutex); err != nil {
+		return h.notLocked(waiting, err)
 	}
+	h.log.flush()
 	o := h.during(mutex)
 	return h.unlock(ctx, mutex, o)
 }
@@ -67,12 +80,27 @@ func (j *job) patience(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, j.wait)
 }
 
-// lock gets the lock.
-func (h *holder) lock(ctx context.Context, mutex *redsync.Mutex) error {
+// connecting returns a context for the first answers of the nodes. They get some time even if --wait is shorter.
+func (j *job) connecting(ctx context.Context) (context.Context, context.CancelFunc) {
+	if j.wait <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, max(j.wait, minConnect))
+}
+
+// minConnect is more than the time for which Ping waits for the slower nodes once a quorum has answered.
+const minConnect = time.Second
+
+// lock gets the lock. It makes at least one whole attempt, so that a lock that is free is not called taken.
+func (h *holder) lock(ctx, waiting context.Context, mutex *redsync.Mutex) error {
 	if h.job.once || h.job.wait == 0 {
 		return mutex.TryLockContext(ctx)
 	}
-	return mutex.LockContext(ctx)
+	err := mutex.LockContext(waiting)
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redsync.ErrFailed) && !errors.Is(err, redsync.ErrNoQuorum) {
+		return mutex.TryLockContext(ctx)
+	}
+	return err
 }
 
 // notLocked returns the result of a lock that was not acquired.
