@@ -422,7 +422,10 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	k, sent := rel.lease.terms.Keeper, rel.progress[i]
 	k.Set.NoteReply(i, reply)
 	rel.round.NoteLate(i, reply)
-	if reply.Fate == pool.Answered && k.unreached.Load() != 0 {
+	switch {
+	case reply.Fate != pool.Answered:
+		k.unreached.Or(1 << i)
+	case k.unreached.Load() != 0:
 		k.answered(i)
 	}
 	if sent.paced {
@@ -464,9 +467,6 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		}
 	}
 	rel.repeatLater(i, reply.Err)
-	if reply.Fate != pool.Answered {
-		k.unreached.Or(1 << i) // only now: answered must find the alarm
-	}
 }
 
 // vote counts node i's vote, unless only a repetition of the release can tell it.
