@@ -353,7 +353,7 @@ func (f *frontProcess) got(s syscall.Signal) {
 
 // leaveTimeout is how long the holder has to end after a signal, if COMMAND has not begun. What a holder that is stopped has
 // begun ends with its --ttl.
-const leaveTimeout = 2 * closeTimeout
+const leaveTimeout = 3 * closeTimeout
 
 // together is how close a TSTP and a CONT must be to be taken as TSTP first. Go passes on two signals that wait by their
 // numbers, so their order is not known, and a process that goes on is better than one that is stopped for ever.
