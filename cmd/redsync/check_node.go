@@ -282,7 +282,7 @@ func (r *findings) addUptime(i info) {
 	if r.guard == 0 {
 		return
 	}
-	more := r.guard/100 + 2*time.Millisecond + uptimeGranularity // the drift of the guard
+	more := drift(r.guard) + uptimeGranularity
 	if left := r.guard + more - uptime; left > 0 {
 		r.votes = false
 		r.warn("its server started %v ago, and the restart guard (%v + %v) ignores it for another %v", uptime, r.guard, more, left)

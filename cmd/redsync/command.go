@@ -18,6 +18,13 @@ type term struct {
 	done  chan outcome // gets one value, once COMMAND has ended
 }
 
+// validity returns until when the lock is valid, and for how long. If it is extended just then, only left may tell: so the next
+// call returns another until.
+func (t *term) validity() (until time.Time, left time.Duration) {
+	until = t.mutex.Until()
+	return until, t.mutex.Remaining()
+}
+
 // An outcome is how COMMAND has ended.
 type outcome struct {
 	status int

@@ -32,13 +32,13 @@ type frontProcess struct {
 	holder  *os.Process
 	signals chan os.Signal
 
-	begun    bool     // COMMAND runs, or is being started
-	ran      bool     // it has begun at some time
-	leaving  deadline // when this process ends, although the holder has not; zero until a signal asks for it
-	ending   syscall.Signal
-	command  int       // whom to kill; 0 until the holder has reported it
-	deadline deadline  // of the lock, while COMMAND runs
-	awake    time.Time // when this process has run last
+	begun    bool           // COMMAND runs, or is being started
+	ran      bool           // it has begun at some time
+	leaving  deadline       // when this process ends, although the holder has not; zero until a signal asks for it
+	ending   syscall.Signal // that signal
+	command  int            // whom to kill; 0 until the holder has reported it
+	deadline deadline       // of the lock, while COMMAND runs
+	awake    time.Time      // when this process has run last
 
 	outgoing  chan order // a holder that is stopped reads none
 	orders    int        // how many the holder was sent
@@ -312,16 +312,9 @@ func isJob() bool {
 	}
 	_ = terminal.Close()
 	own, err := unix.Getsid(0)
-	if err != nil {
-		return false
-	}
-	parent := os.Getppid()
-	session, err := unix.Getsid(parent)
-	if err != nil || session != own {
-		return false
-	}
-	group, err := unix.Getpgid(parent)
-	return err == nil && group != unix.Getpgrp()
+	session, ofParent := unix.Getsid(os.Getppid())
+	group, ofGroup := unix.Getpgid(os.Getppid())
+	return errors.Join(err, ofParent, ofGroup) == nil && session == own && group != unix.Getpgrp()
 }
 
 // openTerminal opens the terminal that controls this process.

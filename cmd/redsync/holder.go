@@ -155,8 +155,7 @@ func (h *holder) begin(t *term) {
 		t.done <- outcome{}
 		return
 	}
-	until := t.mutex.Until() // before Remaining: an extension between them is reported by look
-	left := t.mutex.Remaining()
+	until, left := t.validity()
 	if left <= h.job.killAfter { // this process was stopped, or the machine slept
 		t.done <- outcome{status: exitLost, err: errors.New("lost before COMMAND could begin")}
 		return
@@ -180,8 +179,7 @@ func (h *holder) begin(t *term) {
 // look keeps COMMAND on its leash, and tells the front how long the lock is valid.
 func (h *holder) look() {
 	c, now := h.command, time.Now()
-	until := c.term.mutex.Until() // before Remaining: an extension between them is reported by the next look
-	left := c.term.mutex.Remaining()
+	until, left := c.term.validity()
 	switch c.leash.look(now, left) {
 	case syscall.SIGTERM:
 		c.signal(syscall.SIGTERM)

@@ -188,8 +188,11 @@ func (j *job) keptFor() time.Duration {
 	if j.minHold == 0 {
 		return 0
 	}
-	return j.minHold + j.minHold/100 + 2*time.Millisecond
+	return j.minHold + drift(j.minHold)
 }
+
+// drift returns what the clocks of nodes may gain or lose in d: 1 % and 2 ms, as the library reckons by default.
+func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
 // checkOwner returns an error if the owner cannot be shown. Without --owner it makes one.
 func (j *job) checkOwner() error {

@@ -3,11 +3,7 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -69,16 +65,25 @@ func TestKillHolder(t *testing.T) {
 func TestKillHolderOfWaiter(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	first := start(t, servers, "run", "job", "--", probeName, string(n))
-	n.pid(t)
-	r := start(t, servers, "run", "job", "--", "true")
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+	r, end := waiter(t, servers)
 	send(t, r.holder(), syscall.SIGKILL)
 	r.wantStatus(exitInternal)
 	r.wantStderr("redsync: the process that gets the lock was killed")
-	n.end(t)
-	first.wantStatus(7)
+	end()
+}
+
+// waiter starts a redsync that waits for the lock "job" of another one, which end ends.
+func waiter(t *testing.T, servers []*realredis.Server) (r *run, end func()) {
+	t.Helper()
+	n := newNote(t)
+	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	n.pid(t)
+	r = start(t, servers, "run", "job", "--", "true")
+	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+	return r, func() {
+		n.end(t)
+		first.wantStatus(7)
+	}
 }
 
 // TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
@@ -217,40 +222,26 @@ func TestStopWaiter(t *testing.T) {
 func TestStopHolderOfWaiter(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	first := start(t, servers, "run", "job", "--", probeName, string(n))
-	n.pid(t)
-	r := start(t, servers, "run", "job", "--", "true")
+	r, end := waiter(t, servers)
 	holder := r.holder()
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
 	send(t, holder, syscall.SIGSTOP)
 	await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
 	r.signal(syscall.SIGTERM)
 	r.wantStatus(128 + int(syscall.SIGTERM))
 	r.wantStderr(`redsync: ended by the signal "terminated", although the process that gets the lock is stopped`)
 	awaitDead(t, holder)
-	n.end(t)
-	first.wantStatus(7)
+	end()
 }
 
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
 func TestStopCommandThenEnd(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	file := filepath.Join(t.TempDir(), "pid")
-	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo $$ >"$0"; kill -STOP $$; exec sleep 600`, file)
-	awaitStopped(t, file)
+	n := newNote(t)
+	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
+	pid := n.pid(t)
+	await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
 	r.signal(syscall.SIGTERM)
 	r.wantStatus(128 + int(syscall.SIGTERM))
 	wantFree(t, servers, "job")
-}
-
-// awaitStopped waits until the process with the id in a file is stopped.
-func awaitStopped(t *testing.T, file string) {
-	t.Helper()
-	await(t, "a COMMAND that is stopped", func() bool {
-		text, _ := os.ReadFile(file)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		return err == nil && isStopped(pid)
-	})
 }

@@ -3,10 +3,7 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -107,15 +104,9 @@ func TestLeadNextTerm(t *testing.T) {
 func TestLeadEndsItsGroup(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	file := filepath.Join(t.TempDir(), "pid")
-	r := start(t, servers, "lead", "job", "--", "sh", "-c", `(trap "" TERM; exec sleep 600) & echo $! >"$0"; wait`, file)
-	var child int
-	await(t, "a child", func() bool {
-		text, _ := os.ReadFile(file)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		child = pid
-		return err == nil && nodesWith(t, servers, "job") > 0
-	})
+	n := newNote(t)
+	r := start(t, servers, "lead", "job", "--", "sh", "-c", `(trap "" TERM; exec sleep 600) & echo ready $! >"$0"; wait`, string(n))
+	child := n.pid(t)
 	r.signal(syscall.SIGTERM)
 	r.wantStatus(128 + int(syscall.SIGTERM))
 	if isAlive(child) {

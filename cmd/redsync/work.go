@@ -28,9 +28,9 @@ func (h *holder) work(ctx context.Context) (r result) {
 			}
 		}()
 	}
-	waiting, cancel := h.job.patience(ctx)
+	waiting, cancel := h.job.patience(ctx, 0)
 	defer cancel()
-	connecting, stop := h.job.connecting(ctx)
+	connecting, stop := h.job.patience(ctx, minConnect)
 	rs, err := h.job.nodes.connect(connecting, redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl))
 	stop()
 	if err != nil {
@@ -72,23 +72,16 @@ func (h *holder) hold(ctx, waiting context.Context, rs *redsync.Redsync) result 
 	return h.unlock(ctx, mutex, o)
 }
 
-// patience returns a context that ends when the lock must have been acquired.
-func (j *job) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// patience returns a context that ends when --wait has passed, but not before least has.
+func (j *job) patience(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {
 	if j.wait <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, j.wait)
+	return context.WithTimeout(ctx, max(j.wait, least))
 }
 
-// connecting returns a context for the first answers of the nodes. They get some time even if --wait is shorter.
-func (j *job) connecting(ctx context.Context) (context.Context, context.CancelFunc) {
-	if j.wait <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, max(j.wait, minConnect))
-}
-
-// minConnect is more than the time for which Ping waits for the slower nodes once a quorum has answered.
+// minConnect is how long the nodes have at least for their first answers. It is more than the time for which Ping waits for the
+// slower ones once a quorum has answered.
 const minConnect = time.Second
 
 // lock gets the lock. It makes at least one whole attempt, so that a lock that is free is not called taken.
