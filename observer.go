@@ -98,7 +98,7 @@ func isObserver(v any) bool {
 // events turns what internal packages report of one Mutex into events for its observers. It implements
 // lease.Events and queue.Events.
 type events struct {
-	to      *observers
+	to      *observers    // not nil
 	notices *notice.Queue // for events whose sender must not wait for observers
 	name    string        // of the Mutex
 	mode    observe.Mode  // of its locks
@@ -151,11 +151,7 @@ func (e *events) Waits(ctx context.Context, start clock.Instant, number uint64) 
 
 // tellLater queues an event. The goroutine of e.notices tells it to the observers.
 func tellLater[O, E any](ctx context.Context, e *events, method func(O, context.Context, E), event E) {
-	e.notices.Add(e.to, func() {
-		if e.to != nil {
-			tellEach(ctx, e.to.all, method, event, e.notices)
-		}
-	})
+	e.notices.Add(e.to, func() { tellEach(ctx, e.to.all, method, event, e.notices) })
 }
 
 // tellOfNoCall queues an event that is part of no call.

@@ -44,7 +44,6 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// Close repeats releases for one node deadline. Then one event tells for the node how many releases were given up.
 // A vote that comes after Close has returned is told to nobody.
 func TestVotesAreNotToldAfterClose(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
@@ -84,6 +83,7 @@ type lossBlocker struct{ gate chan struct{} }
 
 func (b lossBlocker) ObserveLost(context.Context, observe.Lost) { <-b.gate }
 
+// Close repeats releases for one node deadline. Then one event tells for the node how many releases were given up.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(k kit, m *redsync.Mutex)

@@ -54,7 +54,7 @@ func TestQueueTellsOneReceiverOnceOfAllThatItDropped(t *testing.T) {
 	assert.Equal(t, 1000, l.dropped)
 }
 
-// A receiver blocks for longer than Close waits. Nobody is told of anything afterwards, not even of what was dropped.
+// A receiver blocks for longer than Close waits. Afterwards nobody is told anything, not even how many notices were dropped.
 func TestQueueIsSilentAfterClose(t *testing.T) {
 	l := &listener{}
 	playStuck(t, func(q *Queue) {
