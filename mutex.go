@@ -687,7 +687,9 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		m.core.keeper.Set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+		waiting, stop := unhurried(ctx, &t.Terms)
+		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+		stop()
 		h = m.adoptLease(t, adopted, start)
 	}
 	if h.Terms().Events == nil {
@@ -720,13 +722,15 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
 	}
+	waiting, stop := unhurried(ctx, h.Terms())
+	defer stop()
 	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
 	// and would answer the second time that it has no such key.
 	if set := m.core.keeper.Set; !set.IsIdentified() {
-		set.Identify(ctx, h.Terms().Timing.NodeTimeout)
+		set.Identify(waiting, h.Terms().Timing.NodeTimeout)
 	}
 	rel := group.ReleaseAwaited(ctx, h)
-	res := rel.Wait(ctx)
+	res := rel.Wait(waiting)
 	group.Unlocked(h, rel)
 	switch {
 	case res.Won && rel.WasInTime():
@@ -736,6 +740,14 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	}
 	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.label(), res),
 		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
+}
+
+// unhurried returns ctx, or its Grace if it is done already: the program may exit right after the Unlock.
+func unhurried(ctx context.Context, t *lease.Terms) (waiting context.Context, stop func()) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return lease.Grace(ctx, t.Timing.NodeTimeout)
 }
 
 // endedEarly says how long h had been over at now, when Unlock was called, if it has expired. Otherwise it returns nil.

@@ -182,10 +182,18 @@ func (c *core) close(ctx context.Context, timeout time.Duration) error {
 	case c.keeper.BeginClose():
 		c.closeErr = c.shutDown(ctx, timeout)
 		close(c.closed)
-	case !lease.Await(ctx, c.closed):
+	case !c.awaitClosed(ctx, timeout):
 		return fmt.Errorf("redsync: Close: another call is closing: %w", context.Cause(ctx))
 	}
 	return c.closeErr
+}
+
+// awaitClosed waits for the call that closes c. It reports false when ctx is done first: the program may end after either
+// call, so this one gives the releases a Grace, too.
+func (c *core) awaitClosed(ctx context.Context, timeout time.Duration) bool {
+	ctx, stop := lease.Grace(ctx, timeout)
+	defer stop()
+	return lease.Await(ctx, c.closed)
 }
 
 func (c *core) shutDown(ctx context.Context, timeout time.Duration) (err error) {

@@ -260,19 +260,39 @@ func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 	})
 }
 
+// The end of its context ends Close, but not within a node deadline, and not within 500 ms.
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		k.freeze(2, 3, 4)
-		reason := errors.New("in a hurry")
-		ctx, cancel := context.WithTimeoutCause(k.Context(), 30*time.Millisecond, reason)
-		defer cancel()
-		start := time.Now()
-		err := k.Close(ctx)
-		assert.Equal(t, 30*time.Millisecond, time.Since(start))
-		require.ErrorIs(t, err, reason)
-		require.ErrorIs(t, k.Close(k.Context()), reason, "a second Close returns what the first returned")
-	})
+	for _, c := range []struct{ deadline, limit, want time.Duration }{
+		{0, -1, 400 * time.Millisecond}, // over before Close
+		{0, 30 * time.Millisecond, 400 * time.Millisecond},
+		{0, 700 * time.Millisecond, 700 * time.Millisecond},
+		{time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond},
+		{time.Minute, 30 * time.Millisecond, 500 * time.Millisecond},
+	} {
+		onKit(t, func(k kit) {
+			rs := k.Redsync
+			if c.deadline > 0 {
+				rs = k.With(redsync.WithNodeTimeout(c.deadline), redsync.WithExpiry(time.Hour))
+			}
+			require.NoError(k, rs.NewMutex("lock").Lock())
+			k.freeze(2, 3, 4)
+			reason := errors.New("in a hurry")
+			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, reason)
+			defer cancel()
+			start := time.Now()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				time.Sleep(time.Millisecond)
+				assert.Error(k, rs.Close(ctx), "the program may end after either Close")
+				assert.Equal(k, c.want, time.Since(start).Truncate(5*time.Millisecond))
+			})
+			err := rs.Close(ctx)
+			assert.Equal(k, c.want, time.Since(start), "%+v", c)
+			require.ErrorIs(k, err, reason)
+			wg.Wait()
+			require.ErrorIs(k, k.Close(k.Context()), reason, "a second Close returns what the first returned")
+		})
+	}
 }
 
 func TestCloseTriesPendingReleasesOnceMore(t *testing.T) {
@@ -329,33 +349,11 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 				}()
 				ctx, cancel := context.WithTimeout(t.Context(), 210*time.Millisecond)
 				defer cancel()
-				require.ErrorContains(t, rs.Close(ctx), `the release of 1 lock ("refused")`)
+				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(time.Millisecond)).Close(ctx), `the release of 1 lock ("refused")`)
 				assert.Equal(t, c.times, times)
 			})
 		})
 	}
-}
-
-func TestSecondCloseKeepsToItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if req.Args[0] == "set" {
-				return puppet.Yes(req)
-			}
-			return nil, nil
-		}}
-		rs := redsync.New(p)
-		require.NoError(t, rs.NewMutex("lock").Lock())
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.Error(t, rs.Close(t.Context())) })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		require.ErrorIs(t, rs.Close(ctx), context.DeadlineExceeded)
-		assert.Equal(t, 10*time.Millisecond, time.Since(start))
-		wg.Wait()
-	})
 }
 
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.

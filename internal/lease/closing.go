@@ -17,9 +17,31 @@ import (
 // BeginClose reports whether the caller is the first to close k. That caller must call Close.
 func (k *Keeper) BeginClose() (first bool) { return k.closed.CompareAndSwap(false, true) }
 
+// maxGrace bounds for how long a Close or an Unlock goes on after its context has ended.
+const maxGrace = 500 * time.Millisecond
+
+// Grace returns a context that ends with ctx, but only after a node deadline of that length, or after maxGrace if that is
+// less. A release that is written meanwhile can be confirmed, so that nothing is left if the program ends then. The caller
+// must call stop.
+func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
+	end := time.Now().Add(min(deadline, maxGrace))
+	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		rest, stop := context.WithDeadline(later, end)
+		defer stop()
+		<-rest.Done()
+		cancel(context.Cause(ctx))
+	})
+	return later, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
 // Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
 // waiting for that. Then it waits until a quorum has confirmed each release, until ctx is done, or until the keys have
-// run out. It waits for the other nodes as long as some node settles a release within timeout.
+// run out. It waits for the other nodes as long as some node settles a release within timeout. Even if ctx is done, it
+// gives the operations under way, and then the releases, the time of a Grace each.
 func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func()) Rest {
 	k.unsettled.begin(len(k.Set.Nodes))
 	k.lastSettled.Store(int64(clock.Now().Mono))
@@ -32,10 +54,12 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
 	k.repeats.Hurry(func(alarm.Firer) bool { return true })
-	settled, reason := k.awaitQuorums(ctx)
+	later, stop := Grace(ctx, timeout)
+	settled, reason := k.awaitQuorums(later)
 	if settled {
-		k.awaitOthers(ctx, timeout)
+		k.awaitOthers(later, timeout)
 	}
+	stop()
 	k.repeats.Close()
 	silent := errUnconfirmed
 	if clock.Now().Mono-asked >= timeout {
@@ -91,6 +115,8 @@ func (k *Keeper) awaitChange(ctx context.Context, d time.Duration) bool {
 // until ctx is done.
 func (k *Keeper) awaitOperations(ctx context.Context, timeout time.Duration) {
 	done := k.operations.zero()
+	ctx, stop := Grace(ctx, timeout)
+	defer stop()
 	for {
 		last := k.lastSettled.Load()
 		step, cancel := context.WithTimeout(ctx, timeout-(clock.Now().Mono-time.Duration(last)))
