@@ -48,8 +48,10 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 	close(k.closing)
 	k.extensions.Close() // no watchdog starts a round any more
 	k.expiries.Close()   // every lease that is held has its alarm here, which ends and releases it
+	k.recall()
 	// Operations under way give up at their next step, or have a deadline.
 	k.awaitOperations(ctx, timeout)
+	k.recall() // what they have left
 	leave()
 	k.unsettled.keepTimes()
 	asked := clock.Now().Mono
@@ -66,6 +68,19 @@ func (k *Keeper) Close(ctx context.Context, timeout time.Duration, leave func())
 		silent = quorum.NoAnswerWithin(timeout)
 	}
 	return k.rest(silent, reason)
+}
+
+// recall takes back what waits for a connection: first what may set a value, and then the releases where nothing has set
+// one. So Close need not wait for nodes to which nothing was sent.
+func (k *Keeper) recall() {
+	k.Set.Recall(func(to pool.Receiver, _ int) bool {
+		f, is := to.(filling)
+		return is && f.lease.terms.Keeper == k
+	})
+	k.Set.Recall(func(to pool.Receiver, i int) bool {
+		rel, is := to.(*Release)
+		return is && rel.lease.terms.Keeper == k && !rel.lease.writes.onNode(i).reached()
+	})
 }
 
 // awaitQuorums waits until a quorum has confirmed each release, or the release has ended. It reports false when the keys

@@ -72,6 +72,7 @@ func (u *unsettled) add(rel cleaner, at *seat) {
 	if u.counts {
 		u.open++
 		u.partial++
+		u.countLocked(&u.all[*at])
 	}
 }
 

@@ -379,7 +379,7 @@ func (r *Round) takeTrace(i int) (t trace) {
 // NoteHealth notes what node i's vote says of the node's health. by is the server process that gave the vote, nil if
 // there is none or it is not known.
 func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
-	if r.brief.Tracer == nil || r.set.retired.Load() {
+	if r.brief.Tracer == nil || r.set.retired.Load() || v.Err == errTakenBack { //nolint:errorlint // a sentinel
 		return
 	}
 	r.set.TellServers(r.brief.Tracer)
