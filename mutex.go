@@ -662,6 +662,9 @@ func (m *Mutex) Unlock() (bool, error) {
 // lists those that failed, and it is unknown whether the lock was released in time. After each of these
 // outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
+// If ctx was done before the call, UnlockContext does the same, and waits for the node deadline, at most 500 ms: a program
+// may exit right after it.
+//
 // While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
 //
 // If the connection to a node breaks, the release is sent again, and Unlock waits for that

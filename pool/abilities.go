@@ -84,8 +84,8 @@ type (
 	// Recalling is a Pool that can take requests back. Without it, a Close while a connection is being opened waits for the
 	// requests that wait for the connection.
 	Recalling interface {
-		// Recall delivers NotSent and why to the receiver of each request of which no byte was sent, if which returns true
-		// for it. The Conn of these replies is 0. They come from the goroutine that calls, perhaps while another reply is
+		// Recall delivers NotSent and why to the receiver of each request that waits for a connection to be opened, and of
+		// which no byte was sent, if which returns true for it. The Conn of these replies is 0. They come from the goroutine that calls, perhaps while another reply is
 		// delivered. which must not block, and not use the Pool.
 		Recall(which func(to Receiver, tag int) bool, why error)
 	}

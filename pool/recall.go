@@ -8,9 +8,9 @@ import (
 // This file takes back requests of which nothing was sent. A Redsync that closes does so, because the connection that they
 // wait for may take long to open.
 
-// Recall implements Recalling.
+// Recall implements Recalling. While a connection is in use, queued requests are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
-	if s := p.last.Load(); s != nil {
+	if s := p.last.Load(); s != nil && s.dialing.Load() != nil {
 		s.recall(which, why)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -869,6 +870,37 @@ func TestCloseNamesClosedClients(t *testing.T) {
 		require.ErrorIs(f, err, redsync.ErrNoQuorum)
 		require.ErrorIs(f, err, pool.ErrClientClosed)
 		assert.NotContains(f, err.Error(), "no answer")
+	})
+}
+
+// Nodes accept connections and say nothing. Close does not wait for what waits for a connection, and nothing of that is
+// sent later.
+func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
+	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+		for _, after := range []time.Duration{time.Millisecond, 300 * time.Millisecond, time.Second} {
+			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
+				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
+				k.freeze(silent...)
+				m := func(name string) *redsync.Mutex {
+					return rs.NewMutex(name, slices.Concat(mode, []redsync.Option{redsync.WithTries(0), redsync.WithObserver(r)})...)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() { _ = m("a").TryLock() })
+				wg.Go(func() { _ = m("b").Lock() })
+				wg.Go(func() { _ = m("c").Do(k.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) })
+				time.Sleep(after)
+				start := time.Now()
+				require.NoError(k, rs.Close(k.Context()))
+				wg.Wait()
+				assert.Zero(k, time.Since(start), "after %v", after)
+				if after < 400*time.Millisecond {
+					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
+				}
+				k.thaw(silent...)
+				time.Sleep(10 * time.Second)
+				k.nothingLeft()
+			}
+		}
 	})
 }
 

@@ -346,7 +346,7 @@ func TestACallAfterCloseDoesNotEndItsWait(t *testing.T) {
 
 // Close waits for a call that an observer delays, but not for longer than the node deadline.
 func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
-	for bound, want := range map[time.Duration]time.Duration{time.Minute: 401 * time.Millisecond, 100 * time.Millisecond: 401 * time.Millisecond} {
+	for _, bound := range []time.Duration{time.Minute, 0} {
 		play(t, func(f field) {
 			rs := f.With(redsync.WithObserver(slowToHear{time.Hour}))
 			start := time.Now()
@@ -355,7 +355,7 @@ func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
 			ctx, cancel := context.WithTimeout(f.Context(), bound)
 			defer cancel()
 			_ = rs.Close(ctx)
-			assert.Equal(f, want, time.Since(start))
+			assert.Equal(f, 401*time.Millisecond, time.Since(start))
 			time.Sleep(time.Hour)
 		})
 	}
