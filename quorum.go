@@ -166,7 +166,7 @@ func explain(n *quorum.Node, v claim.Vote) error {
 		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
 		return &nodeMissing{node: n.Index, address: n.Address(), part: part}
 	}
-	return &RedisError{Node: n.Index, Address: n.Address(), Err: v.Err}
+	return nodeError(n.Index, n.Address(), v.Err)
 }
 
 // errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.

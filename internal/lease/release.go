@@ -71,6 +71,7 @@ type extras struct {
 	room     [1]script.Ticket // for turnover.Leave
 	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
 	began    time.Duration    // the monotonic time at which it was made; only set with surplus
+	kinds    *kinds           // is told what the release finds; nil for nobody
 }
 
 // noExtras is the extras of all releases that need none: nobody enters or leaves the queues with them. It never changes.
@@ -114,6 +115,7 @@ type Releasing struct {
 	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
 	Undoes bool            // the release undoes the attempt that made the lease, which has failed
 
+	kinds *kinds      // is told what the release finds; nil for nobody
 	claim claim.Claim // what is released; nil means the claim of the lease
 	nodes claim.Nodes // where it is released; none means on all nodes
 }
@@ -147,7 +149,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	someLeave := l.writes.someLeave()
 	rel.queued = someLeave || k.Waiters.Any()
 	rel.extras = &noExtras
-	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
+	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 || how.kinds != nil {
 		rel.extras = rel.newExtras(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
@@ -178,7 +180,7 @@ func (l *Lease) Release(how Releasing) *Release {
 // newExtras returns the extras of a release that needs them. With a minimal hold, it sends the fills: the release follows
 // on each of their nodes.
 func (rel *Release) newExtras(how Releasing) *extras {
-	x := &extras{}
+	x := &extras{kinds: how.kinds}
 	if rel.surplus {
 		x.began = clock.Now().Mono
 	}
@@ -384,6 +386,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	}
 	s.paced, s.unvoted = false, false
 	rel.round.Refuse(i, err)
+	rel.extras.kinds.hear(i, claim.Failure(err))
 	switch {
 	case !f.reached():
 		rel.nodeEnded(i, true)
@@ -450,9 +453,13 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		}
 		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
-	if v.Choice == claim.Failed && reply.Err == nil {
+	switch {
+	case v.Answer.Found == claim.Foreign:
+		v, reply.Err = v.Denies(), nil // it settles as much as another value does
+	case v.Choice == claim.Failed && reply.Err == nil:
 		reply.Err = v.Err // an odd answer settles nothing
 	}
+	rel.extras.kinds.hear(i, v)
 	settled := rel.settles(i, sent, reply, v)
 	rel.vote(i, v, reply)
 	if settled {
@@ -501,8 +508,11 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 // afterwards says what a repetition has found instead of our value. Neither finding shows whether the first
 // sending deleted our value.
 func afterwards(v claim.Vote) string {
-	if v.Taken() {
+	switch {
+	case v.Taken():
 		return "another value is there now"
+	case v.Answer.Found == claim.Foreign:
+		return "a key of another type is there now"
 	}
 	return "the key is gone now"
 }

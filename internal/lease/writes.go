@@ -151,7 +151,7 @@ func (w *writes) confirms(i int, found claim.Found) {
 		r.mu.Unlock()
 		w.nodes[i].Or(setLater)
 	case claim.Mine, claim.PartCreated:
-	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
+	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing, claim.Foreign:
 		return
 	}
 	w.nodes[i].And(^int64(lacking))

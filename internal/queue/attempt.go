@@ -64,9 +64,10 @@ func (u *turn) Free(i int, names claim.Lines) {
 }
 
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
-// has left on the nodes. u is nil if no waiter makes the attempt.
+// has left on the nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows: such
+// an attempt would show what is in the way.
 func (g *Group) attempt(
-	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn,
+	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
@@ -80,7 +81,12 @@ func (g *Group) attempt(
 		return nil, o
 	case o.Kind == lease.Won:
 	case u != nil:
-		u.rollBack(l, o, ctx.Err() != nil)
+		o = u.rollBack(ctx, l, o, final)
+	case final:
+		o = l.RollBack(ctx, lease.Releasing{}, o)
+		if o.Touched {
+			g.Nudge(t.Claim.Lines())
+		}
 	default:
 		l.Release(lease.Releasing{})
 		if o.Touched {
@@ -150,8 +156,8 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 	return why
 }
 
-// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt, and over
-// says that the waiter waits no longer.
+// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt. Once ctx has ended, the
+// waiter waits no longer. rollBack returns the outcome as it is known then: see Group.attempt for final.
 //
 // The waiter leaves the queues if it gives up, if it has not heard a quorum, or if a node denies it its queue.
 // A waiter without a quorum would only hold up the others. A waiter that is denied a queue goes on without
@@ -162,8 +168,8 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // on every node. If each node kept it in the queue of the name that was taken on that node, it could stand at
 // the head of the queue of a name that is free on a quorum. It would keep others from that name while it waits
 // for another. Answers that come after the decision can change the choice: see lines.reconsiderLocked.
-func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
-	w, ls := u.waiter, &u.group.lines
+func (u *turn) rollBack(ctx context.Context, l *lease.Lease, o lease.Outcome, final bool) lease.Outcome {
+	w, ls, over := u.waiter, &u.group.lines, ctx.Err() != nil
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if u.noQueue.Load() && !o.Heard() { // the other nodes are too few to wait in their queues
@@ -187,7 +193,11 @@ func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
 		}
 	}
 	ls.mu.Unlock()
+	if final {
+		return l.RollBack(ctx, lease.Releasing{Undoes: true}, o)
+	}
 	l.Release(lease.Releasing{Undoes: true})
+	return o
 }
 
 // IsPatient implements lease.Turn.
@@ -202,12 +212,9 @@ func (u *turn) NoQueue() { u.noQueue.Store(true) }
 // Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
 	w := u.waiter
-	if !w.terms.EndsIfDenied {
-		return
-	}
 	u.group.lines.mu.Lock()
 	defer u.group.lines.mu.Unlock()
-	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
+	w.denials.hear(w.terms, i, claim.Failure(err), u.mayDoWithoutQueue())
 }
 
 // mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.

@@ -9,7 +9,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out when a call without a limit of tries waits for a lock that the nodes deny it.
+// This file finds out when a call waits for a lock that the nodes deny it. To wait is of no use if they have a key of
+// another type in the lock's place: it stays there until somebody deletes it. A call with Policy.EndsIfDenied ends for
+// other denials, too.
+
+// mends reports whether an attempt after o can end otherwise: see lease.Outcome.Mends.
+func (t *Terms) mends(o lease.Outcome) bool {
+	if !o.Mends() {
+		return false
+	}
+	var foreign claim.Nodes
+	for i, v := range o.Result.Votes {
+		if v.Choice == claim.Failed && (v.InTheWay() || t.Fair && quorum.IsNoQueue(v.Err)) {
+			foreign = foreign.With(i)
+		}
+	}
+	return foreign == 0 || !o.Result.Rule.Blocks(foreign)
+}
 
 // denials are those denials of nodes that a call has heard. A node's denial counts until the node gives another answer,
 // or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
@@ -26,7 +42,7 @@ const denialLasts = 5 * time.Second
 
 // note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For
 // queued see hear.
-func (d *denials) note(o lease.Outcome, queued bool) bool {
+func (d *denials) note(t *Terms, o lease.Outcome, queued bool) bool {
 	switch {
 	case o.Result.Rule == nil: // no node was asked
 		return false
@@ -35,7 +51,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 		return false
 	}
 	for i, v := range o.Result.Votes {
-		d.hear(i, v, queued)
+		d.hear(t, i, v, queued)
 	}
 	return o.Result.Rule.Blocks(d.nodes)
 }
@@ -43,14 +59,19 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 // hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.
 // Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
 // queue.
-func (d *denials) hear(i int, v claim.Vote, queued bool) {
+func (d *denials) hear(t *Terms, i int, v claim.Vote, queued bool) {
+	denies := v.Choice == claim.Failed && (pool.IsWrongType(v.Err) || t.EndsIfDenied && pool.IsPermanent(v.Err)) &&
+		!(queued && quorum.IsForbidden(v.Err))
+	if !denies && !d.nodes.Has(i) {
+		return
+	}
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})
 	}
 	now := time.Now()
 	switch {
 	case queued && quorum.IsForbidden(v.Err):
-	case v.Choice == claim.Failed && pool.IsPermanent(v.Err):
+	case denies:
 		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
 	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
 		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}

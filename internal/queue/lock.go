@@ -47,16 +47,16 @@ func (g *Group) Lock(
 	case limit == 1:
 		l, o = single{g, t, start}.tryPastSplit(ctx, begins)
 	case !t.Fair && !t.Joins && g.lines.mayBarge(t.Claim.Lines()):
-		l, o = g.attempt(ctx, t, begins, 1, nil)
+		l, o = g.attempt(ctx, t, begins, 1, nil, false)
 	default:
 		return g.wait(ctx, t, start, limit, lease.Outcome{}, waits)
 	}
 	switch {
 	case l != nil:
 		return l, nil
-	case !o.Mends():
+	case !t.mends(o):
 		return nil, &Failure{Last: o}
-	case t.EndsIfDenied && denied.note(o, false):
+	case denied.note(t, o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
@@ -111,7 +111,7 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
 	var took time.Duration // the first attempt
-	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
+	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && t.mends(o); n++ {
 		elapsed := clock.Now().Since(start)
 		if n == 0 {
 			took = elapsed
@@ -160,7 +160,7 @@ func (s single) tryOnce(
 	case ticket:
 		l, o = s.tryQueued(ctx, split)
 	default:
-		l, o = s.group.attempt(ctx, t, start, 1, nil)
+		l, o = s.group.attempt(ctx, t, start, 1, nil, true)
 	}
 	if l != nil && l.BeginSharing() {
 		s.group.sharing.share(l, nil)

@@ -116,7 +116,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			if l != nil {
 				return l, nil
 			}
-			if !o.Mends() {
+			if !c.terms.mends(o) {
 				c.group.look(c.terms.Keeper.Set)
 				return nil, &Failure{Last: o}
 			}
@@ -158,13 +158,12 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 
 // denied reports whether the nodes deny the lock, after a failed attempt, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
-	if !c.terms.EndsIfDenied {
-		return nil, false
-	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	denied = c.denials.note(o, u.mayDoWithoutQueue())
-	return slices.Clone(c.denials.votes), denied
+	if !c.denials.note(c.terms, o, u.mayDoWithoutQueue()) {
+		return nil, false
+	}
+	return slices.Clone(c.denials.votes), true
 }
 
 // sleepUntilDue waits until c has something to do, and returns the event that is the reason.
@@ -348,7 +347,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 		u.conclusive = from.IsZero()
 	}
 	u.patient = c.split != nil && c.split.arePatient()
-	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u)
+	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u, u.leaves || c.queueless)
 	switch {
 	case u.patient:
 		c.group.leftovers.note(c.names[0], c.split, o.Result.Rule)
@@ -382,7 +381,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	switch {
 	case won && u.enters():
 		l.LeaveQueuesOnRelease(c.ticket)
-	case won, u.leaves, !o.Mends():
+	case won, u.leaves, !c.terms.mends(o):
 	default:
 		for _, name := range c.stands() {
 			if line := ls.byName[name]; proves {
