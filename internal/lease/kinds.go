@@ -11,10 +11,11 @@ import (
 // another value or is a list. A list is no lock: it never runs out, and nobody releases it. So the caller must not learn
 // that the lock is taken. The release that rolls the attempt back reads the key, and shows it at no further command.
 
-// kinds are what the release of a refused attempt finds on the nodes.
-type kinds struct {
-	rule   claim.Rule
+// Kinds are what the release of a refused attempt finds on the nodes. A nil *Kinds finds out nothing.
+type Kinds struct {
+	lease  *Lease
 	failed claim.Nodes   // the nodes that have failed the attempt
+	rule   claim.Rule    // of the attempt
 	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
 
 	mu      sync.Mutex  // guards what follows
@@ -23,39 +24,50 @@ type kinds struct {
 	errs    []error     // by node: the error that says so
 }
 
-// RollBack releases what the attempt that made l may have left, and returns the outcome of the attempt, o, as it is known
-// then. If a plain SET has asked the nodes, RollBack waits for what the release finds, for one round trip: a node with a
-// key of another type has then failed the attempt, and has not refused it.
-func (l *Lease) RollBack(ctx context.Context, how Releasing, o Outcome) Outcome {
-	how.kinds = l.kindsFor(o)
-	l.Release(how)
-	if how.kinds != nil {
-		l.terms.Keeper.Pause(ctx, l.terms.Timing.NodeTimeout, how.kinds.known)
-		how.kinds.correct(&o)
-	}
-	return o
-}
-
-// kindsFor returns nil if the answers to the attempt show what is in the way, or if that does not matter.
-func (l *Lease) kindsFor(o Outcome) *kinds {
+// AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
+// o. It returns nil if their answers show that, or if it does not matter.
+func (l *Lease) AskKinds(o Outcome) *Kinds {
 	res := &o.Result
 	_, exclusive := l.terms.Claim.(*claim.Exclusive)
 	if !exclusive || l.terms.Fencing || !l.special.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
 		return nil
 	}
-	k := &kinds{rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{}), errs: make([]error, len(res.Votes))}
+	k := &Kinds{lease: l, rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{}), errs: make([]error, len(res.Votes))}
 	if k.isKnownLocked() {
 		return nil
 	}
+	l.writes.needRare().asked.Store(k)
 	return k
 }
 
-func (k *kinds) isKnownLocked() bool {
+// Correct waits until the release has found out enough, and returns o corrected: nodes with a key of another type have
+// failed the attempt, and have not refused it.
+func (k *Kinds) Correct(ctx context.Context, o Outcome) Outcome {
+	if k == nil {
+		return o
+	}
+	k.lease.terms.Keeper.Pause(ctx, k.lease.terms.Timing.NodeTimeout, k.known)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	res := &o.Result
+	for i := range res.Votes {
+		if k.foreign.Has(i) {
+			res.Votes[i] = claim.Vote{Choice: claim.Failed, Err: k.errs[i], Answer: claim.Answer{Found: claim.Foreign}}
+		}
+	}
+	res.Taken &^= k.foreign
+	res.Count.Refused &^= k.foreign
+	res.Count.Failed |= k.foreign
+	res.Standing = res.Rule.Standing(res.Count)
+	return o
+}
+
+func (k *Kinds) isKnownLocked() bool {
 	return k.rule.Blocks(k.failed|k.foreign) || !k.rule.Blocks(k.failed|k.foreign|k.asked)
 }
 
 // hear takes what the release has found on node i. A nil k takes nothing.
-func (k *kinds) hear(i int, v claim.Vote) {
+func (k *Kinds) hear(i int, v claim.Vote) {
 	if k == nil {
 		return
 	}
@@ -72,20 +84,4 @@ func (k *kinds) hear(i int, v claim.Vote) {
 	if !wasKnown && k.isKnownLocked() {
 		close(k.known)
 	}
-}
-
-// correct makes the votes of nodes with a key of another type failures.
-func (k *kinds) correct(o *Outcome) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	res := &o.Result
-	for i := range res.Votes {
-		if k.foreign.Has(i) {
-			res.Votes[i] = claim.Vote{Choice: claim.Failed, Err: k.errs[i], Answer: claim.Answer{Found: claim.Foreign}}
-		}
-	}
-	res.Taken &^= k.foreign
-	res.Count.Refused &^= k.foreign
-	res.Count.Failed |= k.foreign
-	res.Standing = res.Rule.Standing(res.Count)
 }

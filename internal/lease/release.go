@@ -71,7 +71,6 @@ type extras struct {
 	room     [1]script.Ticket // for turnover.Leave
 	filled   claim.Nodes      // where the release sends a fill ahead: see fillRest
 	began    time.Duration    // the monotonic time at which it was made; only set with surplus
-	kinds    *kinds           // is told what the release finds; nil for nobody
 }
 
 // noExtras is the extras of all releases that need none: nobody enters or leaves the queues with them. It never changes.
@@ -115,7 +114,6 @@ type Releasing struct {
 	Enters []Entering      // the tickets that enter the queues with the release, at most one for each line
 	Undoes bool            // the release undoes the attempt that made the lease, which has failed
 
-	kinds *kinds      // is told what the release finds; nil for nobody
 	claim claim.Claim // what is released; nil means the claim of the lease
 	nodes claim.Nodes // where it is released; none means on all nodes
 }
@@ -149,7 +147,7 @@ func (l *Lease) Release(how Releasing) *Release {
 	someLeave := l.writes.someLeave()
 	rel.queued = someLeave || k.Waiters.Any()
 	rel.extras = &noExtras
-	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 || how.kinds != nil {
+	if rel.surplus || rel.shortens || someLeave || len(how.Enters) > 0 {
 		rel.extras = rel.newExtras(how)
 	}
 	rel.round.Prepare(how.Caller, k.Set, rel, rel.awaited && l.terms.WaitAll, rel.awaited)
@@ -180,7 +178,7 @@ func (l *Lease) Release(how Releasing) *Release {
 // newExtras returns the extras of a release that needs them. With a minimal hold, it sends the fills: the release follows
 // on each of their nodes.
 func (rel *Release) newExtras(how Releasing) *extras {
-	x := &extras{kinds: how.kinds}
+	x := &extras{}
 	if rel.surplus {
 		x.began = clock.Now().Mono
 	}
@@ -386,7 +384,7 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	}
 	s.paced, s.unvoted = false, false
 	rel.round.Refuse(i, err)
-	rel.extras.kinds.hear(i, claim.Failure(err))
+	rel.lease.writes.kinds().hear(i, claim.Failure(err))
 	switch {
 	case !f.reached():
 		rel.nodeEnded(i, true)
@@ -459,7 +457,7 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Err == nil:
 		reply.Err = v.Err // an odd answer settles nothing
 	}
-	rel.extras.kinds.hear(i, v)
+	rel.lease.writes.kinds().hear(i, v)
 	settled := rel.settles(i, sent, reply, v)
 	rel.vote(i, v, reply)
 	if settled {

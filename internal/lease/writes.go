@@ -27,12 +27,22 @@ type rareWrites struct {
 	timed   atomic.Bool // renewed is kept up to date
 	awaited atomic.Bool // somebody waits for quiet
 
+	asked atomic.Pointer[Kinds] // what the release must find out; nil for nothing
+
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
 	filled  time.Duration // the monotonic time at which a node last confirmed a fill: see fill.go
 	leaving []leaving     // tickets of waiters, to be taken off the nodes' queues with the value
 	room    [1]leaving    // for leaving
+}
+
+// kinds returns what the release must find out, nil for nothing.
+func (w *writes) kinds() *Kinds {
+	if r := w.rare.Load(); r != nil {
+		return r.asked.Load()
+	}
+	return nil
 }
 
 // needRare returns what w has of rareWrites, and makes it if there is none.

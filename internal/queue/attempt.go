@@ -76,23 +76,24 @@ func (g *Group) attempt(
 	} else {
 		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
 	}
-	switch {
-	case l == nil:
+	if l == nil {
 		return nil, o
+	}
+	var kinds *lease.Kinds
+	if final {
+		kinds = l.AskKinds(o)
+	}
+	switch {
 	case o.Kind == lease.Won:
 	case u != nil:
-		o = u.rollBack(ctx, l, o, final)
-	case final:
-		o = l.RollBack(ctx, lease.Releasing{}, o)
-		if o.Touched {
-			g.Nudge(t.Claim.Lines())
-		}
+		u.rollBack(l, o, ctx.Err() != nil)
 	default:
 		l.Release(lease.Releasing{})
 		if o.Touched {
 			g.Nudge(t.Claim.Lines())
 		}
 	}
+	o = kinds.Correct(ctx, o)
 	o.Told = t.tell(ctx, l, o, u)
 	if o.Kind != lease.Won {
 		return nil, o
@@ -156,8 +157,8 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 	return why
 }
 
-// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt. Once ctx has ended, the
-// waiter waits no longer. rollBack returns the outcome as it is known then: see Group.attempt for final.
+// rollBack releases what the attempt for l has left on the nodes. o is the outcome of the attempt, and over
+// says that the waiter waits no longer.
 //
 // The waiter leaves the queues if it gives up, if it has not heard a quorum, or if a node denies it its queue.
 // A waiter without a quorum would only hold up the others. A waiter that is denied a queue goes on without
@@ -168,8 +169,8 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 // on every node. If each node kept it in the queue of the name that was taken on that node, it could stand at
 // the head of the queue of a name that is free on a quorum. It would keep others from that name while it waits
 // for another. Answers that come after the decision can change the choice: see lines.reconsiderLocked.
-func (u *turn) rollBack(ctx context.Context, l *lease.Lease, o lease.Outcome, final bool) lease.Outcome {
-	w, ls, over := u.waiter, &u.group.lines, ctx.Err() != nil
+func (u *turn) rollBack(l *lease.Lease, o lease.Outcome, over bool) {
+	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
 	goesOn := !u.leaves && !over && o.Heard()
 	if u.noQueue.Load() && !o.Heard() { // the other nodes are too few to wait in their queues
@@ -193,11 +194,7 @@ func (u *turn) rollBack(ctx context.Context, l *lease.Lease, o lease.Outcome, fi
 		}
 	}
 	ls.mu.Unlock()
-	if final {
-		return l.RollBack(ctx, lease.Releasing{Undoes: true}, o)
-	}
 	l.Release(lease.Releasing{Undoes: true})
-	return o
 }
 
 // IsPatient implements lease.Turn.
@@ -214,7 +211,7 @@ func (u *turn) Barred(i int, err error) {
 	w := u.waiter
 	u.group.lines.mu.Lock()
 	defer u.group.lines.mu.Unlock()
-	w.denials.hear(w.terms, i, claim.Failure(err), u.mayDoWithoutQueue())
+	w.denials.hear(i, claim.Failure(err), u.mayDoWithoutQueue())
 }
 
 // mayDoWithoutQueue reports whether the attempt has used queues without which the waiter can go on.

@@ -31,9 +31,10 @@ func (t *Terms) mends(o lease.Outcome) bool {
 // or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
 // before a node's denial arrives.
 type denials struct {
-	nodes claim.Nodes
-	votes []claim.Vote // by node; as long as needed
-	at    []time.Time  // by node
+	ofTypes bool // only keys of another type count
+	nodes   claim.Nodes
+	votes   []claim.Vote // by node; as long as needed
+	at      []time.Time  // by node
 }
 
 // denialLasts is how long a denial counts while the node does not answer. A node may break the connection after a
@@ -42,28 +43,27 @@ const denialLasts = 5 * time.Second
 
 // note notes the votes of a failed attempt. It reports whether the nodes that deny the lock leave no quorum. For
 // queued see hear.
-func (d *denials) note(t *Terms, o lease.Outcome, queued bool) bool {
+func (d *denials) note(o lease.Outcome, queued bool) bool {
 	switch {
 	case o.Result.Rule == nil: // no node was asked
 		return false
 	case o.Result.Won: // too late; then it has no votes
-		*d = denials{}
+		*d = denials{ofTypes: d.ofTypes}
 		return false
 	}
 	for i, v := range o.Result.Votes {
-		d.hear(t, i, v, queued)
+		d.hear(i, v, queued)
 	}
-	return o.Result.Rule.Blocks(d.nodes)
+	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
 // hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.
 // Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
 // queue.
-func (d *denials) hear(t *Terms, i int, v claim.Vote, queued bool) {
-	denies := v.Choice == claim.Failed && (pool.IsWrongType(v.Err) || t.EndsIfDenied && pool.IsPermanent(v.Err)) &&
-		!(queued && quorum.IsForbidden(v.Err))
-	if !denies && !d.nodes.Has(i) {
-		return
+func (d *denials) hear(i int, v claim.Vote, queued bool) {
+	denies := v.Choice == claim.Failed && (pool.IsWrongType(v.Err) || !d.ofTypes && pool.IsPermanent(v.Err))
+	if d.ofTypes && !denies && !d.nodes.Has(i) {
+		return // most waiters never need room for a denial
 	}
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})

@@ -40,26 +40,25 @@ func denialsAddUp(t *testing.T) {
 	taken := claim.Vote{Choice: claim.Refused}
 
 	var d denials
-	of := &Terms{Policy: &Policy{EndsIfDenied: true}}
-	assert.False(t, d.note(of, lease.Outcome{Kind: lease.Waiting}, false), "no node was asked")
-	assert.False(t, d.note(of, voted(denied, down, unheard), false))
-	assert.True(t, d.note(of, voted(unheard, denied, down), false), "of two attempts")
+	assert.False(t, d.note(lease.Outcome{Kind: lease.Waiting}, false), "no node was asked")
+	assert.False(t, d.note(voted(denied, down, unheard), false))
+	assert.True(t, d.note(voted(unheard, denied, down), false), "of two attempts")
 	assert.Equal(t, []claim.Vote{denied, denied, {}}, d.votes)
 
-	assert.True(t, d.note(of, voted(down, down, unheard), false), "they have broken the connection, perhaps")
-	assert.False(t, d.note(of, voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
+	assert.True(t, d.note(voted(down, down, unheard), false), "they have broken the connection, perhaps")
+	assert.False(t, d.note(voted(taken, unheard, unheard), false), "node 0 lets the user lock by now")
 	time.Sleep(denialLasts)
-	assert.True(t, d.note(of, voted(denied, down, unheard), false), "node 1 denied it not too long ago")
+	assert.True(t, d.note(voted(denied, down, unheard), false), "node 1 denied it not too long ago")
 	time.Sleep(time.Nanosecond)
-	assert.False(t, d.note(of, voted(denied, down, unheard), false), "node 1 may, too")
-	assert.False(t, d.note(of, voted(denied, denied, denied), true), "perhaps they deny only the queues")
+	assert.False(t, d.note(voted(denied, down, unheard), false), "node 1 may, too")
+	assert.False(t, d.note(voted(denied, denied, denied), true), "perhaps they deny only the queues")
 	noauth := claim.Failure(denial("NOAUTH no"))
-	assert.True(t, d.note(of, voted(noauth, noauth, unheard), true), "that is not about queues")
+	assert.True(t, d.note(voted(noauth, noauth, unheard), true), "that is not about queues")
 
 	late := voted()
 	late.Result.Won = true
-	assert.False(t, d.note(of, late, false), "a quorum has granted")
-	assert.False(t, d.note(of, voted(denied, unheard, unheard), false))
+	assert.False(t, d.note(late, false), "a quorum has granted")
+	assert.False(t, d.note(voted(denied, unheard, unheard), false))
 }
 
 // A line knows whether a writer waits in it, whoever has left it.

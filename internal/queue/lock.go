@@ -38,7 +38,7 @@ func (g *Group) Lock(
 	}
 	var l *lease.Lease
 	var o lease.Outcome
-	var denied denials
+	denied := denials{ofTypes: !t.EndsIfDenied}
 	begins := start // when the first attempt begins
 	if t.Timing.MinHold > 0 {
 		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
@@ -56,7 +56,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !t.mends(o):
 		return nil, &Failure{Last: o}
-	case denied.note(t, o, false):
+	case denied.note(o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {

@@ -31,6 +31,7 @@ func newCall(g *Group, t *Terms, start clock.Instant) *call {
 	}}
 	c.place = g.lines.tickets.Add(1)
 	c.number = c.place
+	c.denials.ofTypes = !t.EndsIfDenied
 	c.news, c.entered = c.roomOfNews[:], c.roomOfEntered[:0]
 	if len(c.names) > 1 {
 		c.news = make([]news, len(c.names))
@@ -160,7 +161,7 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	if !c.denials.note(c.terms, o, u.mayDoWithoutQueue()) {
+	if !c.denials.note(o, u.mayDoWithoutQueue()) {
 		return nil, false
 	}
 	return slices.Clone(c.denials.votes), true

@@ -49,7 +49,8 @@ local lists, aList = 0, nil
 if #free > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
   for at = #free, 1, -1 do
     if redis.call('EXISTS', missing[at]) == 1 then
-      lists, aList = lists + 1, missing[at]
+      lists = lists + 1
+      if not aList or missing[at] < aList then aList = missing[at] end
       table.remove(free, at)
     end
   end

@@ -467,6 +467,7 @@ func TestPermitsBesideAKeyOfAnotherType(t *testing.T) {
 		g.fills("a list, w, a list, w")
 		for _, place := range []script.Place{{}, place} {
 			g.refuses(script.EnterPermits(four, "v", ttl, wants(3, 1), place), "WRONGTYPE the key "+slot(0)+" is a list")
+			assert.Equal(g, "a list, w, a list, w", g.filled())
 		}
 		g.do("flushall")
 		g.do("rpush", slotQueue, "x")

@@ -4,11 +4,9 @@
 -- The fence and the queue then change as release.lua says.
 -- Returns 1 mine and taken out, 0 missing or other readers only, 2 a writer's. It adds what
 -- release.lua adds.
-local found, v = 0, redis.pcall('GET', KEYS[1])
-if type(v) == 'table' then
-  -- include other_type.lua
-  found = select(2, readText(KEYS[1], 'key')) -- tickets must leave the queue all the same
-elseif v then
+local found, key = 0, KEYS[1]
+-- include read_lock.lua
+if v then
   local text, only = 'readers\n', 'readers\n' .. ARGV[1] .. ' '
   local alone = #v == #only + 14 and string.sub(v, 1, #only) == only and string.find(v, '^%d+\n$', #only + 1)
   if alone or v == ARGV[1] then
