@@ -247,6 +247,9 @@ func (err ErrWrongType) Error() string {
 // Unwrap returns the answer of the node.
 func (err ErrWrongType) Unwrap() error { return err.answer }
 
+// errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
+var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
+
 // nodeError returns the error of node i, which has failed because of err.
 func nodeError(i int, address string, err error) *RedisError {
 	if pool.IsWrongType(err) {

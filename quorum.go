@@ -226,16 +226,23 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
-	var denying claim.Nodes
+	why := error(ErrNoQuorum)
+	var denying, foreign claim.Nodes
 	for i, v := range res.Votes {
 		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {
 			denying = denying.With(i)
+		}
+		if v.Choice == claim.Failed && pool.IsWrongType(v.Err) {
+			foreign = foreign.With(i)
 		}
 	}
 	if res.Rule.Blocks(denying) {
 		text += "; this will not pass by itself"
 	}
-	return &said{ErrNoQuorum, text}
+	if res.Rule.Blocks(foreign) {
+		why = errForeign
+	}
+	return &said{why, text}
 }
 
 // indices returns the indices of nodes, in ascending order.

@@ -11,7 +11,7 @@ import (
 // another value or is a list. A list is no lock: it never runs out, and nobody releases it. So the caller must not learn
 // that the lock is taken. The release that rolls the attempt back reads the key, and shows it at no further command.
 
-// Kinds are what the release of a refused attempt finds on the nodes. A nil *Kinds finds out nothing.
+// Kinds are what the release of a refused attempt finds on the nodes.
 type Kinds struct {
 	lease  *Lease
 	failed claim.Nodes   // the nodes that have failed the attempt
@@ -43,9 +43,6 @@ func (l *Lease) AskKinds(o Outcome) *Kinds {
 // Correct waits until the release has found out enough, and returns o corrected: nodes with a key of another type have
 // failed the attempt, and have not refused it.
 func (k *Kinds) Correct(ctx context.Context, o Outcome) Outcome {
-	if k == nil {
-		return o
-	}
 	k.lease.terms.Keeper.Pause(ctx, k.lease.terms.Timing.NodeTimeout, k.known)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,11 +63,8 @@ func (k *Kinds) isKnownLocked() bool {
 	return k.rule.Blocks(k.failed|k.foreign) || !k.rule.Blocks(k.failed|k.foreign|k.asked)
 }
 
-// hear takes what the release has found on node i. A nil k takes nothing.
+// hear takes what the release has found on node i.
 func (k *Kinds) hear(i int, v claim.Vote) {
-	if k == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.asked.Has(i) {

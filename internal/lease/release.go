@@ -384,7 +384,11 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	}
 	s.paced, s.unvoted = false, false
 	rel.round.Refuse(i, err)
-	rel.lease.writes.kinds().hear(i, claim.Failure(err))
+	if r := rel.lease.writes.rare.Load(); r != nil {
+		if k := r.asked.Load(); k != nil {
+			k.hear(i, claim.Failure(err))
+		}
+	}
 	switch {
 	case !f.reached():
 		rel.nodeEnded(i, true)
@@ -457,7 +461,11 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 	case v.Choice == claim.Failed && reply.Err == nil:
 		reply.Err = v.Err // an odd answer settles nothing
 	}
-	rel.lease.writes.kinds().hear(i, v)
+	if r := rel.lease.writes.rare.Load(); r != nil {
+		if k := r.asked.Load(); k != nil {
+			k.hear(i, v)
+		}
+	}
 	settled := rel.settles(i, sent, reply, v)
 	rel.vote(i, v, reply)
 	if settled {

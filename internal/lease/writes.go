@@ -37,14 +37,6 @@ type rareWrites struct {
 	room    [1]leaving    // for leaving
 }
 
-// kinds returns what the release must find out, nil for nothing.
-func (w *writes) kinds() *Kinds {
-	if r := w.rare.Load(); r != nil {
-		return r.asked.Load()
-	}
-	return nil
-}
-
 // needRare returns what w has of rareWrites, and makes it if there is none.
 func (w *writes) needRare() *rareWrites {
 	if w.rare.Load() == nil {

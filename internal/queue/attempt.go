@@ -93,7 +93,9 @@ func (g *Group) attempt(
 			g.Nudge(t.Claim.Lines())
 		}
 	}
-	o = kinds.Correct(ctx, o)
+	if kinds != nil {
+		o = kinds.Correct(ctx, o)
+	}
 	o.Told = t.tell(ctx, l, o, u)
 	if o.Kind != lease.Won {
 		return nil, o

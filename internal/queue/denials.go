@@ -13,20 +13,6 @@ import (
 // another type in the lock's place: it stays there until somebody deletes it. A call with Policy.EndsIfDenied ends for
 // other denials, too.
 
-// mends reports whether an attempt after o can end otherwise: see lease.Outcome.Mends.
-func (t *Terms) mends(o lease.Outcome) bool {
-	if !o.Mends() {
-		return false
-	}
-	var foreign claim.Nodes
-	for i, v := range o.Result.Votes {
-		if v.Choice == claim.Failed && (v.InTheWay() || t.Fair && quorum.IsNoQueue(v.Err)) {
-			foreign = foreign.With(i)
-		}
-	}
-	return foreign == 0 || !o.Result.Rule.Blocks(foreign)
-}
-
 // denials are those denials of nodes that a call has heard. A node's denial counts until the node gives another answer,
 // or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
 // before a node's denial arrives.

@@ -54,9 +54,9 @@ func (g *Group) Lock(
 	switch {
 	case l != nil:
 		return l, nil
-	case !t.mends(o):
+	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case denied.note(o, false):
+	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && denied.note(o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
@@ -111,7 +111,7 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
 	var took time.Duration // the first attempt
-	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && t.mends(o); n++ {
+	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
 		elapsed := clock.Now().Since(start)
 		if n == 0 {
 			took = elapsed

@@ -117,7 +117,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 			if l != nil {
 				return l, nil
 			}
-			if !c.terms.mends(o) {
+			if !o.Mends() {
 				c.group.look(c.terms.Keeper.Set)
 				return nil, &Failure{Last: o}
 			}
@@ -159,6 +159,9 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 
 // denied reports whether the nodes deny the lock, after a failed attempt, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
+	if !c.terms.EndsIfDenied && o.Result.Count.Failed == 0 {
+		return nil, false
+	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
 	if !c.denials.note(o, u.mayDoWithoutQueue()) {
@@ -382,7 +385,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	switch {
 	case won && u.enters():
 		l.LeaveQueuesOnRelease(c.ticket)
-	case won, u.leaves, !c.terms.mends(o):
+	case won, u.leaves, !o.Mends():
 	default:
 		for _, name := range c.stands() {
 			if line := ls.byName[name]; proves {
