@@ -21,7 +21,7 @@ type Kinds struct {
 	mu      sync.Mutex  // guards what follows
 	asked   claim.Nodes // the nodes that have refused, and have not said more
 	foreign claim.Nodes // the nodes that have a key of another type
-	errs    []error     // by node: the error that says so
+	errs    []error     // by node: the error that says so; nil if there is none
 }
 
 // AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
@@ -32,7 +32,7 @@ func (l *Lease) AskKinds(o Outcome) *Kinds {
 	if !exclusive || l.terms.Fencing || !l.special.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
 		return nil
 	}
-	k := &Kinds{lease: l, rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{}), errs: make([]error, len(res.Votes))}
+	k := &Kinds{lease: l, rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}
 	if k.isKnownLocked() {
 		return nil
 	}
@@ -73,6 +73,9 @@ func (k *Kinds) hear(i int, v claim.Vote) {
 	wasKnown := k.isKnownLocked()
 	k.asked = k.asked.Without(i)
 	if v.Answer.Found == claim.Foreign {
+		if k.errs == nil {
+			k.errs = make([]error, claim.MaxNodes)
+		}
 		k.foreign, k.errs[i] = k.foreign.With(i), v.Err
 	}
 	if !wasKnown && k.isKnownLocked() {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -13,14 +14,27 @@ import (
 // another type in the lock's place: it stays there until somebody deletes it. A call with Policy.EndsIfDenied ends for
 // other denials, too.
 
+// deny reports whether the nodes deny the lock after an attempt with the outcome o, and notes that in d. For queued see
+// hear. Without EndsIfDenied only keys of another type count.
+func (t *Terms) deny(d *denials, o lease.Outcome, queued bool) bool {
+	if !t.EndsIfDenied {
+		o.Result.Votes = slices.Clone(o.Result.Votes)
+		for i, v := range o.Result.Votes {
+			if v.Choice == claim.Failed && !pool.IsWrongType(v.Err) {
+				o.Result.Votes[i] = claim.Vote{Choice: claim.Failed}
+			}
+		}
+	}
+	return d.note(o, queued)
+}
+
 // denials are those denials of nodes that a call has heard. A node's denial counts until the node gives another answer,
 // or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
 // before a node's denial arrives.
 type denials struct {
-	ofTypes bool // only keys of another type count
-	nodes   claim.Nodes
-	votes   []claim.Vote // by node; as long as needed
-	at      []time.Time  // by node
+	nodes claim.Nodes
+	votes []claim.Vote // by node; as long as needed
+	at    []time.Time  // by node
 }
 
 // denialLasts is how long a denial counts while the node does not answer. A node may break the connection after a
@@ -34,7 +48,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 	case o.Result.Rule == nil: // no node was asked
 		return false
 	case o.Result.Won: // too late; then it has no votes
-		*d = denials{ofTypes: d.ofTypes}
+		*d = denials{}
 		return false
 	}
 	for i, v := range o.Result.Votes {
@@ -47,17 +61,13 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 // Then a node that forbids a key may forbid only the queue, which says nothing of the lock: the next attempt uses no
 // queue.
 func (d *denials) hear(i int, v claim.Vote, queued bool) {
-	denies := v.Choice == claim.Failed && (pool.IsWrongType(v.Err) || !d.ofTypes && pool.IsPermanent(v.Err))
-	if d.ofTypes && !denies && !d.nodes.Has(i) {
-		return // most waiters never need room for a denial
-	}
 	for len(d.votes) <= i {
 		d.votes, d.at = append(d.votes, claim.Vote{}), append(d.at, time.Time{})
 	}
 	now := time.Now()
 	switch {
 	case queued && quorum.IsForbidden(v.Err):
-	case denies:
+	case v.Choice == claim.Failed && pool.IsPermanent(v.Err):
 		d.nodes, d.votes[i], d.at[i] = d.nodes.With(i), v, now
 	case v.Choice == claim.Granted || v.Choice == claim.Refused || now.Sub(d.at[i]) > denialLasts:
 		d.nodes, d.votes[i] = d.nodes.Without(i), claim.Vote{}

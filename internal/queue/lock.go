@@ -38,7 +38,7 @@ func (g *Group) Lock(
 	}
 	var l *lease.Lease
 	var o lease.Outcome
-	denied := denials{ofTypes: !t.EndsIfDenied}
+	var denied denials
 	begins := start // when the first attempt begins
 	if t.Timing.MinHold > 0 {
 		begins = clock.Now() // not start: the caller may have waited for its own hold, and that must not count
@@ -56,7 +56,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && denied.note(o, false):
+	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && t.deny(&denied, o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {

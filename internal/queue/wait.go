@@ -31,7 +31,6 @@ func newCall(g *Group, t *Terms, start clock.Instant) *call {
 	}}
 	c.place = g.lines.tickets.Add(1)
 	c.number = c.place
-	c.denials.ofTypes = !t.EndsIfDenied
 	c.news, c.entered = c.roomOfNews[:], c.roomOfEntered[:0]
 	if len(c.names) > 1 {
 		c.news = make([]news, len(c.names))
@@ -164,7 +163,7 @@ func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
 	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	if !c.denials.note(o, u.mayDoWithoutQueue()) {
+	if !c.terms.deny(&c.denials, o, u.mayDoWithoutQueue()) {
 		return nil, false
 	}
 	return slices.Clone(c.denials.votes), true
