@@ -15,6 +15,8 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // Errors of the package. Compare them with errors.Is: the error of a method wraps one of them
@@ -214,6 +216,47 @@ func (e RedisError) MarshalText() ([]byte, error) { return []byte(e.Error()), ni
 // Unwrap returns the cause.
 func (e RedisError) Unwrap() error {
 	return e.Err
+}
+
+// ErrWrongType is the answer of one node that a key which the lock needs is somebody's data: a list, a hash or another type
+// that is no lock. It is in a *RedisError. Methods always return it as a pointer.
+//
+// The lock's own key, a permit's key, the queue and the fencing register can be such a key. A node that has one in the
+// place of the lock or the register cannot grant the lock, and works otherwise. While the other nodes are a quorum, locks
+// go on. Otherwise TryLock, Lock, Do, TryDo and Lead fail at once with ErrNoQuorum, and never with *ErrTaken, because the
+// key does not go away by itself: use another name for the lock, or delete the key. If the key of a lock that you have is
+// replaced by one on so many nodes, the lock is lost. A queue of another type is in the way of WithFair only: other
+// waiters go on without it. The error is nevertheless never about a string: a string may be a lock's value.
+type ErrWrongType struct {
+	Key     string // its name; "..." replaces what follows the first 200 bytes; "" if the node does not say it
+	Type    string // as TYPE calls it, such as "list"; "" if the Redis user may not call TYPE
+	Node    int    // index into the pools of New or the addresses of Open, from 0
+	Address string // of the node, as its Pool's String has it
+
+	answer error // of the node
+}
+
+// Error returns what the node has answered.
+func (err ErrWrongType) Error() string {
+	if err.answer == nil { // made by a program
+		return fmt.Sprintf("WRONGTYPE the key %s is a %s", err.Key, err.Type)
+	}
+	return bare(err.answer)
+}
+
+// Unwrap returns the answer of the node.
+func (err ErrWrongType) Unwrap() error { return err.answer }
+
+// errForeign is the ErrNoQuorum of an operation to which keys of another type leave no quorum. The nodes are up.
+var errForeign = &said{ErrNoQuorum, "too few nodes answered in time"}
+
+// nodeError returns the error of node i, which has failed because of err.
+func nodeError(i int, address string, err error) *RedisError {
+	if pool.IsWrongType(err) {
+		is := script.WrongTypeIn(err.Error())
+		err = &ErrWrongType{Key: is.Key, Type: is.Type, Node: i, Address: address, answer: err}
+	}
+	return &RedisError{Node: i, Address: address, Err: err}
 }
 
 // nodeMissing is one node's answer that it holds no such key, or that it does not hold all keys of a lock on

@@ -39,6 +39,11 @@ func (o *observers) withLogger(log *slog.Logger, states *journal.Journal) *obser
 
 func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	switch {
+	case errors.Is(a.Err, errForeign):
+		const message = "redsync: a key has another type"
+		if total, say := l.states.Rarely(l.log, journal.Subject{Message: message}, 1, journal.Every); say {
+			l.write(ctx, slog.LevelWarn, message, a.Name, a.Err, andOmitted(nil, total)...)
+		}
 	case errors.Is(a.Err, ErrNoQuorum):
 		l.states.NoQuorum(l.log, journal.Trouble{Name: a.Name, Tries: a.Try, Err: a.Err})
 	case a.Err == nil || errors.Is(a.Err, ErrFailed):

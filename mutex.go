@@ -372,7 +372,8 @@ func (m *Mutex) TryLock() error {
 // of the first attempt if that is longer. No repetition begins when ctx is done, or after the node deadline.
 // The exception is WithPermits: if a permit was seen free, a repetition may begin after the node deadline.
 //
-// If another holder has the lock on all nodes, TryLockContext makes one attempt, in one round trip. If that
+// If another holder has the lock on all nodes, TryLockContext makes one attempt. A plain lock then takes two round trips
+// instead of one: the second one shows that a lock is in the way, and no key of another type (ErrWrongType). If that
 // holder has the lock on a bare quorum only, the votes look split, too, so a call that fails may take four
 // attempts. By default a call fails at once if a quorum of nodes refuses before any node grants. With
 // WithFailFast(false) it waits for all nodes, and then repeats the attempt.

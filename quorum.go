@@ -166,7 +166,7 @@ func explain(n *quorum.Node, v claim.Vote) error {
 		part := v.Answer.Found == claim.PartMissing || v.Answer.Found == claim.PartCreated
 		return &nodeMissing{node: n.Index, address: n.Address(), part: part}
 	}
-	return &RedisError{Node: n.Index, Address: n.Address(), Err: v.Err}
+	return nodeError(n.Index, n.Address(), v.Err)
 }
 
 // errorsOf returns one error for each node that refused or failed. A node that nobody waited for has none.
@@ -226,16 +226,23 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
-	var denying claim.Nodes
+	why := error(ErrNoQuorum)
+	var denying, foreign claim.Nodes
 	for i, v := range res.Votes {
 		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {
 			denying = denying.With(i)
+		}
+		if v.Choice == claim.Failed && pool.IsWrongType(v.Err) {
+			foreign = foreign.With(i)
 		}
 	}
 	if res.Rule.Blocks(denying) {
 		text += "; this will not pass by itself"
 	}
-	return &said{ErrNoQuorum, text}
+	if res.Rule.Blocks(foreign) {
+		why = errForeign
+	}
+	return &said{why, text}
 }
 
 // indices returns the indices of nodes, in ascending order.

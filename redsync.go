@@ -226,7 +226,7 @@ func (c *core) notReleased(rest lease.Rest) error {
 	var nodes []error
 	for i, n := range c.keeper.Set.Nodes {
 		if rest.Nodes.Has(i) {
-			nodes = append(nodes, &RedisError{Node: i, Err: rest.Errs[i], Address: n.Address()})
+			nodes = append(nodes, nodeError(i, n.Address(), rest.Errs[i]))
 		}
 	}
 	locks := "locks"

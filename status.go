@@ -275,7 +275,7 @@ func (m *Mutex) nodeStatuses(seen lease.Inspected) (nodes []NodeStatus) {
 				s.Waiters += len(tickets)
 			}
 		} else {
-			s.Err = &RedisError{Node: i, Address: n.Address(), Err: cmp.Or(seen.Votes[i].Err, quorum.ErrDuplicate)}
+			s.Err = nodeError(i, n.Address(), cmp.Or(seen.Votes[i].Err, quorum.ErrDuplicate))
 		}
 		nodes = append(nodes, s)
 	}

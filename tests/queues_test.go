@@ -465,25 +465,3 @@ func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 		})
 	}
 }
-
-// WithFair needs the queue, and WithFencing the register. The error of Lock names the node, the key and its type.
-func TestLockNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
-	for key, c := range map[string]struct {
-		mode redsync.Option
-		is   string
-	}{
-		"{lock}:queue": {redsync.WithFair(), "the queue"},
-		"{lock}:fence": {redsync.WithFencing(), "the fencing register"},
-	} {
-		t.Run(key, func(t *testing.T) {
-			play(t, func(f field) {
-				for _, n := range f.nodes[:3] {
-					_, err := n.Lpush(key, "x")
-					require.NoError(f, err)
-				}
-				err := f.NewMutex("lock", redsync.WithTries(3), c.mode).Lock()
-				require.ErrorContains(f, err, "node #0 (127.0.0.1:7001): WRONGTYPE "+c.is+" "+key+" is a list")
-			})
-		})
-	}
-}

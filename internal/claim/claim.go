@@ -96,6 +96,7 @@ const (
 	Created                  // nothing was there, and Extend has taken the claim again
 	PartMissing              // a part of a claim with several lines, or all of it, is not there
 	PartCreated              // such a part was not there, and Extend has taken it again
+	Foreign                  // a key of another type, where the claim or its register belongs: no lock of any client
 )
 
 // An Answer is what a node says. It is small, because every vote carries one.

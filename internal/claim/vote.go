@@ -32,6 +32,18 @@ func (v Vote) Fails(err error) Vote {
 // Taken reports whether the node has answered that something else is in the way.
 func (v Vote) Taken() bool { return v.Err == nil && v.Answer.Found == Other }
 
+// InTheWay reports whether the node has answered that another value or a key of another type is in the way.
+func (v Vote) InTheWay() bool { return v.Taken() || v.Answer.Found == Foreign }
+
+// Denies returns v as a refusal, if the node has a key of another type in the place of a claim that it had before: it has
+// lost the claim for good.
+func (v Vote) Denies() Vote {
+	if v.Answer.Found == Foreign {
+		v.Choice = Refused
+	}
+	return v
+}
+
 // MaxNodes is how many nodes there may be. Most sets have at most UsualNodes, and nearly all at most manyNodes.
 const (
 	MaxNodes   = 64

@@ -177,10 +177,10 @@ func (e Extension) noteGone(i int) {
 }
 
 // Disproved reports whether the votes prove that no quorum holds the claim. If extensions set missing keys
-// again, only nodes that hold another value prove it.
+// again, only nodes that hold something else prove it.
 func (l *Lease) Disproved(res quorum.Result) bool {
 	if l.terms.Heals {
-		return res.IsTaken()
+		return res.Rule != nil && res.Rule.Blocks(res.InTheWay())
 	}
 	return res.Rejected
 }

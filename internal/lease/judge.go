@@ -35,7 +35,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 			d.At = clock.Now().Mono
 		}
 	}
-	if reply.Err != nil && pool.WasNotRun(reply.Err) {
+	if reply.Err != nil && (pool.WasNotRun(reply.Err) || pool.IsWrongType(reply.Err)) { // which its script finds before it sets a key
 		a.writes.unsent(i)
 	} else {
 		a.writes.answered(i, reply.Fate)
@@ -136,6 +136,7 @@ func (e Extension) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 }
 
 func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	v = v.Denies()
 	if e.needsUndoing() { // also counts a node that ran nothing, because it lacks the script: counting too many is safe
 		e.lease.writes.answered(i, reply.Fate)
 	} else {
@@ -150,7 +151,7 @@ func (e Extension) judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		e.lease.terms.wake(e.claim, i, first, nil)
 	}
 	// An extension that does not heal leaves the key missing, so the next question finds that out by itself.
-	if e.heals && v.Choice == claim.Refused && !v.Taken() && e.lease.terms.Owner != "" {
+	if e.heals && v.Choice == claim.Refused && !v.InTheWay() && e.lease.terms.Owner != "" {
 		e.noteGone(i)
 	}
 	if v.Choice != claim.Granted { // a key that this round has set again proves nothing
@@ -186,8 +187,9 @@ func (c confirming) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 
 // Judge implements quorum.Operation.
 func (c check) Judge(i int, _ pool.Reply, v claim.Vote) claim.Vote {
+	v = v.Denies()
 	// A question of a doubt does not heal, whatever the lease does: the next one may ask other nodes first.
-	if !c.heals && v.Choice == claim.Refused && !v.Taken() && c.lease.terms.Owner != "" {
+	if !c.heals && v.Choice == claim.Refused && !v.InTheWay() && c.lease.terms.Owner != "" {
 		c.lease.noteGone(i)
 	}
 	return c.lease.unlessReplaced(c.claim, v)

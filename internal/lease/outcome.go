@@ -34,10 +34,12 @@ const (
 )
 
 // Mends reports whether another attempt can end otherwise. It reports false if the nodes, or the generator
-// of values, are set up wrongly, or if the clients are closed.
+// of values, are set up wrongly, if the clients are closed, or if so many nodes have a key of another type in the place
+// of the lock that the others are no quorum.
 func (o Outcome) Mends() bool {
 	failed := o.Result.Count.Failed
-	return o.Kind != Duplicates && o.Kind != Unusable && (failed == 0 || !o.Result.Severed())
+	return o.Kind != Duplicates && o.Kind != Unusable &&
+		(failed == 0 || !o.Result.Severed() && !o.Result.Rule.Blocks(failed&o.Result.InTheWay()))
 }
 
 // Taken reports whether the attempt failed because something else is in the way, and not because too many

@@ -384,6 +384,11 @@ func (rel *Release) transmit(i int, resp []byte) bool {
 	}
 	s.paced, s.unvoted = false, false
 	rel.round.Refuse(i, err)
+	if r := rel.lease.writes.rare.Load(); r != nil {
+		if k := r.asked.Load(); k != nil {
+			k.hear(i, claim.Failure(err))
+		}
+	}
 	switch {
 	case !f.reached():
 		rel.nodeEnded(i, true)
@@ -450,8 +455,16 @@ func (rel *Release) Receive(i int, reply pool.Reply) {
 		}
 		rel.lease.terms.wake(rel.claim, i, first, undoes)
 	}
-	if v.Choice == claim.Failed && reply.Err == nil {
+	switch {
+	case v.Answer.Found == claim.Foreign:
+		v, reply.Err = v.Denies(), nil // it settles as much as another value does
+	case v.Choice == claim.Failed && reply.Err == nil:
 		reply.Err = v.Err // an odd answer settles nothing
+	}
+	if r := rel.lease.writes.rare.Load(); r != nil {
+		if k := r.asked.Load(); k != nil {
+			k.hear(i, v)
+		}
 	}
 	settled := rel.settles(i, sent, reply, v)
 	rel.vote(i, v, reply)
@@ -501,8 +514,11 @@ func (rel *Release) vote(i int, v claim.Vote, reply pool.Reply) {
 // afterwards says what a repetition has found instead of our value. Neither finding shows whether the first
 // sending deleted our value.
 func afterwards(v claim.Vote) string {
-	if v.Taken() {
+	switch {
+	case v.Taken():
 		return "another value is there now"
+	case v.Answer.Found == claim.Foreign:
+		return "a key of another type is there now"
 	}
 	return "the key is gone now"
 }

@@ -27,6 +27,8 @@ type rareWrites struct {
 	timed   atomic.Bool // renewed is kept up to date
 	awaited atomic.Bool // somebody waits for quiet
 
+	asked atomic.Pointer[Kinds] // what the release must find out; nil for nothing
+
 	mu      sync.Mutex    // guards what follows
 	quiet   signal        // closed when no command that may set or prolong the key is under way: see awaitQuiet
 	renewed time.Duration // the latest monotonic time at which a node can have set the key's TTL
@@ -151,7 +153,7 @@ func (w *writes) confirms(i int, found claim.Found) {
 		r.mu.Unlock()
 		w.nodes[i].Or(setLater)
 	case claim.Mine, claim.PartCreated:
-	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing:
+	case claim.Unknown, claim.Other, claim.Missing, claim.PartMissing, claim.Foreign:
 		return
 	}
 	w.nodes[i].And(^int64(lacking))

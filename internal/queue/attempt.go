@@ -13,6 +13,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/script"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file makes one attempt, for a call that stands in no line or for a waiter in its turn.
@@ -64,9 +65,10 @@ func (u *turn) Free(i int, names claim.Lines) {
 }
 
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
-// has left on the nodes. u is nil if no waiter makes the attempt.
+// has left on the nodes. u is nil if no waiter makes the attempt. final says that no attempt with a ticket follows: such
+// an attempt would show what is in the way.
 func (g *Group) attempt(
-	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn,
+	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn, final bool,
 ) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
@@ -75,9 +77,14 @@ func (g *Group) attempt(
 	} else {
 		l, o = lease.Acquire(ctx, &t.Terms, start, try, script.Place{}, nil)
 	}
-	switch {
-	case l == nil:
+	if l == nil {
 		return nil, o
+	}
+	var kinds *lease.Kinds
+	if final {
+		kinds = l.AskKinds(o)
+	}
+	switch {
 	case o.Kind == lease.Won:
 	case u != nil:
 		u.rollBack(l, o, ctx.Err() != nil)
@@ -86,6 +93,9 @@ func (g *Group) attempt(
 		if o.Touched {
 			g.Nudge(t.Claim.Lines())
 		}
+	}
+	if kinds != nil {
+		o = kinds.Correct(ctx, o)
 	}
 	o.Told = t.tell(ctx, l, o, u)
 	if o.Kind != lease.Won {
@@ -202,7 +212,7 @@ func (u *turn) NoQueue() { u.noQueue.Store(true) }
 // Barred implements lease.Turn. The lease also calls it for answers that came too late to count.
 func (u *turn) Barred(i int, err error) {
 	w := u.waiter
-	if !w.terms.EndsIfDenied {
+	if !w.terms.EndsIfDenied && !pool.IsWrongType(err) {
 		return
 	}
 	u.group.lines.mu.Lock()

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -9,7 +10,23 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-// This file finds out when a call without a limit of tries waits for a lock that the nodes deny it.
+// This file finds out when a call waits for a lock that the nodes deny it. To wait is of no use if they have a key of
+// another type in the lock's place: it stays there until somebody deletes it. A call with Policy.EndsIfDenied ends for
+// other denials, too.
+
+// deny reports whether the nodes deny the lock after an attempt with the outcome o, and notes that in d. For queued see
+// hear. Without EndsIfDenied only keys of another type count.
+func (t *Terms) deny(d *denials, o lease.Outcome, queued bool) bool {
+	if !t.EndsIfDenied {
+		o.Result.Votes = slices.Clone(o.Result.Votes)
+		for i, v := range o.Result.Votes {
+			if v.Choice == claim.Failed && !pool.IsWrongType(v.Err) {
+				o.Result.Votes[i] = claim.Vote{Choice: claim.Failed}
+			}
+		}
+	}
+	return d.note(o, queued)
+}
 
 // denials are those denials of nodes that a call has heard. A node's denial counts until the node gives another answer,
 // or has given none for denialLasts. The denials of several attempts add up, because other nodes may decide an attempt
@@ -37,7 +54,7 @@ func (d *denials) note(o lease.Outcome, queued bool) bool {
 	for i, v := range o.Result.Votes {
 		d.hear(i, v, queued)
 	}
-	return o.Result.Rule.Blocks(d.nodes)
+	return d.nodes != 0 && o.Result.Rule.Blocks(d.nodes)
 }
 
 // hear notes the vote of node i. queued says that the attempt has used queues without which the waiter can go on.

@@ -47,7 +47,7 @@ func (g *Group) Lock(
 	case limit == 1:
 		l, o = single{g, t, start}.tryPastSplit(ctx, begins)
 	case !t.Fair && !t.Joins && g.lines.mayBarge(t.Claim.Lines()):
-		l, o = g.attempt(ctx, t, begins, 1, nil)
+		l, o = g.attempt(ctx, t, begins, 1, nil, false)
 	default:
 		return g.wait(ctx, t, start, limit, lease.Outcome{}, waits)
 	}
@@ -56,7 +56,7 @@ func (g *Group) Lock(
 		return l, nil
 	case !o.Mends():
 		return nil, &Failure{Last: o}
-	case t.EndsIfDenied && denied.note(o, false):
+	case (t.EndsIfDenied || o.Result.Count.Failed != 0) && t.deny(&denied, o, false):
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
@@ -160,7 +160,7 @@ func (s single) tryOnce(
 	case ticket:
 		l, o = s.tryQueued(ctx, split)
 	default:
-		l, o = s.group.attempt(ctx, t, start, 1, nil)
+		l, o = s.group.attempt(ctx, t, start, 1, nil, true)
 	}
 	if l != nil && l.BeginSharing() {
 		s.group.sharing.share(l, nil)

@@ -70,7 +70,7 @@ type Failure struct {
 	Interrupted bool          // the context, Close or the limit of tries has ended the call
 	Tries       int           // how many tries the call has made while it waited in line; 0 if it did not wait
 	Delay       time.Duration // the negative retry delay that has ended the call; 0 if none has
-	Denied      []claim.Vote  // by node, with Policy.EndsIfDenied: the denials that have ended the call; nil if none have
+	Denied      []claim.Vote  // by node, the denials that have ended the call; nil if none have
 }
 
 // maxChain limits how long after its acquire a lock may be handed on within the process, before other

@@ -158,13 +158,15 @@ func (c *call) severed() (res quorum.Result, severed bool) {
 
 // denied reports whether the nodes deny the lock, after a failed attempt, and returns the denials by node.
 func (c *call) denied(u *turn, o lease.Outcome) (by []claim.Vote, denied bool) {
-	if !c.terms.EndsIfDenied {
+	if !c.terms.EndsIfDenied && o.Result.Count.Failed == 0 {
 		return nil, false
 	}
 	c.group.lines.mu.Lock()
 	defer c.group.lines.mu.Unlock()
-	denied = c.denials.note(o, u.mayDoWithoutQueue())
-	return slices.Clone(c.denials.votes), denied
+	if !c.terms.deny(&c.denials, o, u.mayDoWithoutQueue()) {
+		return nil, false
+	}
+	return slices.Clone(c.denials.votes), true
 }
 
 // sleepUntilDue waits until c has something to do, and returns the event that is the reason.
@@ -348,7 +350,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 		u.conclusive = from.IsZero()
 	}
 	u.patient = c.split != nil && c.split.arePatient()
-	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u)
+	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u, u.leaves || c.queueless)
 	switch {
 	case u.patient:
 		c.group.leftovers.note(c.names[0], c.split, o.Result.Rule)

@@ -39,7 +39,7 @@ type waiter struct {
 	at          int            // the index of the name that it waits for: the one that kept it back
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
-	denials     denials        // of the lock, if terms.EndsIfDenied
+	denials     denials        // of the lock
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
 	roomOfNews    [1]news

@@ -226,10 +226,15 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 	}
 }
 
-// Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call.
+// Read returns how a reply, or the failure to get one, counts by itself. read is that of the claim.Call. A node that has a
+// key of another type in the place of the claim has answered. Its vote is a failure, because it says nothing of a rival.
 func (s *Set) Read(read func(any) (claim.Answer, error), reply any, failure error) claim.Vote {
 	if failure != nil {
-		return claim.Failure(failure)
+		v := claim.Failure(failure)
+		if pool.IsWrongType(failure) && !IsNoQueue(failure) {
+			v.Answer.Found = claim.Foreign
+		}
+		return v
 	}
 	answer, err := read(reply)
 	if err != nil {
@@ -391,7 +396,8 @@ func (r *Round) NoteHealth(i int, v claim.Vote, by *pool.Server) {
 	if v.Choice == claim.Failed {
 		s.err = v.Err
 		switch {
-		case pool.IsNoScript(s.err), hasAnswered(s.err): // it answers: it only lacks the script, or does not count here
+		case pool.IsNoScript(s.err), pool.IsWrongType(s.err), hasAnswered(s.err): // it answers: it only lacks the script, has a
+			// key of another type, or does not count here
 			s.err = nil
 		case IsForbidden(s.err) && r.brief.Purpose != Granting:
 			return // the node may still grant
@@ -602,7 +608,7 @@ func (r *Round) isFinal(s claim.Standing) bool {
 func (r *Round) mayBeDisprovedLocked() bool {
 	var against claim.Nodes
 	for i := range r.Ballots {
-		if v := r.voteLocked(i); v.Choice == claim.Refused && (v.Taken() || !r.brief.Heals) {
+		if v := r.voteLocked(i); v.Choice == claim.Refused && (v.InTheWay() || !r.brief.Heals) {
 			against = against.With(i)
 		}
 	}
@@ -760,7 +766,7 @@ type Result struct {
 	Rule  claim.Rule   // by which they voted: it tells which nodes were asked
 	Tally claim.Tally  // nil if the votes were counted plainly
 	Count claim.Count  // if the round waited for nodes in vain, they have failed
-	Taken claim.Nodes  // the nodes on which something else is in the way; none if the round was won
+	Taken claim.Nodes  // the nodes on which another value is in the way; none if the round was won
 	Votes []claim.Vote // by node, Pending for one that was not asked or not waited for; nil if the round was won
 }
 
@@ -846,3 +852,13 @@ func (res Result) NotFree() bool {
 
 // IsTaken reports whether something else is in the way on so many nodes that no quorum can grant.
 func (res Result) IsTaken() bool { return res.Rule != nil && res.Rule.Blocks(res.Taken) }
+
+// InTheWay returns the nodes on which another value or a key of another type is in the way.
+func (res Result) InTheWay() (nodes claim.Nodes) {
+	for i, v := range res.Votes {
+		if v.InTheWay() {
+			nodes = nodes.With(i)
+		}
+	}
+	return nodes
+}

@@ -58,7 +58,8 @@ if p then
 end
 local values, mine, by, first, wait = {}, false, {}, 0, 0
 for i = 1, k do
-  local v = redis.call('GET', KEYS[i]) -- MGET would say that a key of another type is missing
+  local v, failed = readText(KEYS[i], 'key') -- MGET would say that a key of another type is missing
+  if failed then return failed end
   values[i] = v
   if v and p and v == value then
     mine = true

@@ -43,11 +43,21 @@ for i = 1, n do
 end
 if #mine > 0 then return {2, 0, mine, {}} end
 
--- MGET shows a key of another type, a list for example, as missing. Such a slot is not free.
+-- MGET shows a key of another type, a list for example, as missing. Such a slot is not free. If the
+-- other slots are fewer than wanted, waiting is of no use.
+local lists, aList = 0, nil
 if #free > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
   for at = #free, 1, -1 do
-    if redis.call('EXISTS', missing[at]) == 1 then table.remove(free, at) end
+    if redis.call('EXISTS', missing[at]) == 1 then
+      lists = lists + 1
+      if not aList or missing[at] < aList then aList = missing[at] end
+      table.remove(free, at)
+    end
   end
+end
+if n - lists < wanted then
+  -- include other_type.lua
+  return select(2, readText(aList, 'key'))
 end
 
 if #free >= wanted then

@@ -14,7 +14,8 @@
 -- itself; -1 for never. With fencing it returns an array as enter.lua does: to what was done it
 -- adds 4 for a grant without a look at the queue.
 
-local v = redis.call('GET', KEYS[1])
+local key = KEYS[1]
+-- include read_lock.lua
 
 -- The plain case needs none of the functions below: nobody holds the lock or waits for it,
 -- and the reader has no ticket.

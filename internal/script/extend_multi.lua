@@ -3,7 +3,8 @@
 -- Returns 1 all mine, 0 some missing, 2 some have another value.
 local missing, other = false, false
 for i = 1, #KEYS do
-  local v = redis.call('GET', KEYS[i])
+  local key = KEYS[i]
+  -- include read_lock.lua
   if not v then missing = true elseif v ~= ARGV[1] then other = true end
 end
 if other then return 2 end

@@ -9,7 +9,8 @@
 -- says.
 -- Returns 1 mine, 0 missing or other readers only, 2 a writer's, 3 was missing and is added.
 -- For a downgrade it adds what release.lua adds.
-local value, v = ARGV[1], redis.call('GET', KEYS[1])
+local value, key = ARGV[1], KEYS[1]
+-- include read_lock.lua
 local heals = ARGV[3] == '1'
 if not v and not heals then return 0 end
 local t = redis.call('TIME')

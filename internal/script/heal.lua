@@ -1,7 +1,8 @@
 -- KEYS: 1 lock   ARGV: 1 value  2 ttl in milliseconds
 -- Does what extend does, and sets a missing key again. The caller does not count that as a grant.
 -- Returns 1 mine, 2 another value, 3 was missing and is set again.
-local v = redis.call('GET', KEYS[1])
+local key = KEYS[1]
+-- include read_lock.lua
 if not v then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return 3

@@ -5,7 +5,8 @@
 -- Returns 1 all mine, 2 some have another value, 3 some were missing and are set again.
 local missing, other = {}, false
 for i = 1, #KEYS do
-  local v = redis.call('GET', KEYS[i])
+  local key = KEYS[i]
+  -- include read_lock.lua
   missing[i] = not v
   if v and v ~= ARGV[1] then other = true end
 end

@@ -19,7 +19,9 @@ local function fits(text)
 end
 local tooLong = redis.error_reply('ERR the keys of this lock are too long: more than 4194304 bytes')
 for i = 1, locks do
-  held[2 * i - 1] = redis.call('GET', KEYS[i])
+  local text, failed = readText(KEYS[i], 'key')
+  if failed then return failed end
+  held[2 * i - 1] = text
   if not fits(held[2 * i - 1]) then return tooLong end
   held[2 * i] = redis.call('PTTL', KEYS[i])
 end

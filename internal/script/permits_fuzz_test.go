@@ -89,7 +89,15 @@ func (e entering) expect(w *permitsWorld) expected {
 			reply.Free = reply.Free.With(slot)
 		}
 	}
+	lists := 0
+	for _, n := range w.slots {
+		if n.lockOdd {
+			lists++
+		}
+	}
 	switch {
+	case reply.Slots.Len() == 0 && len(w.slots)-lists < e.Wants:
+		return expected{refused: true}
 	case reply.Slots.Len() > 0:
 		reply.Granted, reply.WasThere, reply.Free = true, true, script.Slots{}
 	case len(free) >= e.Wants:

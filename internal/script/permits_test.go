@@ -179,7 +179,6 @@ func TestEnterPermits(t *testing.T) {
 		"all are in front":                 {"-, w, w, w", nil, wants(1, 2, 0, 1, 2, 3), "", false, granted(0), "v, w, w, w", nil},
 		"a list is taken":                  {"a list, -, -, -", nil, wants(1, 0), "", false, granted(1), "a list, v, -, -", nil},
 		"lists are taken":                  {"a list, a list, -, a list", nil, wants(1, 3), "", false, granted(2), "a list, a list, v, a list", nil},
-		"full of lists":                    {"a list, a list, a list, a list", nil, wants(1, 0), "", false, refused(-1), "a list, a list, a list, a list", nil},
 		"two":                              {"-, -, -, -", nil, wants(2, 3), "", false, alsoFree(granted(3, 0), 1, 2), "v, -, -, v", nil},
 		"two, between others":              {"w, -, w, -", nil, wants(2, 0), "", false, granted(1, 3), "w, v, w, v", nil},
 		"two, in front":                    {"-, -, -, -", nil, wants(2, 0, 3, 1), "", false, alsoFree(granted(1, 3), 0, 2), "-, v, -, v", nil},
@@ -197,7 +196,6 @@ func TestEnterPermits(t *testing.T) {
 		"queued, two":                      {"-, w, -, -", nil, wants(2, 1), mine, false, alsoFree(granted(2, 3), 0), "-, w, v, v", []string{mine}},
 		"queued, two, one is free":         {"w, w, -, w", nil, wants(2, 1), mine, true, refused(ttl/2, 2), "w, w, -, w", []string{mine}},
 		"queued, full":                     {"w, w, w, w", nil, wants(1, 1), mine, false, refused(ttl / 2), "w, w, w, w", []string{mine}},
-		"queued, full of lists":            {"a list, a list, a list, a list", nil, wants(1, 1), mine, false, refused(-1), "a list, a list, a list, a list", []string{mine}},
 		"queued, full of lists but one":    {"a list, a list, a list, w", nil, wants(1, 1), mine, false, refused(ttl / 2), "a list, a list, a list, w", []string{mine}},
 		"queued, the value is there":       {"w, v, -, -", nil, wants(1, 0), mine, false, wasThere(1), "w, v, -, -", []string{mine}},
 		"queued behind":                    {"-, -, -, -", map[string]int64{before: 50_000}, wants(1, 0), mine, false, alsoFree(granted(0), 1, 2, 3), "v, -, -, -", []string{before, mine}},
@@ -461,11 +459,17 @@ func TestSlotsAreLocks(t *testing.T) {
 	})
 }
 
-// If the queue is a key of another type, an acquire with a ticket fails. Acquires without a ticket and
-// releases work.
+// If lists leave fewer slots than an acquire wants, it fails. If the queue is a list, an acquire with a ticket fails;
+// acquires without a ticket and releases work.
 func TestPermitsBesideAKeyOfAnotherType(t *testing.T) {
 	onBoth(t, func(g ground) {
 		place := script.Place{Ticket: aTicket(1, us), Alive: alive}
+		g.fills("a list, w, a list, w")
+		for _, place := range []script.Place{{}, place} {
+			g.refuses(script.EnterPermits(four, "v", ttl, wants(3, 1), place), "WRONGTYPE the key "+slot(0)+" is a list")
+			assert.Equal(g, "a list, w, a list, w", g.filled())
+		}
+		g.do("flushall")
 		g.do("rpush", slotQueue, "x")
 		g.do("pexpire", slotQueue, ttl)
 		g.refuses(script.EnterPermits(four, "v", ttl, wants(1, 0), place), "WRONGTYPE the queue "+slotQueue+" is a list")

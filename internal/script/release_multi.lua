@@ -41,7 +41,11 @@ for i = 1, k do
     mine[#mine + 1] = KEYS[i]
   elseif v then
     held[i], found = v, 2
-    if type(v) == 'table' then failed = v end
+    if type(v) == 'table' then
+      -- include other_type.lua
+      local _, why = readText(KEYS[i], 'key')
+      if not failed or string.find(failed.err, 'WRONGTYPE', 1, true) then failed = why end
+    end
   elseif found == 1 then
     found = 0
   end

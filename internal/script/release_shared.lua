@@ -4,7 +4,8 @@
 -- The fence and the queue then change as release.lua says.
 -- Returns 1 mine and taken out, 0 missing or other readers only, 2 a writer's. It adds what
 -- release.lua adds.
-local found, v = 0, redis.call('GET', KEYS[1])
+local found, key = 0, KEYS[1]
+-- include read_lock.lua
 if v then
   local text, only = 'readers\n', 'readers\n' .. ARGV[1] .. ' '
   local alone = #v == #only + 14 and string.sub(v, 1, #only) == only and string.find(v, '^%d+\n$', #only + 1)

@@ -31,7 +31,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, turnover_multi, queue, writers, tell, readers and other_type.
+// What scripts include: turnover, next, turnover_multi, queue, writers, tell, readers, read_lock and other_type.
 
 //go:embed turnover.lua
 var turnover string
@@ -53,6 +53,9 @@ var tell string
 
 //go:embed readers.lua
 var readers string
+
+//go:embed read_lock.lua
+var readLock string
 
 //go:embed other_type.lua
 var otherType string
@@ -98,9 +101,10 @@ func complete(script string) string {
 		{"writers", writers},
 		{"tell", tell},
 		{"readers", readers},
+		{"read_lock", readLock},
 		{"other_type", otherType},
 	} {
-		script = strings.Replace(script, "-- include "+i.name+".lua\n", i.text, 1)
+		script = strings.ReplaceAll(script, "-- include "+i.name+".lua\n", i.text)
 	}
 	var short strings.Builder
 	short.Grow(len(script))

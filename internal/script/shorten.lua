@@ -30,7 +30,11 @@ for i = 1, k do
     free = free or ARGV[change]
   elseif v then
     found = 2
-    if type(v) == 'table' then failed = v end
+    if type(v) == 'table' then
+      -- include other_type.lua
+      local _, why = readText(KEYS[i], 'key')
+      if not failed or string.find(failed.err, 'WRONGTYPE', 1, true) then failed = why end
+    end
   elseif found == 1 then
     found = 0
   end

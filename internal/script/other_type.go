@@ -1,0 +1,32 @@
+package script
+
+import "strings"
+
+// A WrongType is what an error of other_type.lua says of a key that is not the library's.
+type WrongType struct {
+	Key  string // its name; the end of a long one is cut off, and is "..."
+	Type string // such as "list"; "" if the client's user may not ask for it
+}
+
+// WrongTypeIn returns what the text of an error says. It is zero if the text is not from other_type.lua.
+func WrongTypeIn(text string) WrongType {
+	_, text, _ = strings.Cut(text, "WRONGTYPE the ")
+	for _, what := range []string{"key ", "queue ", "fencing register "} {
+		key, found := strings.CutPrefix(text, what)
+		end := strings.LastIndex(key, isA)
+		if !found || end < 0 {
+			continue
+		}
+		is := key[end+len(isA):]
+		if is == untold {
+			is = ""
+		}
+		return WrongType{key[:end], is}
+	}
+	return WrongType{}
+}
+
+const (
+	isA    = " is a "
+	untold = "key of another type" // in the place of a type that the user may not ask for
+)

@@ -1,0 +1,221 @@
+package redsync_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file tests locks whose key, or a key beside it, is somebody's data.
+
+// data makes a key of each type that no lock has.
+var data = map[string]func(c *redis.Client, key string) error{
+	"list": func(c *redis.Client, key string) error { return c.RPush(context.Background(), key, "x").Err() },
+	"hash": func(c *redis.Client, key string) error { return c.HSet(context.Background(), key, "f", "x").Err() },
+	"set":  func(c *redis.Client, key string) error { return c.SAdd(context.Background(), key, "x").Err() },
+	"zset": func(c *redis.Client, key string) error {
+		return c.ZAdd(context.Background(), key, redis.Z{Member: "x"}).Err()
+	},
+	"stream": func(c *redis.Client, key string) error {
+		return c.XAdd(context.Background(), &redis.XAddArgs{Stream: key, Values: []string{"f", "x"}}).Err()
+	},
+}
+
+// needed are the keys that locks of each mode need.
+var needed = map[string]struct {
+	key  string
+	kind lockKind
+	mode []redsync.Option
+}{
+	"plain":                 {"a", lockKinds[0], nil},
+	"WithOwner":             {"a", lockKinds[0], []redsync.Option{redsync.WithOwner("me")}},
+	"WithMinHold":           {"a", lockKinds[0], []redsync.Option{redsync.WithMinHold(time.Millisecond)}},
+	"WithSetNXOnExtend":     {"a", lockKinds[0], []redsync.Option{redsync.WithSetNXOnExtend()}},
+	"WithFailFast":          {"a", lockKinds[0], []redsync.Option{redsync.WithFailFast(false)}},
+	"WithFencing":           {"a", lockKinds[0], []redsync.Option{redsync.WithFencing()}},
+	"WithFencing, register": {"{a}:fence", lockKinds[0], []redsync.Option{redsync.WithFencing()}},
+	"WithFair":              {"a", lockKinds[0], []redsync.Option{redsync.WithFair()}},
+	"WithFair, queue":       {"{a}:queue", lockKinds[0], []redsync.Option{redsync.WithFair()}},
+	"several names":         {"b", lockKinds[1], nil},
+	"several names, fenced": {"{b}:fence", lockKinds[1], []redsync.Option{redsync.WithFencing()}},
+	"several names, fair":   {"{c}:queue", lockKinds[1], []redsync.Option{redsync.WithFair()}},
+	"readers":               {"a", lockKinds[2], nil},
+	"readers, fenced":       {"{a}:fence", lockKinds[2], []redsync.Option{redsync.WithFencing()}},
+	"readers, fair":         {"{a}:queue", lockKinds[2], []redsync.Option{redsync.WithFair()}},
+	"permits":               {permitKey, lockKinds[3], nil},
+	"permits, fair":         {"{a}:slots", lockKinds[3], []redsync.Option{redsync.WithFair()}},
+	"a name of 300 bytes":   {strings.Repeat("a", 300), lockKind{}, nil},
+}
+
+// isForeign checks that err names a key of another type, and does not say that the lock is taken.
+func isForeign(t *testing.T, err error, key, is string) {
+	t.Helper()
+	var wrong *redsync.ErrWrongType
+	require.ErrorAs(t, err, &wrong)
+	if len(key) > 200 {
+		key = key[:200] + "..."
+	}
+	assert.Equal(t, key, wrong.Key)
+	assert.Equal(t, is, wrong.Type)
+	assert.NotEmpty(t, wrong.Address)
+	assert.ErrorContains(t, err, key+" is a "+is)
+	assert.NotErrorIs(t, err, redsync.ErrFailed)
+	taken := (*redsync.ErrTaken)(nil)
+	assert.False(t, errors.As(err, &taken), "%v", err)
+}
+
+// Every call fails at once. Nothing is repeated, no node is down, and Close has nothing to wait for.
+func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
+	for name, c := range needed {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				r := &redsynctest.Recorder{}
+				options := append([]redsync.Option{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
+				rs := f.another()
+				mutex := func() *redsync.Mutex {
+					if c.kind.lock == nil {
+						return rs.NewMutex(c.key, options...)
+					}
+					return c.kind.lock(rs, options...)
+				}
+				for is, put := range data {
+					for _, n := range f.nodes[:3] {
+						require.NoError(f, put(n.Client(), c.key))
+					}
+					began := time.Now()
+					m := mutex()
+					isForeign(f.T, m.TryLock(), c.key, is)
+					isForeign(f.T, m.Lock(), c.key, is)
+					isForeign(f.T, m.Do(f.Context(), nothing), c.key, is)
+					ran, err := m.TryDo(f.Context(), nothing)
+					assert.False(f, ran)
+					isForeign(f.T, err, c.key, is)
+					if c.kind.column == "plain lock" {
+						isForeign(f.T, rs.Lead(f.Context(), "a", nothing, options...), c.key, is)
+					}
+					if c.kind.lock == nil || !strings.Contains(c.key, "}:") || c.key == permitKey {
+						_, err := m.Inspect(f.Context())
+						isForeign(f.T, err, c.key, is)
+					}
+					assert.Less(f, time.Since(began), time.Second)
+					for _, n := range f.nodes[1:3] {
+						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+					}
+					require.NoError(f, m.Lock(), "the others are a quorum")
+					f.unlock(m)
+					time.Sleep(10 * time.Second) // the release has raised the registers, and what WithMinHold keeps is gone
+					for _, n := range f.nodes {
+						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+					}
+				}
+				before := commands(f.nodes)
+				time.Sleep(20 * time.Second)
+				assert.Equal(f, before, commands(f.nodes))
+				assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
+				assert.Empty(f, redsynctest.Events[observe.ReleaseUnconfirmed](r))
+				began := time.Now()
+				require.NoError(f, rs.Close(f.Context()))
+				assert.Zero(f, time.Since(began))
+			})
+		})
+	}
+}
+
+// commands returns how many commands of locks the nodes have got.
+func commands(nodes embedded.Nodes) (n int) {
+	for _, node := range nodes {
+		n += node.Commands("set") + node.Commands("evalsha") + node.Commands("eval")
+	}
+	return n
+}
+
+// A lock whose key becomes somebody's data is lost: it may be free again as soon as that is deleted.
+func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
+	for name, c := range needed {
+		if c.kind.lock == nil || strings.HasSuffix(c.key, ":fence") || strings.Contains(c.key, ":queue") || strings.HasSuffix(c.key, ":slots") {
+			continue
+		}
+		for operation, call := range map[string]func(m *redsync.Mutex) (bool, error){
+			"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
+		} {
+			t.Run(name+", "+operation, func(t *testing.T) {
+				play(t, func(f field) {
+					m := c.kind.lock(f.Redsync, append([]redsync.Option{redsync.WithExpiry(time.Minute)}, c.mode...)...)
+					require.NoError(f, m.Lock())
+					time.Sleep(3 * time.Second) // one with WithOwner listens
+					for _, n := range f.nodes {
+						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+						require.NoError(f, data["hash"](n.Client(), c.key))
+					}
+					ok, err := call(m)
+					assert.False(f, ok)
+					isForeign(f.T, err, c.key, "hash")
+					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+					_, _ = m.Unlock()
+					synctest.Wait()
+					before := commands(f.nodes)
+					time.Sleep(2 * time.Minute)
+					assert.Equal(f, before, commands(f.nodes), "nothing is repeated")
+				})
+			})
+		}
+	}
+}
+
+// A refused TryLock costs a node no more than before: the SET, and the release, which also shows what is in the way.
+func TestARefusedTryLockAsksNoMore(t *testing.T) {
+	play(t, func(f field) {
+		f.held(redsync.WithExpiry(time.Hour))
+		rs := f.another()
+		_ = rs.NewMutex("lock").TryLock() // loads the script
+		time.Sleep(time.Second)
+		before := commands(f.nodes)
+		for range 10 {
+			err := rs.NewMutex("lock").TryLock()
+			require.ErrorIs(f, err, redsync.ErrFailed)
+			require.ErrorAs(f, err, new(*redsync.ErrTaken))
+		}
+		time.Sleep(time.Second)
+		assert.Equal(f, 10*2*len(f.nodes), commands(f.nodes)-before)
+	})
+}
+
+// Servers answer as the embedded nodes do. A string of another program is in the way as a lock is: nothing tells them
+// apart. It costs no more than a lock either.
+func TestServersWithAKeyOfAnotherType(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	client := server.Client()
+	rs := on([]*redis.Client{client})
+	for name, c := range needed {
+		if c.kind.lock == nil {
+			continue
+		}
+		for is, put := range data {
+			require.NoError(t, put(client, c.key))
+			isForeign(t, c.kind.lock(rs, c.mode...).TryLock(), c.key, is)
+			isForeign(t, c.kind.lock(rs, c.mode...).Lock(), c.key, is)
+			require.NoError(t, client.Del(t.Context(), c.key).Err(), name)
+		}
+	}
+	require.NoError(t, client.Set(t.Context(), "a", "data", 0).Err())
+	ran, err := rs.TryDo(t.Context(), "a", nothing)
+	assert.False(t, ran)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, rs.Close(ctx), "nothing is left")
+}
