@@ -291,6 +291,9 @@ func (s *stream) connect() (*conn, error) {
 		}
 	}
 	if first.err == nil {
+		if s.farthest.Load() == 0 || first.longest < pace { // else it was a stall
+			s.learn(first)
+		}
 		return first.conn, nil
 	}
 	first.cancel()

@@ -32,14 +32,18 @@ const (
 	// minPace is the shortest time without a sign of life after which a try makes way for the next one.
 	minPace = 250 * time.Millisecond
 
-	// maxPace is the pace where trips of up to 250 ms are all that is known of the node.
-	maxPace = 500 * time.Millisecond
+	// maxPace is the pace where nothing is known of the node, or where tries do no good. With the time that a try needs to
+	// end, the next one begins within 500 ms.
+	maxPace = 450 * time.Millisecond
+
+	// maxFar is the longest wait for a sign that distance explains: four trips of 250 ms. A longer one was a stall.
+	maxFar = time.Second
 
 	// lastWord is how long a try that has been given up has to end before it counts as one that ignores its context.
 	lastWord = 20 * time.Millisecond
 
-	// maxOvertaken is how many dials that ignore their context may hang. At a pace of maxPace they
-	// fill defaultDialTimeout, so the first of them has ended when the last begins.
+	// maxOvertaken is how many dials that ignore their context may hang. If each takes defaultDialTimeout, they do not
+	// slow the pace of maxPace.
 	maxOvertaken = int(defaultDialTimeout / maxPace)
 )
 
@@ -64,7 +68,6 @@ func (q *queue) try(ctx context.Context, user *redis.Client) *try {
 		t.conn, t.err = connect(ctx, q, user, t.sign)
 		if t.err == nil {
 			t.conn.cancel = t.cancel
-			q.farthest.Store(t.longest.Load())
 		}
 	}()
 	return t
@@ -73,14 +76,14 @@ func (q *queue) try(ctx context.Context, user *redis.Client) *try {
 // signs notes when a node gave signs of life.
 type signs struct {
 	began   time.Time
-	last    atomic.Int64 // the last sign, counted from began
-	longest atomic.Int64 // the longest wait for a sign; only the goroutine of the try writes it
+	last    atomic.Int64  // the last sign, counted from began
+	longest time.Duration // the longest wait for a sign; to be read when the try has ended
 }
 
 // sign notes a sign of life.
 func (s *signs) sign() {
 	now := int64(time.Since(s.began))
-	s.longest.Store(max(s.longest.Load(), now-s.last.Swap(now)))
+	s.longest = max(s.longest, time.Duration(now-s.last.Swap(now)))
 }
 
 // silent returns how long there has been no sign of life.
@@ -99,6 +102,9 @@ func (c signingConn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// learn notes how far the node is from a try that has opened a connection.
+func (q *queue) learn(t *try) { q.farthest.Store(int64(max(min(t.longest, maxFar), 1))) }
 
 // pace returns how long a try may go without a sign of life, at least atLeast.
 func (q *queue) pace(atLeast time.Duration) time.Duration {
@@ -150,11 +156,12 @@ func (s *search) run(ctx context.Context) *conn {
 		}
 		t := s.queue.try(ctx, s.user)
 		if t.outlive(s.pace) && t.err == nil {
+			s.queue.learn(t)
 			return t.conn
 		}
 		t.cancel()
 		s.overtake(ctx, t)
-		sleep(ctx, s.pace-time.Since(t.began))
+		sleep(ctx, max(lastLook, s.pace-time.Since(t.began))) // the node sees the end of one before it sees the next
 	}
 	return nil
 }
