@@ -408,6 +408,50 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 	}
 }
 
+// A far node has silent phases when a connection is opened: each trip, and the whole dial if a Dialer of the user's does TLS.
+// The stream knows them from its first connection, so the second one needs a single try.
+func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
+	for _, dial := range []time.Duration{0, 750 * time.Millisecond, 1500 * time.Millisecond} {
+		virtual(t, func(t *testing.T) {
+			const trip = 250 * time.Millisecond
+			var dials, forgotten atomic.Int64
+			p := peer(func(_ int, k *talk) {
+				for cmd := k.next(); cmd != nil; cmd = k.next() {
+					if cmd[0] != "script" {
+						time.Sleep(trip)
+					}
+					if forgotten.Load() == 1 {
+						forgotten.Add(1)
+						_, _ = io.Copy(io.Discard, k)
+						return
+					}
+					k.say("%s", usual(cmd))
+				}
+			}).pool(func(o *redis.Options) {
+				o.ReadTimeout = maxReadTimeout
+				direct := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					sleep(ctx, dial)
+					return direct(ctx, network, addr)
+				}
+			})
+			answer(t, p, "echo", "0")
+			require.Equal(t, 1+int64(dial/maxPace), dials.Load(), "nothing is known yet, so further dials follow the first")
+			time.Sleep(time.Second)
+			dials.Store(0)
+			forgotten.Store(1)
+			start, in := time.Now(), make(replies, 1)
+			require.NoError(t, p.Send(Request{Args: []any{"echo", 1}, Within: within, To: in}))
+			require.Equal(t, Unknown, in.wait(t).Fate)
+			require.Less(t, time.Since(start), within+dial+5*trip)
+			require.Equal(t, int64(1), dials.Load())
+			answer(t, p, "echo", "2")
+			require.Equal(t, int64(1), dials.Load())
+		})
+	}
+}
+
 // A Dialer may ignore its context, as the Dialer of go-redis does with TLS. The stream must not call the
 // Dialer again while it hangs, and must close a connection that the Dialer returns too late.
 func TestSecondConnectionThatComesTooLate(t *testing.T) {

@@ -285,7 +285,7 @@ func (s *stream) connect() (*conn, error) {
 		pace = s.pace(minPace)
 	}
 	first := s.try(s.life, s.user)
-	if !first.outlive(pace) {
+	for !first.outlive(pace) {
 		if c := s.searchBeside(first, pace); c != nil {
 			return c, nil
 		}
@@ -303,13 +303,18 @@ func (s *stream) connect() (*conn, error) {
 	return nil, first.err
 }
 
-// searchBeside returns when first has ended, or a search has found another connection. It returns that connection, or nil.
+// searchBeside searches while first gives no sign of life. It returns the connection that the search has found, or nil.
 func (s *stream) searchBeside(first *try, pace time.Duration) *conn {
 	ctx, stop := context.WithCancel(s.life)
 	found := make(chan *conn, 1)
+	select {
+	case <-first.given: // before it fell silent
+	default:
+	}
 	go func() { found <- (&search{queue: &s.queue, user: s.user, pace: pace}).run(ctx) }()
 	select {
 	case <-first.done:
+	case <-first.given:
 	case c := <-found:
 		if c != nil {
 			first.cancel()

@@ -23,7 +23,8 @@ import (
 //     as one sign, and so does each reply of the greeting. A stopped machine gives at most the first.
 //   - The pace is at least twice the longest wait for a sign when the stream last opened a connection. So a node
 //     with a known distance has enough time, also if a Dialer of the user's does all of TLS in one step.
-//   - Where nothing is known, because the stream has never had a connection, the first dial goes on beside the tries.
+//   - While the stream has no connection, the first try goes on beside the others, however long it takes. Nothing may be known
+//     then of how far the node is.
 //
 // Only one try runs at a time. The exception is a Dialer that ignores its context, as that of go-redis's Sentinel client
 // with TLS: a dial that has been given up cannot be stopped, so the next one overtakes it.
@@ -60,8 +61,7 @@ type try struct {
 
 // try begins to open a connection for q. The end of ctx closes the connection.
 func (q *queue) try(ctx context.Context, user *redis.Client) *try {
-	t := &try{done: make(chan struct{}), err: errAbandoned}
-	t.began = time.Now()
+	t := &try{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(t.done) // also if a user's Dialer ends this goroutine
@@ -76,6 +76,7 @@ func (q *queue) try(ctx context.Context, user *redis.Client) *try {
 // signs notes when a node gave signs of life.
 type signs struct {
 	began   time.Time
+	given   chan struct{} // holds a token after a sign
 	last    atomic.Int64  // the last sign, counted from began
 	longest time.Duration // the longest wait for a sign; to be read when the try has ended
 }
@@ -84,6 +85,10 @@ type signs struct {
 func (s *signs) sign() {
 	now := int64(time.Since(s.began))
 	s.longest = max(s.longest, time.Duration(now-s.last.Swap(now)))
+	select {
+	case s.given <- struct{}{}:
+	default:
+	}
 }
 
 // silent returns how long there has been no sign of life.
