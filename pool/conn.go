@@ -65,9 +65,9 @@ var (
 	errForgotten = errors.New("no reply while a second connection was opened")
 )
 
-// connect opens a connection for q. On an error no request has been written. The end of ctx
-// closes the connection.
-func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
+// connect opens a connection for q, and calls sign at each sign of life of the node. On an error no request has been
+// written. The end of ctx closes the connection.
+func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*conn, error) {
 	opt := user.Options()
 	c := &conn{
 		queue: q, user: user,
@@ -84,7 +84,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 		return err
 	}
 	var err error
-	c.net, err = open(ctx, opt, opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew})
+	c.net, err = open(ctx, opt, opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign})
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (c *conn) book() {
 	}
 }
 
-// checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to open a second
+// checkSilence runs when silence.watch fires. If c owes a reply, checkSilence starts to search for a second
 // connection once c has been silent for as long as its requests accept (silence.patience). It gives c
 // up once c has been silent for the timeout.
 func (c *conn) checkSilence() {
@@ -263,7 +263,7 @@ func (c *conn) checkSilence() {
 		var ctx context.Context
 		ctx, d.cancel = context.WithCancel(q.life)
 		q.openingSecond = true
-		go c.replace(ctx, d)
+		go c.replace(ctx, d, &search{queue: q, user: c.user, pace: q.pace(c.silence.minPace())})
 	}
 	q.mu.Unlock()
 	if giveUp {
@@ -271,16 +271,15 @@ func (c *conn) checkSilence() {
 	}
 }
 
-// replace opens a second connection. If c stays silent meanwhile, replace gives c up. Once read has
-// delivered Fate Unknown for everything that c owes, the stream continues on the second connection.
-// If c is not silent, replace closes the second connection.
-func (c *conn) replace(ctx context.Context, d *second) {
-	next, err := connect(ctx, c.queue, c.user)
-	if err == nil {
+// replace searches for a second connection as long as c stays silent. If it finds one, it gives c up. Once read has
+// delivered Fate Unknown for everything that c owes, the stream continues on the second connection. If c is not silent
+// any more, replace closes the second connection. The next search begins when all tries of this one have ended: a node
+// that is slow, and not dead, is not asked for more.
+func (c *conn) replace(ctx context.Context, d *second, s *search) {
+	next := s.run(ctx)
+	if next != nil {
 		next.cancel = d.cancel
-		look, done := context.WithTimeout(ctx, lastLook)
-		<-look.Done()
-		done()
+		sleep(ctx, lastLook)
 	}
 	if c.succeeds(d, next) {
 		c.abort(fmt.Errorf("%w: %w", errForgotten, os.ErrDeadlineExceeded))
@@ -290,18 +289,22 @@ func (c *conn) replace(ctx context.Context, d *second) {
 	if next != nil {
 		_ = next.net.Close()
 	}
+	s.wait()
+	c.queue.mu.Lock()
+	c.queue.openingSecond = false
+	c.queue.mu.Unlock()
 }
 
 // succeeds makes next the successor of c if c stayed silent while next was being opened, and reports
-// whether it did so. next is nil if no second connection could be opened.
+// whether it did so. next is nil if the search has ended without a connection.
 func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.openingSecond = false
 	if !c.silence.outlasted(d, next != nil) {
 		return false
 	}
+	q.openingSecond = false
 	c.successor = next
 	return true
 }

@@ -23,11 +23,17 @@ type queue struct {
 	within        time.Duration // the least Within of requests
 	stopped       atomic.Bool   // the stream has ended, and submit refuses requests
 	ending        bool          // the stream stops once nothing is outstanding
-	openingSecond bool          // a connection is being opened beside the one in use
+	openingSecond bool          // a search for a connection beside the one in use is going on
 	quiet         time.Time     // when replies were delivered last
 
 	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
+
+	// farthest is the longest that the node gave no sign of life while the last connection was opened, 0 if none has been.
+	farthest atomic.Int64
+
+	// anew makes the user's client find out where its nodes are, if that takes more than a dial. It may be nil.
+	anew func()
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64

@@ -11,10 +11,10 @@ import (
 // forgotten it. The silence does not show which of the two it is.
 //
 // So the connection is not given up at once. Once it has been silent for longer than the requests
-// in flight want (Request.Within), a second one is opened. If the node answers the second one's
-// greeting while the first is still silent, the node is well and the first connection is dead, so
+// in flight want (Request.Within), a search for a second one begins (search). If a node answers the second one's
+// greeting while the first is still silent, that node is well and the first connection is dead, so
 // the second replaces it. If data arrives on the first before that, the second is closed. A
-// frozen node answers on neither.
+// frozen node answers on neither, and the search goes on: the name of the node may lead elsewhere by now.
 
 const (
 	// minPatience is the shortest silence after which a second connection is opened.
@@ -48,15 +48,15 @@ type silence struct {
 	writtenWithin time.Duration // the least Within of the requests written after it
 	watching      bool          // watch is running
 	armed         time.Duration // the duration that watch was set to
-	second        *second       // the second connection being opened, or nil
+	second        *second       // the search for a second connection, or nil
 	doubled       int           // how often the patience was doubled
 	doubledAt     int64         // when it was last doubled or halved, as returned by clock
 }
 
-// A second is a connection that is being opened beside a silent one.
+// A second is the search for a connection beside a silent one.
 type second struct {
 	since  int64              // when the silence began, as returned by clock
-	cancel context.CancelFunc // ends the connection, even after its greeting
+	cancel context.CancelFunc // ends the search, and the connection that it has found
 }
 
 // start prepares the watch. When it fires, it calls check.
@@ -93,7 +93,7 @@ func (s *silence) pause() {
 
 // broken records that the replies that had arrived have been delivered. A new silence begins now if
 // the node owes another reply, otherwise with the next request. If a second connection is being
-// opened, broken drops it.
+// searched, broken drops it.
 func (s *silence) broken(owing bool) {
 	if owing {
 		s.since.Store(s.clock())
@@ -104,8 +104,8 @@ func (s *silence) broken(owing bool) {
 }
 
 // check is called when the watch has fired. It returns whether to give the connection up, and the
-// second connection to open, or nil. owes says whether the connection owes a reply, mayOpen
-// whether a second connection may be opened. While the connection owes a reply and is not given up,
+// search to begin, or nil. owes says whether the connection owes a reply, mayOpen
+// whether a search may begin. While the connection owes a reply and is not given up,
 // check sets the watch again.
 func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	now, since := s.clock(), s.since.Load()
@@ -125,14 +125,14 @@ func (s *silence) check(owes, mayOpen bool) (giveUp bool, open *second) {
 	return false, open
 }
 
-// outlasted reports whether the connection stayed silent while d was being opened, so that d
-// replaces it. opened says whether d could be opened. If it could not, or if the silence has ended,
+// outlasted reports whether the connection stayed silent while d was going on, so that what d has found
+// replaces it. found says whether there is anything. If there is not, or if the silence has ended,
 // outlasted drops d.
-func (s *silence) outlasted(d *second, opened bool) bool {
+func (s *silence) outlasted(d *second, found bool) bool {
 	if s.second != d {
 		return false // the connection has ended, or said something
 	}
-	if !opened || s.since.Load() != d.since {
+	if !found || s.since.Load() != d.since {
 		s.drop()
 		return false
 	}
@@ -140,7 +140,7 @@ func (s *silence) outlasted(d *second, opened bool) bool {
 	return true
 }
 
-// end stops the watch, and cancels the second connection if one is being opened.
+// end stops the watch, and cancels the search if there is one.
 func (s *silence) end() {
 	s.watch.Stop()
 	if s.second != nil {
@@ -159,13 +159,16 @@ func (s *silence) patience() time.Duration {
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
 }
 
+// minPace returns the least pace of a search. A node that has been silent before and was well is asked less often.
+func (s *silence) minPace() time.Duration { return min(minPace<<s.doubled, maxPace) }
+
 // arm sets the watch for the next decision about a silence that has lasted for waited. Replies
 // that arrive later leave the watch alone: when it fires, check looks at the current silence.
 func (s *silence) arm(waited time.Duration) {
 	s.armed = s.timeout - waited
 	if s.second == nil {
 		left := s.patience() - waited
-		if left <= 0 { // a cancelled second connection has not ended yet
+		if left <= 0 { // a cancelled search has not ended yet
 			left = minPatience
 		}
 		s.armed = min(s.armed, left)

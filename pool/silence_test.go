@@ -3,16 +3,20 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -137,15 +141,17 @@ func TestPatienceIsThatOfTheRequestsInFlight(t *testing.T) {
 }
 
 // A frozen node answers on neither connection. When the node continues, the pool keeps the first
-// connection, so no request is lost, and closes the second.
+// connection, so no request is lost, and closes the second. Meanwhile one second connection follows another, one at a time.
 func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 	for _, frozen := range []time.Duration{200 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond} {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
-			var dials atomic.Int64
+			var dials, open atomic.Int64
 			p := New(clientOf(t, node, func(o *redis.Options) {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					dials.Add(1)
-					return node.Dial(ctx, network, addr)
+					assert.LessOrEqual(t, open.Load(), int64(1))
+					c, err := node.Dial(ctx, network, addr)
+					return counted(c, &open), err
 				}
 			}))
 			in := newLedger(t)
@@ -162,7 +168,7 @@ func TestFrozenNodeKeepsItsConnection(t *testing.T) {
 			time.Sleep(time.Second)
 			require.Equal(t, strings.Repeat("a", n), in.fates())
 			require.Equal(t, in.replies[1].Conn, in.replies[n].Conn)
-			require.Equal(t, int64(2), dials.Load())
+			require.Equal(t, 2+int64((frozen-within)/minPace), dials.Load())
 			require.Equal(t, 1, node.CurrentConnectionCount())
 		})
 	}
@@ -297,42 +303,153 @@ func TestConnectionThatSpeaksAtTheLastMomentIsKept(t *testing.T) {
 	})
 }
 
-// If the second connection cannot be opened, the stream tries again, each time after twice the silence.
-// The first connection stays in use until a second one is open.
-func TestSecondConnectionIsTriedAgain(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		var opened atomic.Int64
-		var refused []time.Duration
-		start := time.Now()
-		var broken atomic.Bool
-		p := forgotten(1, &opened).pool(func(o *redis.Options) {
-			dial := o.Dialer
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if broken.Load() {
-					refused = append(refused, time.Since(start))
-					return nil, errors.New("refused")
+// A countedConn counts itself until it is closed.
+type countedConn struct {
+	net.Conn
+	close func()
+}
+
+func counted(c net.Conn, open *atomic.Int64) net.Conn {
+	open.Add(1)
+	return countedConn{c, sync.OnceFunc(func() { open.Add(-1) })}
+}
+
+func (c countedConn) Close() error { c.close(); return c.Conn.Close() }
+
+// The machine at address A stops, and its name leads to B from moved on. The stream must find B soon after that, both
+// while its connection is silent and while it has none. Only one connection may be opened at a time, unless the Dialer
+// ignores its context. Then a few dials may hang, and the stream must close what they return.
+func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
+	const moved = 2100 * time.Millisecond
+	type dial = func(ctx context.Context, peer func(peer) net.Conn) (net.Conn, error)
+	silentPeer := func(answers int) dial {
+		return func(_ context.Context, to func(peer) net.Conn) (net.Conn, error) {
+			return to(func(_ int, k *talk) { k.greet(answers); _, _ = io.Copy(io.Discard, k) }), nil
+		}
+	}
+	for name, a := range map[string]struct {
+		dial dial
+		pace time.Duration // of the tries
+		most int64         // how many may be under way
+	}{
+		"accepts and is silent": {silentPeer(0), minPace, 1},
+		"greets half":           {silentPeer(4), minPace, 1},
+		"accepts nothing": {func(ctx context.Context, _ func(peer) net.Conn) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, minPace, 1},
+		"refuses": {func(context.Context, func(peer) net.Conn) (net.Conn, error) { return nil, errors.New("refused") }, minPace, 1},
+		"the Dialer ignores its context": {func(_ context.Context, to func(peer) net.Conn) (net.Conn, error) {
+			time.Sleep(4 * time.Second)
+			return to(func(_ int, k *talk) { _, _ = io.Copy(io.Discard, k) }), nil
+		}, maxPace, 5},
+		"the Dialer ends its goroutine": {func(context.Context, func(peer) net.Conn) (net.Conn, error) {
+			runtime.Goexit()
+			return nil, nil
+		}, minPace, 1},
+	} {
+		for _, connected := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, connected %v", name, connected), func(t *testing.T) {
+				virtual(t, func(t *testing.T) {
+					var stopped time.Time
+					var dials []time.Duration // since the machine stopped
+					var open, hang atomic.Int64
+					connect := func(to peer) net.Conn {
+						ours, theirs := net.Pipe()
+						go func() {
+							defer func() { _ = theirs.Close() }()
+							to(1, newTalk(theirs))
+						}()
+						return counted(ours, &open)
+					}
+					b := peer(func(_ int, k *talk) { k.greet(whole); k.echo() })
+					p := peer(nil).pool(func(o *redis.Options) {
+						o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+							switch since := time.Since(stopped); {
+							case stopped.IsZero():
+								return connect(func(_ int, k *talk) { k.greet(whole); k.next(); k.say("+1\r\n"); _, _ = io.Copy(io.Discard, k) }), nil
+							case since >= moved:
+								dials = append(dials, since)
+								return connect(b), nil
+							default:
+								dials = append(dials, since)
+								hang.Add(1)
+								defer hang.Add(-1)
+								assert.LessOrEqual(t, hang.Load()+open.Load(), a.most+1)
+								return a.dial(ctx, connect)
+							}
+						}
+					})
+					in, next, pace := newLedger(t), 1, maxPace
+					if connected {
+						pace = a.pace
+						sendWithin(t, p, within, in, 1, 1)
+						synctest.Wait()
+						require.Equal(t, "a", in.fates())
+						next = 2
+					}
+					stopped = time.Now()
+					lastOf := func() string { f := in.fates(); return f[max(0, len(f)-1):] }
+					for ; lastOf() != "a" || len(dials) == 0; next++ { // somebody waits all the time, as a lock does
+						sendWithin(t, p, within, in, next, next)
+						time.Sleep(10 * time.Millisecond)
+						synctest.Wait()
+						require.Less(t, time.Since(stopped), moved+pace+50*time.Millisecond)
+					}
+					for i, at := range dials[1:] {
+						require.LessOrEqual(t, at-dials[i], pace+lastWord+lastLook)
+					}
+					require.NoError(t, p.Close())
+					time.Sleep(time.Minute)
+					require.Zero(t, open.Load()+hang.Load(), "all connections are closed")
+				})
+			})
+		}
+	}
+}
+
+// A far node has silent phases when a connection is opened: each trip, and the whole dial if a Dialer of the user's does TLS.
+// The stream knows them from its first connection, so the second one needs a single try.
+func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
+	for _, dial := range []time.Duration{0, 750 * time.Millisecond, 1500 * time.Millisecond} {
+		virtual(t, func(t *testing.T) {
+			const trip = 250 * time.Millisecond
+			var dials, forgotten atomic.Int64
+			p := peer(func(_ int, k *talk) {
+				for cmd := k.next(); cmd != nil; cmd = k.next() {
+					if cmd[0] != "script" {
+						time.Sleep(trip)
+					}
+					if forgotten.Load() == 1 {
+						forgotten.Add(1)
+						_, _ = io.Copy(io.Discard, k)
+						return
+					}
+					k.say("%s", usual(cmd))
 				}
-				return dial(ctx, network, addr)
-			}
+			}).pool(func(o *redis.Options) {
+				o.ReadTimeout = maxReadTimeout
+				direct := o.Dialer
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					dials.Add(1)
+					sleep(ctx, dial)
+					return direct(ctx, network, addr)
+				}
+			})
+			answer(t, p, "echo", "0")
+			require.Equal(t, 1+int64(dial/maxPace), dials.Load(), "nothing is known yet, so further dials follow the first")
+			time.Sleep(time.Second)
+			dials.Store(0)
+			forgotten.Store(1)
+			start, in := time.Now(), make(replies, 1)
+			require.NoError(t, p.Send(Request{Args: []any{"echo", 1}, Within: within, To: in}))
+			require.Equal(t, Unknown, in.wait(t).Fate)
+			require.Less(t, time.Since(start), within+dial+5*trip)
+			require.Equal(t, int64(1), dials.Load())
+			answer(t, p, "echo", "2")
+			require.Equal(t, int64(1), dials.Load())
 		})
-		in := newLedger(t)
-		sendWithin(t, p, within, in, 1, 1)
-		synctest.Wait()
-		start = time.Now()
-		broken.Store(true)
-		sendWithin(t, p, within, in, 2, 2)
-		time.Sleep(7 * within)
-		synctest.Wait()
-		require.Equal(t, []time.Duration{within, 2 * within, 4 * within}, refused)
-		require.Equal(t, "a", in.fates())
-		broken.Store(false)
-		time.Sleep(within + lastLook)
-		synctest.Wait()
-		require.Equal(t, "au", in.fates())
-		sendWithin(t, p, within, in, 3, 3)
-		synctest.Wait()
-		require.Equal(t, "aua", in.fates())
-	})
+	}
 }
 
 // A Dialer may ignore its context, as the Dialer of go-redis does with TLS. The stream must not call the

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -209,6 +208,9 @@ func (s *stream) silent() time.Duration {
 // startStream starts a stream. It opens no connection before the first request.
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
+	if cluster, is := owner.(*redis.ClusterClient); is {
+		s.anew = func() { cluster.ReloadState(s.life) }
+	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
@@ -245,7 +247,6 @@ func (s *stream) sever() {
 // run connects while there is something to send, until the stream ends. Either run or the
 // connection that it waits for delivers the replies, so they are delivered in order.
 func (s *stream) run() {
-	defer s.abandoned()
 	var failed error // of the last connect
 	var failures int // in a row
 	var retry time.Time
@@ -272,38 +273,59 @@ func (s *stream) run() {
 	}
 }
 
-// connect opens a connection, unless the user has closed the client.
+// connect opens a connection, unless the user has closed the client. If the node gives no sign of life for a while,
+// connect searches for another connection beside the first: its name may lead elsewhere by now. The first to open is used.
 func (s *stream) connect() (*conn, error) {
 	if isClosed(s.owner) {
 		s.sever()
 		return nil, ErrClientClosed
 	}
-	ctx, cancel := context.WithCancel(s.life)
-	c, err := connect(ctx, &s.queue, s.user)
-	if err != nil {
-		cancel()
-		if s.severed() {
-			err = ErrClientClosed
+	pace := maxPace
+	if s.farthest.Load() > 0 {
+		pace = s.pace(minPace)
+	}
+	first := s.try(s.life, s.user)
+	for !first.outlive(pace) {
+		if c := s.searchBeside(first, pace); c != nil {
+			return c, nil
 		}
-		return nil, err
 	}
-	c.cancel = cancel
-	return c, nil
+	if first.err == nil {
+		if s.farthest.Load() == 0 || first.longest < pace { // else it was a stall
+			s.learn(first)
+		}
+		return first.conn, nil
+	}
+	first.cancel()
+	if s.severed() {
+		return nil, ErrClientClosed
+	}
+	return nil, first.err
 }
 
-// abandoned fails the queued requests if run did not return normally, because a user's Dialer
-// ended its goroutine. The next request starts another stream.
-func (s *stream) abandoned() {
-	s.mu.Lock()
-	ended := s.stopped.Swap(true)
-	s.mu.Unlock()
-	if !ended {
-		s.stop()
-		s.refuse(errAbandoned)
+// searchBeside searches while first gives no sign of life. It returns the connection that the search has found, or nil.
+func (s *stream) searchBeside(first *try, pace time.Duration) *conn {
+	ctx, stop := context.WithCancel(s.life)
+	found := make(chan *conn, 1)
+	select {
+	case <-first.given: // before it fell silent
+	default:
 	}
+	go func() { found <- (&search{queue: &s.queue, user: s.user, pace: pace}).run(ctx) }()
+	select {
+	case <-first.done:
+	case <-first.given:
+	case c := <-found:
+		if c != nil {
+			first.cancel()
+			c.cancel = stop
+			return c
+		}
+		<-first.done // the user has closed the client
+	}
+	stop() // closes what the search finds now
+	return nil
 }
-
-var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
 // awaitWork returns true when there is something to send, and false when the
 // stream has stopped.
