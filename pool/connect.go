@@ -31,8 +31,9 @@ const (
 
 // opening holds the parameters of open.
 type opening struct {
-	dial, whole time.Duration // timeouts of the dial, and of dial and greeting together
-	renewed     func()        // called when the credentials in use have been replaced
+	dial, whole time.Duration  // timeouts of the dial, and of dial and greeting together
+	renewed     func()         // called when the credentials in use have been replaced
+	dialed      func(net.Conn) // called before the greeting; may be nil
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
@@ -64,6 +65,9 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
+	if how.dialed != nil {
+		how.dialed(dialed)
+	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
 	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody

@@ -153,6 +153,9 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
 func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
+	if ofSentinel(p.client.Options()) {
+		return dialFollowing(ctx, p.client, channel)
+	}
 	return dialWire(ctx, p.client.Options(), channel)
 }
 
@@ -282,6 +285,9 @@ func (s *stream) connect() (*conn, error) {
 	c, err := connect(ctx, &s.queue, s.user)
 	if err != nil {
 		cancel()
+		if errors.Is(err, errMoved) {
+			return s.connect() // to the node that the client uses now
+		}
 		if s.severed() {
 			err = ErrClientClosed
 		}
