@@ -21,9 +21,10 @@ import (
 // The counter also rises when a connection of the client breaks or becomes too old. The look then finds the same place,
 // and nothing happens. So looks cost at most one connection for each that the client itself has lost.
 //
-// The counter tells nothing if the pool is empty. Therefore the follower makes the client connect once, with a PING. The
-// pool keeps that connection, and every command of the user may use it, so even a PoolSize of 1 is enough. While the
-// pool is empty nevertheless, or the user holds all its connections, the follower looks every blindPause.
+// The counter tells nothing if the pool is empty, or if the user holds all its connections and does nothing with them.
+// Then the follower makes the client connect, with a PING, if the pool has room. The pool keeps that connection, and
+// every command of the user may use it, so even a PoolSize of 1 is enough. While the pool has no idle connection
+// nevertheless, the follower looks every blindPause.
 
 const (
 	followPause = 25 * time.Millisecond
@@ -217,7 +218,7 @@ func (f *follower) notice() *look {
 	}
 	blind := !f.busy.IsZero() && now.Sub(f.busy) >= blindPause
 	due := !now.Before(f.again)
-	if stats.TotalConns == 0 && due && !f.pinging {
+	if due && !f.pinging && (stats.TotalConns == 0 || blind && stats.TotalConns < uint32(f.user.Options().PoolSize)) { //nolint:gosec // small
 		f.pinging, f.doubtful = true, true
 		go f.ping()
 	}
@@ -254,7 +255,7 @@ func (f *follower) ping() {
 	defer f.mu.Unlock()
 	f.pinging = false
 	f.again = time.Now()
-	if f.user.PoolStats().TotalConns == 0 {
+	if f.user.PoolStats().IdleConns == 0 {
 		f.again = f.again.Add(f.pause)
 	}
 }
