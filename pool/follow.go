@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -160,8 +161,9 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for other := range c.conns { // a subscription learns from the stream which process it has reached
-		if at.runID == "" && other.open && other.at.address == at.address {
-			at.runID = other.at.runID
+		if other.open && other.at.address == at.address {
+			at.runID = cmp.Or(at.runID, other.at.runID)
+			other.at.runID = cmp.Or(other.at.runID, at.runID)
 		}
 	}
 	if c.left || c.found != nil && c.found.began.After(c.began) && c.found.at.differs(at) {
