@@ -45,6 +45,7 @@ type conn struct {
 	cancel   func()        // ends the context that the connection was opened with
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
+	follows  *followed     // the user's client; nil if that is none of Sentinel
 
 	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
@@ -83,10 +84,18 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		c.server, err = askServer(ctx, cn)
 		return err
 	}
+	if ofSentinel(opt) {
+		following, leave := context.WithCancelCause(ctx)
+		c.follows = followClient(following, user, func() { leave(errMoved) })
+		ctx = following
+	}
 	var err error
 	c.net, err = open(ctx, opt, opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign})
+	if err == nil && c.follows != nil {
+		err = c.follows.opened(c.net, c.server, c.leave)
+	}
 	if err != nil {
-		return nil, err
+		return nil, moved(ctx, err)
 	}
 	noteReached(user, c.net)
 	return c, nil
@@ -128,6 +137,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 	clear(requests) // drop the references
 	q := c.queue
 	for {
+		c.follows.settle()
 		q.mu.Lock()
 		work := len(q.requests) > 0 && !c.retired
 		switch {
@@ -213,6 +223,13 @@ func (c *conn) retire() {
 	c.retired = true
 	c.queue.mu.Unlock()
 	c.queue.nudge()
+}
+
+// leave ends the connection at once, because the client uses another node now. Queued requests wait for the next
+// connection.
+func (c *conn) leave() {
+	c.retire()
+	c.abort(errMoved)
 }
 
 // renew retires the connection, so that the next one uses the current credentials. The connection

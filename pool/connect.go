@@ -31,9 +31,10 @@ const (
 
 // opening holds the parameters of open.
 type opening struct {
-	dial, whole time.Duration // timeouts of the dial, and of dial and greeting together
-	renewed     func()        // called when the credentials in use have been replaced
-	sign        func()        // called when the node gives a sign of life: the dial has ended, or a reply arrives
+	dial, whole time.Duration  // timeouts of the dial, and of dial and greeting together
+	renewed     func()         // called when the credentials in use have been replaced
+	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives
+	dialed      func(net.Conn) // called before the greeting; may be nil
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
@@ -66,6 +67,9 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	}
 	opened.Conn = dialed
 	how.sign()
+	if how.dialed != nil {
+		how.dialed(dialed)
+	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
 	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody

@@ -1,15 +1,12 @@
 package pool_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -464,76 +461,6 @@ func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr, err := realredis.FreeAddr()
 	require.NoError(t, err)
-	return addr
-}
-
-func TestSentinelFailover(t *testing.T) {
-	t.Parallel()
-	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
-	host, port, _ := net.SplitHostPort(primary.Addr())
-	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
-	sentinel := startSentinel(t, host, port)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "main", SentinelAddrs: []string{sentinel},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	p := poolOf(t, client)
-	lockOnce(t, p, "lock")
-	require.Equal(t, primary.Addr(), p.String())
-	before := pool.Answer(t, p, "ping").Conn
-	require.NotZero(t, before, "a failover client has an ordered stream")
-	stranger := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "main", SentinelAddrs: []string{sentinel}, Username: "nobody", Password: "x",
-	})
-	t.Cleanup(func() { _ = stranger.Close() })
-	require.ErrorContains(t, pool.Ask(t, poolOf(t, stranger), "set", "k", "v").Err, "WRONGPASS", "the pool must check the greeting of a failover client too")
-
-	watch := clientOf(t, sentinel, nil)
-	eventually(t, "the sentinel knows the replica", func() bool {
-		replicas, err := watch.Do(t.Context(), "sentinel", "replicas", "main").Result()
-		return err == nil && strings.Contains(fmt.Sprint(replicas), "master-link-status:ok")
-	})
-	primary.Kill()
-	eventually(t, "the pool reaches the new primary", func() bool {
-		return pool.Ask(t, p, "set", "k", "v").Err == nil
-	})
-	lockOnce(t, p, "lock")
-	require.Greater(t, pool.Answer(t, p, "ping").Conn, before)
-	require.Equal(t, runID(t, replica), pool.Answer(t, p, "ping").Server.RunID)
-	require.Equal(t, replica.Addr(), p.String())
-	v, err := replica.Do("get", "k")
-	require.NoError(t, err)
-	require.Equal(t, "v", v)
-}
-
-// startSentinel starts a Sentinel that watches one primary, and returns the Sentinel's address.
-func startSentinel(t *testing.T, host, port string) string {
-	t.Helper()
-	addr := freeAddr(t)
-	_, own, _ := net.SplitHostPort(addr)
-	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor main %s %s 1\n"+
-		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", own, host, port)
-	require.NoError(t, os.WriteFile(conf, []byte(text), 0o600))
-	var log bytes.Buffer
-	cmd := exec.Command("redis-server", conf, "--sentinel") //nolint:gosec // a file of this test
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = realredis.EndWithParent()
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the Sentinel printed: %s", &log)
-		}
-	})
-	eventually(t, "the sentinel listens", func() bool {
-		c, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
 	return addr
 }
 

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,9 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
 func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
+	if ofSentinel(p.client.Options()) {
+		return dialFollowing(ctx, p.client, channel)
+	}
 	return dialWire(ctx, p.client.Options(), channel)
 }
 
@@ -297,8 +301,11 @@ func (s *stream) connect() (*conn, error) {
 		return first.conn, nil
 	}
 	first.cancel()
-	if s.severed() {
+	switch {
+	case s.severed():
 		return nil, ErrClientClosed
+	case errors.Is(first.err, errMoved):
+		return s.connect() // to the node that the client uses now
 	}
 	return nil, first.err
 }

@@ -174,6 +174,9 @@ func (s *subscription) run(ctx context.Context) {
 			return
 		}
 		s.tell(func() { s.to.Unsubscribed(err) })
+		if errors.Is(err, errMoved) {
+			continue // at once: the other node is there
+		}
 		if lasted >= lastPause {
 			pause = firstPause
 		}

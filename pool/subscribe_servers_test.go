@@ -3,7 +3,6 @@ package pool_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -243,28 +242,6 @@ func TestSubscribeWithTLS(t *testing.T) {
 	e, _ := listenTo(t, poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = &tls.Config{} })), "channel")
 	var unknown *tls.CertificateVerificationError
 	require.ErrorAs(t, e.Hears(t, "unsubscribed", "unsubscribed").Err, &unknown)
-}
-
-func TestSubscribeSentinelFailover(t *testing.T) {
-	t.Parallel()
-	primary := realredis.Start(t, 1, "--repl-diskless-sync-delay", "0")[0]
-	host, port, _ := net.SplitHostPort(primary.Addr())
-	replica := realredis.Start(t, 1, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")[0]
-	sentinel := startSentinel(t, host, port)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel}})
-	t.Cleanup(func() { _ = client.Close() })
-	e, _ := listenTo(t, poolOf(t, client), "channel")
-	e.Hears(t, "subscribed")
-	hearsFrom(t, primary, e, "channel", "x")
-	watch := clientOf(t, sentinel, nil)
-	eventually(t, "the sentinel knows the replica", func() bool {
-		replicas, err := watch.Do(t.Context(), "sentinel", "replicas", "main").Result()
-		return err == nil && strings.Contains(fmt.Sprint(replicas), "master-link-status:ok")
-	})
-	primary.Kill()
-	e.Hears(t, "unsubscribed")
-	again(t, e)
-	hearsFrom(t, replica, e, "channel", "y")
 }
 
 func TestSubscribeCluster(t *testing.T) {

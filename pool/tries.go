@@ -166,7 +166,11 @@ func (s *search) run(ctx context.Context) *conn {
 		}
 		t.cancel()
 		s.overtake(ctx, t)
-		sleep(ctx, max(lastLook, s.pace-time.Since(t.began))) // the node sees the end of one before it sees the next
+		pause := s.pace - time.Since(t.began)
+		if t.ended() && errors.Is(t.err, errMoved) {
+			pause = 0 // to the node that the client uses now
+		}
+		sleep(ctx, max(lastLook, pause)) // the node sees the end of one before it sees the next
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package realredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ type Server struct {
 	cmd  *exec.Cmd
 	exit chan struct{} // closed when cmd has ended
 	bus  string        // the port for other nodes of its cluster, "" if it is busDistance above
+
+	conf, ready string // of a Sentinel: its file, and what its log says when it is ready
 }
 
 // Start returns n running servers without persistence, which end with the test.
@@ -183,10 +186,13 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{
-		"--port", port, "--bind", host, "--dir", s.dir,
-		"--save", "", "--appendonly", "no",
-	}, s.args...)
+	args := []string{"--port", port, "--bind", host, "--dir", s.dir}
+	if s.conf != "" {
+		args = append([]string{s.conf}, args...)
+	} else {
+		args = append(args, "--save", "", "--appendonly", "no")
+	}
+	args = append(args, s.args...)
 	if s.bus != "" {
 		args = append(args, "--cluster-port", s.bus)
 	}
@@ -211,7 +217,7 @@ func (s *Server) start() error {
 		_ = cmd.Wait() // its error does not matter
 		close(exit)
 	}()
-	if err := AwaitLog(cmd, exit, s.log(), before, "Ready to accept connections", readyTimeout); err != nil {
+	if err := AwaitLog(cmd, exit, s.log(), before, cmp.Or(s.ready, "Ready to accept connections"), readyTimeout); err != nil {
 		s.Kill()
 		return err
 	}

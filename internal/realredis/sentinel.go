@@ -1,0 +1,74 @@
+package realredis
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A SentinelSet is a master with a replica, both watched by one Sentinel that promotes the replica within a few seconds.
+type SentinelSet struct {
+	Master, Replica *Server
+	Sentinel        *Server
+	Name            string // of the master
+}
+
+// StartSentinelSet returns a running set, which ends with the test.
+func StartSentinelSet(tb testing.TB) SentinelSet {
+	tb.Helper()
+	master := Start(tb, 1, "--repl-diskless-sync-delay", "0")[0]
+	host, port, _ := net.SplitHostPort(master.Addr())
+	replica := Start(tb, 1, "--repl-diskless-sync-delay", "0", "--replicaof", host, port)[0]
+	awaitSentinelSet(tb, replica, "master_link_status:up", "info", "replication")
+	set := SentinelSet{Master: master, Replica: replica, Name: "main"}
+	set.Sentinel = startSentinel(tb, set)
+	awaitSentinelSet(tb, set.Sentinel, "master-link-status:ok", "sentinel", "replicas", set.Name)
+	return set
+}
+
+func startSentinel(tb testing.TB, set SentinelSet) *Server {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(set.Master.Addr())
+	replicaHost, replicaPort, _ := net.SplitHostPort(set.Replica.Addr())
+	conf := filepath.Join(tb.TempDir(), "sentinel.conf")
+	var text strings.Builder
+	for _, line := range []string{
+		"monitor %[1]s " + host + " " + port + " 1",
+		"known-replica %[1]s " + replicaHost + " " + replicaPort,
+		"down-after-milliseconds %[1]s 500",
+		"failover-timeout %[1]s 5000",
+	} {
+		fmt.Fprintf(&text, "sentinel "+line+"\n", set.Name)
+	}
+	if err := os.WriteFile(conf, []byte(text.String()), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{program: redisServer, dir: tb.TempDir(), args: []string{"--sentinel"}, conf: conf, ready: "+monitor master", tb: tb}
+	err := s.settle()
+	if err == nil {
+		err = s.start()
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// awaitSentinelSet waits until the answer of s to a command contains want.
+func awaitSentinelSet(tb testing.TB, s *Server, want string, args ...any) {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		answer := fmt.Sprint(Must(tb, s, args...))
+		if strings.Contains(answer, want) {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("%v on %s does not answer %q within a minute:\n%s", args, s.Addr(), want, answer)
+		}
+	}
+}

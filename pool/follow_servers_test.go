@@ -1,0 +1,93 @@
+package pool_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file shows that a stream and a subscription follow a client of Sentinel to the new master.
+
+// failovers are the reasons for which a Sentinel promotes the replica. In the first three, the old master keeps the
+// connections of its clients, so only the client can know that it has moved.
+var failovers = []struct {
+	name string
+	fail func(t *testing.T, set realredis.SentinelSet)
+	cuts bool // the old master's connections end by themselves
+}{
+	{"the master stalls", func(_ *testing.T, set realredis.SentinelSet) { set.Master.Freeze() }, false},
+	{"only the Sentinel cannot reach the master", func(t *testing.T, set realredis.SentinelSet) {
+		t.Helper()
+		realredis.Must(t, set.Master, "acl", "setuser", "default", "-ping")
+	}, false},
+	{"the failover is planned", func(t *testing.T, set realredis.SentinelSet) {
+		t.Helper()
+		realredis.Must(t, set.Sentinel, "sentinel", "failover", set.Name)
+	}, false},
+	{"the master is killed", func(_ *testing.T, set realredis.SentinelSet) { set.Master.Kill() }, true},
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for _, f := range failovers {
+		for _, size := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s, PoolSize %d", f.name, size), func(t *testing.T) {
+				t.Parallel()
+				set := realredis.StartSentinelSet(t)
+				of := func(user string) (*redis.Client, pool.Pool) {
+					client := redis.NewFailoverClient(&redis.FailoverOptions{
+						MasterName: set.Name, SentinelAddrs: []string{set.Sentinel.Addr()}, PoolSize: size, Username: user, Password: user,
+					})
+					t.Cleanup(func() { _ = client.Close() })
+					return client, poolOf(t, client)
+				}
+				_, stranger := of("nobody")
+				require.Equal(t, pool.NotSent, pool.Ask(t, stranger, "set", "k", "v").Fate, "the pool checks the greeting")
+				client, p := of("")
+				e, _ := listenTo(t, p, "channel")
+				e.Hears(t, "subscribed")
+				hearsFrom(t, set.Master, e, "channel", "x")
+				lockOnce(t, p, "lock")
+				before := pool.Answer(t, p, "ping")
+				require.Equal(t, set.Master.Addr(), p.String())
+				require.NotZero(t, before.Conn, "a failover client has an ordered stream")
+				require.Equal(t, runID(t, set.Master), before.Server.RunID)
+				require.NoError(t, client.Ping(t.Context()).Err()) // so that go-redis has a connection to close
+
+				f.fail(t, set)
+				owed := make(replies, 1)
+				require.NoError(t, p.Send(pool.Request{Args: []any{"get", "k"}, To: owed}))
+				first := e.Hears(t, "unsubscribed")
+				eventually(t, "the stream leaves the old master", func() bool {
+					r := pool.Ask(t, p, "set", "k", "v")
+					return r.Err == nil && r.Server.RunID != before.Server.RunID
+				})
+				if r := <-owed; !f.cuts {
+					require.ErrorContains(t, first.Err, "the client has moved to another node")
+					if f.name == "the master stalls" {
+						require.Equal(t, pool.Unknown, r.Fate)
+						require.EqualError(t, r.Err, "pool: connection lost: the client has moved to another node")
+						set.Master.Thaw()
+					}
+					require.Contains(t, fmt.Sprint(realredis.Must(t, set.Master, "role")), "master", "the Sentinel has not demoted the old master yet")
+				}
+				lockOnce(t, p, "lock")
+				require.Equal(t, runID(t, set.Replica), pool.Answer(t, p, "ping").Server.RunID)
+				require.Equal(t, set.Replica.Addr(), p.String())
+				require.Equal(t, "v", realredis.Must(t, set.Replica, "get", "k"))
+				again(t, e)
+				hearsFrom(t, set.Replica, e, "channel", "y")
+			})
+		}
+	}
+}
+
+// replies receives replies.
+type replies chan pool.Reply
+
+func (r replies) Receive(_ int, reply pool.Reply) { r <- reply }
