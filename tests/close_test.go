@@ -79,28 +79,6 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	})
 }
 
-// Close does not wait for a call that it has refused.
-func TestCloseWaitsForNoCallThatItRefused(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithValue("of another process"))
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := m.Valid()
-			assert.ErrorContains(t, err, "no such key")
-		})
-		synctest.Wait()
-		start := time.Now()
-		wg.Go(func() { assert.NoError(t, f.Close(f.Context())) })
-		time.Sleep(10 * time.Millisecond)
-		require.ErrorIs(t, f.NewMutex("other").TryLock(), redsync.ErrClosed)
-		wg.Wait()
-		assert.Equal(t, 100*time.Millisecond, time.Since(start), "Close returns when the node has answered")
-	})
-}
-
 // A slowPool is a node that answers ten thousand requests per second. It refuses requests while it owes 1100 replies,
 // as a pool does at 32,768.
 type slowPool struct {
