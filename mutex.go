@@ -691,7 +691,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		waiting, stop := unhurried(ctx, &t.Terms)
+		waiting, _, stop := unhurried(ctx, &t.Terms)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
@@ -726,7 +726,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
 	}
-	waiting, stop := unhurried(ctx, h.Terms())
+	waiting, ended, stop := unhurried(ctx, h.Terms())
 	defer stop()
 	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
 	// and would answer the second time that it has no such key.
@@ -735,6 +735,7 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	}
 	rel := group.ReleaseAwaited(ctx, h)
 	res := rel.Wait(waiting)
+	res.Cut = res.Cut || ended // no deadline is the reason then
 	group.Unlocked(h, rel)
 	switch {
 	case res.Won && rel.WasInTime():
@@ -746,12 +747,13 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
 }
 
-// unhurried returns ctx, or its Grace if it is done already: the program may exit right after the Unlock.
-func unhurried(ctx context.Context, t *lease.Terms) (waiting context.Context, stop func()) {
+// unhurried returns ctx, or its Grace if it had ended: the program may exit right after the Unlock.
+func unhurried(ctx context.Context, t *lease.Terms) (waiting context.Context, ended bool, stop func()) {
 	if ctx.Err() == nil {
-		return ctx, func() {}
+		return ctx, false, func() {}
 	}
-	return lease.Grace(ctx, t.Timing.NodeTimeout)
+	waiting, stop = lease.Grace(ctx, t.Timing.NodeTimeout)
+	return waiting, true, stop
 }
 
 // endedEarly says how long h had been over at now, when Unlock was called, if it has expired. Otherwise it returns nil.
