@@ -2,15 +2,19 @@ package redsync_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -182,5 +186,78 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 		var none *redsync.Redsync
 		require.ErrorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
 		f.unlock(m)
+	})
+}
+
+// prefixer is a hook as programs write it for redsync v4, which sends single commands alone. It changes the arguments in
+// place.
+type prefixer struct{ prefix string }
+
+func (prefixer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p prefixer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args, keys := cmd.Args(), []int{1}
+		switch cmd.Name() {
+		case "evalsha", "eval":
+			n, _ := strconv.Atoi(fmt.Sprint(args[2]))
+			for keys = nil; len(keys) < n; {
+				keys = append(keys, 3+len(keys))
+			}
+		case "set", "get", "pttl", "exists":
+		default:
+			keys = nil
+		}
+		for _, at := range keys {
+			args[at] = p.prefix + args[at].(string)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (prefixer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestViaClientCallsHooks runs locks of all kinds on clients whose hook puts a prefix before keys. They have the keys, and
+// exclude a program that sets them through such clients as redsync v4 does.
+func TestViaClientCallsHooks(t *testing.T) {
+	onTrial(t, 3, func(c change) *redsync.Redsync {
+		var pools []pool.Pool
+		for _, client := range c.clients {
+			client.AddHook(prefixer{"p:"})
+			c.Cleanup(func() { _ = client.Close() })
+			pools = append(pools, pool.New(client, pool.ViaClient()))
+		}
+		return c.alone(pools)
+	}, func(tr trial) {
+		kind := lockKinds[tr.kind]
+		key := func(name string) string { return "p:" + name }
+		m := kind.lock(tr.Redsync, redsync.WithWatchdog())
+		require.NoError(tr, m.Lock())
+		time.Sleep(time.Minute)
+		require.NoError(tr, m.Err())
+		for _, n := range tr.nodes {
+			for _, name := range kind.keys {
+				require.True(tr, n.Exists(key(name)), name)
+			}
+			hooked := n.Client()
+			hooked.AddHook(prefixer{"p:"})
+			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), redis.Nil)
+			_ = hooked.Close()
+		}
+		waiter := field{tr.user, tr.nodes}.begins(kind.rival(tr.Redsync, patient()...))
+		time.Sleep(time.Second)
+		tr.unlock(m)
+		<-waiter.done
+		require.NoError(tr, waiter.err)
+		tr.unlock(waiter.Mutex)
+		for _, n := range tr.nodes {
+			time.Sleep(time.Millisecond)
+			require.False(tr, n.Exists(key(kind.keys[0])))
+			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
+		}
+		var taken *redsync.ErrTaken
+		require.ErrorAs(tr, kind.rival(tr.Redsync).TryLock(), &taken)
 	})
 }
