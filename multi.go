@@ -28,6 +28,9 @@ func (r *Redsync) NewMultiMutex(names []string, options ...Option) *Mutex {
 	if len(all) == 1 {
 		return r.NewMutex(all[0], options...)
 	}
+	for i, prefix := 0, r.prefix(); i < len(all); i++ {
+		all[i] = prefix + all[i]
+	}
 	m := r.newMutex("")
 	m.setNames(all)
 	m.configure(options)

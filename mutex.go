@@ -45,34 +45,31 @@ type several struct {
 	names []string // sorted and distinct
 }
 
-// NewMutex returns a lock with the given name, which is its Redis key. It sends nothing. The lock is
+// NewMutex returns a lock with the given name, which is its Redis key (WithPrefix puts a prefix before it). It sends nothing. The lock is
 // exclusive, unless WithShared makes it a reader, or WithPermits makes it take a permit. The name must not be
 // empty. Names of the form {x}:queue, {x}:fence, {x}:slots and {x}:slot:0 (or another number) are reserved,
 // because they are keys that belong to the name x. With an empty or reserved name, or an out-of-range option,
 // every operation fails and says so.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {
-	m := r.newMutex(name)
-	if err := checkName(name); err != nil {
-		m.change().fail(err)
-	}
+	m := r.newMutex(r.prefix() + name)
 	m.configure(options)
 	return m
 }
 
-// newMutex returns a Mutex with a name, which configure must make ready.
-func (r *Redsync) newMutex(name string) *Mutex {
+// newMutex returns a Mutex with a key, which configure must make ready.
+func (r *Redsync) newMutex(key string) *Mutex {
 	if r == nil {
 		r = &Redsync{} // r comes from an Open that failed, and has no nodes
 	}
 	m := &Mutex{core: r.core, set: r.set}
-	m.room.Init(name)
+	m.room.Init(key)
 	return m
 }
 
 // With returns a Redsync on the same nodes. The options change the defaults of its locks.
 // Close of r or of any Redsync that With returned closes all of them.
 func (r *Redsync) With(options ...Option) *Redsync {
-	m := r.newMutex("")
+	m := r.newMutex(r.prefix())
 	m.apply(options)
 	m.settle()
 	return &Redsync{core: m.core, set: m.set}
@@ -101,8 +98,14 @@ func (r *Redsync) Current(ctx context.Context, s Sequencer) error {
 	adopts := func(m *Mutex) {
 		set := m.change()
 		set.takeAsIs(&adoption{sequencer: s, mode: as})
+		set.prefix = "" // the name has it already
 	}
-	_, err := r.NewMutex(s.Name, OptionFunc(adopts)).valid(orBackground(ctx), "current")
+	if prefix := r.prefix(); !s.isUnder(prefix) {
+		return fail("current", s.Name, fmt.Errorf("the lock is not one of WithPrefix(%s)", quoted(prefix)))
+	}
+	m := r.newMutex(s.Name)
+	m.configure([]Option{OptionFunc(adopts)})
+	_, err := m.valid(orBackground(ctx), "current")
 	return err
 }
 
@@ -162,10 +165,27 @@ func (m *Mutex) settle() {
 func (m *Mutex) configure(options []Option) {
 	m.apply(options)
 	if m.set != nil && m.set.adopts != nil {
+		m.takeWholeName(m.set.adopts.sequencer)
+	}
+	m.checkNames()
+	if m.set != nil && m.set.adopts != nil {
 		m.adoptNamed()
 	}
 	m.settle()
 	m.prepare()
+}
+
+// checkNames makes the operations of m fail if no lock can have its names.
+func (m *Mutex) checkNames() {
+	prefix, err := m.prefix(), error(nil)
+	if m.several != nil {
+		err = m.core.checkNames(prefix, m.several.names)
+	} else {
+		err = checkName(prefix, m.room.Name())
+	}
+	if err != nil {
+		m.change().fail(err)
+	}
 }
 
 // adoptNamed makes m a lock such as the one whose hold it adopts. If m does not fit that hold, its operations will fail.
@@ -178,28 +198,77 @@ func (m *Mutex) adoptNamed() {
 		set.fail(err)
 	} else if len(names) != len(m.names()) {
 		m.setNames(names)
+		m.checkNames()
 	}
 }
 
 // setNames makes m a lock on several names, which are distinct. If there are no names or too many, m can never be held,
 // and its label stays empty, so that no error lists thousands of names.
 func (m *Mutex) setNames(names []string) {
-	set := m.change()
-	set.several, m.several = true, &several{names: names}
+	m.change().several, m.several = true, &several{names: names}
 	if len(names) <= claim.MaxLines {
 		m.several.label = joinNames(names)
 	}
-	if err := m.core.checkNames(names); err != nil {
-		set.fail(err)
+}
+
+// prefix returns the prefix of r's locks. r may be nil.
+func (r *Redsync) prefix() string {
+	if r == nil || r.set == nil {
+		return ""
+	}
+	return r.set.prefix
+}
+
+// prefix returns the prefix that the names of m have.
+func (m *Mutex) prefix() string {
+	if m.set == nil {
+		return ""
+	}
+	return m.set.prefix
+}
+
+// replacePrefix gives the names of m, which is new, another prefix.
+func (m *Mutex) replacePrefix(prefix string) {
+	former := len(m.prefix())
+	m.change().prefix = prefix
+	if m.several == nil {
+		m.room.Init(prefix + m.room.Name()[former:])
+		return
+	}
+	names := make([]string, 0, len(m.several.names))
+	for _, name := range m.several.names {
+		names = append(names, prefix+name[former:])
+	}
+	m.setNames(names)
+}
+
+// takeWholeName takes the prefix off the names of m again if the program has given the names of s, which have it already.
+func (m *Mutex) takeWholeName(s Sequencer) {
+	prefix := m.prefix()
+	switch names := s.Names(); {
+	case prefix == "" || s.Name == "" || !s.isUnder(prefix):
+	case m.several == nil:
+		if m.room.Name() == prefix+s.Name {
+			m.room.Init(s.Name)
+		}
+	case slices.EqualFunc(m.several.names, names, func(own, of string) bool { return own == prefix+of }):
+		m.setNames(names)
 	}
 }
 
 // prepare makes the terms of m, if its settings are in order. Only the settings of a core have a plan.
 func (m *Mutex) prepare() {
-	if m.set != nil && m.set.plan != nil {
+	switch {
+	case m.core == nil:
+	case m.set.plan != nil:
 		m.terms = m.termsBy(m.set.plan)
+	default:
+		m.terms.Keeper = &m.core.keeper // see isMade
 	}
 }
+
+// isMade reports whether NewMutex or NewMultiMutex has made m, so that its names stay as they are: leases use their memory.
+func (m *Mutex) isMade() bool { return m.terms.Keeper != nil }
 
 // termsBy returns the terms of m's holds by a plan.
 func (m *Mutex) termsBy(p *plan) queue.Terms {
@@ -217,7 +286,7 @@ func (m *Mutex) termsBy(p *plan) queue.Terms {
 	return t
 }
 
-// Name returns the name of the lock, its Redis key. For a lock on several names it returns all of them,
+// Name returns the name of the lock, its Redis key, with the prefix of WithPrefix. For a lock on several names it returns all of them,
 // joined with ", ".
 func (m *Mutex) Name() string {
 	if label := m.label(); label != "" {

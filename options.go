@@ -141,6 +141,41 @@ func WithOwner(label string) Option {
 	})
 }
 
+// WithPrefix puts prefix before the names of locks, so that programs with different prefixes can share nodes: a lock and
+// all that belongs to it are keys of the prefixed name. The default is "", no prefix.
+//
+// One rule says all: with WithPrefix("app:"), NewMutex("orders") is what NewMutex("app:orders") is without it. So the two
+// are one lock. Programs give the name without the prefix; what the library tells always has the prefix, as the nodes
+// have it: Name, Names, errors, events, the log, Status, Holder and Sequencer. To make a Mutex of such a name, switch the
+// prefix off:
+//
+//	m := rs.With(redsync.WithPrefix("")).NewMutex(status.Name)
+//
+// WithSequencer needs that not: NewMutex(s.Name, WithSequencer(s)) does not repeat the prefix. A Sequencer of a lock with
+// another prefix is refused: by WithSequencer, because its name is another one, and by Redsync.Current.
+//
+// A later WithPrefix replaces an earlier one, so that of NewMutex replaces that of With. Every operation fails if it is
+// applied to a Mutex that NewMutex or NewMultiMutex has returned, because its keys are fixed.
+//
+// If a name has a hash tag, the tag decides about the slot on a Redis Cluster, with the prefix as without. A prefix may
+// contain a hash tag of its own, as in {app}:, and then all its locks lie in one slot, whatever tags their names
+// have. Any other braces are out of range: a tag that is not closed or is empty, or a closing brace alone. They would
+// change or spoil the tags of names.
+//
+// A hook of go-redis that rewrites keys has no effect on locks: see pool.New. Use WithPrefix with the same prefix instead.
+func WithPrefix(prefix string) Option {
+	return OptionFunc(func(m *Mutex) {
+		switch {
+		case !script.MayBePrefix(prefix):
+			m.change().fail(outOfRange("WithPrefix", quoted(prefix), "no braces, except those of a hash tag, as in {app}:"))
+		case m.isMade():
+			m.change().fail(errors.New("redsync: WithPrefix: this Mutex has its keys already: give the option to With or NewMutex"))
+		default:
+			m.replacePrefix(prefix)
+		}
+	})
+}
+
 // WithValue adopts a lock that was acquired elsewhere with this value, so that one
 // process can give a lock to another. At first the Mutex does not know when the lock
 // ends, so Unlock and Valid depend on the nodes' votes alone. A successful Extend

@@ -264,13 +264,13 @@ func (c *core) allows(t *lease.Timing) error {
 	return nil
 }
 
-// checkNames returns why no lock can have all of these names, nil if one can. c may be nil.
-func (c *core) checkNames(names []string) error {
+// checkNames returns why no lock can have all of these names, which begin with prefix, nil if one can. c may be nil.
+func (c *core) checkNames(prefix string, names []string) error {
 	if len(names) == 0 || len(names) > claim.MaxLines {
 		return fmt.Errorf("redsync: NewMultiMutex: %d names are %w: 1 to %d", len(names), errOutOfRange, claim.MaxLines)
 	}
 	for _, name := range names {
-		if err := checkName(name); err != nil {
+		if err := checkName(prefix, name); err != nil {
 			return err
 		}
 	}
@@ -284,8 +284,9 @@ func (c *core) checkNames(names []string) error {
 	return nil
 }
 
-func checkName(name string) error {
-	if name == "" {
+// checkName returns why no lock can have this name, which begins with prefix, nil if one can.
+func checkName(prefix, name string) error {
+	if len(name) == len(prefix) {
 		return errors.New("redsync: the name of a Mutex must not be empty")
 	}
 	if side := script.Reserved(name); side != "" {

@@ -95,6 +95,11 @@ func (s Sequencer) Names() []string {
 	return []string{s.Name}
 }
 
+// isUnder reports whether all names of s begin with prefix.
+func (s Sequencer) isUnder(prefix string) bool {
+	return !slices.ContainsFunc(s.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+}
+
 // cut returns the names of a lock on several names. It reports false for a plain lock, and if the user has
 // changed the name of s, so that the lengths do not fit.
 func (s Sequencer) cut() (names []string, ok bool) {

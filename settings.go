@@ -42,6 +42,7 @@ type options struct {
 	delayFunc  *DelayFunc              // WithRetryDelayFunc
 	genValue   *func() (string, error) // WithGenValueFunc
 	owner      string                  // WithOwner; "" without
+	prefix     string                  // WithPrefix; "" without
 	adopts     *adoption               // WithValue, WithSequencer; nil without
 	observers  *observers              // WithObserver, WithLogger
 	nesting    int                     // WithNesting; 0: no limit

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -29,9 +30,10 @@ func (p *pipelined) Clone() redis.Cmder {
 	return &pipelined{Cmd: p.Cmd.Clone().(*redis.Cmd), req: p.req}
 }
 
-// batchPool serves a client for which the pool cannot open a stream. It sends through the client's
-// Pipeline: while one batch is under way, further requests gather for the next. No goroutine runs
-// while nothing is outstanding. The pool promises no order of execution, because the client may
+// batchPool serves a client for which the pool cannot open a stream, and any client with ViaClient. It sends through the
+// client's Pipeline: while one batch is under way, further requests gather for the next. With ViaClient it sends the
+// commands of a batch one after the other. A hook may know single commands alone: redsync v4 sends no others. No goroutine
+// runs while nothing is outstanding. The pool promises no order of execution, because the client may
 // spread a pipeline over several connections and follow redirects.
 type batchPool struct {
 	config
@@ -48,10 +50,36 @@ type batchPool struct {
 
 var _ Subscriber = (*batchPool)(nil)
 
-func (p *batchPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
+// A *redis.Client leads to one node, whose address tells more than the type.
+
+func (p *batchPool) String() string {
+	if client, ok := p.usableClient(); ok && p.name == "" {
+		return addressOf(client)
+	}
+	return cmp.Or(p.name, fmt.Sprintf("%T", p.client))
+}
 
 // Listed returns what stands for the node in a list of addresses, whatever the pool is called.
-func (p *batchPool) Listed() string { return fmt.Sprintf("%T", p.client) }
+func (p *batchPool) Listed() string {
+	if client, ok := p.usableClient(); ok {
+		return client.Options().Addr
+	}
+	return fmt.Sprintf("%T", p.client)
+}
+
+// Keyspace returns the number of the database that p uses, nil if it is not known.
+func (p *batchPool) Keyspace() any {
+	if client, ok := p.usableClient(); ok {
+		return client.Options().DB
+	}
+	return nil
+}
+
+// usableClient returns the client if it is a *redis.Client, and not nil.
+func (p *batchPool) usableClient() (client *redis.Client, ok bool) {
+	client, _ = p.client.(*redis.Client)
+	return client, client != nil
+}
 
 // CloseIdle has nothing to do: the client owns the connections, and run ends by itself.
 func (p *batchPool) CloseIdle() {}
@@ -75,8 +103,11 @@ func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, er
 	return dialPubSub(ctx, p.client, channel)
 }
 
-// Destination returns the client.
+// Destination returns what stands for the node: the client, unless that is a *redis.Client with an address.
 func (p *batchPool) Destination() any {
+	if client, ok := p.usableClient(); ok {
+		return destinationOf(client)
+	}
 	if !reflect.ValueOf(p.client).Comparable() {
 		return p // a type that the user wrote
 	}
@@ -87,7 +118,7 @@ func (p *batchPool) Destination() any {
 func (p *batchPool) ClientClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.severed
+	return p.severed || p.err == nil && isClosed(p.client)
 }
 
 // MetBefore reports true. The pool never knows which server answers, so waiting for that would be
@@ -110,7 +141,8 @@ func (p *batchPool) Send(req Request) error {
 		return err
 	}
 	p.owed++
-	p.queue = append(p.queue, &pipelined{Cmd: redis.NewCmd(context.Background(), req.Args...), req: req})
+	// A hook may change the arguments, which other nodes share.
+	p.queue = append(p.queue, &pipelined{Cmd: redis.NewCmd(context.Background(), slices.Clone(req.Args)...), req: req})
 	if !p.running {
 		p.running = true
 		go p.run()
@@ -125,20 +157,51 @@ func (p *batchPool) run() {
 		if batch == nil {
 			return
 		}
+		if p.viaClient {
+			p.runEach(batch)
+			continue
+		}
 		err := p.execute(batch)
 		for _, cmd := range batch {
-			reply := replyOf(cmd.Cmd, err)
-			closed := errors.Is(reply.Err, redis.ErrClosed)
-			if closed {
-				reply.Err = ErrClientClosed
-			}
-			p.mu.Lock()
-			p.owed--
-			p.severed = p.severed || closed
-			p.mu.Unlock()
-			cmd.req.To.Receive(cmd.req.Tag, reply)
+			p.deliver(cmd, replyOf(cmd.Cmd, err))
 		}
 	}
+}
+
+// runEach executes the commands of a batch one after the other. Once one has got no answer, it sends no further one: each
+// would wait as long, and its sender has given up by then.
+func (p *batchPool) runEach(batch []*pipelined) {
+	var silent error
+	for _, cmd := range batch {
+		if silent != nil {
+			p.deliver(cmd, Reply{Err: silent, Fate: NotSent})
+			continue
+		}
+		reply := replyOf(cmd.Cmd, p.process(cmd))
+		if reply.Fate != Answered {
+			silent = reply.Err
+		}
+		p.deliver(cmd, reply)
+	}
+}
+
+// process sends a command and waits for its reply.
+func (p *batchPool) process(cmd *pipelined) (err error) {
+	defer recovered(&err)
+	return p.client.Process(context.Background(), cmd)
+}
+
+// deliver gives the sender of a command its reply.
+func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
+	closed := errors.Is(reply.Err, redis.ErrClosed)
+	if closed {
+		reply.Err = ErrClientClosed
+	}
+	p.mu.Lock()
+	p.owed--
+	p.severed = p.severed || closed
+	p.mu.Unlock()
+	cmd.req.To.Receive(cmd.req.Tag, reply)
 }
 
 // execute sends a batch and waits for the replies. It returns the error of the whole batch. Each

@@ -25,9 +25,11 @@ type config struct {
 	guard       time.Duration // see WithRestartGuard
 	anonymous   bool          // see WithoutIdentity
 	name        string        // see WithName
+	viaClient   bool          // see ViaClient
 	err         error         // why no Send can ever succeed
 
 	noLocksBefore time.Time // see WithNoLocksBefore
+	hooksAreKnown bool      // see WithoutHooks
 }
 
 // Err returns why no Send can ever succeed: the client is nil, its address cannot be dialed, or an

@@ -19,14 +19,16 @@ import (
 type kind struct {
 	name   string
 	client func(*redis.Options) redis.UniversalClient
+	with   []pool.Option
 }
 
 // other is not a *redis.Client, although it behaves like one.
 type other struct{ redis.UniversalClient }
 
 var kinds = []kind{
-	{"client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }},
-	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }},
+	{"client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, nil},
+	{"via client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, []pool.Option{pool.ViaClient()}},
+	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{
 			Addrs:     map[string]string{"one": o.Addr},
@@ -34,7 +36,7 @@ var kinds = []kind{
 			// No heartbeat during a test: it would notice seconds late that a shard is down, or up again.
 			HeartbeatFrequency: time.Hour,
 		})
-	}},
+	}, nil},
 	{"cluster", func(o *redis.Options) redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -42,7 +44,7 @@ var kinds = []kind{
 			},
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
-	}},
+	}, nil},
 }
 
 func TestPoolConformsEmbedded(t *testing.T) {
@@ -71,7 +73,7 @@ func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env)
 	options.MaxRetries = 10
 	client := k.client(&options)
 	return client, pooltest.Env{
-		Pool: func(limit int) pool.Pool { return pool.New(client, pool.WithOutstanding(limit)) },
+		Pool: func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
 		Do: func(args ...any) (any, error) {
 			c := n.Client()
 			defer func() { _ = c.Close() }()
@@ -89,8 +91,8 @@ func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env)
 	}
 }
 
-// With -short it leaves out two clients: the Ring, whose pool sends as that of a ClusterClient does, and
-// the other client, whose pool only uses the client's Pipeline.
+// With -short it leaves out the Ring, whose pool sends as that of a ClusterClient does, and the pools that send through
+// the client.
 func TestPoolConformsRealServer(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -115,7 +117,7 @@ func realEnv(s *realredis.Server, k kind) (redis.UniversalClient, pooltest.Env) 
 	options.MaxRetries = 10
 	client := k.client(&options)
 	return client, pooltest.Env{
-		Pool:      func(limit int) pool.Pool { return pool.New(client, pool.WithOutstanding(limit)) },
+		Pool:      func(limit int) pool.Pool { return pool.New(client, append(k.with, pool.WithOutstanding(limit))...) },
 		Do:        s.Do,
 		Freeze:    s.Freeze,
 		Thaw:      s.Thaw,

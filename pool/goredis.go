@@ -132,6 +132,29 @@ func WithoutIdentity() Option {
 	return func(c *config) { c.anonymous = true }
 }
 
+// WithoutHooks says that no hook of the client need be called for locks. By default New warns of hooks. The option changes
+// nothing else.
+func WithoutHooks() Option {
+	return func(c *config) { c.hooksAreKnown = true }
+}
+
+// ViaClient makes the pool send each command through the client, by its method Process, and not through a connection of
+// the pool's own. So hooks, limiters and connections of the client are used as for the program's own commands. It is for a
+// client whose hooks must see locks, such as one that puts a prefix before keys, while other programs rely on that. Without
+// such a need, redsync.WithPrefix is the better way.
+//
+// A hook must rewrite the keys of SET, GET, PTTL and PUBLISH alike, and those of EVALSHA and EVAL (KEYS, after the number of
+// keys), or locks do not work. Wake-ups that it sends to other channels are lost: waiters then try again by their timers.
+//
+// The price: the pool sends one command at a time, so a node carries out one command of a Redsync in each round trip.
+// While the node is silent, a command ends with the timeouts of the client, and those behind it wait, and then fail unsent.
+// The pool does not notice a silent connection earlier, does not know which server answers (Reply.Server is nil, Reply.Conn
+// is 0), and never lets go-redis send a command again. Releases are repeated more often. On a Cluster or a Ring, one silent
+// shard delays the others. The option excludes WithRestartGuard: with both, Err and every Send return an error.
+func ViaClient() Option {
+	return func(c *config) { c.viaClient = true }
+}
+
 // New returns a Pool for the node behind client: a *redis.Client (failover clients of Sentinel
 // included), or any other redis.UniversalClient.
 //
@@ -140,7 +163,9 @@ func WithoutIdentity() Option {
 // leaves the user's client untouched. go-redis opens the stream's connection and greets the node,
 // with the client's Dialer, TLS, Sentinel, credentials, DB, ClientName, OnConnect and timeouts.
 // Then the pool writes requests and reads replies. Hooks, limiters and client-side caches of the
-// user's client do not apply.
+// user's client do not apply, unless ViaClient is set. If the client has hooks, New writes one line at level Warn to
+// slog.Default(), once for each client; if they were added later, the first stream that starts then writes it.
+// Instrumentation adds hooks, too. WithoutHooks silences the line.
 //
 // A connection carries requests only if its greeting is complete. If the node or OnConnect
 // refuses a part of it (a wrong password, a DB that the user may not SELECT), requests fail with
@@ -205,19 +230,31 @@ func New(client redis.UniversalClient, options ...Option) Pool {
 		cfg.err = fmt.Errorf("pool: nil client (%T)", client)
 	} else if c, ok := client.(*redis.Client); ok {
 		cfg.err = cmp.Or(cfg.err, badAddress(c.Options()))
-		return newStreamPool(cfg, c, c)
+		if !cfg.viaClient {
+			p := newStreamPool(cfg, c, c)
+			p.warnOfHooks(c, nil, p.String(), atOnce)
+			return p
+		}
 	}
-	if cfg.guard > 0 && cfg.err == nil {
+	switch {
+	case cfg.guard == 0 || cfg.err != nil:
+	case cfg.viaClient:
+		cfg.err = errors.New("pool: WithRestartGuard excludes ViaClient: a client does not tell when a connection is opened")
+	default:
 		cfg.err = fmt.Errorf("pool: WithRestartGuard(%v) needs a *redis.Client: a %T does not tell when a connection is opened", cfg.guard, client)
 	}
 	switch client.(type) {
 	case *redis.ClusterClient, *redis.Ring:
-		if cfg.err == nil {
-			return newRoutedPool(cfg, client)
+		if cfg.err == nil && !cfg.viaClient {
+			p := newRoutedPool(cfg, client)
+			p.warnOfHooks(client, nil, p.String(), atOnce)
+			return p
 		}
 	}
 	return &batchPool{config: cfg, client: client}
 }
+
+func atOnce(line func()) { line() }
 
 func isNil(client redis.UniversalClient) bool {
 	v := reflect.ValueOf(client)

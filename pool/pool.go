@@ -4,7 +4,8 @@
 //	client := redis.NewClient(&redis.Options{Addr: "redis-1:6379", Password: password})
 //	p := pool.New(client, pool.WithRestartGuard(8*time.Second))
 //
-// The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding] and [WithoutIdentity]. The errors
+// The options are [WithRestartGuard], [WithNoLocksBefore], [WithName], [WithOutstanding], [WithoutIdentity], [ViaClient] and
+// [WithoutHooks]. The errors
 // that a program may want to match are [ErrClientClosed] and [OutstandingError].
 //
 // # For those who write a Pool

@@ -94,6 +94,7 @@ func (p *streamPool) running() (*stream, error) {
 		if isClosed(p.owner) {
 			return nil, ErrClientClosed
 		}
+		p.warnOfHooks(p.owner, p.client, p.String(), func(line func()) { go line() }) // a handler of the log may block
 		s = startStream(p.client, p.owner)
 		if streams.running == nil {
 			streams.running = make(map[*redis.Client]*stream)

@@ -30,6 +30,9 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 		"WithTimeoutFactor(2) is out of range":           redsync.WithTimeoutFactor(2),
 		"WithNodeTimeout(0s) is out of range":            redsync.WithNodeTimeout(0),
 		"WithNodeTimeout(8s) is out of range: 0 < time":  redsync.WithNodeTimeout(8 * time.Second),
+		`WithPrefix("{app:") is out of range: no braces`: redsync.WithPrefix("{app:"),
+		`WithPrefix("app}:") is out of range`:            redsync.WithPrefix("app}:"),
+		`WithPrefix("{}app:") is out of range`:           redsync.WithPrefix("{}app:"),
 		"option #0 is nil":                               nil,
 		"nil OptionFunc":                                 redsync.OptionFunc(nil),
 	} {

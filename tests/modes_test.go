@@ -262,6 +262,7 @@ var modeRows = []modeRow{
 	}},
 
 	// See environments.
+	{name: "WithPrefix", cells: inAll(works)},
 	{name: "NewJoint", cells: inAll(works)},
 	{name: "OpenJoint", cells: inAll(works)},
 	{name: "pool.WithRestartGuard", cells: inAll(works)},
@@ -375,7 +376,7 @@ func (tr trial) try(rows ...modeRow) {
 		if slices.ContainsFunc(rows, func(r modeRow) bool { return r.name == "WithPermits" }) {
 			keys = []string{permitKey}
 		}
-		tr.lives(m, what, keys)
+		tr.lives(m, what, prefixed(strings.TrimSuffix(tr.NewMutex("a").Name(), "a"), keys))
 	}
 	time.Sleep(10 * time.Millisecond)
 	for i, n := range tr.nodes {
@@ -383,6 +384,15 @@ func (tr trial) try(rows ...modeRow) {
 			require.Contains(tr, key, ":fence", "%s: this key is left on node %d", what, i)
 		}
 	}
+}
+
+// prefixed returns the keys that locks with a prefix have in place of these keys.
+func prefixed(prefix string, keys []string) (all []string) {
+	for _, key := range keys {
+		brace := strings.Repeat("{", strings.Count(key, "{")) // of a side key: the prefix is behind it
+		all = append(all, brace+prefix+key[len(brace):])
+	}
+	return all
 }
 
 // lives locks, uses and unlocks m, and checks that every step works. keys are the keys that the nodes have meanwhile.
@@ -450,6 +460,7 @@ var environments = map[string]struct {
 	open  func(c change) *redsync.Redsync
 }{
 	"three nodes": {3, threeNodes},
+	"WithPrefix":  {3, func(c change) *redsync.Redsync { return threeNodes(c).With(redsync.WithPrefix("p:")) }},
 	"NewJoint":    {4, func(c change) *redsync.Redsync { return c.joint(c.at(0, 1, 2), c.at(1, 2, 3)) }},
 	"pool.WithRestartGuard": {3, func(c change) *redsync.Redsync {
 		var pools []pool.Pool

@@ -61,10 +61,14 @@ func (c *checker) parse(args []string) error {
 	if err := parse("check", f, args); err != nil {
 		return err
 	}
+	name := c.lock
+	if name != "" {
+		c.lock = c.nodes.prefix + name
+	}
 	switch side := script.Reserved(c.lock); {
 	case f.NArg() > 0:
 		return wrong("check takes no arguments, but got %q: a name stands behind --lock. See redsync check --help", f.Arg(0))
-	case f.Changed("lock") && c.lock == "":
+	case f.Changed("lock") && name == "":
 		return wrong("--lock: NAME is empty")
 	case side != "":
 		return wrong("--lock: NAME %q ends with %q: that is a key beside another lock", c.lock, side)

@@ -149,9 +149,12 @@ func (j *job) checkNames() error {
 	}
 	held := namesAround()
 	for i, name := range j.names {
-		switch {
-		case name == "":
+		if name == "" {
 			return wrong("NAME #%d is empty", i+1)
+		}
+		name = j.nodes.prefix + name
+		j.names[i] = name
+		switch {
 		case strings.ContainsAny(name, "\n\x00") || strings.ToValidUTF8(name, "") != name:
 			return wrong("NAME %q is out of range: UTF-8 without line feeds, because COMMAND gets it in its environment", name)
 		case slices.Contains(j.names[:i], name):

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/address"
+	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -25,6 +26,7 @@ type nodes struct {
 	list, file, before, after string
 	cacert, cert, key         string
 	guard                     time.Duration
+	prefix                    string // of each NAME: from parsing on, names have it
 
 	given func(flag string) bool // whether the flag is among the arguments
 	sets  [][]*redis.Options     // one set, or the sets before and after
@@ -38,6 +40,7 @@ func (n *nodes) define(f *pflag.FlagSet) {
 	f.StringVar(&n.cacert, "cacert", "", "")
 	f.StringVar(&n.cert, "cert", "", "")
 	f.StringVar(&n.key, "key", "", "")
+	f.StringVar(&n.prefix, "prefix", "", "")
 	f.Var((*seconds)(&n.guard), "guard", "")
 	n.given = f.Changed
 }
@@ -56,6 +59,8 @@ func (n *nodes) check() error {
 		return wrong("--cert and --key need each other")
 	case given("guard") && n.guard <= 0:
 		return wrong("--guard %v is out of range: more than 0", n.guard)
+	case !script.MayBePrefix(n.prefix):
+		return wrong("--prefix %q is out of range: no braces, except those of a hash tag, as in {app}:", n.prefix)
 	}
 	return nil
 }

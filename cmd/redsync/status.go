@@ -42,7 +42,7 @@ func status(args []string, stdout, _ io.Writer) (int, error) {
 		return 0, err
 	}
 	v.names = f.Args()
-	if err := cmp.Or(checkTargets("status", v.names, f), v.nodes.read()); err != nil {
+	if err := cmp.Or(checkTargets("status", v.names, v.nodes.prefix, f), v.nodes.read()); err != nil {
 		return 0, err
 	}
 	ctx, stop := untilSignal()
@@ -65,15 +65,16 @@ func (v *view) flags() *pflag.FlagSet {
 	return f
 }
 
-// checkTargets returns an error if there are no names, or a bad one, or bad permits.
-func checkTargets(command string, names []string, f *pflag.FlagSet) error {
+// checkTargets puts the prefix before the names. It returns an error if there are no names, or a bad one, or bad permits.
+func checkTargets(command string, names []string, prefix string, f *pflag.FlagSet) error {
 	if len(names) == 0 {
 		return wrong("there is no NAME. See redsync %s --help", command)
 	}
 	for i, name := range names {
-		if name == "" || slices.Contains(names[:i], name) {
+		if name == "" || slices.Contains(names[:i], prefix+name) {
 			return wrong("NAME #%d is empty or given twice", i+1)
 		}
+		names[i] = prefix + name
 	}
 	if !f.Changed("permits") {
 		return nil

@@ -45,7 +45,7 @@ func unlock(args []string, stdout, stderr io.Writer) (int, error) {
 	if f.Changed("holder") && b.id == "" {
 		return 0, wrong("--holder is empty: it is an ID that \"redsync status\" shows")
 	}
-	if err := cmp.Or(checkTargets("unlock", b.names, f), b.check(), b.nodes.read()); err != nil {
+	if err := cmp.Or(checkTargets("unlock", b.names, b.nodes.prefix, f), b.check(), b.nodes.read()); err != nil {
 		return 0, err
 	}
 	ctx, stop := untilSignal()

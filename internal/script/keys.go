@@ -85,6 +85,11 @@ func hashTag(key string) string {
 	return tag
 }
 
+// MayBePrefix reports whether names may have this prefix: it leaves their hash tags as they are, or has one for all of them.
+func MayBePrefix(prefix string) bool {
+	return hashTag(prefix) != "" || !strings.ContainsAny(prefix, "{}")
+}
+
 // Reserved returns the suffix of name if it is a side key of another lock, else "".
 func Reserved(name string) string {
 	for _, side := range sides {

@@ -1,0 +1,263 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
+)
+
+// This file shows that a name behind WithPrefix is the name with the prefix, for everything that has names.
+
+// on returns a lock of the kind on these names.
+func (k lockKind) on(rs *redsync.Redsync, names []string, options ...redsync.Option) *redsync.Mutex {
+	if len(names) > 1 {
+		return rs.NewMultiMutex(names, options...)
+	}
+	return rs.NewMutex(names[0], append(k.options(), options...)...)
+}
+
+// TestPrefixIsAPartOfTheName makes one lock of each kind with a prefix, and looks at it from processes that write its name
+// with the same prefix, with a shorter one, and with none.
+func TestPrefixIsAPartOfTheName(t *testing.T) {
+	onTrial(t, 3, threeNodes, func(tr trial) {
+		kind, r := lockKinds[tr.kind], &redsynctest.Recorder{}
+		whole := prefixed("p:", kind.names)
+		app, other := tr.With(redsync.WithPrefix("p:"), redsync.WithObserver(r)), process(tr.nodes)
+		tr.closes(other)
+		m := kind.lock(app)
+		assert.Equal(tr, whole, m.Names())
+		assert.Equal(tr, strings.Join(whole, ", "), m.Name())
+		require.NoError(tr, m.Lock())
+		time.Sleep(time.Millisecond)
+		for _, n := range tr.nodes {
+			assert.ElementsMatch(tr, prefixed("p:", kind.keys), n.Keys())
+		}
+		assert.Equal(tr, m.Name(), redsynctest.Events[observe.Acquired](r)[0].Name)
+		s := m.Sequencer()
+		assert.Equal(tr, whole, s.Names())
+
+		for _, same := range []*redsync.Mutex{
+			kind.lock(tr.With(redsync.WithPrefix("p:"))), kind.lock(other, redsync.WithPrefix("p:")),
+			kind.on(other, prefixed(":", kind.names), redsync.WithPrefix("p")), kind.on(other, whole),
+			kind.on(other.With(redsync.WithPrefix("x")), whole, redsync.WithPrefix("")),
+		} {
+			require.Equal(tr, whole, same.Names())
+			assert.Equal(tr, whole, tr.inspected(same).Holders[0].Names)
+			if !kind.shared {
+				var taken *redsync.ErrTaken
+				err := same.TryLock()
+				require.ErrorAs(tr, err, &taken)
+				assert.Contains(tr, err.Error(), `"p:a`)
+				assert.Contains(tr, whole, taken.Name)
+			}
+		}
+		for _, apart := range []*redsync.Mutex{kind.rival(tr.Redsync), kind.rival(other), kind.rival(other, redsync.WithPrefix("p"))} {
+			require.NoError(tr, apart.TryLock())
+			tr.unlock(apart)
+		}
+
+		require.NoError(tr, other.Current(tr.Context(), s))
+		require.NoError(tr, other.With(redsync.WithPrefix("p:")).Current(tr.Context(), s))
+		err := other.With(redsync.WithPrefix("q:")).Current(tr.Context(), s)
+		require.ErrorContains(tr, err, `the lock is not one of WithPrefix("q:")`)
+		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired, "that would say that the hold is over")
+
+		require.NoError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
+		_, err = m.Valid()
+		require.ErrorIs(tr, err, redsync.ErrLockLost)
+		_, _ = m.Unlock()
+	})
+}
+
+// TestSequencerPassesALockWithAPrefix gives a lock away to processes that name it in each way.
+func TestSequencerPassesALockWithAPrefix(t *testing.T) {
+	onTrial(t, 3, threeNodes, func(tr trial) {
+		kind, prefix := lockKinds[tr.kind], redsync.WithPrefix("p:")
+		giver, other := tr.With(prefix), process(tr.nodes)
+		tr.closes(other)
+		for what, receiver := range map[string]func(s redsync.Sequencer) *redsync.Mutex{
+			"the caller's names": func(s redsync.Sequencer) *redsync.Mutex {
+				return kind.on(other, kind.names, prefix, redsync.WithSequencer(s))
+			},
+			"the sequencer's names": func(s redsync.Sequencer) *redsync.Mutex {
+				return kind.on(other.With(prefix), s.Names(), redsync.WithSequencer(s))
+			},
+			"the sequencer's name": func(s redsync.Sequencer) *redsync.Mutex {
+				return other.NewMutex(s.Name, redsync.WithSequencer(s), prefix)
+			},
+			"no prefix": func(s redsync.Sequencer) *redsync.Mutex { return other.NewMutex(s.Name, redsync.WithSequencer(s)) },
+		} {
+			m := kind.lock(giver)
+			require.NoError(tr, m.Lock(), what)
+			s, err := m.Detach(tr.Context())
+			require.NoError(tr, err)
+			refuses(tr.T, kind.on(other, kind.names, redsync.WithPrefix("q:"), redsync.WithSequencer(s)), "not of")
+			adopter := receiver(s)
+			assert.Equal(tr, s.Name, adopter.Name(), what)
+			tr.confirms(adopter.Extend())
+			tr.unlock(adopter)
+			time.Sleep(time.Millisecond)
+			for _, n := range tr.nodes {
+				assert.Empty(tr, n.Keys(), what)
+			}
+		}
+	})
+}
+
+// TestLocksOfOneNameWithDifferentPrefixes shows that the process itself tells locks apart, and knows one lock, by the name
+// with the prefix: where it nests calls, lets them wait in line, and listens to leaders.
+func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
+	play(t, func(f field) {
+		p, q, short := f.With(redsync.WithPrefix("p:")), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
+		f.meet()
+		require.NoError(f, p.Do(f.Context(), "a", func(ctx context.Context) error {
+			require.NoError(f, short.Do(ctx, ":a", func(ctx context.Context) error {
+				assert.Equal(f, "p:a", redsync.FromContext(ctx).Name(), "it has joined")
+				return nil
+			}))
+			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
+			return q.Do(ctx, "a", func(ctx context.Context) error {
+				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
+				time.Sleep(time.Millisecond)
+				f.have(5, "p:a", "q:a")
+				return nil
+			})
+		}))
+		time.Sleep(time.Second)
+
+		m := p.NewMutex("a")
+		require.NoError(f, m.Lock())
+		same := f.callsOn(short, ":a")
+		time.Sleep(time.Millisecond)
+		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
+		sent := f.traffic()
+		f.unlock(m)
+		<-same.done
+		assert.Equal(f, sent, f.traffic(), "the lock was handed over")
+		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), redsync.WithFair())
+		time.Sleep(100 * time.Millisecond)
+		f.have(5, "{p:a}:queue")
+		f.unlock(same.Mutex)
+		<-fair.done
+		f.unlock(fair.Mutex)
+
+		leads := f.watches(f.another().NewMutex("p:lead"), nil)
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(f, p.Lead(f.Context(), "lead", func(context.Context) error {
+			time.Sleep(20 * time.Millisecond)
+			return nil
+		}))
+		time.Sleep(10 * time.Millisecond)
+		var states []redsync.State
+		for _, s := range leads.fresh() {
+			states = append(states, s.State)
+		}
+		assert.Equal(f, []redsync.State{redsync.StateFree, redsync.StateHeld, redsync.StateFree}, states, "long before the next look")
+		leads.cancel(nil)
+		<-leads.done
+	})
+}
+
+func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
+	play(t, func(f field) {
+		for _, p := range []*redsync.Redsync{f.With(redsync.WithPrefix("{x}")), f.With(redsync.WithPrefix("y"), redsync.WithPrefix("{x}"))} {
+			refuses(f.T, p.NewMutex(""), "must not be empty")
+			refuses(f.T, p.NewMultiMutex([]string{"a", ""}), "must not be empty")
+			refuses(f.T, p.NewMutex(":queue"), `the name "{x}:queue" is reserved`)
+			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
+			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
+		}
+		m := f.NewMutex("a", redsync.WithPrefix("p:"))
+		require.NoError(f, m.Lock())
+		redsync.WithPrefix("q:").Apply(m)
+		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
+		var none *redsync.Redsync
+		require.ErrorIs(f, none.NewMutex("a", redsync.WithPrefix("p:")).Lock(), redsync.ErrNoPools)
+		f.unlock(m)
+	})
+}
+
+// prefixer is a hook as programs write it for redsync v4, which sends single commands alone. It changes the arguments in
+// place.
+type prefixer struct{ prefix string }
+
+func (prefixer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p prefixer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args, keys := cmd.Args(), []int{1}
+		switch cmd.Name() {
+		case "evalsha", "eval":
+			n, _ := strconv.Atoi(fmt.Sprint(args[2]))
+			for keys = nil; len(keys) < n; {
+				keys = append(keys, 3+len(keys))
+			}
+		case "set", "get", "pttl", "exists":
+		default:
+			keys = nil
+		}
+		for _, at := range keys {
+			args[at] = p.prefix + args[at].(string)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (prefixer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestViaClientCallsHooks runs locks of all kinds on clients whose hook puts a prefix before keys. They have the keys, and
+// exclude a program that sets them through such clients as redsync v4 does.
+func TestViaClientCallsHooks(t *testing.T) {
+	onTrial(t, 3, func(c change) *redsync.Redsync {
+		var pools []pool.Pool
+		for _, client := range c.clients {
+			client.AddHook(prefixer{"p:"})
+			c.Cleanup(func() { _ = client.Close() })
+			pools = append(pools, pool.New(client, pool.ViaClient()))
+		}
+		return c.alone(pools)
+	}, func(tr trial) {
+		kind := lockKinds[tr.kind]
+		key := func(name string) string { return "p:" + name }
+		m := kind.lock(tr.Redsync, redsync.WithWatchdog())
+		require.NoError(tr, m.Lock())
+		time.Sleep(time.Minute)
+		require.NoError(tr, m.Err())
+		for _, n := range tr.nodes {
+			for _, name := range kind.keys {
+				require.True(tr, n.Exists(key(name)), name)
+			}
+			hooked := n.Client()
+			hooked.AddHook(prefixer{"p:"})
+			assert.ErrorIs(tr, hooked.SetArgs(tr.Context(), kind.keys[0], "v4", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err(), redis.Nil)
+			_ = hooked.Close()
+		}
+		waiter := field{tr.user, tr.nodes}.begins(kind.rival(tr.Redsync, patient()...))
+		time.Sleep(time.Second)
+		tr.unlock(m)
+		<-waiter.done
+		require.NoError(tr, waiter.err)
+		tr.unlock(waiter.Mutex)
+		for _, n := range tr.nodes {
+			time.Sleep(time.Millisecond)
+			require.False(tr, n.Exists(key(kind.keys[0])))
+			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
+		}
+		var taken *redsync.ErrTaken
+		require.ErrorAs(tr, kind.rival(tr.Redsync).TryLock(), &taken)
+	})
+}
