@@ -21,7 +21,7 @@ import (
 type turn struct {
 	group      *Group
 	waiter     *waiter
-	number     uint32       // of the attempt
+	number     uint16       // of the attempt
 	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once

@@ -50,7 +50,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	}
 	if first.Kind != lease.NotAsked {
 		own := first
-		c.why = &own
+		c.why, c.tries = &own, 1
 	}
 	c.group.lines.join(&c.waiter, first)
 	return true
@@ -299,6 +299,7 @@ func (c *call) begin(poll, last bool) *turn {
 		c.sight = lease.NewSight(c.terms.Keeper.Set.Rule(), len(c.names))
 	}
 	c.attempts++
+	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
 	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last}
 	if !plain && (!c.queueless || c.terms.Fair) {
 		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()

@@ -29,7 +29,8 @@ type waiter struct {
 	// lines.mu guards what follows.
 	state       state
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
-	attempts    uint32         // made so far
+	attempts    uint16         // made so far, modulo 65536
+	tries       uint32         // the number of its last attempt, as observers are told
 	place       uint32         // the order in which waiters have joined their lines
 	number      uint32         // the number of its next ticket
 	ticket      script.Ticket  // its place in the queues; zero until Group.ticketLocked makes it
