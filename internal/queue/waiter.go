@@ -100,11 +100,12 @@ func (w *waiter) markReadyLocked() {
 	w.lookAgain()
 }
 
-// wakeLocked notes that node i has told w that the lock of a name is free. This is a reason to try only if w
-// waits for that name. w may come to wait for it later.
-func (w *waiter) wakeLocked(name string, i int) {
+// wakeLocked notes that node i has told w that the lock of a name is free. message says that w has not asked for it. This
+// is a reason to try only if w waits for that name. w may come to wait for it later.
+func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
 	w.news[at].woken = w.news[at].woken.With(i)
+	w.news[at].told = w.news[at].told || message
 	if at != w.at {
 		return
 	}
