@@ -7,6 +7,10 @@ import "time"
 // release of a client that wakes nobody. A waiter whose retry delay the user has chosen does not rest.
 
 const (
+	// earlyShows is how many of its first retry delays make a waiter show its ticket at once, if it rests: so it learns soon
+	// if somebody releases the lock without a message.
+	earlyShows = 2
+
 	// silentFor is how long the waiters for a lock poll after it was found free although no message had said so.
 	silentFor = 10 * time.Second
 

@@ -277,6 +277,9 @@ func (c *call) passesOver() bool {
 			return false
 		}
 	}
+	if c.pace.try <= 1+earlyShows && c.handedOff == nil && ls.isFirstLocked(&c.waiter) {
+		c.agenda.refresh = time.Now()
+	}
 	return true
 }
 
