@@ -47,7 +47,7 @@ func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	case errors.Is(a.Err, ErrNoQuorum):
 		l.states.NoQuorum(l.log, journal.Trouble{Name: a.Name, Tries: a.Try, Err: a.Err})
 	case a.Err == nil || errors.Is(a.Err, ErrFailed):
-		l.states.Answered(l.log, a.Name, a.Start)
+		l.states.Answered(l.log, nil, a.Start)
 	}
 	message := "redsync: attempt won"
 	if a.Err != nil {
@@ -58,12 +58,10 @@ func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 }
 
 func (l *logObserver) ObserveAcquired(ctx context.Context, a observe.Acquired) {
-	l.states.Ended(a.Name)
 	l.debug(ctx, "redsync: acquired", a.Name, nil, "took", a.Took, "waited", a.Waited, "tries", a.Tries, "left", a.Left)
 }
 
 func (l *logObserver) ObserveNotAcquired(ctx context.Context, n observe.NotAcquired) {
-	l.states.Ended(n.Name)
 	l.debug(ctx, "redsync: not acquired", n.Name, n.Err, "took", n.Took)
 }
 
@@ -74,10 +72,10 @@ func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
 	args := []any{"watchdog", e.Watchdog, "took", e.Took, "left", e.Left}
 	switch {
 	case e.Err == nil:
-		l.states.Answered(l.log, e.Name, e.Start)
+		l.states.Answered(l.log, extendedBy(ctx), e.Start)
 	case errors.Is(e.Err, ErrNoQuorum):
 		message = "redsync: extend failed"
-		l.states.NoQuorum(l.log, journal.Trouble{Name: e.Name, Held: true, Err: e.Err})
+		l.states.NoQuorum(l.log, journal.Trouble{Name: e.Name, Held: extendedBy(ctx), Err: e.Err})
 	default:
 		message = "redsync: extend failed"
 		if !isExpected(e.Err) && !errors.Is(e.Err, ErrLockLost) {
@@ -92,7 +90,6 @@ func (l *logObserver) ObserveExtended(ctx context.Context, e observe.Extended) {
 // ObserveReleased writes the Error of a loss if Unlock has found that the lock was over. A lock that was over before
 // has had that line.
 func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
-	l.states.Ended(r.Name)
 	args := []any{"held", r.Held, "left", r.Left, "took", r.Took}
 	switch {
 	case r.Err == nil:
@@ -107,12 +104,10 @@ func (l *logObserver) ObserveReleased(ctx context.Context, r observe.Released) {
 }
 
 func (l *logObserver) ObserveDetached(ctx context.Context, d observe.Detached) {
-	l.states.Ended(d.Name)
 	l.debug(ctx, "redsync: detached", d.Name, nil, "held", d.Held, "left", d.Left, "took", d.Took)
 }
 
 func (l *logObserver) ObserveLost(ctx context.Context, lost observe.Lost) {
-	l.states.Ended(lost.Name)
 	level := slog.LevelError
 	if errors.Is(lost.Err, ErrClosed) { // the program has called Close, so the loss is no error
 		level = slog.LevelDebug

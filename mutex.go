@@ -998,7 +998,7 @@ func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) {
 // tellExtended tells the observers how an Extend has ended. left is how long h was valid at start.
 func (m *Mutex) tellExtended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	if h.Terms().Events != nil {
-		eventsOf(h.Terms()).extended(ctx, start, left, err)
+		eventsOf(h.Terms()).extended(ctx, h, start, left, err)
 	}
 }
 

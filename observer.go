@@ -8,8 +8,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
+	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/notice"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
@@ -221,8 +223,30 @@ func (e *events) Lost(of any, held time.Duration, err error) {
 	tellOfNoCall(e, observe.LostObserver.ObserveLost, observe.Lost{Name: e.name, Mode: e.mode, Held: held, Err: err})
 }
 
+// A hold is a lease as the journal knows it. It does not keep the lease in memory.
+type hold struct{ lease weak.Pointer[lease.Lease] }
+
+// IsHeld implements journal.Hold.
+func (h hold) IsHeld() bool {
+	l := h.lease.Value()
+	return l != nil && l.NotHeld(clock.Now()) == nil
+}
+
+// holdKey is the key of the hold in the context of an extension: the log counts holds, and an observe.Extended names none.
+type holdKey struct{}
+
+func withHold(ctx context.Context, of *lease.Lease) context.Context {
+	return context.WithValue(ctx, holdKey{}, hold{weak.Make(of)})
+}
+
+// extendedBy returns the hold of the extension with the context ctx, nil if it has none.
+func extendedBy(ctx context.Context) journal.Hold {
+	h, _ := ctx.Value(holdKey{}).(journal.Hold)
+	return h
+}
+
 // Extended implements lease.Events.
-func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
+func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
 	switch {
 	case lost:
@@ -230,7 +254,8 @@ func (e *events) Extended(res quorum.Result, lost bool, start time.Time, took, l
 	case !res.Won:
 		event.Err = fail("", "", ErrExtendFailed, unconfirmed(e.name, res))
 	}
-	tellLater(e.ofWatchdog(), e, observe.ExtendedObserver.ObserveExtended, event)
+	ctx := withHold(e.ofWatchdog(), of.(*lease.Lease)) //nolint:forcetypeassert // see lease.Events
+	tellLater(ctx, e, observe.ExtendedObserver.ObserveExtended, event)
 }
 
 // Unconfirmed implements lease.Events.
@@ -279,10 +304,10 @@ func (e *events) panicked(ctx context.Context, start clock.Instant, waits *queue
 	}
 }
 
-// extended tells how an Extend has ended. left is how long the lock was valid at start.
-func (e *events) extended(ctx context.Context, start clock.Instant, left time.Duration, err error) {
+// extended tells how an Extend of the lease h has ended. left is how long the lock was valid at start.
+func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Instant, left time.Duration, err error) {
 	took := clock.Now().Since(start)
-	tell(ctx, e.to, observe.ExtendedObserver.ObserveExtended, observe.Extended{
+	tell(withHold(ctx, h), e.to, observe.ExtendedObserver.ObserveExtended, observe.Extended{
 		Name: e.name, Mode: e.mode, Start: start.Wall, Took: took, Left: max(left-took, 0), Err: err,
 	})
 }

@@ -37,6 +37,10 @@ func WithTries(tries int) Option {
 // WithRetryDelay sets the time between two attempts of Lock, 0 or more. The
 // default is random between 50 ms and 250 ms. Clients with equal delays
 // collide again and again; prefer the default or WithRetryDelayFunc.
+//
+// With the default, a try asks no node while a quorum of nodes can wake the waiter: it counts toward WithTries, and the
+// process asks each node about twice a second. A delay that you set makes an attempt each time. So set one if other
+// programs release the lock without a wake-up, as redsync v4 does, and half a second is too long.
 func WithRetryDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
 		if delay < 0 {

@@ -19,6 +19,6 @@ func init() {
 		return pairs
 	}
 	peek.LogObserver = func(log *slog.Logger) any {
-		return (*observers)(nil).withLogger(log, journal.New(&notice.Queue{})).all[0]
+		return (*observers)(nil).withLogger(log, journal.New(&notice.Queue{}, func() map[string]int { return nil })).all[0]
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/journal"
@@ -114,7 +115,13 @@ func (c *core) journal() *journal.Journal {
 	case c == nil:
 		return nil
 	case c.states.Load() == nil:
-		c.states.CompareAndSwap(nil, journal.New(c.notices))
+		core := weak.Make(c) // the nodes of other Redsyncs may know the log
+		c.states.CompareAndSwap(nil, journal.New(c.notices, func() map[string]int {
+			if c := core.Value(); c != nil {
+				return c.member.Group.Waiting(&c.keeper)
+			}
+			return nil
+		}))
 	}
 	return c.states.Load()
 }

@@ -174,6 +174,7 @@ func (o *options) plan(timing lease.Timing) *plan {
 		},
 		waits: queue.Policy{
 			Fair: o.fair, Priority: o.priority, Delay: defaultDelay, Mean: (minRetryDelay + maxRetryDelay) / 2, EndsIfDenied: o.leads,
+			Rests: o.delayFunc == nil && o.retryDelay == randomDelay,
 		},
 	}
 	if o.genValue != nil {

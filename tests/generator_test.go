@@ -38,7 +38,7 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(t, n.Set("lock", "another"))
 		}
-		require.Error(t, f.NewMutex("lock", redsync.WithTries(6)).Lock())
+		require.Error(t, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*time.Millisecond)).Lock())
 		synctest.Wait()
 		assert.GreaterOrEqual(t, len(values), 6)
 		for value, nodes := range values {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -302,6 +303,111 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 		})
 	}
 }
+
+// A truthful is a handler that compares each line of an outage with what is true when it is written.
+type truthful struct {
+	slog.Handler
+	t     *testing.T
+	truth func() (waiting, held int)
+	seen  int
+}
+
+func (h *truthful) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "redsync: no quorum" {
+		return nil
+	}
+	counts := map[string]int64{}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindInt64 {
+			counts[a.Key] = a.Value.Int64()
+		}
+		return true
+	})
+	waiting, held := h.truth()
+	if held >= 0 {
+		h.seen++
+		assert.Equal(h.t, map[string]int64{"names_waiting": int64(waiting), "locks_unextended": int64(held)}, counts)
+	}
+	return nil
+}
+
+// Calls that wait, TryLocks of the same names and others, Unlocks and calls that give up come at random.
+func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
+	for seed := range uint64(testlength.Of(2, 5, 100)) {
+		play(t, func(f field) {
+			f.meet()
+			random := mathrand.New(mathrand.NewPCG(seed, 1)) //nolint:gosec // no secret
+			var mu sync.Mutex
+			waiting, failing := map[string]int{}, false
+			var held []*redsync.Mutex
+			h := &truthful{Handler: slog.DiscardHandler, t: t, truth: func() (int, int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !failing {
+					return 0, -1
+				}
+				return len(waiting), len(held)
+			}}
+			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(2*time.Minute))
+			for i := range 10 {
+				m := rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())
+				require.NoError(t, m.Lock())
+				held = append(held, m)
+			}
+			f.kill(0, 1, 2)
+			ctx, cancel := context.WithCancel(f.Context())
+			var wg sync.WaitGroup
+			waits := func(name string, lasts time.Duration) {
+				mu.Lock()
+				waiting[name]++
+				mu.Unlock()
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(ctx, lasts)
+					defer cancel()
+					_ = rs.NewMutex(name).LockContext(ctx)
+					mu.Lock()
+					defer mu.Unlock()
+					if waiting[name]--; waiting[name] == 0 {
+						delete(waiting, name)
+					}
+				})
+			}
+			waits("wanted0", time.Hour)
+			waits("wanted1", time.Hour)
+			for start := time.Now(); time.Since(start) < 100*time.Second; time.Sleep(time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))) {
+				mu.Lock()
+				failing = time.Since(start) > 55*time.Second // all extensions have failed
+				n := len(held)
+				mu.Unlock()
+				switch i := random.IntN(20); {
+				case i < 2:
+					waits(fmt.Sprint("wanted", random.IntN(20)), time.Duration(1+random.Int64N(int64(20*time.Second))))
+				case i == 2 && failing && n > 4:
+					mu.Lock()
+					m := held[0]
+					held = held[1:]
+					mu.Unlock()
+					_, _ = m.Unlock()
+				case i < 12:
+					_ = rs.NewMutex(fmt.Sprint("wanted", random.IntN(30))).TryLock()
+				default:
+					_ = rs.NewMutex(fmt.Sprint("held", random.IntN(10))).TryLock()
+				}
+			}
+			cancel()
+			wg.Wait()
+			assert.Positive(t, h.seen)
+			for _, m := range held {
+				_, _ = m.Unlock()
+			}
+		})
+	}
+}
+
+// An enabled is a handler of all levels above Debug.
+type enabled struct{ *truthful }
+
+func (enabled) Enabled(_ context.Context, level slog.Level) bool { return level > slog.LevelDebug }
 
 // However many goroutines, locks, copies of a Redsync and loggers run into an outage, each logger says it once, says
 // that it lasts, and says that it is over.

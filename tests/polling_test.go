@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,66 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*time.Millisecond)
 		}
 	})
+}
+
+// A waiting process asks each node at most three times a second, in every mode and however many of its calls wait, while
+// the nodes can wake it. If they cannot, it asks after each retry delay.
+func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
+	for mode, options := range map[string][]redsync.Option{
+		"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(2)},
+		"fencing": {redsync.WithFencing()},
+		"several": nil, "several, fair": {redsync.WithFair()},
+	} {
+		for _, deaf := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, deaf: %v", mode, deaf), func(t *testing.T) {
+				play(t, func(f field) {
+					keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
+					if mode != "permits" {
+						keys = keys[:1]
+					}
+					for _, n := range f.nodes {
+						if deaf {
+							n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
+						}
+						for _, key := range keys {
+							require.NoError(t, n.Set(key, "another's"))
+							n.SetTTL(key, time.Hour)
+						}
+					}
+					b := f.another(append(options, redsync.WithTries(0))...)
+					var calls []*call
+					for range 5 {
+						m := b.NewMutex("b")
+						if strings.HasPrefix(mode, "several") {
+							m = b.NewMultiMutex([]string{"a", "b", "c"})
+						}
+						calls = append(calls, f.begins(m))
+					}
+					time.Sleep(time.Second)
+					before := f.traffic()
+					time.Sleep(20 * time.Second)
+					perSecond := float64(f.traffic()-before) / 5 / 20
+					if deaf {
+						assert.Greater(t, perSecond, 8.)
+					} else {
+						assert.LessOrEqual(t, perSecond, 3.)
+					}
+					for _, n := range f.nodes {
+						for _, key := range keys {
+							n.Del(key)
+						}
+					}
+					if !deaf { // a release without a message is seen all the same
+						f.within(calls[0], 510*time.Millisecond)
+					}
+					for _, c := range calls {
+						c.cancel()
+						<-c.done
+					}
+				})
+			})
+		}
+	}
 }
 
 // Waiting costs the nodes little: one attempt every half second.

@@ -85,7 +85,7 @@ const scriptNodes = 5
 // TestScripts runs each script in testdata/script on five nodes of its own. Their addresses are in $REDSYNC_NODES, in $NODES,
 // which COMMAND gets, too, and one by one in $NODE0 to $NODE4. Their processes are $PID0 to $PID4. A script has the commands
 //
-//   - "crash N", "freeze N" and "thaw N" for node number N,
+//   - "crash N", "start N", "freeze N" and "thaw N" for node number N,
 //   - "nodes COMMAND ARG...", which runs a command of Redis on all nodes that were not killed,
 //   - "delete NAME", which takes a lock off all nodes,
 //   - "held NAME" and "! held NAME", which wait until all or none of the nodes have a key,
@@ -119,6 +119,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"crash":  onNode((*realredis.Server).Kill),
+			"start":  onNode((*realredis.Server).Restart),
 			"freeze": onNode((*realredis.Server).Freeze),
 			"thaw":   onNode((*realredis.Server).Thaw),
 			"nodes": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -205,11 +206,28 @@ func (n *nodes) open() *redsync.Redsync {
 	return redsync.New(sets[0]...)
 }
 
-// connect returns a Redsync on the nodes once a quorum has answered. The options are those that Ping looks at: a restart guard
-// bounds the expiry. Its error has an exit status.
-func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsync.Redsync, error) {
+// connect returns a Redsync on the nodes once a quorum has answered. If it waits, it asks again until ctx ends, unless the
+// reason is one that stays, and says once that it does. The options are those that Ping looks at: a restart guard bounds the
+// expiry. Its error has an exit status.
+func (n *nodes) connect(
+	ctx context.Context, waits bool, say func(string), options ...redsync.Option,
+) (*redsync.Redsync, error) {
 	rs := n.open().With(options...)
-	if err := rs.Ping(ctx); err != nil {
+	err := rs.Ping(ctx)
+	for said := false; waits && errors.Is(err, redsync.ErrNoQuorum) && !n.refuseForGood(err); said = true {
+		if !said {
+			say("cannot connect yet, and waits: " + err.Error())
+		}
+		if !pause(ctx, connectPause) {
+			break
+		}
+		again := rs.Ping(ctx)
+		if again != nil && !errors.Is(again, redsync.ErrNoQuorum) && ctx.Err() != nil {
+			break // the wait was ended, so the error before says more
+		}
+		err = again
+	}
+	if err != nil {
 		status := exitUsage
 		if errors.Is(err, redsync.ErrNoQuorum) || ctx.Err() != nil {
 			status = exitNoQuorum
@@ -217,6 +235,68 @@ func (n *nodes) connect(ctx context.Context, options ...redsync.Option) (*redsyn
 		return nil, &failure{status, fmt.Errorf("cannot connect: %w", err)}
 	}
 	return rs, nil
+}
+
+// connectPause is the time between two attempts to connect.
+const connectPause = 250 * time.Millisecond
+
+// pause waits for d. It reports false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refuseForGood reports whether err, that of Ping, has so many reasons that stay until somebody changes something that no
+// quorum is possible.
+func (n *nodes) refuseForGood(err error) bool {
+	stays := make(map[string]bool) // by address
+	for _, e := range leaves(err) {
+		var node *redsync.RedisError
+		if errors.As(e, &node) && staysWrong(node.Err) {
+			stays[node.Address] = true
+		}
+	}
+	for _, set := range n.sets {
+		wrong := 0
+		for _, opt := range set {
+			if stays[opt.Addr] {
+				wrong++
+			}
+		}
+		if len(set)-wrong < len(set)/2+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves returns the errors of which err is joined, each with what it wraps.
+func leaves(err error) (all []error) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+	case *redsync.RedisError:
+		return []error{e}
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			all = append(all, leaves(one)...)
+		}
+	case interface{ Unwrap() error }:
+		return leaves(e.Unwrap())
+	}
+	return all
+}
+
+// staysWrong reports whether the reason for which a node does not answer is one that does not pass: the node refuses the
+// user, its certificate is not accepted, or its host is not known.
+func staysWrong(err error) bool {
+	var host *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	return pool.IsPermanent(err) || errors.As(err, &certificate) || errors.As(err, &host) && host.IsNotFound
 }
 
 // newMutex returns a Mutex of one name, or of several.

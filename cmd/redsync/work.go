@@ -31,7 +31,7 @@ func (h *holder) work(ctx context.Context) (r result) {
 	waiting, cancel := h.job.patience(ctx, 0)
 	defer cancel()
 	connecting, stop := h.job.patience(ctx, minConnect)
-	rs, err := h.job.nodes.connect(connecting, redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl))
+	rs, err := h.job.nodes.connect(connecting, h.job.waitsForNodes(), h.log.put, redsync.WithLogger(slog.New(&logLines{say: h.log.put})), redsync.WithExpiry(h.job.ttl))
 	stop()
 	if err != nil {
 		return resultOf(err)
@@ -71,6 +71,10 @@ func (h *holder) hold(ctx, waiting context.Context, rs *redsync.Redsync) result 
 	o := h.during(mutex)
 	return h.unlock(ctx, mutex, o)
 }
+
+// waitsForNodes reports whether the job waits while no quorum answers at its start, as it does later. Without a limit it
+// does not: the addresses may be wrong.
+func (j *job) waitsForNodes() bool { return j.wait > 0 }
 
 // patience returns a context that ends when --wait has passed, but not before least has.
 func (j *job) patience(ctx context.Context, least time.Duration) (context.Context, context.CancelFunc) {

@@ -8,6 +8,7 @@ package journal
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,8 @@ type Journal struct {
 	rare
 	leftovers
 	notices *notice.Queue
-	lasts   atomic.Bool // a state lasts; if not, most events need no lock of mu
+	waiting func() map[string]int // see New
+	lasts   atomic.Bool           // a state lasts; if not, most events need no lock of mu
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
@@ -29,12 +31,21 @@ type Journal struct {
 	quorum     state          // no quorum answers
 	nodes      []down         // by index, as far as they have been down
 	twins      map[[2]int]*twins
-	waiting    map[string]int // the names for which a Lock has failed and goes on, and after how many tries
-	unextended map[string]bool
+	unextended map[Hold]string // the holds that could not be extended, with their names; some may have ended
+	sweep      int             // how many unextended may have before those that have ended are removed
 }
 
-// New returns a Journal whose lines notices writes.
-func New(notices *notice.Queue) *Journal { return &Journal{notices: notices} }
+// A Hold is a lock that is held, or was. Holds can be compared.
+type Hold interface {
+	// IsHeld reports whether the lock is still held.
+	IsHeld() bool
+}
+
+// New returns a Journal whose lines notices writes. waiting returns the names for which calls wait now, and how many
+// tries they have made. The Journal calls it with its mutex locked, and only for a line.
+func New(notices *notice.Queue, waiting func() map[string]int) *Journal {
+	return &Journal{notices: notices, waiting: waiting}
+}
 
 // Close makes the notices write what was added with AddLeft, one line for each node and logger. Nothing else is written
 // any more.
@@ -42,7 +53,7 @@ func (j *Journal) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.closed = true
-	j.loggers, j.nodes, j.twins, j.waiting, j.unextended = nil, nil, nil, nil, nil
+	j.loggers, j.nodes, j.twins, j.unextended = nil, nil, nil, nil
 	j.quorum = state{}
 	j.notices.Add(j, j.leftovers.say)
 }
@@ -101,8 +112,8 @@ func (s *state) tell(now time.Time, due bool) (args []any) {
 // A Trouble is an operation to which no quorum has answered.
 type Trouble struct {
 	Name  string
-	Tries int  // of a Lock, which may go on; 0 for other operations
-	Held  bool // the operation was to extend the lock
+	Tries int  // of a Lock or TryLock; 0 for other operations
+	Held  Hold // the lock that the operation was to extend; nil for other operations
 	Err   error
 }
 
@@ -113,20 +124,27 @@ func (j *Journal) NoQuorum(log *slog.Logger, t Trouble) {
 	if j.closed {
 		return
 	}
-	switch {
-	case t.Tries > 0:
-		put(&j.waiting, t.Name, t.Tries)
-	case t.Held:
-		put(&j.unextended, t.Name, true)
+	if t.Held != nil {
+		put(&j.unextended, t.Held, t.Name)
+		j.sweepLocked()
 	}
 	now := time.Now()
 	j.quorum.begin(now, t.Err)
-	j.sayLocked(log, now, true)
+	j.sayLocked(log, now, &t)
 }
 
-// Answered notes an operation to which a quorum has answered. It began at start. An operation that began earlier than
-// the lack of a quorum does not prove the end of that.
-func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
+// sweepLocked removes the holds that have ended, once there are twice as many as the last time.
+func (j *Journal) sweepLocked() {
+	if len(j.unextended) >= j.sweep {
+		maps.DeleteFunc(j.unextended, func(h Hold, _ string) bool { return !h.IsHeld() })
+		j.sweep = 2*len(j.unextended) + 64
+	}
+}
+
+// Answered notes an operation to which a quorum has answered. It began at start. extended is the lock that it has
+// extended, nil if it was to extend none. An operation that began earlier than the lack of a quorum does not prove the end
+// of that.
+func (j *Journal) Answered(log *slog.Logger, extended Hold, start time.Time) {
 	if !j.lasts.Load() {
 		return
 	}
@@ -135,7 +153,7 @@ func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
 	if j.closed {
 		return
 	}
-	delete(j.unextended, name)
+	delete(j.unextended, extended)
 	now := time.Now()
 	if q := &j.quorum; q.on && !start.Before(q.since) {
 		lasted := now.Sub(q.since)
@@ -147,20 +165,9 @@ func (j *Journal) Answered(log *slog.Logger, name string, start time.Time) {
 				}
 			}
 		}
-		j.waiting, j.unextended = nil, nil
+		j.unextended, j.sweep = nil, 0
 	}
-	j.sayLocked(log, now, false)
-}
-
-// Ended notes that a call of Lock on this name has ended, or a hold.
-func (j *Journal) Ended(name string) {
-	if !j.lasts.Load() {
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.waiting, name)
-	delete(j.unextended, name)
+	j.sayLocked(log, now, nil)
 }
 
 // A down is the state of a node that is down.
@@ -185,7 +192,7 @@ func (j *Journal) NodeDown(log *slog.Logger, i int, address string, omitted int,
 		n.omitted += omitted
 	}
 	n.begin(now, err)
-	j.sayLocked(log, now, false)
+	j.sayLocked(log, now, nil)
 }
 
 // NodeStillDown notes that a node which is down is so for another reason.
@@ -245,7 +252,7 @@ func (j *Journal) OneServer(log *slog.Logger, nodes [2]int, addresses [2]string,
 		t.last = time.Time{}
 	}
 	t.begin(now, nil)
-	j.sayLocked(log, now, false)
+	j.sayLocked(log, now, nil)
 }
 
 // TwoServers notes that two such nodes are different servers again.
@@ -267,8 +274,8 @@ func (j *Journal) ForgetNodes() {
 }
 
 // sayLocked says what lasts and is due. To a logger that has had no event since the first of the states that last
-// began, it says all of them. noQuorum says that an operation has just shown that no quorum answers.
-func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
+// began, it says all of them. trouble is the operation that has just shown that no quorum answers, nil if none has.
+func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 	if j.restLocked() {
 		return
 	}
@@ -279,9 +286,9 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
 		j.loggers = append(j.loggers, log)
 	}
 	q := &j.quorum
-	due := noQuorum && q.due(now)
+	due := trouble != nil && q.due(now)
 	if to := j.hearersLocked(q, joined, due); to != nil {
-		args := append(q.tell(now, due), j.waitLocked()...)
+		args := append(q.tell(now, due), j.countsLocked(trouble)...)
 		j.writeLocked(to, (*slog.Logger).Warn, "redsync: no quorum", append(args, "error", q.err)...)
 	}
 	for i := range j.nodes {
@@ -301,22 +308,34 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, noQuorum bool) {
 	}
 }
 
-// waitLocked returns what a line says of the locks that wait for a quorum. If there is one, the line names it.
-func (j *Journal) waitLocked() (args []any) {
-	switch len(j.waiting) + len(j.unextended) {
-	case 1:
-		for name, tries := range j.waiting {
-			return []any{"lock", CutName(name), "tries", tries}
+// countsLocked returns what a line says of the locks that need a quorum at this moment. If there is one name, the line has
+// it. If there is none, the line names the lock of the operation that has shown the trouble, which may be nil: a TryLock, or
+// the first attempt of a Lock, which does not wait yet.
+func (j *Journal) countsLocked(trouble *Trouble) (args []any) {
+	waiting, unextended := j.waiting(), make(map[string]bool)
+	for h, name := range j.unextended {
+		if h.IsHeld() {
+			unextended[name] = true
 		}
-		for name := range j.unextended {
-			return []any{"lock", CutName(name), "locks_unextended", 1}
+	}
+	switch len(waiting) + len(unextended) {
+	case 0:
+		if trouble != nil && trouble.Tries > 0 {
+			args = []any{"lock", CutName(trouble.Name), "tries", trouble.Tries}
+		}
+	case 1:
+		for name, tries := range waiting {
+			args = []any{"lock", CutName(name), "tries", tries}
+		}
+		for name := range unextended {
+			args = []any{"lock", CutName(name), "locks_unextended", 1}
 		}
 	default:
-		if len(j.waiting) > 0 {
-			args = append(args, "names_waiting", len(j.waiting))
+		if len(waiting) > 0 {
+			args = append(args, "names_waiting", len(waiting))
 		}
-		if len(j.unextended) > 0 {
-			args = append(args, "locks_unextended", len(j.unextended))
+		if len(unextended) > 0 {
+			args = append(args, "locks_unextended", len(unextended))
 		}
 	}
 	return args

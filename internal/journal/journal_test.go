@@ -43,29 +43,53 @@ func (l *log) lines() (all []string) {
 	return all
 }
 
-func play(t *testing.T, f func(j *Journal, a, b *log)) {
-	t.Helper()
-	synctest.Test(t, func(*testing.T) { f(New(&notice.Queue{}), newLog(), newLog()) })
+// A scene is a Journal with the calls that wait.
+type scene struct {
+	*Journal
+	waits map[string]int // their tries, by name
 }
 
-func (j *Journal) fails(l *log, name string, tries int) {
+func play(t *testing.T, f func(j *scene, a, b *log)) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		waits := make(map[string]int)
+		f(&scene{New(&notice.Queue{}, func() map[string]int { return waits }), waits}, newLog(), newLog())
+	})
+}
+
+// fails is an attempt of a call that waits.
+func (j *scene) fails(l *log, name string, tries int) {
+	j.waits[name] = tries
 	j.NoQuorum(l.Logger, Trouble{Name: name, Tries: tries, Err: errDown})
 }
 
+// A holding is a lock that is held while it is true.
+type holding bool
+
+func (h *holding) IsHeld() bool { return bool(*h) }
+
+func held() *holding {
+	h := holding(true)
+	return &h
+}
+
 func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		for i := range 250 {
 			j.fails(a, "x", i+1)
 			time.Sleep(100 * time.Millisecond)
 		}
-		j.NoQuorum(a.Logger, Trouble{Name: "held", Held: true, Err: errDown})
+		held, brief := held(), held()
+		j.NoQuorum(a.Logger, Trouble{Name: "held", Held: held, Err: errDown})
+		j.NoQuorum(a.Logger, Trouble{Name: "brief", Held: brief, Err: errDown})
+		j.Answered(a.Logger, brief, time.Now().Add(-time.Hour))
 		time.Sleep(10 * time.Second)
 		j.fails(a, "y", 1)
-		j.Ended("x")
-		j.Ended("held")
+		delete(j.waits, "x")
+		*held = false
 		time.Sleep(time.Hour) // nobody asks
 		j.fails(a, "y", 2)
-		j.Answered(a.Logger, "y", time.Now())
+		j.Answered(a.Logger, nil, time.Now())
 		assert.Equal(t, []string{
 			`WARN "no quorum" lock=x tries=1 error="3 of 5 nodes failed"`,
 			`WARN "no quorum" for=10s lock=x tries=101 error="3 of 5 nodes failed"`,
@@ -74,30 +98,30 @@ func TestAStateIsSaidWhenItBeginsAndEveryTenSecondsAndWhenItEnds(t *testing.T) {
 			`WARN "no quorum" for=1h0m35s lock=y tries=2 error="3 of 5 nodes failed"`,
 			`INFO "a quorum answers again" after=1h0m35s`,
 		}, a.lines())
-		j.Answered(a.Logger, "y", time.Now())
+		j.Answered(a.Logger, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }
 
 // An operation that began while a quorum answered proves nothing of what came after.
 func TestAnEarlierOperationIsNoEnd(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		start := time.Now()
 		time.Sleep(time.Millisecond)
 		j.fails(a, "x", 1)
-		j.Answered(a.Logger, "y", start)
+		j.Answered(a.Logger, nil, start)
 		assert.Len(t, a.lines(), 1)
 	})
 }
 
 // A quorum and a node that come and go are said twice in 10 s at most.
 func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		for range 200 { // for 20 s
 			j.fails(a, "x", 1)
 			j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 			time.Sleep(50 * time.Millisecond)
-			j.Answered(a.Logger, "x", time.Now())
+			j.Answered(a.Logger, nil, time.Now())
 			j.NodeUp(1, time.Second)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -113,8 +137,8 @@ func TestAStateThatComesAndGoesIsNoFlood(t *testing.T) {
 }
 
 func TestANodeThatIsDownIsSaidAgainWhileLocksAreUsed(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
-		uses := func() { j.Answered(a.Logger, "x", time.Now()) }
+	play(t, func(j *scene, a, _ *log) {
+		uses := func() { j.Answered(a.Logger, nil, time.Now()) }
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 2, errDown)
 		j.NodeDown(a.Logger, 4, "redis-4:6379", 0, errDown)
 		for range 12 {
@@ -147,10 +171,10 @@ func (a aged) At(now time.Time) error { return errors.New(now.Sub(a.since).Strin
 
 // The lines say why a node is down by now, and times as they are when the line is written.
 func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		uses := func() {
 			time.Sleep(Every)
-			j.Answered(a.Logger, "x", time.Now())
+			j.Answered(a.Logger, nil, time.Now())
 		}
 		j.NodeStillDown(1, "redis-1:6379", errDown)
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
@@ -173,13 +197,13 @@ func TestANodeThatIsDownIsSaidAgainWithTheReasonOfNow(t *testing.T) {
 
 // While no quorum answers, its lines name the nodes that are down.
 func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		for i := range 60 {
 			j.fails(a, "x", i+1)
 			time.Sleep(time.Second)
 		}
-		j.Answered(a.Logger, "x", time.Now())
+		j.Answered(a.Logger, nil, time.Now())
 		j.NodeUp(1, time.Minute)
 		lines := a.lines()
 		assert.Len(t, lines, 1+6+1+1)
@@ -189,7 +213,7 @@ func TestNodesHaveNoLinesBesideThoseOfTheQuorum(t *testing.T) {
 
 // The locks of one logger are used later than those of another. That logger says once what still lasts, and then its end.
 func TestEachLoggerSaysAStateOnce(t *testing.T) {
-	play(t, func(j *Journal, a, b *log) {
+	play(t, func(j *scene, a, b *log) {
 		j.fails(a, "x", 1)
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{"redis-0:6379", "redis-2:6379"}, "run")
@@ -205,7 +229,7 @@ func TestEachLoggerSaysAStateOnce(t *testing.T) {
 		}, b.lines())
 		time.Sleep(5 * time.Second)
 		j.fails(a, "x", 2)
-		j.Answered(b.Logger, "y", time.Now())
+		j.Answered(b.Logger, nil, time.Now())
 		j.NodeUp(1, time.Second)
 		j.TwoServers([2]int{0, 2})
 		want := []string{
@@ -221,12 +245,12 @@ func TestEachLoggerSaysAStateOnce(t *testing.T) {
 }
 
 func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
-	play(t, func(j *Journal, a, _ *log) {
+	play(t, func(j *scene, a, _ *log) {
 		pair, addresses := [2]int{0, 2}, [2]string{"redis-0:6379", "redis-2:6379"}
 		one := func() { j.OneServer(a.Logger, pair, addresses, "run") }
 		one()
 		for range 100 {
-			j.Answered(a.Logger, "x", time.Now())
+			j.Answered(a.Logger, nil, time.Now())
 			time.Sleep(time.Second)
 		}
 		assert.Len(t, a.lines(), 1)
@@ -239,13 +263,13 @@ func TestTwoNodesThatAreOneServerAreSaidAgainOnlyIfTheyWereTwo(t *testing.T) {
 		}
 		assert.Len(t, a.lines(), 1)
 		time.Sleep(10 * time.Second)
-		j.Answered(a.Logger, "x", time.Now())
+		j.Answered(a.Logger, nil, time.Now())
 		assert.Len(t, a.lines(), 1, "how it is at last")
 	})
 }
 
 func TestRarely(t *testing.T) {
-	play(t, func(j *Journal, a, b *log) {
+	play(t, func(j *scene, a, b *log) {
 		s := Subject{Message: "release given up", Node: 3}
 		total, say := j.Rarely(a.Logger, s, 1, Every)
 		assert.True(t, say)
@@ -273,7 +297,7 @@ func TestRarely(t *testing.T) {
 }
 
 func TestCloseSaysWhatIsLeftAndNothingElse(t *testing.T) {
-	play(t, func(j *Journal, a, b *log) {
+	play(t, func(j *scene, a, b *log) {
 		j.fails(a, "x", 1)
 		assert.Len(t, a.lines(), 1)
 		left := Left{Node: 3, Address: "redis-3:6379", Releases: 10, Within: 8 * time.Second, Err: errDown}
@@ -296,7 +320,7 @@ func TestCloseSaysWhatIsLeftAndNothingElse(t *testing.T) {
 		j.NodeDown(a.Logger, 1, "redis-1:6379", 0, errDown)
 		j.NodeUp(1, 0)
 		j.OneServer(a.Logger, [2]int{0, 2}, [2]string{}, "run")
-		j.Answered(a.Logger, "x", time.Now())
+		j.Answered(a.Logger, nil, time.Now())
 		assert.Empty(t, a.lines())
 	})
 }

@@ -15,8 +15,8 @@ type Events interface {
 
 	// Extended tells how an extension of the watchdog has ended. res is the result of its round, or the result
 	// so far if it is undecided. lost says that it proves that the lease is lost. left is how long the lease was still
-	// valid at start.
-	Extended(res quorum.Result, lost bool, start time.Time, took, left time.Duration)
+	// valid at start. of is the *Lease.
+	Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration)
 
 	// Unconfirmed tells that a node has not settled a release. pending is how many releases are unsettled on
 	// some node. givenUp says that the release is not sent to the node again.

@@ -188,7 +188,7 @@ func (d *diary) Lost(_ any, _ time.Duration, err error) {
 	d.lost = append(d.lost, err)
 }
 
-func (d *diary) Extended(res quorum.Result, _ bool, _ time.Time, _, _ time.Duration) {
+func (d *diary) Extended(_ any, res quorum.Result, _ bool, _ time.Time, _, _ time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.extended = append(d.extended, res)

@@ -246,6 +246,6 @@ func (w *watchdog) note(res quorum.Result) {
 // tell tells the observers the result of a round, or its result so far if it is not final.
 func (r *watchRound) tell(res quorum.Result, final bool) {
 	if to := r.lease.terms.Events; to != nil {
-		to.Extended(res, final && r.lease.Disproved(res), r.began.Wall, clock.Now().Since(r.began), r.left)
+		to.Extended(r.lease, res, final && r.lease.Disproved(res), r.began.Wall, clock.Now().Since(r.began), r.left)
 	}
 }

@@ -18,7 +18,12 @@ type agenda struct {
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
+	shown          int       // how often it was shown without an attempt
 }
+
+// A waiter that rests shows its ticket maxShown times before it makes an attempt instead. An attempt costs two commands,
+// and showing one. But only an attempt tells how long the lock is still taken, and whether a quorum answers.
+const maxShown = 3
 
 // showEvery is how often a waiter shows its ticket to the nodes, which forget it after lease.AliveFor.
 const showEvery = lease.AliveFor / 2
@@ -28,6 +33,7 @@ type news struct {
 	woken claim.Nodes // the nodes that have told it that the lock of the name is free
 	freed claim.Nodes // the nodes on which its attempt found the name free: the attempt's release leaves the name free there
 	ended bool        // something that held the name has ended
+	told  bool        // a message has woken it, or a release of this process
 }
 
 // An event is what makes a waiter go on.
@@ -40,7 +46,7 @@ const (
 	elapsed            // the retry delay of this waiter is over
 	prompted           // the retry delay of its pacer is over
 	notFirst           // nothing to do: it is neither the first in line nor the pacer
-	showTicket         // it may not try, but must show its ticket
+	showTicket         // it must show its ticket, and not try
 	unsubscribed       // there is reason to try, but no subscription has been opened
 	ended              // the context is done, or the Redsync closed
 )
@@ -52,6 +58,7 @@ type view struct {
 	first     bool      // it is the first in its line
 	paces     bool      // it is not the first, but its retry delay decides when the first polls
 	shows     bool      // it may not try, but shows its ticket: see lines.showsLocked
+	rests     bool      // it is the first, and the nodes can wake it: see rest.go
 	tick      time.Time // when its retry delay is over
 
 	// Set for the first in line only.
@@ -96,10 +103,16 @@ func (v view) next(a agenda) (event, time.Time) {
 	if !grace.IsZero() && grace.Before(v.quiet) {
 		grace = v.quiet
 	}
-	at := earlier(earlier(a.runsOut, a.refresh), grace)
+	tries := earlier(a.runsOut, grace)
+	at := earlier(tries, a.refresh)
 	woken := !a.graceEnd.IsZero() && v.rule.Quorum(v.free)
-	if !a.ready && !woken && (at.IsZero() || at.After(v.now)) {
-		return nothing, earlier(v.tick, at)
+	if !a.ready && !woken {
+		switch {
+		case at.IsZero() || at.After(v.now):
+			return nothing, earlier(v.tick, at)
+		case v.rests && a.shown < maxShown && (tries.IsZero() || tries.After(v.now)):
+			return showTicket, v.now
+		}
 	}
 	switch from, listens := v.subscriptions.hears(); {
 	case !listens:

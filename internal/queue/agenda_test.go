@@ -107,12 +107,18 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"three freed, and nobody woke it": {func(v *view, _ *agenda) { v.free = 0b00111 }, nothing, 100 * ms},
 		"in a graceEnd after the delay":   {func(v *view, a *agenda) { v.free, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
 
-		"it runs out":                 {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
-		"it has run out just now":     {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
-		"it ran out before":           {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, tryNow, 0},
-		"it runs out after the delay": {func(_ *view, a *agenda) { a.runsOut = in(time.Second) }, nothing, 100 * ms},
-		"the ticket is to be shown":   {func(_ *view, a *agenda) { a.refresh = in(40 * ms) }, nothing, 40 * ms},
-		"the ticket is shown now":     {func(_ *view, a *agenda) { a.refresh = noon }, tryNow, 0},
+		"it runs out":                           {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
+		"it has run out just now":               {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
+		"it ran out before":                     {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, tryNow, 0},
+		"it runs out after the delay":           {func(_ *view, a *agenda) { a.runsOut = in(time.Second) }, nothing, 100 * ms},
+		"the ticket is to be shown":             {func(_ *view, a *agenda) { a.refresh = in(40 * ms) }, nothing, 40 * ms},
+		"the ticket is shown now":               {func(_ *view, a *agenda) { a.refresh = noon }, tryNow, 0},
+		"the ticket is shown now, and it rests": {func(v *view, a *agenda) { v.rests, a.refresh = true, noon }, showTicket, 0},
+		"shown often, and it rests": {func(v *view, a *agenda) {
+			v.rests, a.refresh, a.shown = true, noon, maxShown
+		}, tryNow, 0},
+		"it has run out, and it rests": {func(v *view, a *agenda) { v.rests, a.refresh, a.runsOut = true, noon, noon }, tryNow, 0},
+		"ready, and it rests":          {func(v *view, a *agenda) { v.rests, a.refresh, a.ready = true, noon, true }, tryNow, 0},
 		"the earliest of three": {func(_ *view, a *agenda) {
 			a.runsOut, a.refresh, a.graceEnd = in(20*ms), in(40*ms), in(30*ms)
 		}, nothing, 20 * ms},

@@ -22,7 +22,7 @@ import (
 type turn struct {
 	group      *Group
 	waiter     *waiter
-	number     uint32       // of the attempt
+	number     uint16       // of the attempt
 	place      script.Place // in the queues of the nodes; without a ticket it enters none
 	began      time.Time
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
@@ -229,22 +229,27 @@ func (g *Group) Wake(line string, node int, undoes lease.Turn) {
 	if u, ok := undoes.(*turn); ok {
 		failed = u.waiter
 	}
-	g.lines.wake(line, node, failed)
+	g.lines.wake(line, node, false, failed)
 }
 
-// showTicket puts the ticket of w into the queues of all its names, or lets it count as alive there for
-// longer, without an attempt.
+// showTicket puts the ticket of w into the queues of the names in whose lines it stands, or lets it count as alive there
+// for longer, without an attempt.
 func (g *Group) showTicket(w *waiter) {
 	ls := &g.lines
 	ls.mu.Lock()
 	w.agenda.refresh = time.Now().Add(showEvery)
-	ticket := g.ticketLocked(w)
+	if w.state != trying {
+		w.agenda.shown++
+	}
+	ticket, at := g.ticketLocked(w), w.at
 	l := lease.Nobody(&w.terms.Terms)
 	w.entered = append(w.entered[:0], l)
 	ls.mu.Unlock()
 	var enters []lease.Entering
 	for i := range w.names {
-		enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+		if w.terms.Fair || i == at {
+			enters = append(enters, lease.Entering{Ticket: ticket, Line: i})
+		}
 	}
 	l.Release(lease.Releasing{Enters: enters})
 }

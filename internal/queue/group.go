@@ -34,6 +34,23 @@ type Group struct {
 	members atomic.Int64 // Redsyncs that are neither closed nor collected
 }
 
+// Waiting returns the names for which calls with leases of k wait, and how many tries they have made. A lock on several
+// names counts as one name.
+func (g *Group) Waiting(k *lease.Keeper) map[string]int {
+	ls := &g.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	names := make(map[string]int)
+	for _, l := range ls.byName {
+		for _, w := range l.waiters {
+			if name := w.terms.Claim.Name(); w.terms.Keeper == k {
+				names[name] = max(names[name], int(w.tries))
+			}
+		}
+	}
+	return names
+}
+
 // ticketLocked returns w's ticket, which it makes when it is first needed.
 func (g *Group) ticketLocked(w *waiter) script.Ticket {
 	if w.ticket.IsZero() {

@@ -193,6 +193,7 @@ func (g *Group) admit(all []admission, h *lease.Lease, heard bool) []admission {
 		if first == nil || !ls.isFirstLocked(first) {
 			continue
 		}
+		first.news[slices.Index(first.names, name)].told = true
 		_, downgraded := c.(*claim.Downgraded) // on some nodes it may still be a writer's claim
 		if c.Shares() && first.shares() && !downgraded {
 			continue // readers do not keep each other back, so it waits for something else

@@ -20,6 +20,7 @@ type lines struct {
 	mu     sync.Mutex // guards the lines, and the fields of a waiter and of a sharing whose comment names lines.mu
 	byName map[string]*line
 	sweep  *time.Timer // removes lines that have had no waiter for a while
+	silent silent
 }
 
 // isFirstLocked reports whether w is the first in every line in which it stands. Only such a waiter talks to
@@ -388,8 +389,9 @@ func (ls *lines) nudge(name string) {
 }
 
 // wake wakes the waiters that talk to the nodes for that name: the lock is free on node i, and it is the turn
-// of this process. It does nothing while this process holds the lock. It does not wake except, which may be nil.
-func (ls *lines) wake(name string, i int, except *waiter) {
+// of this process. message says that a message tells that, and not a reply. wake does nothing while this process holds the
+// lock. It does not wake except, which may be nil.
+func (ls *lines) wake(name string, i int, message bool, except *waiter) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.byName[name].heldFor() > 0 {
@@ -397,7 +399,7 @@ func (ls *lines) wake(name string, i int, except *waiter) {
 	}
 	ls.eachFirstLocked(name, func(w *waiter, name string) {
 		if w != except {
-			w.wakeLocked(name, i)
+			w.wakeLocked(name, i, message)
 		}
 	})
 }
@@ -420,7 +422,7 @@ func (ls *lines) lookAgain() {
 // because this process may have missed messages of that node. It leaves out the locks that this process
 // holds.
 func (ls *lines) wakeAll(i int) {
-	ls.eachFirstOfFree(func(w *waiter, name string) { w.wakeLocked(name, i) })
+	ls.eachFirstOfFree(func(w *waiter, name string) { w.wakeLocked(name, i, true) })
 }
 
 // eachFirstOfFree calls do for each name whose lock this process does not hold: see eachFirstLocked.

@@ -134,7 +134,7 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
 		m.agenda = agenda{}
 		for i := range 3 {
-			h.lines.wake("b", i, nil)
+			h.lines.wake("b", i, true, nil)
 		}
 		assert.Equal(t, agenda{}, m.agenda)
 		assert.Zero(t, m.freeLocked())
@@ -149,9 +149,9 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		assert.True(t, m.agenda.ready)
 
 		m.agenda = agenda{}
-		h.lines.wake("a", 0, nil)
+		h.lines.wake("a", 0, true, nil)
 		assert.True(t, m.agenda.graceEnd.IsZero())
-		h.lines.wake("b", 0, nil)
+		h.lines.wake("b", 0, true, nil)
 		assert.False(t, m.agenda.graceEnd.IsZero())
 
 		u := m.begin(true, false)
@@ -171,7 +171,7 @@ func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 		h := newHouse(t, 3)
 		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
 		u := m.begin(true, false)
-		h.lines.wake("a", 0, nil)
+		h.lines.wake("a", 0, true, nil)
 		require.False(t, m.agenda.graceEnd.IsZero())
 		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
 		assert.True(t, m.agenda.graceEnd.IsZero())
@@ -246,7 +246,7 @@ func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 			assert.False(t, m.agenda.ready)
 			u.Free(3, ^b)
 			assert.Equal(t, 0, m.at, "a may still be taken on three nodes")
-			h.lines.wake("b", 0, nil)
+			h.lines.wake("b", 0, true, nil)
 			assert.True(t, m.agenda.graceEnd.IsZero())
 			u.Free(4, ^b)
 			assert.Equal(t, 1, m.at)
@@ -321,9 +321,9 @@ func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
 		h.failsAt(m, 0)
 		assert.Equal(t, []string{"a", "b"}, m.stands())
 		m.agenda = agenda{}
-		h.lines.wake("b", 0, nil)
+		h.lines.wake("b", 0, true, nil)
 		assert.True(t, m.agenda.graceEnd.IsZero(), "it waits for a")
-		h.lines.wake("a", 0, nil)
+		h.lines.wake("a", 0, true, nil)
 		assert.False(t, m.agenda.graceEnd.IsZero())
 		h.allLeave(m, a)
 	})
@@ -457,7 +457,7 @@ func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 		require.Len(t, all, 1)
 		assert.False(t, all[0].tries)
 		m.agenda = agenda{}
-		h.lines.wake("b", 0, nil)
+		h.lines.wake("b", 0, true, nil)
 		assert.False(t, m.agenda.graceEnd.IsZero())
 		h.unlocks(holder)
 		h.allLeave(m)

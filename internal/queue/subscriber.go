@@ -77,6 +77,13 @@ func (s *subscriber) ready() bool {
 	return s.session != nil && s.session.ready
 }
 
+// wakes reports whether a quorum of nodes can be heard, as far as is known.
+func (s *subscriber) wakes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late())
+}
+
 // hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An
 // attempt waits until the session is ready, but not longer than its node deadline and maxWaitToHear after the
 // session began. listens says whether there is a session.
@@ -251,7 +258,7 @@ func (l listener) Message(key string) {
 	if id, ok := strings.CutPrefix(key, script.Forced); ok {
 		l.session.subscriber.holders.doubt(id)
 	} // no return: the name of a lock may begin like that, too
-	l.lines().wake(script.LineOf(key), l.node.Index, nil)
+	l.lines().wake(script.LineOf(key), l.node.Index, true, nil)
 }
 
 // Unsubscribed implements pool.Listener. Until the subscription stands again, waiters go by their timers.

@@ -26,6 +26,7 @@ type Policy struct {
 	Priority int  // the higher comes first
 	Delay    func(tries int) time.Duration
 	Mean     time.Duration // the mean of what Delay returns; OfUser if Delay is a function of the user's
+	Rests    bool          // the user has chosen no Delay: it makes no waiter try that rests (see rest.go)
 
 	// EndsIfDenied ends a Lock once so many nodes deny it the lock that no quorum can grant: see denials.
 	EndsIfDenied bool

@@ -23,12 +23,16 @@ type call struct {
 	split     *splits        // its attempts, since one was split
 	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
 	queueless bool           // a node denies it its queue
+	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see silent
 }
 
 func newCall(g *Group, t *Terms, start clock.Instant) *call {
 	c := &call{group: g, waiter: waiter{
 		terms: t, names: t.Claim.Lines(), start: start, mean: t.Mean, look: make(chan struct{}, 1),
 	}}
+	if t.Rests {
+		c.mean = showEvery
+	}
 	c.place = g.lines.tickets.Add(1)
 	c.number = c.place
 	c.news, c.entered = c.roomOfNews[:], c.roomOfEntered[:0]
@@ -50,7 +54,7 @@ func (c *call) join(limit int, first lease.Outcome) bool {
 	}
 	if first.Kind != lease.NotAsked {
 		own := first
-		c.why = &own
+		c.why, c.tries = &own, 1
 	}
 	c.group.lines.join(&c.waiter, first)
 	return true
@@ -111,7 +115,9 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 		}
 		last := what == elapsed && c.pace.try == c.pace.limit
 		least := minTry
-		if u := c.begin(what == elapsed || what == prompted, last); u != nil {
+		if what == elapsed && !last && c.passesOver() {
+			// The try counts, and asks no node.
+		} else if u := c.begin(what == elapsed || what == prompted, last); u != nil {
 			l, o := c.tryInLine(ctx, c.pace.try, u)
 			if l != nil {
 				return l, nil
@@ -232,6 +238,7 @@ func (c *call) due() (event, time.Time) {
 		v.now, v.first = time.Now(), true
 		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), c.freeLocked()
 		v.rule, v.subscriptions = c.terms.Keeper.Set.Rule(), c
+		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
 		if c.split != nil {
 			v.quiet = c.split.untilQuiet()
 		}
@@ -256,6 +263,26 @@ func (c *call) hears() (from time.Time, listens bool) {
 		return time.Time{}, true
 	}
 	return c.group.subscriber.hears(c.terms.Timing.NodeTimeout)
+}
+
+// passesOver reports whether c does not make the try that is due, because the nodes can wake the first in each line in which
+// it stands.
+func (c *call) passesOver() bool {
+	if !c.terms.Rests {
+		return false
+	}
+	ls := &c.group.lines
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, name := range c.stands() {
+		if l := ls.byName[name]; c.handedOff == nil && !c.group.isWakableLocked(l.first()) {
+			return false
+		}
+	}
+	if c.pace.try <= 1+earlyShows && c.handedOff == nil && ls.isFirstLocked(&c.waiter) {
+		c.agenda.refresh = time.Now()
+	}
+	return true
 }
 
 // lastOutcome returns why the lock has not been acquired so far: the last outcome of c, or that of its line
@@ -295,12 +322,17 @@ func (c *call) begin(poll, last bool) *turn {
 	// Group.Lock.
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
+	c.unasked = c.isUntoldLocked()
+	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
+		ls.silent.noteLocked(c.names[c.at])
+	}
 	c.agenda = agenda{}
 	clear(c.news)
 	if len(c.names) > 1 {
 		c.sight = lease.NewSight(c.terms.Keeper.Set.Rule(), len(c.names))
 	}
 	c.attempts++
+	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
 	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last}
 	if !plain && (!c.queueless || c.terms.Fair) {
 		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
@@ -380,6 +412,9 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 	c.queueless = c.queueless || u.denied.Load()
 	if !u.leaves { // a waiter that leaves does so at once, and the waiter of tryQueued is in no line
 		ls.triedLocked(&c.waiter, won, won || o.Heard() || o.Result.Rule == nil, time.Since(u.began))
+	}
+	if won && c.unasked {
+		ls.silent.noteLocked(c.names[c.at])
 	}
 	switch {
 	case won && u.enters():

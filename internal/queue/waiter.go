@@ -29,7 +29,8 @@ type waiter struct {
 	// lines.mu guards what follows.
 	state       state
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
-	attempts    uint32         // made so far
+	attempts    uint16         // made so far, modulo 65536
+	tries       uint32         // the number of its last attempt, as observers are told
 	place       uint32         // the order in which waiters have joined their lines
 	number      uint32         // the number of its next ticket
 	ticket      script.Ticket  // its place in the queues; zero until Group.ticketLocked makes it
@@ -99,11 +100,12 @@ func (w *waiter) markReadyLocked() {
 	w.lookAgain()
 }
 
-// wakeLocked notes that node i has told w that the lock of a name is free. This is a reason to try only if w
-// waits for that name. w may come to wait for it later.
-func (w *waiter) wakeLocked(name string, i int) {
+// wakeLocked notes that node i has told w that the lock of a name is free. message says that w has not asked for it. This
+// is a reason to try only if w waits for that name. w may come to wait for it later.
+func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
 	w.news[at].woken = w.news[at].woken.With(i)
+	w.news[at].told = w.news[at].told || message
 	if at != w.at {
 		return
 	}
