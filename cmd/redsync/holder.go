@@ -248,8 +248,11 @@ func (h *holder) over(c *command, s syscall.WaitStatus) {
 	h.command = nil
 	o := outcome{status: statusOf(s)}
 	left := c.term.mutex.Remaining()
-	byFront := s.Signaled() && s.Signal() == syscall.SIGKILL && left <= h.job.killAfter // this process was late
+	byFront := s.Signaled() && s.Signal() == syscall.SIGKILL && !c.leash.killed && left <= h.job.killAfter // this process is late
 	lost := c.leash.isEnding() || byFront
+	if byFront {
+		h.say(c.trouble(left) + ": COMMAND was killed")
+	}
 	if c.target < 0 && (lost || h.gone || h.job.leads && h.ended != 0) {
 		c.signal(syscall.SIGKILL) // what is left of its group, before another process has the lock
 		o.awaitGone = c.awaitGone

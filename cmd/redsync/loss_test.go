@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -256,25 +258,58 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) err
 	return nil
 }
 
-// TestLossOfNodes: COMMAND gets TERM while the lock is still valid, and KILL.
+// TestLossOfNodes: COMMAND gets TERM while the lock is still valid, and KILL, also if the nodes come back meanwhile. redsync says
+// what is true then.
 func TestLossOfNodes(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 5)
+	for name, c := range map[string]struct {
+		comeBack      bool
+		atKill, atEnd string
+	}{
+		"they stay away": {false, `could not be extended, and is valid for [0-9.]+m?s more`, `lost: COMMAND was ended, and another`},
+		"they come back": {true, `was extended again after TERM, but COMMAND did not end`, `COMMAND was ended, because .* so no other process has had it`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := realredis.Start(t, 5)
+			for try := 4; ; try-- {
+				said, inTime := losesNodes(t, servers, c.comeBack)
+				if inTime || try == 0 {
+					require.Regexp(t, `is valid for [0-9.]+s more: COMMAND gets TERM now, and KILL in [0-9.]+s\n(.*\n)*redsync: the lock `+
+						c.atKill+`: COMMAND was killed\n(.*\n)*redsync: `+c.atEnd, said)
+					return
+				}
+			}
+		})
+	}
+}
+
+// losesNodes takes the majority of the nodes away from a COMMAND that ignores TERM, and returns what redsync says. inTime is false if
+// the nodes have not answered in time after they had come back.
+func losesNodes(t *testing.T, servers []*realredis.Server, comeBack bool) (said string, inTime bool) {
+	t.Helper()
 	n := newNote(t)
 	r := start(t, servers, "run", "--ttl", "12", "job", "--", probeName, string(n), "child")
 	pids := []int{n.pid(t), n.child().pid(t)}
-	for _, s := range servers[:3] {
-		s.Freeze()
+	each := func(do func(*realredis.Server)) {
+		for _, s := range servers[:3] {
+			do(s)
+		}
 	}
+	each((*realredis.Server).Freeze)
 	n.await(t, "terminated")
 	n.child().await(t, "terminated")
+	if comeBack {
+		each((*realredis.Server).Thaw)
+	}
 	r.wantStatus(exitLost)
-	r.wantStderr("the lock could not be extended, and is valid for")
 	awaitDead(t, pids...)
-	for _, s := range servers[:3] {
-		s.Thaw()
+	if !comeBack {
+		each((*realredis.Server).Thaw)
 	}
 	awaitFree(t, servers, "job")
+	said = r.read(r.stderr)
+	return said, !comeBack || strings.Contains(said, "extended again")
 }
 
 // TestLossWhileStopped: a COMMAND that is stopped when the lock is lost does not go on when it is continued.
