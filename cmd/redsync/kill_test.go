@@ -45,19 +45,20 @@ func TestKillFrontOfWaiter(t *testing.T) {
 	}
 }
 
-// TestKillHolder: if the holder is killed, the front kills COMMAND. Nobody releases the lock.
-func TestKillHolder(t *testing.T) {
+// TestHolderEnds: if the holder is killed or stopped, the front kills COMMAND. Nobody releases the lock.
+func TestHolderEnds(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "600", "job", "--", probeName, string(n), "child")
-	pids := []int{n.pid(t), n.child().pid(t)}
-	send(t, r.holder(), syscall.SIGKILL)
-	r.wantStatus(exitLost)
-	r.wantStderr("redsync: lost: the process that holds the lock was killed")
-	awaitDead(t, pids...)
-	if !isHeld(t, servers, "job") {
-		t.Error("the lock is gone before its end")
+	for s, said := range map[syscall.Signal]string{
+		syscall.SIGKILL: "lost: the process that holds the lock was killed", syscall.SIGSTOP: "lost: the process that holds the lock is stopped",
+	} {
+		servers, n := realredis.Start(t, 5), newNote(t)
+		r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
+		pids := []int{n.pid(t), n.child().pid(t), r.holder()}
+		send(t, r.holder(), s)
+		r.wantStatus(exitLost)
+		r.wantStderr("redsync: " + said)
+		awaitDead(t, pids...)
+		awaitFree(t, servers, "job")
 	}
 }
 
@@ -145,20 +146,6 @@ func TestStopFrontAtLoss(t *testing.T) {
 	awaitDead(t, pids...)
 	r.signal(syscall.SIGCONT)
 	r.wantStatus(exitLost)
-}
-
-// TestStopHolder: if the holder is stopped, the front kills COMMAND, and the holder.
-func TestStopHolder(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
-	pids := []int{n.pid(t), n.child().pid(t), r.holder()}
-	send(t, r.holder(), syscall.SIGSTOP)
-	r.wantStatus(exitLost)
-	r.wantStderr("redsync: lost: the process that holds the lock is stopped")
-	awaitDead(t, pids...)
-	awaitFree(t, servers, "job")
 }
 
 // TestStopCommand: TSTP and CONT are passed on. The lock is kept while COMMAND is stopped, for longer than the ttl.
