@@ -62,29 +62,34 @@ func TestHolderEnds(t *testing.T) {
 	}
 }
 
-// TestKillHolderOfWaiter: the front of a redsync that waits ends if the holder is killed.
-func TestKillHolderOfWaiter(t *testing.T) {
+// TestHolderOfWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped.
+func TestHolderOfWaiterEnds(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	r, end := waiter(t, servers)
-	send(t, r.holder(), syscall.SIGKILL)
-	r.wantStatus(exitInternal)
-	r.wantStderr("redsync: the process that gets the lock was killed")
-	end()
-}
-
-// waiter starts a redsync that waits for the lock "job" of another one, which end ends.
-func waiter(t *testing.T, servers []*realredis.Server) (r *run, end func()) {
-	t.Helper()
 	n := newNote(t)
 	first := start(t, servers, "run", "job", "--", probeName, string(n))
 	n.pid(t)
-	r = start(t, servers, "run", "job", "--", "true")
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
-	return r, func() {
-		n.end(t)
-		first.wantStatus(7)
+	for s, c := range map[syscall.Signal]struct {
+		status int
+		said   string
+	}{
+		syscall.SIGKILL: {exitInternal, "the process that gets the lock was killed"},
+		syscall.SIGSTOP: {143, `ended by the signal "terminated", although the process that gets the lock is stopped`},
+	} {
+		r := start(t, servers, "run", "job", "--", "true")
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		holder := r.holder()
+		send(t, holder, s)
+		await(t, "a holder that does nothing", func() bool { return isStopped(holder) || !isAlive(holder) })
+		if s == syscall.SIGSTOP {
+			r.signal(syscall.SIGTERM)
+		}
+		r.wantStatus(c.status)
+		r.wantStderr("redsync: " + c.said)
+		awaitDead(t, holder)
 	}
+	n.end(t)
+	first.wantStatus(7)
 }
 
 // TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
@@ -203,21 +208,6 @@ func TestStopWaiter(t *testing.T) {
 	for _, r := range waiters {
 		r.wantStatus(0)
 	}
-}
-
-// TestStopHolderOfWaiter: a signal ends the front, although the process that waits for the lock is stopped.
-func TestStopHolderOfWaiter(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	r, end := waiter(t, servers)
-	holder := r.holder()
-	send(t, holder, syscall.SIGSTOP)
-	await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
-	r.signal(syscall.SIGTERM)
-	r.wantStatus(128 + int(syscall.SIGTERM))
-	r.wantStderr(`redsync: ended by the signal "terminated", although the process that gets the lock is stopped`)
-	awaitDead(t, holder)
-	end()
 }
 
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
