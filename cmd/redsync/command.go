@@ -3,9 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,10 +44,10 @@ type outcome struct {
 type command struct {
 	term    *term
 	pid     int
-	target  int                     // what signals are sent to: the process, or a negative number for its group
-	events  chan syscall.WaitStatus // each stop, continuation and the end. A channel of one: nobody may read it any more
+	target  int // what signals are sent to: the process, or a negative number for its group
 	leash   leash
 	until   time.Time // what the front knows
+	alarmed time.Time // until when the lock was valid when COMMAND got TERM or KILL because of it
 	stopped bool
 	quit    deadline // when it gets KILL because lead is to end; zero while lead goes on
 }
@@ -52,7 +58,7 @@ func (j *job) start(t *term, front int) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &command{term: t, events: make(chan syscall.WaitStatus, 1), leash: leash{killAfter: j.killAfter}}
+	c := &command{term: t, leash: leash{killAfter: j.killAfter}}
 	group := &syscall.SysProcAttr{Setpgid: true}
 	if j.foreground {
 		if group.Pgid, err = syscall.Getpgid(front); err != nil {
@@ -60,9 +66,11 @@ func (j *job) start(t *term, front int) (*command, error) {
 		}
 	}
 	diesWithHolder(group)
-	process, err := os.StartProcess(path, j.command, &os.ProcAttr{
-		Env: j.environment(t.mutex.Fence()), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: group,
-	})
+	attr := &os.ProcAttr{Env: j.environment(t.mutex.Fence()), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: group}
+	process, err := os.StartProcess(path, j.command, attr)
+	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
+		process, err = os.StartProcess(scriptShell, scriptCall(path, j.command), attr)
+	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, &failure{exitNotFound, fmt.Errorf("%q cannot be executed: %w", path, cause(err))}
@@ -74,25 +82,49 @@ func (j *job) start(t *term, front int) (*command, error) {
 		c.target = c.pid
 	}
 	_ = process.Release()
-	go c.wait()
 	return c, nil
 }
 
-// wait notes what becomes of COMMAND, until it has ended. (os.Process.Wait tells nothing of a stop.)
-func (c *command) wait() {
+// scriptShell runs a script that names no program to run it.
+const scriptShell = "/bin/sh"
+
+// isScript reports whether a file that the system does not execute may be a script without "#!", which every shell and execvp
+// run. Like a shell it takes a file for a program if there is a NUL in its first line.
+func isScript(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	begin := make([]byte, 128)
+	n, err := io.ReadFull(file, begin)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false
+	}
+	first, _, _ := bytes.Cut(begin[:n], []byte("\n"))
+	return !bytes.Contains(first, []byte{0})
+}
+
+// scriptCall returns the arguments of scriptShell for a script.
+func scriptCall(path string, command []string) []string {
+	if !strings.Contains(path, "/") { // in the current directory; the shell would take it for a flag, or look in PATH
+		path = "./" + path
+	}
+	return slices.Concat([]string{scriptShell, path}, command[1:])
+}
+
+// change returns what has become of COMMAND since the last call. ok says that something has. (os.Process.Wait tells nothing of
+// a stop.)
+func (c *command) change() (status syscall.WaitStatus, ok bool) {
 	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED|syscall.WCONTINUED, nil)
+		pid, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED|syscall.WCONTINUED|syscall.WNOHANG, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case err != nil: // cannot be: only wait waits for it
-			status = syscall.WaitStatus(exitInternal << 8)
+		case err != nil: // cannot be: nobody else waits for it
+			return syscall.WaitStatus(exitInternal << 8), true
 		}
-		c.events <- status
-		if status.Exited() || status.Signaled() {
-			return
-		}
+		return status, pid != 0
 	}
 }
 
@@ -104,7 +136,15 @@ func (c *command) trouble(left time.Duration) string {
 	if err := c.term.mutex.Err(); err != nil {
 		return err.Error()
 	}
+	if c.isSaved(left) {
+		return "the lock was extended again after TERM, but COMMAND did not end"
+	}
 	return fmt.Sprintf("the lock could not be extended, and is valid for %v more", left.Round(time.Millisecond))
+}
+
+// isSaved reports whether the lock, which is valid for left, was extended after COMMAND had got TERM because it was not.
+func (c *command) isSaved(left time.Duration) bool {
+	return left > 0 && !c.alarmed.IsZero() && c.term.mutex.Until().After(c.alarmed)
 }
 
 // isLost reports whether the lock is lost.
@@ -114,12 +154,40 @@ func (c *command) isLost() bool { return c.term.mutex.Remaining() == 0 }
 func (c *command) awaitGone() {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for range 100 {
-		if errors.Is(syscall.Kill(c.target, 0), syscall.ESRCH) {
-			return
-		}
+	for begin := time.Now(); !isGone(-c.target) && time.Since(begin) < time.Second; {
 		<-look.C
 	}
+}
+
+// isGone reports whether no process of a group runs. A zombie does not: it only waits for a parent, which may never come to it if
+// that is the first process of a container.
+func isGone(group int) bool {
+	if errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		return true
+	}
+	zombies := 0
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // none outside of Linux
+	for _, path := range paths {
+		text, _ := os.ReadFile(path)
+		switch of, isZombie := groupIn(string(text)); {
+		case of != group:
+		case !isZombie:
+			return false
+		default:
+			zombies++
+		}
+	}
+	return zombies > 0
+}
+
+// groupIn reads the group of a process from its file stat in /proc, and whether it is a zombie without threads that run.
+func groupIn(stat string) (group int, isZombie bool) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // the name may have spaces
+	if len(fields) < 18 {
+		return 0, false
+	}
+	group, _ = strconv.Atoi(fields[2])
+	return group, fields[0] == "X" || fields[0] == "Z" && fields[17] <= "1"
 }
 
 // statusOf returns the exit status for that of COMMAND.

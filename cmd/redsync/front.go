@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
@@ -26,24 +25,29 @@ var passed = []os.Signal{
 
 // A frontProcess is the process that the user has started. See link.go.
 type frontProcess struct {
-	job     *job
-	stderr  *lineWriter
-	link    *link
-	holder  *os.Process
-	signals chan os.Signal
+	job      *job
+	stderr   *lineWriter
+	link     *link
+	inbox    *inbox
+	holder   int  // the process; nobody has waited for it yet
+	gone     bool // somebody has
+	signals  chan os.Signal
+	children chan os.Signal // a child has ended
 
-	begun    bool           // COMMAND runs, or is being started
-	ran      bool           // it has begun at some time
-	leaving  deadline       // when this process ends, although the holder has not; zero until a signal asks for it
-	ending   syscall.Signal // that signal
-	command  int            // whom to kill; 0 until the holder has reported it
-	deadline deadline       // of the lock, while COMMAND runs
-	awake    time.Time      // when this process has run last
+	begun   bool           // COMMAND runs, or is being started
+	ran     bool           // it has begun at some time
+	killed  bool           // this process has killed COMMAND, and the holder has not said that the lock was lost
+	leaving deadline       // when this process ends, although the holder has not; zero if it waits for the holder
+	ending  syscall.Signal // why, if COMMAND has not begun
+	command int            // whom to kill; 0 until the holder has reported it
+	vigil   vigil          // over COMMAND
 
 	outgoing  chan order // a holder that is stopped reads none
 	orders    int        // how many the holder was sent
 	continued int        // the number of the last order to continue
 	goesOn    time.Time  // when that was sent
+	doubts    bool       // COMMAND has been stopped, and the holder was asked whether it still is
+	doubtful  int        // how many orders the holder had got when it was
 }
 
 // front runs j, and returns the exit status.
@@ -52,9 +56,11 @@ func front(j *job, command string, args []string, stderr io.Writer) int {
 		return say(stderr, err)
 	}
 	f := &frontProcess{
-		job: j, stderr: newLineWriter(stderr), signals: make(chan os.Signal, 64), outgoing: make(chan order, maxOrders),
+		job: j, stderr: newLineWriter(stderr), signals: make(chan os.Signal, 64), children: make(chan os.Signal, 1),
+		outgoing: make(chan order, maxOrders),
 	}
 	catch(f.signals)
+	signal.Notify(f.children, syscall.SIGCHLD)
 	if err := f.start(command, args); err != nil {
 		return say(stderr, &failure{exitInternal, err})
 	}
@@ -109,14 +115,29 @@ func cause(err error) error {
 	return err
 }
 
+// selfInProc is this program. It works even after an update has replaced the file.
+const selfInProc = "/proc/self/exe"
+
+// ownPath returns the path of this program. link is selfInProc, which only Linux has, and only if /proc is mounted.
+func ownPath(link string) (string, error) {
+	if _, err := os.Stat(link); err == nil {
+		return link, nil
+	}
+	if path, err := os.Executable(); err == nil { // on Linux it needs /proc, too
+		return path, nil
+	}
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", fmt.Errorf("redsync cannot find its own program: mount /proc, or call redsync by its path: %w", err)
+	}
+	return path, nil
+}
+
 // start starts the holder.
 func (f *frontProcess) start(command string, args []string) error {
-	self := "/proc/self/exe" // works even after an update has replaced the file
-	if runtime.GOOS != "linux" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return err
-		}
+	self, err := ownPath(selfInProc)
+	if err != nil {
+		return err
 	}
 	near, far, err := newLinks()
 	if err != nil {
@@ -124,99 +145,131 @@ func (f *frontProcess) start(command string, args []string) error {
 	}
 	defer far.Close()
 	f.link = near
+	if f.inbox, err = newInbox(near); err != nil {
+		return err
+	}
 	argv := slices.Concat([]string{holderName, strconv.Itoa(int(far.Fd())), command, "--owner", f.job.owner}, args)
 	//nolint:gosec // it is this program
-	pid, err := syscall.ForkExec(self, argv, &syscall.ProcAttr{
+	f.holder, err = syscall.ForkExec(self, argv, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		return os.NewSyscallError("fork", err)
+		return &os.PathError{Op: "fork", Path: self, Err: err}
 	}
-	f.holder, err = os.FindProcess(pid)
-	return err
+	return nil
 }
 
 // run does what the holder reports and what signals ask for, until the holder has ended.
 func (f *frontProcess) run() int {
-	reports := received[report](f.link)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		var soon <-chan time.Time
 		switch now := time.Now(); {
-		case f.begun:
-			timer.Reset(f.deadline.wait(now))
-			soon = timer.C
 		case !f.leaving.at.IsZero():
 			timer.Reset(f.leaving.wait(now))
 			soon = timer.C
+		case f.begun:
+			timer.Reset(f.vigil.next.wait(now))
+			soon = timer.C
 		}
 		select {
-		case r, ok := <-reports:
-			if status, ended := f.heard(r, ok); ended {
+		case <-f.inbox.news:
+			if status, ended := f.hear(); ended {
 				return status
 			}
 		case s := <-f.signals:
 			f.got(s.(syscall.Signal)) //nolint:forcetypeassert // of package syscall on Unix
+		case <-f.children:
+			f.reap()
 		case <-soon:
-			switch now := time.Now(); {
-			case !f.begun && f.leaving.left(now) > 0, f.begun && !f.isOver(now):
-				continue
+			if status, ended := f.hear(); ended { // it may say that the lock was extended
+				return status
 			}
-			select {
-			case r, ok := <-reports: // it may say that the lock was extended
-				if status, ended := f.heard(r, ok); ended {
-					return status
-				}
-			default:
+			if f.watch(time.Now()) {
 				return f.outlived()
 			}
 		}
 	}
 }
 
-// grace is how long at most the holder's report may take to be read, after the front was stopped.
-const grace = 250 * time.Millisecond
-
-// punctual is by how much a look may be late without a reason.
-const punctual = 10 * time.Millisecond
-
-// isOver reports whether the lock is not valid any more, and the holder has not reported anything else in time. If this
-// process is late, what the holder has sent may not have been read yet. Then there is as much time for that again.
-func (f *frontProcess) isOver(now time.Time) bool {
-	left := f.deadline.left(now)
-	late := max(-left, now.Sub(f.awake)-patience, now.Round(0).Sub(f.awake.Round(0))-patience)
-	f.awake = now
-	switch {
-	case left > 0:
-		return false
-	case late > punctual:
-		f.deadline = deadlineIn(now, min(late, grace))
+// watch kills COMMAND if it is time, and reports whether it is time to end without the holder.
+func (f *frontProcess) watch(now time.Time) bool {
+	if !f.leaving.at.IsZero() {
+		return f.leaving.left(now) <= 0
+	}
+	if !f.begun {
 		return false
 	}
-	return true
+	switch f.vigil.look(now) {
+	case ask:
+		f.order(order{Asks: true})
+	case kill:
+		f.kill()
+		f.killed, f.leaving = true, deadlineIn(now, grace) // a holder that runs says more than this process knows
+		return f.command == 0                              // COMMAND dies with the holder
+	}
+	return false
 }
 
-// heard takes a report. ended says that the holder has ended, and with which status this process ends. Without ok it was
-// killed.
-func (f *frontProcess) heard(r report, ok bool) (status int, ended bool) {
-	switch {
-	case !ok:
-		return f.alone(), true
-	case r.Finished:
-		_, _ = f.holder.Wait()
-		return r.Status, true
+// hear takes what the holder has sent. ended says that the holder has ended, and with which status this process ends.
+func (f *frontProcess) hear() (status int, ended bool) {
+	reports, ok := f.inbox.take()
+	for _, r := range reports {
+		if r.Finished {
+			f.awaitHolder()
+			return f.finished(r.Status), true
+		}
+		f.note(r)
 	}
-	f.note(r)
+	if !ok {
+		return f.alone(), true
+	}
 	return 0, false
 }
 
-// outlived is called when the lock is over, or a signal has asked for the end of the wait, and the holder has done nothing
-// about it.
+// finished returns the exit status after the holder has ended with this one.
+func (f *frontProcess) finished(status int) int {
+	if !f.killed || status == exitLost {
+		return status
+	}
+	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was stopped for too long, so COMMAND was killed")})
+}
+
+// reap waits for the children that have ended. As the first process of a container this process gets all orphans.
+func (f *frontProcess) reap() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || pid <= 0:
+			return
+		case pid == f.holder:
+			f.gone = true
+		}
+	}
+}
+
+// signalHolder sends a signal to the holder.
+func (f *frontProcess) signalHolder(s syscall.Signal) {
+	if !f.gone { // else another process may have its number
+		_ = syscall.Kill(f.holder, s)
+	}
+}
+
+// awaitHolder waits for the end of the holder.
+func (f *frontProcess) awaitHolder() {
+	for !f.gone {
+		_, err := syscall.Wait4(f.holder, nil, 0, nil)
+		f.gone = !errors.Is(err, syscall.EINTR)
+	}
+}
+
+// outlived is called when the holder has neither kept COMMAND under the lock nor ended it, or when a signal has asked for the
+// end of the wait and the holder has done nothing about it.
 func (f *frontProcess) outlived() int {
-	f.kill()
-	_ = f.holder.Kill()
-	_, _ = f.holder.Wait()
+	f.signalHolder(syscall.SIGKILL)
+	f.awaitHolder()
 	if !f.begun {
 		return say(f.stderr, &failure{
 			exitSignalBase + int(f.ending),
@@ -228,11 +281,12 @@ func (f *frontProcess) outlived() int {
 
 // alone is called when the holder has been killed.
 func (f *frontProcess) alone() int {
-	_, _ = f.holder.Wait()
 	if !f.begun {
+		f.awaitHolder()
 		return say(f.stderr, &failure{exitInternal, errors.New("the process that gets the lock was killed")})
 	}
 	f.kill()
+	f.awaitHolder()
 	return say(f.stderr, &failure{exitLost, errors.New("lost: the process that holds the lock was killed, so COMMAND was killed, too")})
 }
 
@@ -249,16 +303,19 @@ func (f *frontProcess) note(r report) {
 		line(f.stderr, r.Say)
 	}
 	if r.Begins {
-		f.begun, f.ran, f.awake, f.leaving = true, true, time.Now(), deadline{}
+		f.begun, f.ran, f.killed, f.leaving = true, true, false, deadline{}
+		f.vigil = vigil{killAfter: f.job.killAfter}
 	}
 	if r.Command != 0 {
 		f.command = r.Command
 	}
 	if r.Left != 0 && f.begun {
-		f.deadline = deadline{time.Now().Add(r.Left), r.Until}
+		now := time.Now()
+		f.vigil.told(now, deadline{now.Add(r.Left), r.Until})
 	}
 	if r.Ended {
-		f.begun, f.command, f.deadline = false, 0, deadline{}
+		f.begun, f.command, f.leaving, f.doubts = false, 0, deadline{}, false
+		f.killed = f.killed && !r.Lost
 	}
 	if r.Stopped {
 		f.stopped(r)
@@ -267,16 +324,28 @@ func (f *frontProcess) note(r report) {
 
 // stopped takes the report that COMMAND, or the holder, has stopped. If a CONT is on its way to the holder, then this process
 // goes on: it has got that signal after the one that has stopped it.
+//
+// A report about COMMAND may be old: with --foreground the terminal has stopped this process, too, and a shell has continued
+// both. Nobody knows whether that signal is taken before this report. So the holder is asked whether COMMAND is still stopped.
 func (f *frontProcess) stopped(r report) {
-	goesOn := f.continued > r.Orders
-	if r.Itself {
+	switch {
+	case r.Itself:
 		f.awaitStopped() // a CONT that comes before the holder has stopped would have no effect
-		if goesOn {
-			_ = f.holder.Signal(syscall.SIGCONT)
+		if f.continued <= r.Orders {
+			f.stop()
+			return
 		}
-	}
-	if !goesOn {
-		f.stop()
+		f.signalHolder(syscall.SIGCONT)
+	case !r.Still:
+		if f.continued <= r.Orders {
+			f.doubts, f.doubtful = true, r.Orders
+			f.order(order{Asks: true})
+		}
+	case f.doubts:
+		f.doubts = false
+		if f.continued <= f.doubtful {
+			f.stop()
+		}
 	}
 }
 
@@ -286,8 +355,9 @@ func (f *frontProcess) awaitStopped() {
 	defer look.Stop()
 	for range 1000 {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(f.holder.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		pid, err := syscall.Wait4(f.holder, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		if pid != 0 && !errors.Is(err, syscall.EINTR) {
+			f.gone = f.gone || pid > 0 && !status.Stopped()
 			return
 		}
 		<-look.C
@@ -326,21 +396,26 @@ func (f *frontProcess) got(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCONT:
 		f.continued, f.goesOn = f.orders+1, time.Now()
-		_ = f.holder.Signal(s) // it stops itself while it waits for the lock
+		f.signalHolder(s) // it stops itself while it waits for the lock
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
-		o.Keyboard = f.job.foreground && inForeground()
+		o.Keyboard = f.command != 0 && f.job.foreground && inForeground() // one that is being started may have missed it
 	}
 	if s != syscall.SIGCONT && s != syscall.SIGTSTP && !f.ran && f.leaving.at.IsZero() {
 		f.leaving, f.ending = deadlineIn(time.Now(), leaveTimeout), s
 	}
+	f.order(o)
+	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
+		f.got(syscall.SIGCONT)
+	}
+}
+
+// order sends an order to the holder.
+func (f *frontProcess) order(o order) {
 	select {
 	case f.outgoing <- o:
 		f.orders++
 	default:
 		f.continued = min(f.continued, f.orders)
-	}
-	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
-		f.got(syscall.SIGCONT)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -22,9 +23,10 @@ type holder struct {
 	log    keptLines               // of the library; only work uses it
 	cancel context.CancelCauseFunc // ends the wait for the lock, or lead
 
-	terms   chan *term
-	checks  chan check // the nodes have been asked
-	results chan result
+	terms    chan *term
+	checks   chan check // the nodes have been asked
+	results  chan result
+	children chan os.Signal // something has become of COMMAND
 
 	command *command       // nil while no COMMAND runs
 	ended   syscall.Signal // has ended the wait for the lock, or lead
@@ -68,8 +70,9 @@ func holderMain() int {
 	}()
 	h := &holder{
 		front: os.Getppid(), outbox: newOutbox(l),
-		terms: make(chan *term), checks: make(chan check, 1), results: make(chan result, 1),
+		terms: make(chan *term), checks: make(chan check, 1), results: make(chan result, 1), children: make(chan os.Signal, 1),
 	}
+	signal.Notify(h.children, syscall.SIGCHLD)
 	status := h.run(l)
 	h.outbox.finish(status)
 	return status
@@ -85,7 +88,7 @@ func (h *holder) run(l *link) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h.cancel = cancel
 	go func() { h.results <- h.work(ctx) }()
-	return h.report(h.loop(received[order](l)))
+	return h.report(h.loop(received(l)))
 }
 
 // report says what the result says, and returns its status.
@@ -103,12 +106,11 @@ func (h *holder) loop(orders <-chan order) result {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		var events <-chan syscall.WaitStatus
 		var lost <-chan struct{}
 		var soon <-chan time.Time
 		if c, now := h.command, time.Now(); c != nil {
 			timer.Reset(min(c.leash.wait(now), c.quit.wait(now)))
-			events, soon = c.events, timer.C
+			soon = timer.C
 			if !c.leash.isEnding() {
 				lost = c.term.mutex.Lost()
 			}
@@ -123,8 +125,8 @@ func (h *holder) loop(orders <-chan order) result {
 			h.obey(o)
 		case t := <-h.terms:
 			h.begin(t)
-		case s := <-events:
-			h.noted(s)
+		case <-h.children:
+			h.attend()
 		case <-lost:
 			h.look()
 		case <-soon:
@@ -183,6 +185,7 @@ func (h *holder) look() {
 	switch c.leash.look(now, left) {
 	case syscall.SIGTERM:
 		c.signal(syscall.SIGTERM)
+		c.alarmed = until
 		h.say(fmt.Sprintf("%s: COMMAND gets TERM now, and KILL in %v", c.trouble(left), c.leash.kill.left(now).Round(time.Millisecond)))
 	case syscall.SIGKILL:
 		c.signal(syscall.SIGKILL)
@@ -202,13 +205,24 @@ func (h *holder) look() {
 	}
 }
 
+// attend handles what has become of COMMAND.
+func (h *holder) attend() {
+	for h.command != nil {
+		s, ok := h.command.change()
+		if !ok {
+			return
+		}
+		h.noted(s)
+	}
+}
+
 // noted handles a change of COMMAND.
 func (h *holder) noted(s syscall.WaitStatus) {
 	c := h.command
 	switch {
 	case s.Stopped():
 		c.stopped, h.isTold = true, true
-		if sig := s.StopSignal(); sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+		if sig := s.StopSignal(); !h.job.foreground && (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) {
 			h.say("COMMAND has stopped, because it wants to use the terminal: see --foreground")
 		}
 		h.outbox.put(report{Stopped: true, Orders: h.orders})
@@ -233,22 +247,36 @@ func (h *holder) wakeFront() {
 func (h *holder) over(c *command, s syscall.WaitStatus) {
 	h.command = nil
 	o := outcome{status: statusOf(s)}
-	if c.target < 0 && (c.leash.isEnding() || h.gone || h.job.leads && h.ended != 0) {
+	left := c.term.mutex.Remaining()
+	byFront := s.Signaled() && s.Signal() == syscall.SIGKILL && !c.leash.killed && left <= h.job.killAfter // this process is late
+	lost := c.leash.isEnding() || byFront
+	if byFront {
+		h.say(c.trouble(left) + ": COMMAND was killed")
+	}
+	if c.target < 0 && (lost || h.gone || h.job.leads && h.ended != 0) {
 		c.signal(syscall.SIGKILL) // what is left of its group, before another process has the lock
 		o.awaitGone = c.awaitGone
 	}
-	if c.leash.isEnding() {
+	if lost {
 		o.status, o.err = exitLost, errors.New("lost: COMMAND was ended, and another process may have the lock")
+		if c.isSaved(left) {
+			o.err = errors.New("COMMAND was ended, because the lock could not be extended in time. It was extended later, so no other process has had it")
+		}
 	}
-	h.outbox.put(report{Ended: true})
+	h.outbox.put(report{Ended: true, Lost: lost})
 	h.wakeFront()
 	c.term.done <- o
 }
 
 // obey does what the front orders.
 func (h *holder) obey(o order) {
-	c := h.command
 	h.orders++
+	if o.Asks {
+		h.attend() // COMMAND may have been continued just now
+		h.answer(true)
+		return
+	}
+	c := h.command
 	switch o.Signal {
 	case syscall.SIGCONT:
 		h.isTold = false
@@ -259,8 +287,7 @@ func (h *holder) obey(o order) {
 	case c == nil:
 		h.obeyAlone(o.Signal)
 	case o.Signal == syscall.SIGCONT:
-		left := c.term.mutex.Remaining()
-		h.outbox.put(report{Left: max(left, 1), Until: time.Now().Round(0).Add(left)})
+		h.answer(false)
 		h.check(true)
 	case h.job.leads && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGINT):
 		h.ended = o.Signal
@@ -274,6 +301,15 @@ func (h *holder) obey(o order) {
 	}
 	if c != nil && c.stopped && ends(o.Signal) {
 		h.check(true) // while it is stopped it gets no other signal
+	}
+}
+
+// answer tells the front how long the lock is valid, and if it asked for that, whether COMMAND is stopped.
+func (h *holder) answer(asked bool) {
+	if c := h.command; c != nil {
+		left := c.term.mutex.Remaining()
+		isStopped := asked && c.stopped
+		h.outbox.put(report{Left: max(left, 1), Until: time.Now().Round(0).Add(left), Stopped: isStopped, Still: isStopped, Orders: h.orders})
 	}
 }
 

@@ -45,45 +45,51 @@ func TestKillFrontOfWaiter(t *testing.T) {
 	}
 }
 
-// TestKillHolder: if the holder is killed, the front kills COMMAND. Nobody releases the lock.
-func TestKillHolder(t *testing.T) {
+// TestHolderEnds: if the holder is killed or stopped, the front kills COMMAND. Nobody releases the lock.
+func TestHolderEnds(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "600", "job", "--", probeName, string(n), "child")
-	pids := []int{n.pid(t), n.child().pid(t)}
-	send(t, r.holder(), syscall.SIGKILL)
-	r.wantStatus(exitLost)
-	r.wantStderr("redsync: lost: the process that holds the lock was killed")
-	awaitDead(t, pids...)
-	if !isHeld(t, servers, "job") {
-		t.Error("the lock is gone before its end")
+	for s, said := range map[syscall.Signal]string{
+		syscall.SIGKILL: "lost: the process that holds the lock was killed", syscall.SIGSTOP: "lost: the process that holds the lock is stopped",
+	} {
+		servers, n := realredis.Start(t, 5), newNote(t)
+		r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
+		pids := []int{n.pid(t), n.child().pid(t), r.holder()}
+		send(t, r.holder(), s)
+		r.wantStatus(exitLost)
+		r.wantStderr("redsync: " + said)
+		awaitDead(t, pids...)
+		awaitFree(t, servers, "job")
 	}
 }
 
-// TestKillHolderOfWaiter: the front of a redsync that waits ends if the holder is killed.
-func TestKillHolderOfWaiter(t *testing.T) {
+// TestHolderOfWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped.
+func TestHolderOfWaiterEnds(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
-	r, end := waiter(t, servers)
-	send(t, r.holder(), syscall.SIGKILL)
-	r.wantStatus(exitInternal)
-	r.wantStderr("redsync: the process that gets the lock was killed")
-	end()
-}
-
-// waiter starts a redsync that waits for the lock "job" of another one, which end ends.
-func waiter(t *testing.T, servers []*realredis.Server) (r *run, end func()) {
-	t.Helper()
 	n := newNote(t)
 	first := start(t, servers, "run", "job", "--", probeName, string(n))
 	n.pid(t)
-	r = start(t, servers, "run", "job", "--", "true")
-	await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
-	return r, func() {
-		n.end(t)
-		first.wantStatus(7)
+	for s, c := range map[syscall.Signal]struct {
+		status int
+		said   string
+	}{
+		syscall.SIGKILL: {exitInternal, "the process that gets the lock was killed"},
+		syscall.SIGSTOP: {143, `ended by the signal "terminated", although the process that gets the lock is stopped`},
+	} {
+		r := start(t, servers, "run", "job", "--", "true")
+		await(t, "a place in the queue", func() bool { return queues(t, servers) == len(servers) })
+		holder := r.holder()
+		send(t, holder, s)
+		await(t, "a holder that does nothing", func() bool { return isStopped(holder) || !isAlive(holder) })
+		if s == syscall.SIGSTOP {
+			r.signal(syscall.SIGTERM)
+		}
+		r.wantStatus(c.status)
+		r.wantStderr("redsync: " + c.said)
+		awaitDead(t, holder)
 	}
+	n.end(t)
+	first.wantStatus(7)
 }
 
 // TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
@@ -147,20 +153,6 @@ func TestStopFrontAtLoss(t *testing.T) {
 	r.wantStatus(exitLost)
 }
 
-// TestStopHolder: if the holder is stopped, the front kills COMMAND, and the holder.
-func TestStopHolder(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
-	pids := []int{n.pid(t), n.child().pid(t), r.holder()}
-	send(t, r.holder(), syscall.SIGSTOP)
-	r.wantStatus(exitLost)
-	r.wantStderr("redsync: lost: the process that holds the lock is stopped")
-	awaitDead(t, pids...)
-	awaitFree(t, servers, "job")
-}
-
 // TestStopCommand: TSTP and CONT are passed on. The lock is kept while COMMAND is stopped, for longer than the ttl.
 func TestStopCommand(t *testing.T) {
 	t.Parallel()
@@ -216,21 +208,6 @@ func TestStopWaiter(t *testing.T) {
 	for _, r := range waiters {
 		r.wantStatus(0)
 	}
-}
-
-// TestStopHolderOfWaiter: a signal ends the front, although the process that waits for the lock is stopped.
-func TestStopHolderOfWaiter(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	r, end := waiter(t, servers)
-	holder := r.holder()
-	send(t, holder, syscall.SIGSTOP)
-	await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
-	r.signal(syscall.SIGTERM)
-	r.wantStatus(128 + int(syscall.SIGTERM))
-	r.wantStderr(`redsync: ended by the signal "terminated", although the process that gets the lock is stopped`)
-	awaitDead(t, holder)
-	end()
 }
 
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.

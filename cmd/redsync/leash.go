@@ -16,7 +16,12 @@ type leash struct {
 }
 
 // margin is how long before the end of the validity COMMAND gets KILL.
-func (l *leash) margin() time.Duration { return min(l.killAfter/10, 500*time.Millisecond) }
+func (l *leash) margin() time.Duration { return killMargin(l.killAfter) }
+
+// killMargin is the margin for a --kill-after. See vigil.
+func killMargin(killAfter time.Duration) time.Duration {
+	return min(killAfter/10, 500*time.Millisecond)
+}
 
 // look returns the signal that COMMAND gets now, 0 for none. left is how long the lock is valid, 0 if it is lost.
 //

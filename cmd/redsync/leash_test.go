@@ -87,15 +87,6 @@ func TestLeashSignals(t *testing.T) {
 	}
 }
 
-// The margin between KILL and the end of the validity is a tenth of --kill-after, at most half a second.
-func TestLeashMargin(t *testing.T) {
-	for killAfter, want := range map[time.Duration]time.Duration{
-		time.Second: 100 * time.Millisecond, 5 * time.Second: 500 * time.Millisecond, time.Hour: 500 * time.Millisecond,
-	} {
-		require.Equal(t, want, (&leash{killAfter: killAfter}).margin())
-	}
-}
-
 // A leash is shorter if one of the clocks has gone further than the other: the machine has slept, or the wall clock was set.
 func TestLeashBothClocks(t *testing.T) {
 	for name, shift := range map[string]func(*deadline){
@@ -118,13 +109,4 @@ func TestLeashBothClocks(t *testing.T) {
 			require.Zero(t, l.look(now, 0), "only once")
 		})
 	}
-}
-
-// After end the leash asks for nothing more: COMMAND has got KILL already.
-func TestLeashEnd(t *testing.T) {
-	now := time.Now()
-	l := leash{killAfter: time.Second}
-	l.end(now)
-	require.True(t, l.isEnding())
-	require.Zero(t, l.look(now.Add(time.Hour), 0))
 }

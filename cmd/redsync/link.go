@@ -28,9 +28,11 @@ type report struct {
 	Begins   bool          `json:",omitempty"` // COMMAND is about to be started, and Left counts
 	Command  int           `json:",omitempty"` // COMMAND has started: whom to kill, a negative number for a process group
 	Ended    bool          `json:",omitempty"` // COMMAND has ended
+	Lost     bool          `json:",omitempty"` // with Ended: because of the lock
 	Left     time.Duration `json:",omitempty"` // how long the lock is valid
 	Until    time.Time     `json:",omitzero"`  // the same by the wall clock
 	Stopped  bool          `json:",omitempty"` // COMMAND has been stopped, or the holder stops itself: stop, too
+	Still    bool          `json:",omitempty"` // with Stopped: the answer to an order that asks
 	Itself   bool          `json:",omitempty"` // with Stopped: the holder stops itself
 	Orders   int           `json:",omitempty"` // with Stopped: how many orders the holder had got by then
 	Finished bool          `json:",omitempty"` // the holder ends
@@ -43,6 +45,7 @@ type report struct {
 type order struct {
 	Signal   syscall.Signal // what the front has got
 	Keyboard bool           // it comes from the terminal, which has sent it to COMMAND, too, if that is in the foreground
+	Asks     bool           // no signal: the holder shall say how long the lock is valid, and whether COMMAND is stopped
 }
 
 // A link is one end of the connection.
@@ -124,18 +127,18 @@ func (o *outbox) finish(status int) {
 	o.putNow(report{Finished: true, Status: status})
 }
 
-// received returns what the other end sends. The channel is closed when that process has ended.
-func received[T any](l *link) <-chan T {
-	messages := make(chan T)
+// received returns the orders of the front. The channel is closed when that process has ended.
+func received(l *link) <-chan order {
+	orders := make(chan order)
 	go func() {
-		defer close(messages)
+		defer close(orders)
 		for from := json.NewDecoder(l.conn); ; {
-			var m T
-			if from.Decode(&m) != nil {
+			var o order
+			if from.Decode(&o) != nil {
 				return
 			}
-			messages <- m
+			orders <- o
 		}
 	}()
-	return messages
+	return orders
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -31,14 +33,7 @@ func TestLoss(t *testing.T) {
 			}
 		},
 		"forced": func(t *testing.T, name string) { //nolint:thelper // a case
-			mutex := open(t, servers).NewMutex(name)
-			status, err := mutex.Inspect(t.Context())
-			if err != nil || len(status.Holders) != 1 {
-				t.Fatalf("%+v, %v", status, err)
-			}
-			if err := mutex.ForceUnlock(t.Context(), status.Holders[0]); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, forced(t, servers, name))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,10 +62,7 @@ func TestLossOtherEnds(t *testing.T) {
 			r := start(t, servers, "run", "--ttl", "60", "--kill-after", "20", name, "--",
 				"sh", "-c", fmt.Sprintf(`trap '%s' TERM; probe "$0" & while :; do sleep 0.01; done`, onTerm), string(n))
 			child := n.pid(t)
-			status := forced(t, servers, name)
-			if status != nil {
-				t.Fatal(status)
-			}
+			require.NoError(t, forced(t, servers, name))
 			r.wantStatus(exitLost)
 			awaitDead(t, child)
 		})
@@ -86,21 +78,6 @@ func forced(t *testing.T, servers []*realredis.Server, name string) error {
 		return err
 	}
 	return mutex.ForceUnlock(t.Context(), status.Holders[0])
-}
-
-// TestLossAtUnlock: the release proves the loss. The status is that of a loss, whatever COMMAND returned.
-func TestLossAtUnlock(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	for _, end := range []string{"exit 0", "exit 7", "kill -9 $$"} {
-		n := newNote(t)
-		r := start(t, servers, "run", "--ttl", "600", "job", "--", "sh", "-c", "probe $0; "+end, string(n))
-		n.pid(t)
-		deleteLock(t, servers, "job")
-		n.end(t)
-		r.wantStatus(exitLost)
-		r.wantStderr("redsync: lost: ")
-	}
 }
 
 // A relay is a way to a server that can be cut: bytes are lost in both directions, and the connections stay open.
@@ -167,13 +144,15 @@ func TestLossNeverTwo(t *testing.T) {
 		rounds = 1
 	}
 	const tries = 8
-	for _, cause := range []string{"cut", "holder stopped", "holder killed", "front killed"} {
+	for _, c := range []struct{ cause, ttl string }{
+		{"cut", "9"}, {"holder stopped", "0.4"}, {"holder stopped", "1"}, {"holder stopped", "3"}, {"holder killed", "9"}, {"front killed", "9"},
+	} {
 		for round := range rounds {
-			t.Run(fmt.Sprint(cause, round), func(t *testing.T) {
+			t.Run(fmt.Sprint(c.cause, c.ttl, round), func(t *testing.T) {
 				t.Parallel()
 				for try := range tries {
 					longest := watchMachine()
-					err := neverTwo(t, servers, cause, fmt.Sprintf("%s-%d-%d", strings.ReplaceAll(cause, " ", "-"), round, try))
+					err := neverTwo(t, servers, c.cause, c.ttl, fmt.Sprint(strings.ReplaceAll(c.cause, " ", "-"), c.ttl, round, try))
 					gap := longest()
 					switch {
 					case err == nil:
@@ -208,9 +187,9 @@ func watchMachine() (longest func() time.Duration) {
 	return func() time.Duration { close(stop); return <-result }
 }
 
-// neverTwo is a round. A redsync that gets no processor cannot kill COMMAND in time: it has --kill-after/10 and 1 % of the ttl
-// for that, or the latter alone if the front does it.
-func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) error {
+// neverTwo is a round. A redsync that suddenly gets no processor cannot kill COMMAND in time: it has --kill-after/10 and 1 % of
+// the ttl for that.
+func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string) error {
 	t.Helper()
 	var relays []*relay
 	var ways []string
@@ -225,7 +204,7 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) err
 			return strings.Contains(string(text), line+"\n")
 		}
 	}
-	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", "9", name, "--", "sh", "-c", appender, path, "first")
+	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", ttl, name, "--", "sh", "-c", appender, path, "first")
 	await(t, "the first COMMAND", has("first"))
 	second := start(t, servers, "run", "--ttl", "60", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
 	holder := first.holder()
@@ -256,25 +235,42 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, name string) err
 	return nil
 }
 
-// TestLossOfNodes: COMMAND gets TERM while the lock is still valid, and KILL.
+// TestLossOfNodes: COMMAND, which ignores TERM, gets it while the lock is still valid, and KILL, also if the nodes come back
+// meanwhile. redsync says what is true then.
 func TestLossOfNodes(t *testing.T) {
 	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "12", "job", "--", probeName, string(n), "child")
-	pids := []int{n.pid(t), n.child().pid(t)}
-	for _, s := range servers[:3] {
-		s.Freeze()
+	for name, c := range map[string]struct{ atKill, atEnd string }{
+		"stay away": {`could not be extended, and is valid for [0-9.]+m?s more`, `lost: COMMAND was ended, and another`},
+		"come back": {`was extended again after TERM, but COMMAND did not end`, `COMMAND was ended, because .* so no other process has had it`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers, said := realredis.Start(t, 5), ""
+			for range 5 { // the nodes that come back may not answer in time
+				n := newNote(t)
+				r := start(t, servers, "run", "--ttl", "12", "job", "--", probeName, string(n), "child")
+				pids := []int{n.pid(t), n.child().pid(t)}
+				for _, s := range servers[:3] {
+					s.Freeze()
+					defer s.Thaw()
+				}
+				n.await(t, "terminated")
+				n.child().await(t, "terminated")
+				for _, s := range servers[:3] {
+					if name == "come back" {
+						s.Thaw()
+					}
+				}
+				r.wantStatus(exitLost)
+				awaitDead(t, pids...)
+				if said = r.read(r.stderr); name == "stay away" || strings.Contains(said, "extended again") {
+					break
+				}
+			}
+			require.Regexp(t, `is valid for [0-9.]+s more: COMMAND gets TERM now, and KILL in [0-9.]+s\n(.*\n)*redsync: the lock `+
+				c.atKill+`: COMMAND was killed\n(.*\n)*redsync: `+c.atEnd, said)
+		})
 	}
-	n.await(t, "terminated")
-	n.child().await(t, "terminated")
-	r.wantStatus(exitLost)
-	r.wantStderr("the lock could not be extended, and is valid for")
-	awaitDead(t, pids...)
-	for _, s := range servers[:3] {
-		s.Thaw()
-	}
-	awaitFree(t, servers, "job")
 }
 
 // TestLossWhileStopped: a COMMAND that is stopped when the lock is lost does not go on when it is continued.

@@ -297,13 +297,18 @@ func (r *run) holder() (pid int) {
 
 // childOf returns a child of a process, 0 if it has none.
 func childOf(parent int) int {
+	return append(childrenOf(parent), 0)[0]
+}
+
+// childrenOf returns the children of a process.
+func childrenOf(parent int) (pids []int) {
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, entry := range entries {
 		if pid, err := strconv.Atoi(filepath.Base(entry)); err == nil && stateOf(pid).parent == parent {
-			return pid
+			pids = append(pids, pid)
 		}
 	}
-	return 0
+	return pids
 }
 
 // nodesWith returns on how many servers there is the lock of this name.

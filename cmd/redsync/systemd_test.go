@@ -151,35 +151,25 @@ func (s *service) verdict(status int) (success, restarts bool) {
 	return success, strings.Join(s.unit["Service Restart"], "") == "on-failure" && !success && !is("RestartPreventExitStatus")
 }
 
-// scheduler notes each TERM, and ends after as many as the file scheduler.enough has lines. It has a process that leaves
-// the group.
+// scheduler notes each TERM, and ends after one. It has a process that leaves the group.
 const scheduler = `trap 'echo TERM >>"$0.terms"' TERM
-: >"$0.terms"
 setsid sleep 300 &
 echo $! >"$0.escaped"
 echo "$$ $REDSYNC_NAME" >"$0.started"
-while [ "$(wc -l <"$0.terms")" -lt "$(wc -l <"$0.enough")" ]; do sleep 0.05; done
+while [ ! -e "$0.terms" ]; do sleep 0.05; done
 `
-
-// leading starts the scheduler on one machine. It ends after so many TERM.
-func leading(t *testing.T, enough int) (s *service, servers []*realredis.Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	servers = realredis.Start(t, 5)
-	s = newService(t, "scheduler.service", "scheduler", scheduler, servers)
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "scheduler.enough"), bytes.Repeat([]byte("\n"), enough), 0o600))
-	s.start(ctx)
-	require.Eventually(t, func() bool { return strings.HasSuffix(s.file("scheduler.started"), " scheduler\n") },
-		time.Minute, 20*time.Millisecond, "%s", s.file("journal"))
-	awaitKeys(t, servers, "scheduler", 5)
-	return s, servers
-}
 
 // "systemctl stop" with KillMode=mixed: TERM goes to the main process, and KILL to what is left after its end.
 func TestUnitOfALeaderIsStopped(t *testing.T) {
 	t.Parallel()
-	s, servers := leading(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	servers := realredis.Start(t, 5)
+	s := newService(t, "scheduler.service", "scheduler", scheduler, servers)
+	s.start(ctx)
+	require.Eventually(t, func() bool { return strings.HasSuffix(s.file("scheduler.started"), " scheduler\n") },
+		time.Minute, 20*time.Millisecond, "%s", s.file("journal"))
+	awaitKeys(t, servers, "scheduler", 5)
 	require.Equal(t, "mixed", s.unit.value(t, "Service", "KillMode"))
 	// redsync, its holder, the scheduler, and what it has started: beside the commands of the script, which come and go
 	require.Eventually(t, func() bool { return len(s.group()) == 4 }, time.Minute, time.Millisecond)
@@ -195,22 +185,6 @@ func TestUnitOfALeaderIsStopped(t *testing.T) {
 	assert.Equal(t, s.file("scheduler.escaped"), fmt.Sprintln(s.group()[0]), "what has left the process group is left")
 	s.signal(syscall.SIGKILL)
 	require.Eventually(t, func() bool { return len(s.group()) == 0 }, time.Minute, 20*time.Millisecond)
-}
-
-// With KillMode=control-group the program would get two TERM: one from systemd, and one from redsync.
-func TestUnitOfALeaderWithControlGroup(t *testing.T) {
-	t.Parallel()
-	s, servers := leading(t, 2)
-	for _, pid := range s.group() {
-		if pid != s.main.Process.Pid {
-			require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
-		}
-	}
-	require.Eventually(t, func() bool { return s.file("scheduler.terms") == "TERM\n" }, time.Minute, 20*time.Millisecond)
-	require.NoError(t, s.main.Process.Signal(syscall.SIGTERM))
-	assert.Equal(t, exitSignalBase+int(syscall.SIGTERM), s.wait())
-	assert.Equal(t, "TERM\nTERM\n", s.file("scheduler.terms"))
-	assert.Less(t, keys(t, servers, "scheduler"), 3, "released by a quorum")
 }
 
 // After a TERM the program has --kill-after. systemd waits for longer, so that redsync can release.

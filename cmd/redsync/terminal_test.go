@@ -283,43 +283,54 @@ func TestTerminalHangUp(t *testing.T) {
 	})
 }
 
-// TestTerminalRead: a COMMAND that reads from the terminal works with --foreground. Otherwise it stops, and redsync says why.
-func TestTerminalRead(t *testing.T) {
+// TestTerminalUse: a COMMAND that uses the terminal works with --foreground, also as a job in the background, once it is in the
+// foreground. Otherwise it stops, and redsync says why. With "stty tostop" that is so for one that writes, too.
+func TestTerminalUse(t *testing.T) {
 	t.Parallel()
-	c := newConsole(t)
-	c.enter("redsync run --foreground job -- cat")
-	await(t, "the lock", func() bool { return isHeld(t, c.servers, "job") })
-	c.enter("hello")
-	c.expect("hello\r\nhello")
-	c.key(ctrlD)
-	c.wantStatus(0)
-	c.enter("redsync run job -- cat")
-	c.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
-	c.expect("Stopped")
-	c.expect(prompt)
-	c.enter("kill %%1; fg")
-	c.wantStatus(128 + int(syscall.SIGTERM))
-	wantFree(t, c.servers, "job")
-}
-
-// TestTerminalWrite: with "stty tostop" a COMMAND that writes needs --foreground, too. Without it, every COMMAND may write.
-func TestTerminalWrite(t *testing.T) {
-	t.Parallel()
-	c := newConsole(t)
-	c.enter("redsync run job -- sh -c 'echo wri''tten'")
-	c.expect("written")
-	c.wantStatus(0)
-	c.enter("stty tostop")
-	c.expect(prompt)
-	c.enter("redsync run --foreground job -- sh -c 'echo wri''tten'")
-	c.expect("written")
-	c.wantStatus(0)
-	c.enter("redsync run job -- sh -c 'echo wri''tten'")
-	c.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
-	c.expect("Stopped")
-	c.expect(prompt)
-	c.enter("kill %%1; fg")
-	c.wantStatus(128 + int(syscall.SIGTERM))
+	for name, c := range map[string]struct{ set, command, types, shows string }{
+		"read":  {"true", "head -n 1", "hello", "hello\r\nhello"},
+		"write": {"stty tostop", "sh -c 'echo wri''tten'", "", "written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			console := newConsole(t)
+			console.enter("%s", c.set)
+			console.expect(prompt)
+			used := func() {
+				t.Helper()
+				if c.types != "" {
+					console.enter("%s", c.types)
+				}
+				console.expect(c.shows)
+				console.wantStatus(0)
+			}
+			console.enter("redsync run --foreground job -- %s", c.command)
+			await(t, "the lock", func() bool { return c.types == "" || isHeld(t, console.servers, "job") })
+			used()
+			for range 8 {
+				console.enter("redsync run --foreground job -- %s &", c.command)
+				console.expect(prompt)
+				front := 0
+				await(t, "a job that is stopped", func() bool {
+					front = childOf(console.shell.Process.Pid)
+					return isStopped(front)
+				})
+				console.enter("fg")
+				console.expect("redsync run")
+				used()
+			}
+			if strings.Contains(console.text(), "see --foreground") {
+				t.Error("redsync advises what was done")
+			}
+			console.enter("redsync run job -- %s", c.command)
+			console.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
+			console.expect("Stopped")
+			console.expect(prompt)
+			console.enter("kill %%1; fg")
+			console.wantStatus(128 + int(syscall.SIGTERM))
+			wantFree(t, console.servers, "job")
+		})
+	}
 }
 
 // TestTerminalScript: in a script nobody continues a redsync that stops itself. So it does not, and ^C ends what has stopped.
