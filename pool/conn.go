@@ -45,6 +45,7 @@ type conn struct {
 	cancel   func()        // ends the context that the connection was opened with
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
+	heed     heed          // which notifications the node may send
 
 	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
@@ -55,6 +56,8 @@ type conn struct {
 	successor *conn    // the second connection that replaces this one
 
 	// Only read uses these.
+	moving    bool     // a notification to move has come
+	pushes    int      // since the last reply
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
 	delivered int      // replies delivered, not yet subtracted from inFlight
@@ -72,7 +75,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 	c := &conn{
 		queue: q, user: user,
 		number: connections.Add(1), opened: time.Now(), lifetime: opt.ConnMaxLifetime,
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), heed: heedOf(user),
 	}
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
 	dial := opt.DialTimeout
@@ -80,11 +83,14 @@ func connect(ctx context.Context, q *queue, user *redis.Client) (*conn, error) {
 		dial = defaultDialTimeout
 	}
 	ask := func(ctx context.Context, cn *redis.Conn) (err error) {
-		c.server, err = askServer(ctx, cn)
+		c.server, err = askServer(ctx, cn, c.heed)
 		return err
 	}
+	at := q.destination()
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, at: at, heeds: c.heed.wanted}
 	var err error
-	c.net, err = open(ctx, opt, opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew})
+	c.net, err = open(ctx, user, how)
+	q.tried(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +163,9 @@ func (c *conn) read() {
 	r := bufio.NewReaderSize(bookingReader{c}, readBuffer)
 	for {
 		value, err := readReply(r)
-		if err == nil {
+		if p, is := value.(push); is {
+			err = c.notified(p)
+		} else if err == nil {
 			err = c.deliver(value)
 		}
 		if err != nil {
@@ -173,6 +181,7 @@ func (c *conn) deliver(value any) error {
 		return errUnsolicited
 	}
 	c.silence.pause()
+	c.pushes = 0
 	req := c.batch[c.next]
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
@@ -259,6 +268,7 @@ func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
 	giveUp, d := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
+	timeout := c.silence.timeout
 	if d != nil {
 		var ctx context.Context
 		ctx, d.cancel = context.WithCancel(q.life)
@@ -267,7 +277,7 @@ func (c *conn) checkSilence() {
 	}
 	q.mu.Unlock()
 	if giveUp {
-		c.abort(fmt.Errorf("no reply for %v: %w", c.silence.timeout, os.ErrDeadlineExceeded))
+		c.abort(fmt.Errorf("no reply for %v: %w", timeout, os.ErrDeadlineExceeded))
 	}
 }
 
@@ -299,7 +309,7 @@ func (c *conn) succeeds(d *second, next *conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.openingSecond = false
-	if !c.silence.outlasted(d, next != nil) {
+	if !c.silence.outlasted(d, next != nil) || c.successor != nil {
 		return false
 	}
 	c.successor = next

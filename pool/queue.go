@@ -25,9 +25,12 @@ type queue struct {
 	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a connection is being opened beside the one in use
 	quiet         time.Time     // when replies were delivered last
+	elsewhere     string        // the address of the next connection, "" for the client's own
 
 	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
+
+	migrated func() // called when the slots of a cluster's node have moved
 
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64

@@ -106,13 +106,13 @@ func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error
 }
 
 // dialChannel subscribes to a channel on the node that the client chooses for it.
-func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (w wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
 	if err != nil {
 		return nil, err
 	}
-	return dialWire(ctx, node.Options(), channel)
+	return dialWire(ctx, node, channel, at)
 }
 
 // Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
@@ -207,10 +207,10 @@ func (p *routedPool) Send(req Request) error {
 	return nil
 }
 
-// outdated makes the client reload the state of the cluster, in the background.
-func (p *routedPool) outdated() {
-	if p.cluster != nil {
-		p.cluster.ReloadState(context.Background())
+// reload makes a client reload the state of its cluster, in the background.
+func reload(client redis.UniversalClient) {
+	if cluster, is := client.(*redis.ClusterClient); is {
+		cluster.ReloadState(context.Background())
 	}
 }
 
@@ -345,7 +345,7 @@ func (r *routed) sendLocked(node *streamPool, asking bool) error {
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
-		p.outdated() // the node may have been replaced, or may have lost the slot
+		reload(p.client) // the node may have been replaced, or may have lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {

@@ -37,6 +37,7 @@ const (
 // the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
+	usual   time.Duration // the timeout after the maintenance that the node has announced; 0: none is announced
 	started time.Time     // when clock began
 	watch   *time.Timer   // fires when something may have to be done
 
@@ -153,7 +154,7 @@ func (s *silence) end() {
 // patience equal to timeout means that none is opened.
 func (s *silence) patience() time.Duration {
 	within := sooner(s.batchWithin, s.writtenWithin)
-	if within == 0 || within >= s.timeout {
+	if within == 0 || within >= s.timeout || s.usual > 0 {
 		return s.timeout
 	}
 	return min(max(within, minPatience)<<s.doubled, s.timeout)

@@ -152,8 +152,8 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 }
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
-func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
-	return dialWire(ctx, p.client.Options(), channel)
+func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
+	return dialWire(ctx, p.client, channel, at)
 }
 
 // Destination returns a comparable value that stands for the node of the pool. Two pools with
@@ -210,6 +210,7 @@ func (s *stream) silent() time.Duration {
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.migrated = func() { reload(owner) }
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
