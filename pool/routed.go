@@ -42,6 +42,7 @@ type routedPool struct {
 	cluster   *redis.ClusterClient // nil for a Ring
 	redirects int                  // how many redirections one request follows
 	subs      subscriptions
+	owing     owing
 
 	// ready means that route does no I/O. A ClusterClient loads the state of the cluster on the
 	// first call, and keeps it.
@@ -106,13 +107,19 @@ func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error
 }
 
 // dialChannel subscribes to a channel on the node that the client chooses for it.
-func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (w wire, err error) {
+func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
 	if err != nil {
 		return nil, err
 	}
-	return dialWire(ctx, node, channel, at)
+	w, err := dialWire(ctx, node, channel, at)
+	if err != nil {
+		reload(p.client)
+		return nil, err
+	}
+	w.follow(ctx, p, node)
+	return w, nil
 }
 
 // Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
@@ -183,10 +190,10 @@ func (p *routedPool) Send(req Request) error {
 	if p.closed {
 		return ErrClosed
 	}
-	r := &routed{pool: p, req: req}
+	r := &routed{pool: p, req: req, key: keyOf(req.Args)}
 	if p.ready.Load() && !p.running {
-		if node, err := p.nodeOfLocked(keyOf(req.Args)); err == nil {
-			return r.sendLocked(node, false)
+		if node, err := p.nodeOfLocked(r.key); err == nil {
+			return r.sendLocked(node, node.client, false)
 		}
 	}
 	if isClosed(p.client) {
@@ -205,13 +212,6 @@ func (p *routedPool) Send(req Request) error {
 		go p.run()
 	}
 	return nil
-}
-
-// reload makes a client reload the state of its cluster, in the background.
-func reload(client redis.UniversalClient) {
-	if cluster, is := client.(*redis.ClusterClient); is {
-		cluster.ReloadState(context.Background())
-	}
 }
 
 // run sends the queued requests once the client can route them. While run is running, every
@@ -269,11 +269,11 @@ func (p *routedPool) forward(r *routed, err error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	node, err := p.nodeOfLocked(keyOf(r.req.Args))
+	node, err := p.nodeOfLocked(r.key)
 	if err != nil {
 		return err
 	}
-	return r.sendLocked(node, false)
+	return r.sendLocked(node, node.client, false)
 }
 
 // nodeOfLocked returns the node that has a key, as far as the client knows.
@@ -322,19 +322,29 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 type routed struct {
 	pool  *routedPool
 	req   Request
-	at    *streamPool // the node that it was sent to last
-	moves int         // how many redirections it has followed
+	key   string
+	moves int // how many redirections it has followed
+
+	// Guarded by the mutex of owing.
+	at            *streamPool   // the node that it was sent to last
+	named         *redis.Client // of the node that the client named then
+	looks         int64         // made before it was sent
+	owed          bool          // no reply is delivered
+	before, after *routed       // in owing
 }
 
 // sendLocked sends r to node. asking is set if the slot is still moving there. A request that
 // follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
-func (r *routed) sendLocked(node *streamPool, asking bool) error {
-	r.at = node
+func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
+	r.pool.add(r, node, named)
 	req := r.req
 	req.To, req.Tag, req.asking = r, 0, asking
 	req.Reserved = req.Reserved || r.moves > 0
 	r.req.RESP = nil // must not be read after Send
 	err := node.Send(req)
+	if err != nil && r.moves == 0 {
+		r.pool.owing.remove(r) // the caller tells of err
+	}
 	if r.pool.closed {
 		node.CloseIdle()
 	}
@@ -356,7 +366,9 @@ func (r *routed) Receive(_ int, reply Reply) {
 		reply = Reply{Err: noAnswer("", err), Fate: NotSent}
 	}
 	reply.Conn, reply.Server = 0, nil
-	r.deliver(reply)
+	if p.owing.remove(r) {
+		r.deliver(reply)
+	}
 }
 
 // follow sends r to the node that a redirection names.
@@ -366,7 +378,8 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	return r.sendLocked(p.nodeAtLocked(addr, r.at), ask)
+	named, _ := p.routed(r.key) // nil if there is none
+	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 
 func (r *routed) deliver(reply Reply) {

@@ -223,6 +223,9 @@ func (s *stream) look() {
 		s.sever()
 		return
 	}
+	if isDropped(s.owner, s.user) {
+		s.drop()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped.Load() {
@@ -241,6 +244,15 @@ func (s *stream) look() {
 func (s *stream) sever() {
 	s.end(ErrClientClosed)
 	s.finish()
+}
+
+// drop ends the stream at once, because the user's client does not use the node any more. What is owed is Unknown.
+func (s *stream) drop() {
+	s.end(errDropped)
+	s.finish()
+	if c := s.conn.Load(); c != nil {
+		c.abort(errDropped)
+	}
 }
 
 // run connects while there is something to send, until the stream ends. Either run or the
