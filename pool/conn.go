@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -347,4 +348,122 @@ func (c *conn) end(err error) {
 	c.cancel()
 	q.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
 	close(c.ended)
+}
+
+// notified heeds a push.
+//
+// During maintenance (FAILING_OVER and others) go-redis waits longer for replies, so that it does not give up connections
+// that will answer. A stream waits longer, too, but never more than maxReadTimeout, and it opens no second connection:
+// the silence is announced, and the second one's greeting would prove nothing. The callers do not wait longer. To them a
+// late reply is worth nothing, and each has a deadline of its own.
+//
+// Unlike go-redis, a stream has its usual timeout on the connection that it moves to.
+func (c *conn) notified(p push) error {
+	if c.pushes++; c.pushes > maxPushes {
+		return errUnsolicited
+	}
+	if to, after, is := moveOf(p); is {
+		if !c.moving {
+			c.moving = true
+			go c.move(to, after)
+		}
+		return nil
+	}
+	if len(p) < 2 || !c.heed.wanted {
+		return nil
+	}
+	switch p[0] {
+	case maintnotifications.NotificationMigrating, maintnotifications.NotificationFailingOver,
+		maintnotifications.NotificationSMigrating:
+		c.relax(min(c.heed.relaxed, maxReadTimeout))
+	case maintnotifications.NotificationSMigrated:
+		c.queue.migrated()
+		c.relax(0)
+	case maintnotifications.NotificationMigrated, maintnotifications.NotificationFailedOver:
+		c.relax(0)
+	}
+	return nil
+}
+
+// relax tells the silence of c how long the node may be silent.
+func (c *conn) relax(timeout time.Duration) {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	c.silence.relax(timeout)
+}
+
+var errMoved = errors.New("the node has asked to move, and has not answered in time")
+
+// move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
+// the node ends it.
+func (c *conn) move(to string, after time.Duration) {
+	q := c.queue
+	for range moveTries {
+		if !c.lasts(after) {
+			return
+		}
+		start := time.Now()
+		ctx, cancel := context.WithCancel(q.life)
+		stop := c.cancelWith(cancel)
+		q.redirect(to)
+		next, err := connect(ctx, q, c.user)
+		stop()
+		if err == nil {
+			next.cancel = cancel
+			c.handOver(next, max(moveWait, time.Since(start)))
+			return
+		}
+		cancel()
+		after = movePause
+	}
+}
+
+// lasts waits, and reports whether c lasts for so long.
+func (c *conn) lasts(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// cancelWith calls cancel when c ends, unless stop is called before.
+func (c *conn) cancelWith(cancel func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// handOver makes next the successor of c, and ends c once it owes nothing. While requests wait, it ends c after wait.
+func (c *conn) handOver(next *conn, wait time.Duration) {
+	q := c.queue
+	q.mu.Lock()
+	late := c.dead || c.successor != nil
+	if !late {
+		c.successor, c.retired = next, true
+	}
+	q.mu.Unlock()
+	if late {
+		next.cancel()
+		_ = next.net.Close()
+		return
+	}
+	q.nudge()
+	for c.lasts(wait) {
+		q.mu.Lock()
+		waiting := len(q.requests) > 0
+		q.mu.Unlock()
+		if waiting {
+			c.abort(errMoved)
+		}
+	}
 }

@@ -129,3 +129,26 @@ func (q *queue) fail(requests []queued, r Reply) {
 	q.quiet = time.Now()
 	q.mu.Unlock()
 }
+
+// redirect makes to the address of the next connection.
+func (q *queue) redirect(to string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.elsewhere = to
+}
+
+// destination returns the address of the next connection, "" for the client's own.
+func (q *queue) destination() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.elsewhere
+}
+
+// tried makes later connections lead to the client's own address, unless the attempt to connect to at was cancelled.
+func (q *queue) tried(ctx context.Context, at string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.elsewhere == at && ctx.Err() == nil {
+		q.elsewhere = ""
+	}
+}

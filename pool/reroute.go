@@ -35,22 +35,37 @@ var errRerouted = errors.New("pool: given up: the client has another node for th
 // errDropped ends the stream to a node that the client does not use any more.
 var errDropped = errors.New("the client does not use the node any more")
 
-// owing holds the requests that a routedPool has sent and that have no reply, in the order in which they were sent.
+// owing holds the requests that a pool of many nodes has sent and that have no reply, in the order in which they were sent.
 type owing struct {
 	mu          sync.Mutex // guards what follows
-	first, last *routed
+	first, last *owed
 	looks       int64 // so many looks have been made
 	looking     bool  // the timer runs
 	reloaded    int64 // the look after which the client was asked to reload
 	timer       *time.Timer
 
 	reloads atomic.Int32 // under way
+
+	client redis.UniversalClient
+	route  func(key string) (*redis.Client, error)
+}
+
+// An owed is a request without a reply.
+type owed struct {
+	to  interface{ deliver(reply Reply) }
+	key string
+
+	// Guarded by the mutex of owing.
+	at            *redis.Client // of the node that it was sent to last
+	named         *redis.Client // of the node that the client named then
+	looks         int64         // made before it was sent
+	waiting       bool          // no reply is delivered
+	before, after *owed
 }
 
 // add notes that r is sent to node, while the client names another one, perhaps. A request that follows a redirection is
 // noted already.
-func (p *routedPool) add(r *routed, node *streamPool, named *redis.Client) {
-	o := &p.owing
+func (o *owing) add(r *owed, node, named *redis.Client) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	again := r.at != nil
@@ -58,7 +73,7 @@ func (p *routedPool) add(r *routed, node *streamPool, named *redis.Client) {
 	if again {
 		return
 	}
-	r.looks, r.owed = o.looks, true
+	r.looks, r.waiting = o.looks, true
 	if r.before = o.last; r.before == nil {
 		o.first = r
 	} else {
@@ -68,20 +83,20 @@ func (p *routedPool) add(r *routed, node *streamPool, named *redis.Client) {
 	if !o.looking {
 		o.looking = true
 		if o.timer == nil {
-			o.timer = time.AfterFunc(time.Hour, p.look)
+			o.timer = time.AfterFunc(time.Hour, o.look)
 		}
 		o.timer.Reset(rerouteEvery)
 	}
 }
 
 // remove reports whether nobody has delivered a reply of r yet. Its caller does that now.
-func (o *owing) remove(r *routed) bool {
+func (o *owing) remove(r *owed) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !r.owed {
+	if !r.waiting {
 		return false
 	}
-	r.owed = false
+	r.waiting = false
 	if r.before == nil {
 		o.first = r.after
 	} else {
@@ -98,14 +113,12 @@ func (o *owing) remove(r *routed) bool {
 
 // A wait is a request that has waited for at least one look.
 type wait struct {
-	*routed
-	at    *streamPool
-	named *redis.Client
+	*owed
+	at, named *redis.Client
 }
 
 // look gives up requests whose keys have moved. It looks again as long as replies are owed.
-func (p *routedPool) look() {
-	o := &p.owing
+func (o *owing) look() {
 	o.mu.Lock()
 	o.looks++
 	var waits []wait
@@ -119,11 +132,11 @@ func (p *routedPool) look() {
 	}
 	o.mu.Unlock()
 	if silent {
-		p.reloadBeside()
+		o.reloadBeside()
 	}
 	for _, w := range waits {
-		if p.hasMoved(w) && o.remove(w.routed) {
-			w.deliver(Reply{Err: errRerouted, Fate: Unknown})
+		if o.hasMoved(w) && o.remove(w.owed) {
+			w.to.deliver(Reply{Err: errRerouted, Fate: Unknown})
 		}
 	}
 	o.mu.Lock()
@@ -135,38 +148,31 @@ func (p *routedPool) look() {
 
 // hasMoved reports whether the client has named another node for the key since the request was sent. A node to which the
 // request was redirected may be new to the client.
-func (p *routedPool) hasMoved(w wait) bool {
+func (o *owing) hasMoved(w wait) bool {
 	if w.key == "" { // any node will do, and a ClusterClient names one at random
 		return false
 	}
-	now, err := p.routed(w.key)
+	now, err := o.route(w.key)
 	if err != nil {
-		return !isClosed(p.client) // no shard is left; the stream tells of a closed client
+		return !isClosed(o.client) // no shard is left; the stream tells of a closed client
 	}
-	return now != w.named && now != w.at.client && now.Options().Addr != w.at.client.Options().Addr
-}
-
-// routed returns the client of the node that has a key.
-func (p *routedPool) routed(key string) (client *redis.Client, err error) {
-	defer recovered(&err)
-	return p.route(context.Background(), key)
+	return now != w.named && now != w.at && now.Options().Addr != w.at.Options().Addr
 }
 
 // reloadBeside makes the client of a Cluster reload its state, also while another reload waits for a node.
-func (p *routedPool) reloadBeside() {
-	if p.cluster == nil || p.owing.reloads.Add(1) > maxReloads {
-		if p.cluster != nil {
-			p.owing.reloads.Add(-1)
-		}
+func (o *owing) reloadBeside() {
+	cluster, is := o.client.(*redis.ClusterClient)
+	if !is || o.reloads.Load() >= maxReloads { // one look at a time
 		return
 	}
+	o.reloads.Add(1)
 	go func() {
-		defer p.owing.reloads.Add(-1)
+		defer o.reloads.Add(-1)
 		var err error // the next reload may do better
 		defer recovered(&err)
-		ctx, cancel := context.WithTimeout(context.Background(), routeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), maxReadTimeout)
 		defer cancel()
-		err = p.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+		err = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 	}()
 }
 
@@ -186,10 +192,10 @@ func isDropped(owner redis.UniversalClient, node *redis.Client) bool {
 
 // follow ends a subscription's connection to node once the client names another node for the channel. ctx ends with the
 // subscription's connection.
-func (w *ownWire) follow(ctx context.Context, p *routedPool, node *redis.Client) {
+func (w *ownWire) follow(ctx context.Context, route func(key string) (*redis.Client, error), node *redis.Client) {
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		now, err := p.routed(w.channel)
+		now, err := route(w.channel)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil || now != node && now.Options().Addr != node.Options().Addr:

@@ -76,7 +76,14 @@ func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 		}
 		p.ready.Store(true)
 	}
+	p.owing.client, p.owing.route = client, p.routed
 	return p
+}
+
+// routed returns the client of the node that has a key.
+func (p *routedPool) routed(key string) (client *redis.Client, err error) {
+	defer recovered(&err)
+	return p.route(context.Background(), key)
 }
 
 func (p *routedPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
@@ -118,7 +125,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 		reload(p.client)
 		return nil, err
 	}
-	w.follow(ctx, p, node)
+	w.follow(ctx, p.routed, node)
 	return w, nil
 }
 
@@ -190,9 +197,10 @@ func (p *routedPool) Send(req Request) error {
 	if p.closed {
 		return ErrClosed
 	}
-	r := &routed{pool: p, req: req, key: keyOf(req.Args)}
+	r := &routed{pool: p, req: req}
+	r.owed.to, r.owed.key = r, keyOf(req.Args)
 	if p.ready.Load() && !p.running {
-		if node, err := p.nodeOfLocked(r.key); err == nil {
+		if node, err := p.nodeOfLocked(r.owed.key); err == nil {
 			return r.sendLocked(node, node.client, false)
 		}
 	}
@@ -269,7 +277,7 @@ func (p *routedPool) forward(r *routed, err error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	node, err := p.nodeOfLocked(r.key)
+	node, err := p.nodeOfLocked(r.owed.key)
 	if err != nil {
 		return err
 	}
@@ -322,28 +330,23 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 type routed struct {
 	pool  *routedPool
 	req   Request
-	key   string
-	moves int // how many redirections it has followed
-
-	// Guarded by the mutex of owing.
-	at            *streamPool   // the node that it was sent to last
-	named         *redis.Client // of the node that the client named then
-	looks         int64         // made before it was sent
-	owed          bool          // no reply is delivered
-	before, after *routed       // in owing
+	owed  owed
+	at    *streamPool // the node that it was sent to last
+	moves int         // how many redirections it has followed
 }
 
 // sendLocked sends r to node. asking is set if the slot is still moving there. A request that
 // follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
 func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
-	r.pool.add(r, node, named)
+	r.at = node
+	r.pool.owing.add(&r.owed, node.client, named)
 	req := r.req
 	req.To, req.Tag, req.asking = r, 0, asking
 	req.Reserved = req.Reserved || r.moves > 0
 	r.req.RESP = nil // must not be read after Send
 	err := node.Send(req)
 	if err != nil && r.moves == 0 {
-		r.pool.owing.remove(r) // the caller tells of err
+		r.pool.owing.remove(&r.owed) // the caller tells of err
 	}
 	if r.pool.closed {
 		node.CloseIdle()
@@ -366,7 +369,7 @@ func (r *routed) Receive(_ int, reply Reply) {
 		reply = Reply{Err: noAnswer("", err), Fate: NotSent}
 	}
 	reply.Conn, reply.Server = 0, nil
-	if p.owing.remove(r) {
+	if p.owing.remove(&r.owed) {
 		r.deliver(reply)
 	}
 }
@@ -378,7 +381,7 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	named, _ := p.routed(r.key) // nil if there is none
+	named, _ := p.routed(r.owed.key) // nil if there is none
 	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 

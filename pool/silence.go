@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -213,4 +214,17 @@ func lasted(since, now int64) time.Duration {
 		return time.Duration(now - since)
 	}
 	return 0
+}
+
+// relax makes timeout the time after which the connection is given up if it is longer, and forbids second connections. 0
+// ends that.
+func (s *silence) relax(timeout time.Duration) {
+	usual := cmp.Or(s.usual, s.timeout)
+	s.timeout, s.usual = usual, 0
+	if timeout > 0 {
+		s.timeout, s.usual = max(usual, timeout), usual
+	}
+	if s.watching {
+		s.arm(s.lasts())
+	}
 }

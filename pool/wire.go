@@ -214,3 +214,26 @@ var ended = func() context.Context {
 	cancel()
 	return ctx
 }()
+
+// notified heeds a push. A subscription opens its new connection after the old one has ended. A message that comes
+// meanwhile is lost, as with any lost connection.
+func (w *ownWire) notified(p push) error {
+	if w.pushes++; w.pushes > maxPushes {
+		return errUnsolicited
+	}
+	to, after, is := moveOf(p)
+	switch {
+	case !is || w.timer != nil:
+	case after == 0:
+		return &movedError{to}
+	default:
+		w.timer = time.AfterFunc(after, func() { w.move(to) })
+	}
+	return nil
+}
+
+// move ends the connection of a subscription.
+func (w *ownWire) move(to string) {
+	w.moved.CompareAndSwap(nil, &movedError{to})
+	_ = w.Close()
+}
