@@ -98,7 +98,7 @@ func (p *batchPool) Subscribe(channel string, to Listener) (Subscription, error)
 }
 
 // dialChannel subscribes to a channel through the client.
-func (p *batchPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+func (p *batchPool) dialChannel(ctx context.Context, channel, _ string) (w wire, err error) {
 	defer recovered(&err)
 	return dialPubSub(ctx, p.client, channel)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -46,6 +47,7 @@ type conn struct {
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
 	follows  *followed     // the user's client; nil if that is none of Sentinel
+	heed     heed          // which notifications the node may send
 
 	// Guarded by the queue's mu.
 	written   []queued // taken by serve, not yet by read, in order
@@ -56,6 +58,8 @@ type conn struct {
 	successor *conn    // the second connection that replaces this one
 
 	// Only read uses these.
+	moving    bool     // a notification to move has come
+	pushes    int      // since the last reply
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
 	delivered int      // replies delivered, not yet subtracted from inFlight
@@ -73,7 +77,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	c := &conn{
 		queue: q, user: user,
 		number: connections.Add(1), opened: time.Now(), lifetime: opt.ConnMaxLifetime,
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), heed: heedOf(user),
 	}
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
 	dial := opt.DialTimeout
@@ -81,7 +85,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		dial = defaultDialTimeout
 	}
 	ask := func(ctx context.Context, cn *redis.Conn) (err error) {
-		c.server, err = askServer(ctx, cn)
+		c.server, err = askServer(ctx, cn, c.heed)
 		return err
 	}
 	if ofSentinel(opt) {
@@ -89,8 +93,11 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		c.follows = followClient(following, user, func() { leave(errMoved) })
 		ctx = following
 	}
+	at := q.destination()
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	var err error
-	c.net, err = open(ctx, opt, opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign})
+	c.net, err = open(ctx, user, how)
+	q.tried(ctx, at)
 	if err == nil && c.follows != nil {
 		err = c.follows.opened(c.net, c.server, c.leave)
 	}
@@ -167,7 +174,9 @@ func (c *conn) read() {
 	r := bufio.NewReaderSize(bookingReader{c}, readBuffer)
 	for {
 		value, err := readReply(r)
-		if err == nil {
+		if p, is := value.(push); is {
+			err = c.notified(p)
+		} else if err == nil {
 			err = c.deliver(value)
 		}
 		if err != nil {
@@ -183,6 +192,7 @@ func (c *conn) deliver(value any) error {
 		return errUnsolicited
 	}
 	c.silence.pause()
+	c.pushes = 0
 	req := c.batch[c.next]
 	c.next++
 	r := Reply{Value: value, Fate: Answered, Conn: c.number, Server: req.view.shown(c.server)}
@@ -276,6 +286,7 @@ func (c *conn) checkSilence() {
 	q := c.queue
 	q.mu.Lock()
 	giveUp, d := c.silence.check(c.inFlight > 0 && !c.dead, !q.openingSecond)
+	timeout := c.silence.timeout
 	if d != nil {
 		var ctx context.Context
 		ctx, d.cancel = context.WithCancel(q.life)
@@ -284,7 +295,7 @@ func (c *conn) checkSilence() {
 	}
 	q.mu.Unlock()
 	if giveUp {
-		c.abort(fmt.Errorf("no reply for %v: %w", c.silence.timeout, os.ErrDeadlineExceeded))
+		c.abort(fmt.Errorf("no reply for %v: %w", timeout, os.ErrDeadlineExceeded))
 	}
 }
 
@@ -318,7 +329,7 @@ func (c *conn) succeeds(d *second, next *conn) bool {
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !c.silence.outlasted(d, next != nil) {
+	if !c.silence.outlasted(d, next != nil) || c.successor != nil {
 		return false
 	}
 	q.openingSecond = false
@@ -357,4 +368,122 @@ func (c *conn) end(err error) {
 	c.cancel()
 	q.fail(lost, Reply{Err: err, Fate: Unknown, Conn: c.number})
 	close(c.ended)
+}
+
+// notified heeds a push.
+//
+// During maintenance (FAILING_OVER and others) go-redis waits longer for replies, so that it does not give up connections
+// that will answer. A stream waits longer, too, but never more than maxReadTimeout, and it opens no second connection:
+// the silence is announced, and the second one's greeting would prove nothing. The callers do not wait longer. To them a
+// late reply is worth nothing, and each has a deadline of its own.
+//
+// Unlike go-redis, a stream has its usual timeout on the connection that it moves to.
+func (c *conn) notified(p push) error {
+	if c.pushes++; c.pushes > maxPushes {
+		return errUnsolicited
+	}
+	if to, after, is := moveOf(p); is {
+		if !c.moving {
+			c.moving = true
+			go c.move(to, after)
+		}
+		return nil
+	}
+	if len(p) < 2 || !c.heed.wanted {
+		return nil
+	}
+	switch p[0] {
+	case maintnotifications.NotificationMigrating, maintnotifications.NotificationFailingOver,
+		maintnotifications.NotificationSMigrating:
+		c.relax(min(c.heed.relaxed, maxReadTimeout))
+	case maintnotifications.NotificationSMigrated:
+		c.queue.anew()
+		c.relax(0)
+	case maintnotifications.NotificationMigrated, maintnotifications.NotificationFailedOver:
+		c.relax(0)
+	}
+	return nil
+}
+
+// relax tells the silence of c how long the node may be silent.
+func (c *conn) relax(timeout time.Duration) {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	c.silence.relax(timeout)
+}
+
+var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
+
+// move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
+// the node ends it.
+func (c *conn) move(to string, after time.Duration) {
+	q := c.queue
+	for range moveTries {
+		if !c.lasts(after) {
+			return
+		}
+		start := time.Now()
+		ctx, cancel := context.WithCancel(q.life)
+		stop := c.cancelWith(cancel)
+		q.redirect(to)
+		next, err := connect(ctx, q, c.user, func() {})
+		stop()
+		if err == nil {
+			next.cancel = cancel
+			c.handOver(next, max(moveWait, time.Since(start)))
+			return
+		}
+		cancel()
+		after = movePause
+	}
+}
+
+// lasts waits, and reports whether c lasts for so long.
+func (c *conn) lasts(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// cancelWith calls cancel when c ends, unless stop is called before.
+func (c *conn) cancelWith(cancel func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// handOver makes next the successor of c, and ends c once it owes nothing. While requests wait, it ends c after wait.
+func (c *conn) handOver(next *conn, wait time.Duration) {
+	q := c.queue
+	q.mu.Lock()
+	late := c.dead || c.successor != nil
+	if !late {
+		c.successor, c.retired = next, true
+	}
+	q.mu.Unlock()
+	if late {
+		next.cancel()
+		_ = next.net.Close()
+		return
+	}
+	q.nudge()
+	for c.lasts(wait) {
+		q.mu.Lock()
+		waiting := len(q.requests) > 0
+		q.mu.Unlock()
+		if waiting {
+			c.abort(errAskedToMove)
+		}
+	}
 }

@@ -35,6 +35,8 @@ type opening struct {
 	renewed     func()         // called when the credentials in use have been replaced
 	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives
 	dialed      func(net.Conn) // called before the greeting; may be nil
+	at          string         // the address that a notification named, "" for the client's own
+	heeds       bool           // the node may push notifications of maintenance
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
@@ -43,8 +45,12 @@ type opening struct {
 
 // open returns a connection to the node of a user's client, greeted as that client would greet
 // it. Only the caller uses it, and it has no deadlines. The end of ctx closes it.
-func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, err error) {
-	opened, step := &ownConn{}, ""
+func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, err error) {
+	opened, step, user := &ownConn{}, "", client.Options()
+	if how.at != "" {
+		there := *user
+		there.Addr, user = how.at, &there
+	}
 	defer func() {
 		if err != nil {
 			_ = opened.Close()
@@ -72,13 +78,17 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
+	if how.heeds {
+		opt.Protocol = 3 // notifications are pushes
+	}
 	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody
 	// needs any for a node that is down.
 	if opened.credentials, err = follow(bounded, opt, how.renewed); err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	return opened, hinted(greet(bounded, opt, signingConn{opened.Conn, how.sign}, how.ask))
+	opened.early, err = greet(bounded, opt, signingConn{opened.Conn, how.sign}, how.ask)
+	return opened, hinted(err)
 }
 
 // dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
@@ -132,6 +142,18 @@ func isPlain(ctx context.Context, network, addr string) bool {
 type ownConn struct {
 	net.Conn     // nil until it is dialed
 	*credentials // nil without a StreamingCredentialsProvider
+
+	early []byte // what the node pushed during the greeting, not yet read
+}
+
+// Read implements net.Conn.
+func (c *ownConn) Read(p []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(p, c.early)
+		c.early = c.early[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
 }
 
 // Close implements net.Conn. It recovers from panics, because a user's Dialer may have returned
@@ -152,7 +174,7 @@ func ownOptions(user *redis.Options) *redis.Options {
 	opt.ContextTimeoutEnabled = true // the context bounds the whole greeting
 	opt.MaxRetries = -1              // nothing is tried twice
 	opt.DialerRetries = 1            // report a dead node at once
-	opt.Protocol = 2                 // no push messages: every reply answers a request
+	opt.Protocol = 2                 // no push messages, unless open wants them
 	opt.ReadTimeout = boundedTimeout(opt.ReadTimeout)
 	opt.WriteTimeout = boundedTimeout(opt.WriteTimeout)
 

@@ -280,7 +280,7 @@ func (f *follower) look(l *look) {
 	var at place
 	unnamed := time.AfterFunc(time.Hour, func() { f.arrive(l, place{address: at.address}) })
 	defer unnamed.Stop()
-	_, _ = open(ctx, f.user.Options(), opening{
+	_, _ = open(ctx, f.user, opening{
 		dial: lookTimeout, whole: lookTimeout, renewed: func() {}, sign: func() {},
 		dialed: func(conn net.Conn) {
 			at.address = remoteAddress(conn)
@@ -344,9 +344,9 @@ func dialFollowing(parent context.Context, user *redis.Client, channel string) (
 		ctx, end := context.WithCancelCause(parent) // parent ends with the connection
 		leave := func() { end(errMoved) }
 		follows := followClient(ctx, user, leave)
-		w, err := dialWire(ctx, user.Options(), channel)
+		w, err := dialWire(ctx, user, channel, "")
 		if err == nil {
-			err = follows.opened(w.(*ownWire).Conn, nil, leave)
+			err = follows.opened(w.Conn, nil, leave)
 		}
 		if err == nil {
 			return &followingWire{w, ctx}, nil

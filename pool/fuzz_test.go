@@ -44,6 +44,17 @@ func (r *reference) reply(depth int) (any, error) {
 		return text, nil
 	case '-':
 		return refusal(text), nil
+	case ',', '(':
+		if text != "" {
+			return text, nil
+		}
+		return nil, errMalformed
+	}
+	switch line {
+	case "_":
+		return nil, nil
+	case "#t", "#f":
+		return map[string]int64{"#t": 1, "#f": 0}[line], nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || !integer.MatchString(text) {
@@ -52,14 +63,30 @@ func (r *reference) reply(depth int) (any, error) {
 	switch {
 	case kind == ':':
 		return n, nil
-	case kind != '$' && kind != '*':
+	case !strings.ContainsRune("$*=!~%|>", rune(kind)):
 		return nil, errMalformed
-	case n == -1:
+	case n == -1 && (kind == '$' || kind == '*'):
 		return nil, nil
 	case kind == '$':
 		return r.bulk(n)
-	case n < 0 || n > maxReply/valueSize || depth == maxDepth:
+	case kind == '=' || kind == '!':
+		v, err := r.bulk(n)
+		text, is := v.(string)
+		switch {
+		case !is:
+			return nil, err
+		case kind == '!':
+			return refusal(cut(text)), nil
+		case len(text) < 4 || text[3] != ':':
+			return nil, errMalformed
+		}
+		return text[4:], nil
+	case n < 0 || n > maxReply/valueSize || depth == maxDepth || kind == '>' && depth > 0:
 		return nil, errMalformed
+	case kind == '%' || kind == '|':
+		if n *= 2; n > maxReply/valueSize {
+			return nil, errMalformed
+		}
 	}
 	values := []any{}
 	for range n {
@@ -68,6 +95,15 @@ func (r *reference) reply(depth int) (any, error) {
 			return nil, err
 		}
 		values = append(values, v)
+	}
+	switch kind {
+	case '>':
+		return push(values), nil
+	case '|':
+		if v, err := r.reply(depth); err != io.EOF {
+			return v, err
+		}
+		return nil, io.ErrUnexpectedEOF
 	}
 	return values, nil
 }

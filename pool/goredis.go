@@ -197,6 +197,14 @@ func ViaClient() Option {
 // the state of the cluster. Requests sent meanwhile wait for that, 5 s at most; if the
 // client ignores this limit, its own timeouts apply.
 //
+// A stream ends when the client would not use its connection any more. If the node announces maintenance (MOVING, as Redis
+// Enterprise and cloud services push it), the stream moves when go-redis moves. While the node is migrated or fails over,
+// the stream waits up to 5 s for a reply, and opens no second connection. For that the client must have Protocol 3, and
+// maintenance notifications that are not disabled: both are defaults. What the old connection owes is answered, or it is
+// Unknown. If a Cluster has another master for a key, or a Ring another shard, what the old one owes for that key is
+// Unknown after at most 100 ms, and later requests go to the new one. While a master of a Cluster is silent, the pool asks
+// the client to reload its state. Subscriptions move, too.
+//
 // Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
 // frozen server delays later requests.
 //

@@ -26,7 +26,9 @@ import (
 // here: draining for client-side caches, maintenance notifications, MinIdleConns, repeated dials,
 // renewal of credentials. The rest, its checks of idle connections, starts only when a connection
 // returns to its pool, and this one never does.
-func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(context.Context, *redis.Conn) error) (err error) {
+//
+// early is what the node has pushed meanwhile. go-redis sees none of it.
+func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(context.Context, *redis.Conn) error) (early []byte, err error) {
 	lent := newLentConn(conn)
 	greeted, used := false, false
 	onConnect := opt.OnConnect
@@ -57,13 +59,13 @@ func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(cont
 	err = client.Ping(ctx).Err()
 	switch {
 	case greeted:
-		return nil
+		return lent.pushed, nil
 	case failed != nil:
-		return failed
+		return nil, failed
 	case err == nil:
-		return errors.New("go-redis has not greeted the node")
+		return nil, errors.New("go-redis has not greeted the node")
 	}
-	return lent.explained(err)
+	return nil, lent.explained(err)
 }
 
 var (
@@ -86,6 +88,7 @@ type lentConn struct {
 	arrived bytes.Buffer  // bytes not yet passed to go-redis
 	heard   bool          // something has arrived
 	whole   int           // how many bytes of arrived form a complete reply
+	pushed  []byte        // pushes, kept for the owner of the connection
 	broken  error         // the error that ended reading
 	refused error         // the last reply, if it was an error
 }
@@ -117,14 +120,16 @@ func (a arrivals) Read(p []byte) (int, error) {
 }
 
 // takeBack ends the lending and removes the deadlines of the connection. It returns an error if
-// go-redis has closed the connection, or if the node has sent more than it was asked for.
+// go-redis has closed the connection, or if the node has sent more than it was asked for. It leaves a push, which may have
+// arrived in part, to whoever reads from the connection next.
 func (c *lentConn) takeBack() error {
 	switch {
 	case !c.state.CompareAndSwap(lent, takenBack):
 		return net.ErrClosed
-	case c.arrived.Len() > 0:
+	case c.arrived.Len() > 0 && c.arrived.Bytes()[0] != '>':
 		return errUnsolicited
 	}
+	c.pushed = append(c.pushed, c.arrived.Bytes()...)
 	return c.Conn.SetDeadline(time.Time{})
 }
 
@@ -156,8 +161,18 @@ func (c *lentConn) readReply() error {
 	if c.broken != nil {
 		return c.broken
 	}
-	d := decoder{Reader: c.replies, left: maxGreeting}
-	value, err := d.value(0)
+	value, err := c.replyOrPush()
+	for err == nil {
+		if _, is := value.(push); !is {
+			break
+		}
+		c.pushed = append(c.pushed, c.arrived.Next(c.arrived.Len()-c.replies.Buffered())...)
+		if len(c.pushed) > maxGreeting {
+			err = errMalformed
+			break
+		}
+		value, err = c.replyOrPush()
+	}
 	if err != nil {
 		c.broken = err
 		return err
@@ -168,6 +183,11 @@ func (c *lentConn) readReply() error {
 	}
 	c.whole = c.arrived.Len() - c.replies.Buffered()
 	return nil
+}
+
+func (c *lentConn) replyOrPush() (any, error) {
+	d := decoder{Reader: c.replies, left: maxGreeting}
+	return d.value(0)
 }
 
 // explained adds the last error reply of the node to the reason why a greeting failed. A node

@@ -25,6 +25,7 @@ type queue struct {
 	ending        bool          // the stream stops once nothing is outstanding
 	openingSecond bool          // a search for a connection beside the one in use is going on
 	quiet         time.Time     // when replies were delivered last
+	elsewhere     string        // the address of the next connection, "" for the client's own
 
 	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
@@ -131,4 +132,27 @@ func (q *queue) fail(requests []queued, r Reply) {
 	q.mu.Lock()
 	q.quiet = time.Now()
 	q.mu.Unlock()
+}
+
+// redirect makes to the address of the next connection.
+func (q *queue) redirect(to string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.elsewhere = to
+}
+
+// destination returns the address of the next connection, "" for the client's own.
+func (q *queue) destination() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.elsewhere
+}
+
+// tried makes later connections lead to the client's own address, unless the attempt to connect to at was cancelled.
+func (q *queue) tried(ctx context.Context, at string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.elsewhere == at && ctx.Err() == nil {
+		q.elsewhere = ""
+	}
 }

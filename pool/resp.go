@@ -10,14 +10,15 @@ import (
 	"strconv"
 )
 
-// This file encodes commands and decodes replies in RESP2, the protocol of Redis.
+// This file encodes commands and decodes replies in RESP2 and RESP3, the protocols of Redis. A value of RESP3 is decoded
+// to what the node would send in RESP2: an array for a map or a set, 1 or 0 for a boolean, a string for any other number.
 
 const (
 	// readBuffer is the size of a read buffer, and the length of the longest line.
 	readBuffer = 16 << 10
 
 	// maxDepth and maxReply bound the nesting of arrays in a reply, and the bytes of memory that
-	// a reply takes.
+	// a reply takes. They bound a push, too.
 	maxDepth = 32
 	maxReply = 16 << 20
 
@@ -110,8 +111,11 @@ var errMalformed = errors.New("the node sent something that is no reply")
 // okReply is boxed once, because every successful SET has this answer.
 var okReply any = "OK"
 
-// readReply reads one reply: nil, string, int64, []any of these, or refusal. An error means that
-// the connection has ended or cannot be used any more.
+// A push is what a node sends without being asked: it answers no request. Only RESP3 has it.
+type push []any
+
+// readReply reads one reply: nil, string, int64, []any of these, or refusal. It may also return a push. An error means
+// that the connection has ended or cannot be used any more.
 func readReply(r *bufio.Reader) (any, error) {
 	d := decoder{Reader: r, left: maxReply}
 	return d.value(0)
@@ -124,6 +128,19 @@ type decoder struct {
 }
 
 func (d *decoder) value(depth int) (any, error) {
+	value, err := d.valueOrAttribute(depth)
+	for err == nil && value == attribute {
+		value, err = d.valueOrAttribute(depth)
+		err = broken(err, true)
+	}
+	return value, err
+}
+
+// attribute stands for an attribute: it says something about the value that follows it, and nobody here wants to know.
+var attribute any = new(byte)
+
+// valueOrAttribute is value, but returns attribute for one.
+func (d *decoder) valueOrAttribute(depth int) (any, error) {
 	line, err := d.line()
 	if err != nil {
 		return nil, err
@@ -137,6 +154,24 @@ func (d *decoder) value(depth int) (any, error) {
 		return string(text), nil
 	case '-':
 		return refusal(cut(string(text))), nil
+	case '_':
+		if len(text) > 0 {
+			return nil, errMalformed
+		}
+		return nil, nil
+	case '#':
+		switch string(text) {
+		case "t":
+			return int64(1), nil
+		case "f":
+			return int64(0), nil
+		}
+		return nil, errMalformed
+	case ',', '(':
+		if len(text) == 0 {
+			return nil, errMalformed
+		}
+		return string(text), nil
 	}
 	n, err := parseInt(text)
 	if err != nil {
@@ -150,7 +185,56 @@ func (d *decoder) value(depth int) (any, error) {
 	case '*':
 		return d.array(n, depth)
 	}
+	return d.resp3(kind, n, depth)
+}
+
+// resp3 returns the value of a kind that RESP2 does not have, and whose header is n.
+func (d *decoder) resp3(kind byte, n int64, depth int) (any, error) {
+	if n < 0 { // only RESP2 writes null so
+		return nil, errMalformed
+	}
+	switch kind {
+	case '~':
+		return d.array(n, depth)
+	case '%':
+		return d.pairs(n, depth)
+	case '|':
+		if _, err := d.pairs(n, depth); err != nil {
+			return nil, err
+		}
+		return attribute, nil
+	case '>':
+		if depth > 0 {
+			return nil, errMalformed
+		}
+		values, err := d.array(n, depth)
+		if err != nil {
+			return nil, err
+		}
+		return push(values.([]any)), nil
+	case '!', '=':
+		value, err := d.bulk(n)
+		if err != nil {
+			return nil, err
+		}
+		text := value.(string)
+		if kind == '!' {
+			return refusal(cut(text)), nil
+		}
+		if len(text) < 4 || text[3] != ':' { // a format of three letters comes first
+			return nil, errMalformed
+		}
+		return text[4:], nil
+	}
 	return nil, errMalformed
+}
+
+// pairs returns n keys and values as one array.
+func (d *decoder) pairs(n int64, depth int) (any, error) {
+	if n > maxReply {
+		return nil, errMalformed
+	}
+	return d.array(2*n, depth)
 }
 
 // line returns the next line without its end. The line is not empty, and is valid until the next
@@ -231,7 +315,7 @@ func (d *decoder) take(n int) bool {
 }
 
 // broken converts the error of a failed read. Within a reply, the end of the connection is
-// unexpected. A line longer than the buffer is malformed.
+// unexpected. A line longer than the buffer is malformed. err may be nil.
 func broken(err error, within bool) error {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):

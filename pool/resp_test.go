@@ -63,6 +63,21 @@ var replyTexts = map[string]any{
 	"$16383\r\n" + long[:16383] + crLF: long[:16383],
 	"+" + long[:readBuffer-3] + crLF:   long[:readBuffer-3],
 	strings.Repeat("*1\r\n", maxDepth) + ":1\r\n": nest(maxDepth, int64(1)),
+
+	"_\r\n":                                nil,
+	"#t\r\n":                               int64(1),
+	"#f\r\n":                               int64(0),
+	",-1.5e3\r\n":                          "-1.5e3",
+	",inf\r\n":                             "inf",
+	"(123456789012345678901234567890\r\n":  "123456789012345678901234567890",
+	"=7\r\ntxt:a\r\n\r\n":                  "a\r\n",
+	"!5\r\nERR x\r\n":                      refusal("ERR x"),
+	"~2\r\n:1\r\n_\r\n":                    []any{int64(1), nil},
+	"%2\r\n+a\r\n:1\r\n+b\r\n~1\r\n+c\r\n": []any{"a", int64(1), "b", []any{"c"}},
+	"|1\r\n+ttl\r\n:5\r\n:7\r\n":           int64(7),
+	"*1\r\n|0\r\n|1\r\n*0\r\n%0\r\n+a\r\n": []any{"a"},
+	">3\r\n+MOVING\r\n:1\r\n_\r\n":         push{"MOVING", int64(1), nil},
+	"|1\r\n+a\r\n+b\r\n>1\r\n+message\r\n": push{"message"},
 }
 
 const crLF = "\r\n"
@@ -123,7 +138,8 @@ func TestReadReplyMalformed(t *testing.T) {
 		"*\r\n", "*-2\r\n", "*x\r\n", fmt.Sprintf("*%d\r\n", maxReply/valueSize+1), "*9223372036854775807\r\n", "*1\r\nx\r\n", "*2\r\n:1\r\n$-2\r\n",
 		strings.Repeat("*1\r\n", maxDepth+1) + ":1\r\n",
 		"+" + long, "-" + long + "\r\n", ":" + long, long,
-		"%1\r\n+a\r\n+b\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", ">1\r\n+a\r\n", "~0\r\n", "(1\r\n", "=5\r\ntxt:a\r\n", "|0\r\n", // RESP3
+		"_x\r\n", "#\r\n", "#x\r\n", ",\r\n", "(\r\n", "=3\r\ntxt\r\n", "=5\r\ntxtxa\r\n", "!-1\r\n", "~-1\r\n", "%-1\r\n", "*?\r\n",
+		">-1\r\n", "*1\r\n>1\r\n+a\r\n", "|1\r\n+a\r\n>1\r\n", "%9223372036854775807\r\n", strings.Repeat("%1\r\n:1\r\n", maxDepth+1) + ":1\r\n",
 	} {
 		v, _, err := decode(strings.NewReader(text))
 		require.Equal(t, errMalformed, err, "%q", text[:min(len(text), 40)])
@@ -256,6 +272,9 @@ func FuzzReadReply(f *testing.F) {
 			return
 		}
 		require.Equal(t, n, m)
+		if p, is := v.(push); is {
+			v = []any(p)
+		}
 		wellFormed(t, v)
 		require.Equal(t, v, mustDecode(t, appendReply(nil, v)))
 	})

@@ -42,6 +42,7 @@ type routedPool struct {
 	cluster   *redis.ClusterClient // nil for a Ring
 	redirects int                  // how many redirections one request follows
 	subs      subscriptions
+	owing     owing
 
 	// ready means that route does no I/O. A ClusterClient loads the state of the cluster on the
 	// first call, and keeps it.
@@ -75,7 +76,14 @@ func newRoutedPool(cfg config, client redis.UniversalClient) *routedPool {
 		}
 		p.ready.Store(true)
 	}
+	p.owing.client, p.owing.route = client, p.routed
 	return p
+}
+
+// routed returns the client of the node that has a key.
+func (p *routedPool) routed(key string) (client *redis.Client, err error) {
+	defer recovered(&err)
+	return p.route(context.Background(), key)
 }
 
 func (p *routedPool) String() string { return cmp.Or(p.name, fmt.Sprintf("%T", p.client)) }
@@ -106,13 +114,19 @@ func (p *routedPool) Subscribe(channel string, to Listener) (Subscription, error
 }
 
 // dialChannel subscribes to a channel on the node that the client chooses for it.
-func (p *routedPool) dialChannel(ctx context.Context, channel string) (w wire, err error) {
+func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wire, err error) {
 	defer recovered(&err)
 	node, err := p.route(ctx, channel)
 	if err != nil {
 		return nil, err
 	}
-	return dialWire(ctx, node.Options(), channel)
+	w, err := dialWire(ctx, node, channel, at)
+	if err != nil {
+		reload(p.client)
+		return nil, err
+	}
+	w.follow(ctx, p.routed, node)
+	return w, nil
 }
 
 // Together reports whether two keys always lie on one node: on a Cluster if they have the same slot, on a Ring if
@@ -184,9 +198,10 @@ func (p *routedPool) Send(req Request) error {
 		return ErrClosed
 	}
 	r := &routed{pool: p, req: req}
+	r.owed.to, r.owed.key = r, keyOf(req.Args)
 	if p.ready.Load() && !p.running {
-		if node, err := p.nodeOfLocked(keyOf(req.Args)); err == nil {
-			return r.sendLocked(node, false)
+		if node, err := p.nodeOfLocked(r.owed.key); err == nil {
+			return r.sendLocked(node, node.client, false)
 		}
 	}
 	if isClosed(p.client) {
@@ -205,13 +220,6 @@ func (p *routedPool) Send(req Request) error {
 		go p.run()
 	}
 	return nil
-}
-
-// outdated makes the client reload the state of the cluster, in the background.
-func (p *routedPool) outdated() {
-	if p.cluster != nil {
-		p.cluster.ReloadState(context.Background())
-	}
 }
 
 // run sends the queued requests once the client can route them. While run is running, every
@@ -269,11 +277,11 @@ func (p *routedPool) forward(r *routed, err error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	node, err := p.nodeOfLocked(keyOf(r.req.Args))
+	node, err := p.nodeOfLocked(r.owed.key)
 	if err != nil {
 		return err
 	}
-	return r.sendLocked(node, false)
+	return r.sendLocked(node, node.client, false)
 }
 
 // nodeOfLocked returns the node that has a key, as far as the client knows.
@@ -322,19 +330,24 @@ func (p *routedPool) nodeAtLocked(addr string, like *streamPool) *streamPool {
 type routed struct {
 	pool  *routedPool
 	req   Request
+	owed  owed
 	at    *streamPool // the node that it was sent to last
 	moves int         // how many redirections it has followed
 }
 
 // sendLocked sends r to node. asking is set if the slot is still moving there. A request that
 // follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
-func (r *routed) sendLocked(node *streamPool, asking bool) error {
+func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
 	r.at = node
+	r.pool.owing.add(&r.owed, node.client, named)
 	req := r.req
 	req.To, req.Tag, req.asking = r, 0, asking
 	req.Reserved = req.Reserved || r.moves > 0
 	r.req.RESP = nil // must not be read after Send
 	err := node.Send(req)
+	if err != nil && r.moves == 0 {
+		r.pool.owing.remove(&r.owed) // the caller tells of err
+	}
 	if r.pool.closed {
 		node.CloseIdle()
 	}
@@ -345,7 +358,7 @@ func (r *routed) sendLocked(node *streamPool, asking bool) error {
 func (r *routed) Receive(_ int, reply Reply) {
 	p := r.pool
 	if reply.Fate != Answered && reply.Err != ErrClientClosed || answers(reply.Err, "MOVED ") { //nolint:errorlint // a sentinel
-		p.outdated() // the node may have been replaced, or may have lost the slot
+		reload(p.client) // the node may have been replaced, or may have lost the slot
 	}
 	addr, ask, is := redirection(reply.Err, r.at.client.Options().Addr)
 	if is && reply.Fate == Answered && r.moves < p.redirects {
@@ -356,7 +369,9 @@ func (r *routed) Receive(_ int, reply Reply) {
 		reply = Reply{Err: noAnswer("", err), Fate: NotSent}
 	}
 	reply.Conn, reply.Server = 0, nil
-	r.deliver(reply)
+	if p.owing.remove(&r.owed) {
+		r.deliver(reply)
+	}
 }
 
 // follow sends r to the node that a redirection names.
@@ -366,7 +381,8 @@ func (r *routed) follow(addr string, ask bool) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.moves++
-	return r.sendLocked(p.nodeAtLocked(addr, r.at), ask)
+	named, _ := p.routed(r.owed.key) // nil if there is none
+	return r.sendLocked(p.nodeAtLocked(addr, r.at), named, ask)
 }
 
 func (r *routed) deliver(reply Reply) {

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -52,10 +53,16 @@ func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime)
 // Without its scripts the node answers NOSCRIPT later, and the caller then sends the source. Any
 // other failure fails the connection. So does BUSY: a node that is busy with a script refuses nearly
 // every command, so the next connection asks again.
-func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
+//
+// In the same round trip it asks for notifications of maintenance.
+func askServer(ctx context.Context, cn *redis.Conn, heed heed) (*Server, error) {
 	var info *redis.Cmd
+	var notify *redis.StatusCmd
 	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
 		info = p.Do(ctx, "info", "server")
+		if heed.wanted {
+			notify = p.ClientMaintNotifications(ctx, true, heed.endpoint)
+		}
 		for _, script := range knownScripts() {
 			p.ScriptLoad(ctx, script.source)
 		}
@@ -73,6 +80,9 @@ func askServer(ctx context.Context, cn *redis.Conn) (*Server, error) {
 		if loaded, is := cmd.(*redis.StringCmd); is && loaded.Err() == nil && len(loaded.Val()) != shaLength {
 			return nil, errUnsolicited
 		}
+	}
+	if notify != nil && notify.Err() != nil && heed.must {
+		return nil, fmt.Errorf("the node does not send notifications of maintenance, which the client demands: %w", notify.Err())
 	}
 	text, _ := info.Val().(string)
 	if text == "QUEUED" { // OnConnect has left a MULTI open

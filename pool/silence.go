@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ const (
 // the queue's mu.
 type silence struct {
 	timeout time.Duration // after this the connection is given up
+	usual   time.Duration // the timeout after the maintenance that the node has announced; 0: none is announced
 	started time.Time     // when clock began
 	watch   *time.Timer   // fires when something may have to be done
 
@@ -153,7 +155,7 @@ func (s *silence) end() {
 // patience equal to timeout means that none is opened.
 func (s *silence) patience() time.Duration {
 	within := sooner(s.batchWithin, s.writtenWithin)
-	if within == 0 || within >= s.timeout {
+	if within == 0 || within >= s.timeout || s.usual > 0 {
 		return s.timeout
 	}
 	return min(max(within, minPatience)<<s.doubled, s.timeout)
@@ -215,4 +217,17 @@ func lasted(since, now int64) time.Duration {
 		return time.Duration(now - since)
 	}
 	return 0
+}
+
+// relax makes timeout the time after which the connection is given up if it is longer, and forbids second connections. 0
+// ends that.
+func (s *silence) relax(timeout time.Duration) {
+	usual := cmp.Or(s.usual, s.timeout)
+	s.timeout, s.usual = usual, 0
+	if timeout > 0 {
+		s.timeout, s.usual = max(usual, timeout), usual
+	}
+	if s.watching {
+		s.arm(s.lasts())
+	}
 }

@@ -153,11 +153,11 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 }
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
-func (p *streamPool) dialChannel(ctx context.Context, channel string) (wire, error) {
+func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
 	if ofSentinel(p.client.Options()) {
 		return dialFollowing(ctx, p.client, channel)
 	}
-	return dialWire(ctx, p.client.Options(), channel)
+	return dialWire(ctx, p.client, channel, at)
 }
 
 // Destination returns a comparable value that stands for the node of the pool. Two pools with
@@ -213,10 +213,8 @@ func (s *stream) silent() time.Duration {
 // startStream starts a stream. It opens no connection before the first request.
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
-	if cluster, is := owner.(*redis.ClusterClient); is {
-		s.anew = func() { cluster.ReloadState(s.life) }
-	}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.anew = func() { reload(owner) }
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
@@ -228,6 +226,9 @@ func (s *stream) look() {
 	if isClosed(s.owner) {
 		s.sever()
 		return
+	}
+	if isDropped(s.owner, s.user) {
+		s.drop()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,6 +248,15 @@ func (s *stream) look() {
 func (s *stream) sever() {
 	s.end(ErrClientClosed)
 	s.finish()
+}
+
+// drop ends the stream at once, because the user's client does not use the node any more. What is owed is Unknown.
+func (s *stream) drop() {
+	s.end(errDropped)
+	s.finish()
+	if c := s.conn.Load(); c != nil {
+		c.abort(errDropped)
+	}
 }
 
 // run connects while there is something to send, until the stream ends. Either run or the

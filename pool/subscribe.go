@@ -162,10 +162,12 @@ func inListener() bool {
 
 // run keeps s subscribed until ctx ends, the node refuses, or the user has closed the client.
 func (s *subscription) run(ctx context.Context) {
-	pause := firstPause
+	pause, at := firstPause, ""
 	for {
-		lasted, err := s.listen(ctx)
+		lasted, err := s.listen(ctx, at)
+		at = ""
 		var refused *refusedError
+		var moved *movedError
 		switch {
 		case s.isOver(ctx, err):
 			return
@@ -176,6 +178,10 @@ func (s *subscription) run(ctx context.Context) {
 		s.tell(func() { s.to.Unsubscribed(err) })
 		if errors.Is(err, errMoved) {
 			continue // at once: the other node is there
+		}
+		if errors.As(err, &moved) && lasted >= firstPause {
+			at = moved.to // at once: the client has moved, too
+			continue
 		}
 		if lasted >= lastPause {
 			pause = firstPause
@@ -220,11 +226,11 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // listen delivers the messages of one connection until the connection or ctx ends. It returns how
 // long the subscription lasted from the node's confirmation on, and why listen ended.
-func (s *subscription) listen(ctx context.Context) (lasted time.Duration, err error) {
+func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	start := time.Now()
-	w, err := s.dial(ctx, s.channel)
+	w, err := s.dial(ctx, s.channel, at)
 	if err != nil {
 		return 0, fmt.Errorf("pool: not subscribed: %w", err)
 	}

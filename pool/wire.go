@@ -21,8 +21,9 @@ const (
 	maxSilence = maxReadTimeout
 )
 
-// A dialer opens a connection and sends SUBSCRIBE on it. The end of ctx closes it.
-type dialer = func(ctx context.Context, channel string) (wire, error)
+// A dialer opens a connection and sends SUBSCRIBE on it. at is the address that a notification named, "" for the one that
+// the client would dial. The end of ctx closes the connection.
+type dialer = func(ctx context.Context, channel, at string) (wire, error)
 
 // A wire is a connection that listens to a channel.
 type wire interface {
@@ -48,27 +49,39 @@ type ownWire struct {
 	net.Conn
 	replies *bufio.Reader
 	owed    atomic.Int32 // answers that the node owes
+	channel string
+	pushes  int // since the last reply
+	skip    int // how many answers come before the first that counts
+	moved   atomic.Pointer[movedError]
+	timer   *time.Timer // ends the connection that moves later; nil if it does not move
 }
 
-// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE.
-func dialWire(ctx context.Context, user *redis.Options, channel string) (wire, error) {
+// dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE. Before that, in the same write, it asks
+// for notifications of maintenance. Whatever the node answers to that, the subscription goes on.
+func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
 	ctx, end := context.WithCancel(ctx)
-	conn, err := open(ctx, user, opening{dial: openTimeout, whole: openTimeout, renewed: end, sign: func() {}})
+	heed := heedOf(user)
+	how := opening{dial: openTimeout, whole: openTimeout, renewed: end, sign: func() {}, at: at, heeds: heed.wanted}
+	conn, err := open(ctx, user, how)
 	if err != nil {
 		end()
 		return nil, err
 	}
-	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer)}
-	if err := w.send("subscribe", channel); err != nil {
+	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel}
+	var begin []byte
+	if heed.wanted {
+		begin, w.skip = heed.command(), 1
+	}
+	if err := w.send(begin, "subscribe", channel); err != nil {
 		end()
 		return nil, err
 	}
 	return w, nil
 }
 
-// send writes a command of strings.
-func (w *ownWire) send(args ...any) error {
-	b, err := AppendCommand(nil, args)
+// send writes a command of strings, after what begin holds.
+func (w *ownWire) send(begin []byte, args ...any) error {
+	b, err := AppendCommand(begin, args)
 	if err == nil {
 		w.owed.Add(1)
 		_ = w.SetWriteDeadline(time.Now().Add(maxSilence)) // if it fails, so does Write
@@ -77,13 +90,13 @@ func (w *ownWire) send(args ...any) error {
 	return err
 }
 
-func (w *ownWire) ping() { _ = w.send("ping") } // the reader sees the error too
+func (w *ownWire) ping() { _ = w.send(nil, "ping") } // the reader sees the error too
 
 func (w *ownWire) receive(timeout time.Duration) (news, error) {
 	if err := w.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return news{}, err
 	}
-	reply, err := readReply(w.replies)
+	reply, err := w.next()
 	if err != nil {
 		return news{}, err
 	}
@@ -109,6 +122,32 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 		}
 	}
 	return news{}, errUnsolicited
+}
+
+// next returns the next reply, or a push that belongs to the subscription.
+func (w *ownWire) next() (any, error) {
+	for {
+		reply, err := readReply(w.replies)
+		if moved := w.moved.Load(); err != nil && moved != nil {
+			return nil, moved
+		}
+		p, pushed := reply.(push)
+		switch {
+		case err != nil:
+			return nil, err
+		case !pushed && w.skip > 0:
+			w.skip--
+		case !pushed:
+			w.pushes = 0
+			return reply, nil
+		case len(p) == 3 && (p[0] == "message" || p[0] == "subscribe") && p[1] == w.channel:
+			return []any(p), nil
+		default:
+			if err := w.notified(p); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // confirmation returns the channel of a reply that confirms SUBSCRIBE.
@@ -176,3 +215,26 @@ var ended = func() context.Context {
 	cancel()
 	return ctx
 }()
+
+// notified heeds a push. A subscription opens its new connection after the old one has ended. A message that comes
+// meanwhile is lost, as with any lost connection.
+func (w *ownWire) notified(p push) error {
+	if w.pushes++; w.pushes > maxPushes {
+		return errUnsolicited
+	}
+	to, after, is := moveOf(p)
+	switch {
+	case !is || w.timer != nil:
+	case after == 0:
+		return &movedError{to}
+	default:
+		w.timer = time.AfterFunc(after, func() { w.move(to) })
+	}
+	return nil
+}
+
+// move ends the connection of a subscription.
+func (w *ownWire) move(to string) {
+	w.moved.CompareAndSwap(nil, &movedError{to})
+	_ = w.Close()
+}

@@ -1,0 +1,318 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+)
+
+// A service is a database with several endpoints that speaks RESP3 and pushes notifications of maintenance. It answers
+// "where" with the endpoint, and "late" never.
+type service struct {
+	refuses bool // it knows no notifications
+	pushes  string
+
+	mu     sync.Mutex
+	dialed []string // the endpoints of all connections
+	open   []*talk
+	asked  int
+}
+
+const endpoint, newEndpoint = "10.0.0.1:7000", "10.0.0.2:7000"
+
+func (s *service) client(change func(*redis.Options)) *redis.Client {
+	options := &redis.Options{
+		Addr: endpoint, ReadTimeout: readTimeout, WriteBufferSize: handshakeSize,
+		Dialer: func(_ context.Context, _, addr string) (net.Conn, error) {
+			if addr != endpoint && addr != newEndpoint {
+				return nil, fmt.Errorf("nobody is at %s", addr)
+			}
+			ours, theirs := net.Pipe()
+			k := newTalk(theirs)
+			s.mu.Lock()
+			s.dialed, s.open = append(s.dialed, addr), append(s.open, k)
+			s.mu.Unlock()
+			go s.serve(addr, k)
+			return ours, nil
+		},
+	}
+	if change != nil {
+		change(options)
+	}
+	return redis.NewClient(options)
+}
+
+func (s *service) serve(addr string, k *talk) {
+	defer func() { _ = k.Close() }()
+	for cmd := k.next(); cmd != nil; cmd = k.next() {
+		switch fmt.Sprint(cmd[:min(len(cmd), 2)]...) {
+		case "hello2":
+			k.say("*2\r\n+proto\r\n:2\r\n")
+		case "hello3":
+			k.say("%%1\r\n+proto\r\n:3\r\n")
+		case "clientmaint_notifications":
+			s.asked++
+			if s.refuses {
+				k.say("-ERR unknown subcommand 'maint_notifications'\r\n")
+				continue
+			}
+			k.say("+OK\r\n%s", s.pushes)
+		case "infoserver":
+			k.say("=38\r\ntxt:run_id:peer\r\nuptime_in_seconds:5\r\n\r\n")
+		case "where":
+			k.say("+%s\r\n", addr)
+		case "late":
+		case "subscribechannel":
+			k.say(">3\r\n+subscribe\r\n+channel\r\n:1\r\n>3\r\n+message\r\n+channel\r\n+%s\r\n", addr)
+		case "ping":
+			k.say("+PONG\r\n")
+		default:
+			if cmd[0] == "script" {
+				k.say("$40\r\n%040d\r\n", 0)
+				continue
+			}
+			k.say("+OK\r\n")
+		}
+	}
+}
+
+// push pushes words on all connections to the first endpoint.
+func (s *service) push(words ...any) {
+	var text strings.Builder
+	fmt.Fprintf(&text, ">%d\r\n", len(words))
+	for _, word := range words {
+		switch word := word.(type) {
+		case nil:
+			text.WriteString("_\r\n")
+		case int:
+			fmt.Fprintf(&text, ":%d\r\n", word)
+		default:
+			fmt.Fprintf(&text, "+%v\r\n", word)
+		}
+	}
+	s.mu.Lock()
+	open := slices.Clone(s.open)
+	s.mu.Unlock()
+	for _, k := range open {
+		go func() { _, _ = io.WriteString(k, text.String()) }() // nobody may read it
+	}
+	synctest.Wait()
+}
+
+// MOVING, of all forms: the next request goes to the new endpoint, or to that of the client, at the moment when go-redis
+// goes there. "" means that the connection stays.
+func TestMoving(t *testing.T) {
+	for name, c := range map[string]struct {
+		push  []any
+		after time.Duration
+		want  string
+	}{
+		"an endpoint":                  {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
+		"at once":                      {[]any{"MOVING", 1, 0, newEndpoint}, 0, newEndpoint},
+		"null":                         {[]any{"MOVING", 1, 30, nil}, 15 * time.Second, endpoint},
+		"no endpoint":                  {[]any{"MOVING", 1, 5}, 2 * time.Second, endpoint},
+		"null, as text":                {[]any{"MOVING", 1, 5, "<nil>"}, 2 * time.Second, endpoint},
+		"without a number":             {[]any{"MOVING", "x", 5, newEndpoint}, 0, ""},
+		"without a time":               {[]any{"MOVING", 1, "x", newEndpoint}, 0, ""},
+		"a negative time":              {[]any{"MOVING", 1, -5, newEndpoint}, 0, ""},
+		"a time without end":           {[]any{"MOVING", 1, 1 << 60, nil}, 0, ""},
+		"an endpoint that is a number": {[]any{"MOVING", 1, 5, 7}, 0, ""},
+		"too short":                    {[]any{"MOVING", 1}, 0, ""},
+		"an endpoint of nobody":        {[]any{"MOVING", 1, 5, "10.0.0.3"}, 0, ""},
+		"another push":                 {[]any{"invalidate", nil}, 0, ""},
+		"nothing":                      {nil, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(service)
+				client := s.client(nil)
+				p := New(client)
+				first := answer(t, p, "where")
+				require.Equal(t, "peer", first.Server.RunID)
+				s.push(c.push...)
+				if c.after > 0 {
+					time.Sleep(c.after - time.Millisecond)
+					require.Equal(t, first.Conn, answer(t, p, "where").Conn)
+					time.Sleep(time.Millisecond)
+					synctest.Wait()
+				}
+				r := answer(t, p, "where")
+				if c.want == "" {
+					time.Sleep(20 * time.Second) // all attempts have failed
+					r = answer(t, p, "where")
+					require.Equal(t, first.Conn, r.Conn)
+					c.want = endpoint
+				} else {
+					require.Greater(t, r.Conn, first.Conn)
+				}
+				require.Equal(t, c.want, r.Value)
+				s.open[len(s.open)-1].Close()
+				synctest.Wait()
+				require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
+				require.NoError(t, p.Close())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+// What the old connection owes is answered if the node answers. If it does not, requests that wait go to the new
+// connection all the same, and the late ones are Unknown.
+func TestMovingWhileRepliesAreOwed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(service)
+		client := s.client(nil)
+		p, in, start := New(client), make(replies, 2), time.Now()
+		answer(t, p, "where")
+		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		synctest.Wait()
+		s.push("MOVING", 1, 30, newEndpoint)
+		time.Sleep(readTimeout / 2)
+		s.open[0].say("+answered\r\n")
+		require.Equal(t, "answered", in.wait(t).Value)
+		require.Equal(t, readTimeout/2, time.Since(start), "nobody waits for the new connection, so the old one has its time")
+		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+
+		s.open[1].say("+OK\r\n") // ends it
+		synctest.Wait()
+		require.Equal(t, endpoint, answer(t, p, "where").Value)
+		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
+		synctest.Wait()
+		s.push("MOVING", 2, 30, newEndpoint)
+		start = time.Now()
+		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.Equal(t, moveWait, time.Since(start))
+		late := in.wait(t)
+		require.ErrorIs(t, late.Err, errMoved)
+		require.Equal(t, Unknown, late.Fate)
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+// Who asks for notifications, and what follows if the node refuses.
+func TestWhoHeedsNotifications(t *testing.T) {
+	mode := func(m maintnotifications.Mode) func(*redis.Options) {
+		return func(o *redis.Options) { o.MaintNotificationsConfig = &maintnotifications.Config{Mode: m} }
+	}
+	for name, c := range map[string]struct {
+		change  func(*redis.Options)
+		refuses bool
+		asked   int
+		fails   string
+	}{
+		"by default":           {asked: 1},
+		"auto":                 {change: mode(maintnotifications.ModeAuto), refuses: true, asked: 1},
+		"enabled":              {change: mode(maintnotifications.ModeEnabled), asked: 1},
+		"enabled, and refused": {change: mode(maintnotifications.ModeEnabled), refuses: true, asked: 1, fails: "unknown subcommand"},
+		"disabled":             {change: mode(maintnotifications.ModeDisabled)},
+		"RESP2":                {change: func(o *redis.Options) { o.Protocol = 2 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := &service{refuses: c.refuses, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
+				client := s.client(c.change)
+				p := New(client)
+				r := ask(t, p, "where")
+				if c.fails != "" {
+					require.ErrorContains(t, r.Err, c.fails)
+					require.Equal(t, NotSent, r.Fate)
+				} else {
+					require.Equal(t, endpoint, r.Value, "%v", r.Err)
+				}
+				require.Equal(t, c.asked, s.asked)
+				if name == "auto" { // the user's client is refused, too, and asks no more
+					require.NoError(t, client.Ping(t.Context()).Err())
+					s.open[0].Close()
+					synctest.Wait()
+					answer(t, p, "where")
+					require.Equal(t, 2, s.asked)
+				}
+				require.NoError(t, p.Close())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+// While a node fails over, a stream waits up to 5 s for a reply, and tries no second connection. Afterwards it waits as
+// long as ever.
+func TestFailingOver(t *testing.T) {
+	for name, pushes := range map[string][2]string{
+		"failover":  {"FAILING_OVER", "FAILED_OVER"},
+		"migration": {"MIGRATING", "MIGRATED"},
+		"slots":     {"SMIGRATING", "SMIGRATED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(service)
+				client := s.client(nil)
+				p, in := New(client), make(replies, 1)
+				late := func(want time.Duration) {
+					t.Helper()
+					start := time.Now()
+					require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in, Within: time.Second}))
+					r := in.wait(t)
+					require.Equal(t, Unknown, r.Fate)
+					require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
+				}
+				answer(t, p, "where")
+				s.push(pushes[0], 1, 5)
+				late(maxReadTimeout)
+				require.Len(t, s.dialed, 1)
+				answer(t, p, "where")
+				s.push(pushes[0], 1, 5)
+				s.push(pushes[1], 1)
+				late(time.Second) // a second connection shows that the node is well
+				require.NoError(t, p.Close())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+// A subscription moves with its client, with nothing but a reconnection in between.
+func TestSubscriptionMoves(t *testing.T) {
+	for name, c := range map[string]struct {
+		push  []any
+		after time.Duration
+		want  string
+	}{
+		"endpoint": {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
+		"null":     {[]any{"MOVING", 1, 4, nil}, 2 * time.Second, endpoint},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(service)
+				client := s.client(nil)
+				p, ear := New(client), NewEar()
+				sub, err := p.(Subscriber).Subscribe("channel", ear)
+				require.NoError(t, err)
+				require.Equal(t, "subscribed", ear.Next(t).What)
+				require.Equal(t, "message "+endpoint, ear.Next(t).What)
+				time.Sleep(time.Minute)
+				s.push(c.push...)
+				start := time.Now()
+				for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
+					require.Equal(t, want, ear.Next(t).What)
+				}
+				require.Equal(t, c.after, time.Since(start))
+				require.Len(t, s.dialed, 2)
+				sub.Close()
+				require.NoError(t, p.Close())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
