@@ -194,7 +194,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
 		require.Equal(t, moveWait, time.Since(start))
 		late := in.wait(t)
-		require.ErrorIs(t, late.Err, errMoved)
+		require.ErrorIs(t, late.Err, errAskedToMove)
 		require.Equal(t, Unknown, late.Fate)
 		require.NoError(t, p.Close())
 		require.NoError(t, client.Close())
