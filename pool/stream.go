@@ -208,9 +208,6 @@ func (s *stream) silent() time.Duration {
 // startStream starts a stream. It opens no connection before the first request.
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
-	if cluster, is := owner.(*redis.ClusterClient); is {
-		s.anew = func() { cluster.ReloadState(s.life) }
-	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
