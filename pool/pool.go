@@ -78,7 +78,7 @@ type Request struct {
 
 	// Within is how soon the sender wants the reply; 0 means no preference. The request does not
 	// end after that time. When a connection is silent for longer than the requests on it want, a
-	// stream tries to reach the node on a second one.
+	// stream tries to reach the node on another one, and resolves its name anew for each try.
 	Within time.Duration
 
 	// To receives the reply, together with Tag.

@@ -33,9 +33,6 @@ type queue struct {
 	// farthest is the longest that the node gave no sign of life while the last connection was opened, 0 if none has been.
 	farthest atomic.Int64
 
-	// anew makes the user's client find out where its nodes are, if that takes more than a dial. It may be nil.
-	anew func()
-
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
 

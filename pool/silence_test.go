@@ -352,7 +352,8 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, connected %v", name, connected), func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
 					var stopped time.Time
-					var dials []time.Duration // since the machine stopped
+					var mu sync.Mutex
+					var dials []time.Duration // since the machine stopped; guarded by mu
 					var open, hang atomic.Int64
 					connect := func(to peer) net.Conn {
 						ours, theirs := net.Pipe()
@@ -365,19 +366,20 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 					b := peer(func(_ int, k *talk) { k.greet(whole); k.echo() })
 					p := peer(nil).pool(func(o *redis.Options) {
 						o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-							switch since := time.Since(stopped); {
-							case stopped.IsZero():
+							if stopped.IsZero() {
 								return connect(func(_ int, k *talk) { k.greet(whole); k.next(); k.say("+1\r\n"); _, _ = io.Copy(io.Discard, k) }), nil
-							case since >= moved:
-								dials = append(dials, since)
-								return connect(b), nil
-							default:
-								dials = append(dials, since)
-								hang.Add(1)
-								defer hang.Add(-1)
-								assert.LessOrEqual(t, hang.Load()+open.Load(), a.most+1)
-								return a.dial(ctx, connect)
 							}
+							since := time.Since(stopped)
+							mu.Lock()
+							dials = append(dials, since)
+							mu.Unlock()
+							if since >= moved {
+								return connect(b), nil
+							}
+							hang.Add(1)
+							defer hang.Add(-1)
+							assert.LessOrEqual(t, hang.Load()+open.Load(), a.most+1)
+							return a.dial(ctx, connect)
 						}
 					})
 					in, next, pace := newLedger(t), 1, maxPace
@@ -390,12 +392,14 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 					}
 					stopped = time.Now()
 					lastOf := func() string { f := in.fates(); return f[max(0, len(f)-1):] }
-					for ; lastOf() != "a" || len(dials) == 0; next++ { // somebody waits all the time, as a lock does
+					for ; lastOf() != "a" || time.Since(stopped) < moved; next++ { // somebody waits all the time, as a lock does
 						sendWithin(t, p, within, in, next, next)
 						time.Sleep(10 * time.Millisecond)
 						synctest.Wait()
 						require.Less(t, time.Since(stopped), moved+pace+50*time.Millisecond)
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					for i, at := range dials[1:] {
 						require.LessOrEqual(t, at-dials[i], pace+lastWord+lastLook)
 					}

@@ -156,9 +156,6 @@ type search struct {
 // after the one before began, or when that has been given up.
 func (s *search) run(ctx context.Context) *conn {
 	for ctx.Err() == nil {
-		if s.queue.anew != nil {
-			s.queue.anew()
-		}
 		t := s.queue.try(ctx, s.user)
 		if t.outlive(s.pace) && t.err == nil {
 			s.queue.learn(t)
