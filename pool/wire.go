@@ -93,11 +93,15 @@ func (w *ownWire) send(begin []byte, args ...any) error {
 func (w *ownWire) ping() { _ = w.send(nil, "ping") } // the reader sees the error too
 
 func (w *ownWire) receive(timeout time.Duration) (news, error) {
-	if err := w.SetReadDeadline(time.Now().Add(timeout)); err != nil {
-		return news{}, err
+	err := w.SetReadDeadline(time.Now().Add(timeout))
+	var reply any
+	if err == nil {
+		reply, err = w.next()
 	}
-	reply, err := w.next()
 	if err != nil {
+		if moved := w.moved.Load(); moved != nil {
+			err = moved
+		}
 		return news{}, err
 	}
 	if text, is := message(reply); is {
@@ -128,9 +132,6 @@ func (w *ownWire) receive(timeout time.Duration) (news, error) {
 func (w *ownWire) next() (any, error) {
 	for {
 		reply, err := readReply(w.replies)
-		if moved := w.moved.Load(); err != nil && moved != nil {
-			return nil, moved
-		}
 		p, pushed := reply.(push)
 		switch {
 		case err != nil:
