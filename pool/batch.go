@@ -163,7 +163,7 @@ func (p *batchPool) run() {
 		}
 		err := p.execute(batch)
 		for _, cmd := range batch {
-			p.deliver(cmd, replyOf(cmd.Cmd, err))
+			p.deliver(cmd, p.inFull(cmd, replyOf(cmd.Cmd, err)))
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (p *batchPool) runEach(batch []*pipelined) {
 			p.deliver(cmd, Reply{Err: silent, Fate: NotSent})
 			continue
 		}
-		reply := replyOf(cmd.Cmd, p.process(cmd))
+		reply := p.inFull(cmd, replyOf(cmd.Cmd, p.process(cmd)))
 		if reply.Fate != Answered {
 			silent = reply.Err
 		}
@@ -189,6 +189,22 @@ func (p *batchPool) runEach(batch []*pipelined) {
 func (p *batchPool) process(cmd *pipelined) (err error) {
 	defer recovered(&err)
 	return p.client.Process(context.Background(), cmd)
+}
+
+// inFull returns the reply to a command. If that is NOSCRIPT, so that the node has executed nothing, inFull first sends the
+// source of the script. A stream loads scripts when it connects, so senders rely on them: a sender whose other nodes have
+// decided does not send the source any more, and a node that always answers last would never run an extension.
+func (p *batchPool) inFull(cmd *pipelined, reply Reply) Reply {
+	if !IsNoScript(reply.Err) || len(cmd.req.Args) < 3 {
+		return reply
+	}
+	for _, s := range knownScripts() {
+		if s.sha == cmd.req.Args[1] {
+			full := &pipelined{Cmd: redis.NewCmd(context.Background(), s.InFull(cmd.req.Args)...), req: cmd.req}
+			return replyOf(full.Cmd, p.process(full))
+		}
+	}
+	return reply
 }
 
 // deliver gives the sender of a command its reply.

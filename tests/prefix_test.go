@@ -239,7 +239,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 		require.NoError(tr, m.Err())
 		for _, n := range tr.nodes {
 			for _, name := range kind.keys {
-				require.True(tr, n.Exists(key(name)), name)
+				require.True(tr, n.Exists(key(name)), "%s, not in %q", key(name), n.Keys())
 			}
 			hooked := n.Client()
 			hooked.AddHook(prefixer{"p:"})
@@ -259,5 +259,8 @@ func TestViaClientCallsHooks(t *testing.T) {
 		}
 		var taken *redsync.ErrTaken
 		require.ErrorAs(tr, kind.rival(tr.Redsync).TryLock(), &taken)
+		for _, n := range tr.nodes {
+			n.Del(key(kind.keys[0]))
+		}
 	})
 }
