@@ -397,7 +397,7 @@ func (c *conn) notified(p push) error {
 		maintnotifications.NotificationSMigrating:
 		c.relax(min(c.heed.relaxed, maxReadTimeout))
 	case maintnotifications.NotificationSMigrated:
-		c.queue.anew()
+		c.queue.migrated()
 		c.relax(0)
 	case maintnotifications.NotificationMigrated, maintnotifications.NotificationFailedOver:
 		c.relax(0)

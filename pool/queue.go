@@ -33,6 +33,8 @@ type queue struct {
 	// farthest is the longest that the node gave no sign of life while the last connection was opened, 0 if none has been.
 	farthest atomic.Int64
 
+	migrated func() // called when the slots of a cluster's node have moved
+
 	// owed counts the requests whose Receive has not been called yet. It is raised under mu only.
 	owed atomic.Int64
 

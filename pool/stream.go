@@ -214,7 +214,7 @@ func (s *stream) silent() time.Duration {
 func startStream(user *redis.Client, owner redis.UniversalClient) *stream {
 	s := &stream{queue: queue{wake: make(chan struct{}, 1), quiet: time.Now()}, user: user, owner: owner}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	s.anew = func() { reload(owner) }
+	s.migrated = func() { reload(owner) }
 	s.idle = time.AfterFunc(idleTimeout, s.look)
 	s.idle.Reset(lookPause) // look, which also resets the timer, begins after idle is set
 	go s.run()
