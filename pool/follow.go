@@ -173,7 +173,8 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream writes nothing to a node that its client has left.
+// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream
+// writes nothing to a node that its client has left.
 func (c *followed) settle() {
 	l := c.notice()
 	if l == nil {
