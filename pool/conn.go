@@ -88,7 +88,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		c.server, err = askServer(ctx, cn, c.heed)
 		return err
 	}
-	if ofSentinel(opt) {
+	if opt.Addr == ofSentinel {
 		following, leave := context.WithCancelCause(ctx)
 		c.follows = followClient(following, user, func() { leave(errMoved) })
 		ctx = following
@@ -144,7 +144,9 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 	clear(requests) // drop the references
 	q := c.queue
 	for {
-		c.follows.settle()
+		if c.follows != nil {
+			c.follows.settle()
+		}
 		q.mu.Lock()
 		work := len(q.requests) > 0 && !c.retired
 		switch {

@@ -52,8 +52,8 @@ const (
 // errMoved ends a connection to a node that the client does not use any more.
 var errMoved = errors.New("the client has moved to another node")
 
-// ofSentinel reports whether go-redis chooses the node of a client with these options by asking sentinels.
-func ofSentinel(opt *redis.Options) bool { return opt.Addr == "FailoverClient" }
+// ofSentinel is what go-redis has in place of an address in the options of a client that asks sentinels for its node.
+const ofSentinel = "FailoverClient"
 
 // A place is what is known of a node: its address, and which process it is. Each may be empty.
 type place struct{ address, runID string }
@@ -173,11 +173,9 @@ func (c *followed) opened(conn net.Conn, server *Server, leave func()) error {
 	return nil
 }
 
-// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream writes nothing to a node that its client has left. settle does nothing if c is nil.
+// settle waits for a look that has begun because the client has closed connections, for holdFor at most. So a stream
+// writes nothing to a node that its client has left.
 func (c *followed) settle() {
-	if c == nil {
-		return
-	}
 	l := c.notice()
 	if l == nil {
 		return

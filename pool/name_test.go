@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,21 +49,22 @@ func TestStringOfAClientWithoutAnAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, node *embedded.Node) {
-				at := c.first
+				var at atomic.Pointer[net.Addr]
+				at.Store(&c.first)
 				client := clientOf(t, node, func(o *redis.Options) {
 					o.Addr = "FailoverClient"
 					dial := o.Dialer
 					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 						conn, err := dial(ctx, network, addr)
-						return elsewhere{conn, at}, err
+						return elsewhere{conn, *at.Load()}, err
 					}
 				})
 				p, named := New(client), New(client, WithName("main"))
 				require.Equal(t, "FailoverClient", p.String(), "nothing is known yet")
 				answer(t, p, "ping")
 				require.Equal(t, c.want[0], p.String())
-				at = c.then
 				time.Sleep(time.Hour) // the stream has ended
+				at.Store(&c.then)
 				require.Equal(t, c.want[0], New(client).String())
 				answer(t, p, "ping")
 				require.Equal(t, c.want[1], p.String())

@@ -154,7 +154,7 @@ func (p *streamPool) Subscribe(channel string, to Listener) (Subscription, error
 
 // dialChannel opens a connection to the node for one of p's subscriptions.
 func (p *streamPool) dialChannel(ctx context.Context, channel, at string) (wire, error) {
-	if ofSentinel(p.client.Options()) {
+	if p.client.Options().Addr == ofSentinel {
 		return dialFollowing(ctx, p.client, channel)
 	}
 	return dialWire(ctx, p.client, channel, at)
