@@ -163,7 +163,7 @@ func (p *batchPool) run() {
 		}
 		err := p.execute(batch)
 		for _, cmd := range batch {
-			p.deliver(cmd, p.inFull(cmd, replyOf(cmd.Cmd, err)))
+			p.deliver(cmd, replyOf(cmd.Cmd, err))
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (p *batchPool) runEach(batch []*pipelined) {
 			p.deliver(cmd, Reply{Err: silent, Fate: NotSent})
 			continue
 		}
-		reply := p.inFull(cmd, replyOf(cmd.Cmd, p.process(cmd)))
+		reply := replyOf(cmd.Cmd, p.process(cmd))
 		if reply.Fate != Answered {
 			silent = reply.Err
 		}
@@ -191,20 +191,17 @@ func (p *batchPool) process(cmd *pipelined) (err error) {
 	return p.client.Process(context.Background(), cmd)
 }
 
-// inFull returns the reply to a command. If that is NOSCRIPT, so that the node has executed nothing, inFull first sends the
-// source of the script. A stream loads scripts when it connects, so senders rely on them: a sender whose other nodes have
-// decided does not send the source any more, and a node that always answers last would never run an extension.
-func (p *batchPool) inFull(cmd *pipelined, reply Reply) Reply {
-	if !IsNoScript(reply.Err) || len(cmd.req.Args) < 3 {
-		return reply
-	}
+// load makes the node know the script of a command that it has answered with NOSCRIPT, if streams load that script, too.
+// The sender may not send the source: it does not when other nodes have decided. Without the script, a node that always
+// answers last would run no extension.
+func (p *batchPool) load(cmd *pipelined) {
+	var err error // the next NOSCRIPT tries again
+	defer recovered(&err)
 	for _, s := range knownScripts() {
-		if s.sha == cmd.req.Args[1] {
-			full := &pipelined{Cmd: redis.NewCmd(context.Background(), s.InFull(cmd.req.Args)...), req: cmd.req}
-			return replyOf(full.Cmd, p.process(full))
+		if args := cmd.req.Args; len(args) > 1 && args[1] == s.sha {
+			p.client.ScriptLoad(context.Background(), s.source) // on a Cluster or a Ring, on all nodes
 		}
 	}
-	return reply
 }
 
 // deliver gives the sender of a command its reply.
@@ -218,6 +215,9 @@ func (p *batchPool) deliver(cmd *pipelined, reply Reply) {
 	p.severed = p.severed || closed
 	p.mu.Unlock()
 	cmd.req.To.Receive(cmd.req.Tag, reply)
+	if IsNoScript(reply.Err) {
+		p.load(cmd)
+	}
 }
 
 // execute sends a batch and waits for the replies. It returns the error of the whole batch. Each

@@ -163,3 +163,21 @@ func TestTLSFiles(t *testing.T) {
 	_, err = nodesOf(t, "--nodes", "redis://a:1", "--cacert", c.Authority)
 	require.ErrorContains(t, err, "no address begins with rediss://")
 }
+
+// --prefix stands before each NAME, as the locks of a program with WithPrefix have it.
+func TestPrefixIsPutBeforeNames(t *testing.T) {
+	unsetAround(t)
+	j, err := parseJob("run", []string{"--prefix", "app:", "a", "b", "--", "true"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"app:a", "app:b"}, j.names)
+	t.Setenv(nameVariable, "app:a")
+	for want, args := range map[string][]string{
+		`--prefix "{app:" is out of range: no braces`: {"--prefix", "{app:", "a"},
+		`NAME "app:a" is held by the redsync around`:  {"--prefix", "app:", "a"},
+		`NAME #1 is empty`:                            {"--prefix", "app:", ""},
+		`NAME "app:c" is given twice`:                 {"--prefix", "app:", "c", "c"},
+	} {
+		_, err := parseJob("run", append(args, "--", "true"))
+		require.ErrorContains(t, err, want)
+	}
+}

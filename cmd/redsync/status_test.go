@@ -153,6 +153,9 @@ func TestStatusOfSeveralNames(t *testing.T) {
 	status, out, _ := callInTime("status", "--nodes", list, "held", "free")
 	assert.Equal(t, 1, status)
 	assert.Regexp(t, "(?s)^held: held\n.*\nfree: free\n$", out)
+	status, out, _ = callInTime("status", "--nodes", list, "--prefix", "he", "ld", "held")
+	assert.Equal(t, 1, status)
+	assert.Regexp(t, "(?s)^held: held\n.*\nheheld: free\n$", out)
 
 	for _, s := range servers[:3] {
 		s.Kill()
