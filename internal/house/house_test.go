@@ -45,8 +45,8 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 156, "Unlock": 169, "Lock that waits": 385},
-	"files executed":               {"Lock": 36, "Unlock": 34, "Lock that waits": 63},
+	"functions executed":           {"Lock": 156, "Unlock": 169, "Lock that waits": 390}, // 5 decide whether a waiter rests: queue/rest.go
+	"files executed":               {"Lock": 36, "Unlock": 34, "Lock that waits": 64},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 

@@ -15,10 +15,10 @@ type agenda struct {
 	ready          bool      // try at once: it is new or now the first, must repeat its attempt, or the lock was released
 	followsRelease bool      // try right after a release of this process: no other process is known to wait
 	polls          bool      // it polls, because the retry delay of its pacer is over
+	shown          uint8     // how often the ticket was shown since the last attempt
 	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
-	shown          int       // how often it was shown without an attempt
 }
 
 // A waiter that rests shows its ticket maxShown times before it makes an attempt instead. An attempt costs two commands,

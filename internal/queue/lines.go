@@ -452,3 +452,39 @@ func (ls *lines) eachFirstLocked(name string, do func(w *waiter, name string)) {
 		}
 	}
 }
+
+const (
+	// silentFor is how long the waiters for a lock poll after it was found free although no message had said so.
+	silentFor = 10 * time.Second
+
+	// maxSilent is how many such locks a silent remembers at most.
+	maxSilent = 1000
+)
+
+// silent remembers the locks that somebody has released without a message, and when that was seen. redsync v4 does so, and
+// a node whose user may not publish. lines.mu guards it.
+type silent map[string]time.Time
+
+func (s *silent) noteLocked(name string) {
+	now := time.Now()
+	if len(*s) >= maxSilent {
+		for name, at := range *s {
+			if now.Sub(at) >= silentFor {
+				delete(*s, name)
+			}
+		}
+	}
+	if *s == nil || len(*s) >= maxSilent {
+		*s = make(silent)
+	}
+	(*s)[name] = now
+}
+
+func (s *silent) hasLocked(name string) bool {
+	at, noted := (*s)[name]
+	if noted && time.Since(at) >= silentFor {
+		delete(*s, name)
+		return false
+	}
+	return noted
+}

@@ -23,7 +23,7 @@ type call struct {
 	split     *splits        // its attempts, since one was split
 	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
 	queueless bool           // a node denies it its queue
-	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see silent
+	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
 }
 
 func newCall(g *Group, t *Terms, start clock.Instant) *call {
@@ -263,6 +263,14 @@ func (c *call) hears() (from time.Time, listens bool) {
 		return time.Time{}, true
 	}
 	return c.group.subscriber.hears(c.terms.Timing.NodeTimeout)
+}
+
+// isUntoldLocked reports whether the attempt that c is about to make has no reason but its own questions: no message, no
+// release of this process, and nothing that has run out.
+func (c *call) isUntoldLocked() bool {
+	a := c.agenda
+	ranOut := !a.runsOut.IsZero() && !a.runsOut.After(time.Now())
+	return c.isQueued() && !a.ready && !a.followsRelease && !ranOut && !c.news[c.at].told
 }
 
 // passesOver reports whether c does not make the try that is due, because the nodes can wake the first in each line in which
