@@ -33,7 +33,7 @@ const (
 type opening struct {
 	dial, whole time.Duration // timeouts of the dial, and of dial and greeting together
 	renewed     func()        // called when the credentials in use have been replaced
-	sign        func()        // called when the node gives a sign of life: the dial has ended, or a reply arrives
+	sign        func()        // called when the node gives a sign of life: the dial has ended, or a reply arrives; may be nil
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
@@ -65,7 +65,10 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
-	how.sign()
+	if how.sign != nil {
+		how.sign()
+		dialed = signingConn{dialed, how.sign}
+	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
 	// Only now, as go-redis does it too: a provider may make credentials for the address that was reached, and nobody
@@ -74,7 +77,7 @@ func open(ctx context.Context, user *redis.Options, how opening) (_ net.Conn, er
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	return opened, hinted(greet(bounded, opt, signingConn{opened.Conn, how.sign}, how.ask))
+	return opened, hinted(greet(bounded, opt, dialed, how.ask))
 }
 
 // dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends

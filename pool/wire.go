@@ -53,7 +53,7 @@ type ownWire struct {
 // dialWire opens a connection to the node of a user's client, and sends SUBSCRIBE.
 func dialWire(ctx context.Context, user *redis.Options, channel string) (wire, error) {
 	ctx, end := context.WithCancel(ctx)
-	conn, err := open(ctx, user, opening{dial: openTimeout, whole: openTimeout, renewed: end, sign: func() {}})
+	conn, err := open(ctx, user, opening{dial: openTimeout, whole: openTimeout, renewed: end})
 	if err != nil {
 		end()
 		return nil, err
