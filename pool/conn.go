@@ -108,6 +108,16 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	return c, nil
 }
 
+// opener returns what opens a connection for q.
+func (q *queue) opener(user *redis.Client) opener[*conn] {
+	return func(ctx context.Context, sign func()) (*conn, error) { return connect(ctx, q, user, sign) }
+}
+
+// search returns a search for a connection for q.
+func (q *queue) search(user *redis.Client, pace time.Duration) *search[*conn] {
+	return &search[*conn]{open: q.opener(user), distance: &q.distance, pace: pace}
+}
+
 // serve carries requests until the connection has ended and every request that it took has its
 // reply. It returns the connection that replaces this one, nil if there is none.
 func (c *conn) serve() *conn {
@@ -293,7 +303,7 @@ func (c *conn) checkSilence() {
 		var ctx context.Context
 		ctx, d.cancel = context.WithCancel(q.life)
 		q.openingSecond = true
-		go c.replace(ctx, d, &search{queue: q, user: c.user, pace: q.pace(c.silence.minPace())})
+		go c.replace(ctx, d, q.search(c.user, q.distance.pace(c.silence.minPace())))
 	}
 	q.mu.Unlock()
 	if giveUp {
@@ -305,9 +315,9 @@ func (c *conn) checkSilence() {
 // delivered Fate Unknown for everything that c owes, the stream continues on the second connection. If c is not silent
 // any more, replace closes the second connection. The next search begins when all tries of this one have ended: a node
 // that is slow, and not dead, is not asked for more.
-func (c *conn) replace(ctx context.Context, d *second, s *search) {
-	next := s.run(ctx)
-	if next != nil {
+func (c *conn) replace(ctx context.Context, d *second, s *search[*conn]) {
+	next, found := s.run(ctx)
+	if found {
 		next.cancel = d.cancel
 		sleep(ctx, lastLook)
 	}
@@ -316,7 +326,7 @@ func (c *conn) replace(ctx context.Context, d *second, s *search) {
 		return
 	}
 	d.cancel()
-	if next != nil {
+	if found {
 		_ = next.net.Close()
 	}
 	s.wait()
@@ -428,7 +438,7 @@ func (c *conn) move(to string, after time.Duration) {
 		ctx, cancel := context.WithCancel(q.life)
 		stop := c.cancelWith(cancel)
 		q.redirect(to)
-		next, err := connect(ctx, q, c.user, func() {})
+		next, err := connect(ctx, q, c.user, nil)
 		stop()
 		if err == nil {
 			next.cancel = cancel

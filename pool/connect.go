@@ -33,7 +33,7 @@ const (
 type opening struct {
 	dial, whole time.Duration  // timeouts of the dial, and of dial and greeting together
 	renewed     func()         // called when the credentials in use have been replaced
-	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives
+	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives; may be nil
 	dialed      func(net.Conn) // called before the greeting; may be nil
 	at          string         // the address that a notification named, "" for the client's own
 	heeds       bool           // the node may push notifications of maintenance
@@ -72,9 +72,12 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, e
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
-	how.sign()
 	if how.dialed != nil {
 		how.dialed(dialed)
+	}
+	if how.sign != nil {
+		how.sign()
+		dialed = signingConn{dialed, how.sign}
 	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
@@ -87,7 +90,7 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, e
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	opened.early, err = greet(bounded, opt, signingConn{opened.Conn, how.sign}, how.ask)
+	opened.early, err = greet(bounded, opt, dialed, how.ask)
 	return opened, hinted(err)
 }
 

@@ -279,7 +279,7 @@ func (f *follower) look(l *look) {
 	unnamed := time.AfterFunc(time.Hour, func() { f.arrive(l, place{address: at.address}) })
 	defer unnamed.Stop()
 	_, _ = open(ctx, f.user, opening{
-		dial: lookTimeout, whole: lookTimeout, renewed: func() {}, sign: func() {},
+		dial: lookTimeout, whole: lookTimeout, renewed: func() {},
 		dialed: func(conn net.Conn) {
 			at.address = remoteAddress(conn)
 			unnamed.Reset(greetPatience)

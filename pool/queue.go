@@ -30,8 +30,7 @@ type queue struct {
 	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
 
-	// farthest is the longest that the node gave no sign of life while the last connection was opened, 0 if none has been.
-	farthest atomic.Int64
+	distance distance // of the node
 
 	migrated func() // called when the slots of a cluster's node have moved
 

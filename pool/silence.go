@@ -27,10 +27,6 @@ const (
 	// unwatched for ever. The patience never exceeds the timeout.
 	maxDoubled  = 10
 	forgetAfter = time.Minute
-
-	// lastLook is the pause between the greeting of a second connection and giving up the first.
-	// Meanwhile the first can still read data that has already arrived.
-	lastLook = time.Millisecond
 )
 
 // A silence measures how long one connection has owed a reply without receiving one, and decides

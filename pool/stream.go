@@ -296,20 +296,21 @@ func (s *stream) connect() (*conn, error) {
 		return nil, ErrClientClosed
 	}
 	pace := maxPace
-	if s.farthest.Load() > 0 {
-		pace = s.pace(minPace)
+	if s.distance.Load() > 0 {
+		pace = s.distance.pace(minPace)
 	}
-	first := s.try(s.life, s.user)
+	first := s.opener(s.user).begin(s.life)
 	for !first.outlive(pace) {
 		if c := s.searchBeside(first, pace); c != nil {
 			return c, nil
 		}
 	}
 	if first.err == nil {
-		if s.farthest.Load() == 0 || first.longest < pace { // else it was a stall
-			s.learn(first)
+		if s.distance.Load() == 0 || first.longest < pace { // else it was a stall
+			s.distance.learn(first.longest)
 		}
-		return first.conn, nil
+		first.opened.cancel = first.cancel
+		return first.opened, nil
 	}
 	first.cancel()
 	switch {
@@ -322,14 +323,17 @@ func (s *stream) connect() (*conn, error) {
 }
 
 // searchBeside searches while first gives no sign of life. It returns the connection that the search has found, or nil.
-func (s *stream) searchBeside(first *try, pace time.Duration) *conn {
+func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 	ctx, stop := context.WithCancel(s.life)
 	found := make(chan *conn, 1)
 	select {
 	case <-first.given: // before it fell silent
 	default:
 	}
-	go func() { found <- (&search{queue: &s.queue, user: s.user, pace: pace}).run(ctx) }()
+	go func() {
+		c, _ := s.search(s.user, pace).run(ctx)
+		found <- c
+	}()
 	select {
 	case <-first.done:
 	case <-first.given:

@@ -214,16 +214,6 @@ func (s *subscription) isOver(ctx context.Context, err error) bool {
 	return ctx.Err() != nil
 }
 
-// sleep waits for d, or until the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // listen delivers the messages of one connection until the connection or ctx ends. It returns how
 // long the subscription lasted from the node's confirmation on, and why listen ended.
 func (s *subscription) listen(ctx context.Context, at string) (lasted time.Duration, err error) {

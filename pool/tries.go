@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // This file opens connections while the node is silent. A machine that has stopped sends no FIN: its connections stay
@@ -43,32 +41,37 @@ const (
 	// lastWord is how long a try that has been given up has to end before it counts as one that ignores its context.
 	lastWord = 20 * time.Millisecond
 
-	// maxOvertaken is how many dials that ignore their context may hang. If each takes defaultDialTimeout, they do not
-	// slow the pace of maxPace.
-	maxOvertaken = int(defaultDialTimeout / maxPace)
+	// maxOvertaken is how many dials that ignore their context may hang. If each takes 5 s, go-redis's DialTimeout, they
+	// do not slow the pace of maxPace.
+	maxOvertaken = 11
+
+	// lastLook is the pause between the greeting of a second connection and giving up the first.
+	// Meanwhile the first can still read data that has already arrived. It is also the pause after a try, so that the node
+	// sees the end of one before it sees the next.
+	lastLook = time.Millisecond
 )
 
 var errAbandoned = errors.New("pool: the goroutine that connects has been ended")
 
+// An opener opens a connection, and calls sign at each sign of life of the node. The end of ctx closes the connection.
+type opener[T any] func(ctx context.Context, sign func()) (T, error)
+
 // A try opens one connection. It runs in a goroutine of its own, because a user's Dialer may hang.
-type try struct {
+type try[T any] struct {
 	signs
 	cancel context.CancelFunc // ends the try, and the connection that it has opened
-	done   chan struct{}      // closed once conn and err are set
-	conn   *conn
+	done   chan struct{}      // closed once opened and err are set
+	opened T
 	err    error
 }
 
-// try begins to open a connection for q. The end of ctx closes the connection.
-func (q *queue) try(ctx context.Context, user *redis.Client) *try {
-	t := &try{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
+// begin begins a try. The end of ctx ends it, too.
+func (open opener[T]) begin(ctx context.Context) *try[T] {
+	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
 	ctx, t.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(t.done) // also if a user's Dialer ends this goroutine
-		t.conn, t.err = connect(ctx, q, user, t.sign)
-		if t.err == nil {
-			t.conn.cancel = t.cancel
-		}
+		t.opened, t.err = open(ctx, t.sign)
 	}()
 	return t
 }
@@ -108,16 +111,19 @@ func (c signingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// learn notes how far the node is from a try that has opened a connection.
-func (q *queue) learn(t *try) { q.farthest.Store(int64(max(min(t.longest, maxFar), 1))) }
+// A distance is the longest that a node gave no sign of life while the last connection to it was opened, 0 if none has been.
+type distance struct{ atomic.Int64 }
+
+// learn notes the longest wait for a sign while a connection was opened.
+func (d *distance) learn(longest time.Duration) { d.Store(int64(max(min(longest, maxFar), 1))) }
 
 // pace returns how long a try may go without a sign of life, at least atLeast.
-func (q *queue) pace(atLeast time.Duration) time.Duration {
-	return max(atLeast, 2*time.Duration(q.farthest.Load()))
+func (d *distance) pace(atLeast time.Duration) time.Duration {
+	return max(atLeast, 2*time.Duration(d.Load()))
 }
 
 // outlive waits until t has ended or has been silent for pace. It reports whether t has ended.
-func (t *try) outlive(pace time.Duration) bool {
+func (t *try[T]) outlive(pace time.Duration) bool {
 	timer := time.NewTimer(pace)
 	defer timer.Stop()
 	for {
@@ -135,7 +141,7 @@ func (t *try) outlive(pace time.Duration) bool {
 }
 
 // ended reports whether t has ended.
-func (t *try) ended() bool {
+func (t *try[T]) ended() bool {
 	select {
 	case <-t.done:
 		return true
@@ -145,21 +151,21 @@ func (t *try) ended() bool {
 }
 
 // A search opens connections one after another until one is open.
-type search struct {
-	queue     *queue
-	user      *redis.Client
+type search[T any] struct {
+	open      opener[T]
+	distance  *distance
 	pace      time.Duration
-	overtaken []*try // given up, and not known to have ended, in order
+	overtaken []*try[T] // given up, and not known to have ended, in order
 }
 
-// run returns the first connection that a try has opened, or nil at the end of ctx. A try begins one pace
+// run returns the first connection that a try has opened, or false at the end of ctx. A try begins one pace
 // after the one before began, or when that has been given up.
-func (s *search) run(ctx context.Context) *conn {
+func (s *search[T]) run(ctx context.Context) (opened T, found bool) {
 	for ctx.Err() == nil {
-		t := s.queue.try(ctx, s.user)
+		t := s.open.begin(ctx)
 		if t.outlive(s.pace) && t.err == nil {
-			s.queue.learn(t)
-			return t.conn
+			s.distance.learn(t.longest)
+			return t.opened, true
 		}
 		t.cancel()
 		s.overtake(ctx, t)
@@ -169,12 +175,12 @@ func (s *search) run(ctx context.Context) *conn {
 		}
 		sleep(ctx, max(lastLook, pause)) // the node sees the end of one before it sees the next
 	}
-	return nil
+	return opened, false
 }
 
 // overtake returns when t, which has been given up, has ended. If t ignores that, overtake returns when there is room
 // for another try.
-func (s *search) overtake(ctx context.Context, t *try) {
+func (s *search[T]) overtake(ctx context.Context, t *try[T]) {
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
 	select {
@@ -183,7 +189,7 @@ func (s *search) overtake(ctx context.Context, t *try) {
 	case <-timer.C:
 	}
 	s.pace = max(s.pace, maxPace)
-	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try).ended), t)
+	s.overtaken = append(slices.DeleteFunc(s.overtaken, (*try[T]).ended), t)
 	if len(s.overtaken) >= maxOvertaken {
 		select {
 		case <-s.overtaken[0].done:
@@ -193,8 +199,18 @@ func (s *search) overtake(ctx context.Context, t *try) {
 }
 
 // wait returns when all tries have ended.
-func (s *search) wait() {
+func (s *search[T]) wait() {
 	for _, t := range s.overtaken {
 		<-t.done
+	}
+}
+
+// sleep waits for d, or until the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

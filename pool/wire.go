@@ -61,7 +61,7 @@ type ownWire struct {
 func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*ownWire, error) {
 	ctx, end := context.WithCancel(ctx)
 	heed := heedOf(user)
-	how := opening{dial: openTimeout, whole: openTimeout, renewed: end, sign: func() {}, at: at, heeds: heed.wanted}
+	how := opening{dial: openTimeout, whole: openTimeout, renewed: end, at: at, heeds: heed.wanted}
 	conn, err := open(ctx, user, how)
 	if err != nil {
 		end()

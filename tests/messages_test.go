@@ -158,9 +158,9 @@ var provocations = map[string]func(f speech) error{
 	"no login":      func(f speech) error { return f.denied("NOAUTH Authentication required.") },
 	"a key of another type": func(f speech) error {
 		for _, n := range f.nodes[:3] {
-			n.Between(func(m *miniredis.Miniredis) { _, _ = m.Lpush(fenceKey, "") })
+			n.Between(func(m *miniredis.Miniredis) { _, _ = m.Lpush("x", "") })
 		}
-		return f.NewMutex("lock", redsync.WithFencing()).TryLock()
+		return f.NewMutex("x").TryLock()
 	},
 	"wrong login": func(f speech) error { return f.denied("WRONGPASS invalid username-password pair") },
 	"wrong password in the greeting": func(f speech) error {
