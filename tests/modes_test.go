@@ -376,7 +376,7 @@ func (tr trial) try(rows ...modeRow) {
 		if slices.ContainsFunc(rows, func(r modeRow) bool { return r.name == "WithPermits" }) {
 			keys = []string{permitKey}
 		}
-		tr.lives(m, what, prefixed(tr.Redsync, keys))
+		tr.lives(m, what, prefixed(strings.TrimSuffix(tr.NewMutex("a").Name(), "a"), keys))
 	}
 	time.Sleep(10 * time.Millisecond)
 	for i, n := range tr.nodes {
@@ -386,9 +386,8 @@ func (tr trial) try(rows ...modeRow) {
 	}
 }
 
-// prefixed returns the keys that locks of rs have in place of these keys: it may have a prefix.
-func prefixed(rs *redsync.Redsync, keys []string) (all []string) {
-	prefix := strings.TrimSuffix(rs.NewMutex("a").Name(), "a")
+// prefixed returns the keys that locks with a prefix have in place of these keys.
+func prefixed(prefix string, keys []string) (all []string) {
 	for _, key := range keys {
 		brace := strings.Repeat("{", strings.Count(key, "{")) // of a side key: the prefix is behind it
 		all = append(all, brace+prefix+key[len(brace):])

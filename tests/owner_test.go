@@ -61,7 +61,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 							require.NoError(u, m.Lock())
 							synctest.Wait()
 							u.ownedBy(peek.Value(m), oddLabel, start)
-							for _, key := range prefixed(u.Redsync, kind.keys) {
+							for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
 								has, err := c.nodes[1].Get(key)
 								require.NoError(u, err)
 								if kind.shared {
