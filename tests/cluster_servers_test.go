@@ -97,36 +97,3 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	ok, err = held.Unlock()
 	require.True(t, ok, "%v", err)
 }
-
-// A frozen master delays the locks of its own slots by a node deadline, and no others.
-func TestClusterWithAFrozenMaster(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{1, 2} {
-		t.Run(fmt.Sprint(n, " clusters"), func(t *testing.T) {
-			t.Parallel()
-			clusters := realredis.StartClusters(t, n)
-			rs, clients := clusterProcess(t, clusters...)
-			rs = rs.With(redsync.WithExpiry(5 * time.Minute))
-			m := rs.NewMutex("lock")
-			require.NoError(t, m.Lock())
-			ok, err := m.Unlock()
-			require.True(t, ok, "%v", err)
-			frozen, _ := ownerOf(t, clients[0], clusters[0], "frozen")
-			clusters[0][frozen].Freeze()
-			defer clusters[0][frozen].Thaw()
-			require.Error(t, rs.NewMutex("frozen", redsync.WithNodeTimeout(2*time.Second)).TryLock())
-			for i := range 100 {
-				name := fmt.Sprint("lock:", i)
-				if owner, _ := ownerOf(t, clients[0], clusters[0], name); owner == frozen {
-					continue
-				}
-				m := rs.NewMutex(name, redsync.WithNodeTimeout(time.Minute))
-				start := time.Now()
-				require.NoError(t, m.TryLock())
-				ok, err := m.Unlock()
-				require.True(t, ok, "%v", err)
-				assert.Less(t, time.Since(start), time.Minute, "%s waited for a node deadline", name)
-			}
-		})
-	}
-}

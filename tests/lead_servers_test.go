@@ -78,48 +78,6 @@ func (e *realElection) rises() {
 	}
 }
 
-// One leader resigns, one is closed, and one loses a quorum of the servers. Each time, the next leader begins after the
-// context of the old one has ended.
-func TestLeadersOnServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 3)
-	e := newRealElection(t)
-	resign, ctx := make(chan struct{}), t.Context()
-	processes := map[string]*redsync.Redsync{}
-	for _, name := range []string{"a", "b", "c"} {
-		rs := realProcess(servers)
-		processes[name] = rs
-		closesSoon(t, rs)
-	}
-	first := e.runs(ctx, processes["a"], "a", resign)
-	require.Equal(t, "a", e.follows())
-	second := e.runs(ctx, processes["b"], "b", nil)
-	close(resign)
-	require.NoError(t, <-first)
-	require.Equal(t, "b", e.follows())
-	third := e.runs(ctx, processes["c"], "c", nil)
-	require.NoError(t, processes["b"].Close(ctx))
-	require.ErrorIs(t, <-second, redsync.ErrClosed)
-	require.Equal(t, "c", e.follows())
-
-	servers[0].Freeze()
-	servers[1].Freeze()
-	await(t, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.events[len(e.events)-1] == "c has ended"
-	})
-	servers[0].Thaw()
-	servers[1].Thaw()
-	require.Equal(t, "c", e.follows(), "c leads again after it lost a quorum")
-	require.NoError(t, processes["c"].Close(ctx))
-	require.ErrorIs(t, <-third, redsync.ErrClosed)
-	e.rises()
-	assert.Equal(t, []string{
-		"a leads", "a has ended", "b leads", "b has ended", "c leads", "c has ended", "c leads", "c has ended",
-	}, e.events)
-}
-
 // All servers are down for a while, and come back without their keys.
 func TestLeadersOutliveTheirServers(t *testing.T) {
 	t.Parallel()

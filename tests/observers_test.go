@@ -227,39 +227,6 @@ type onlyLost struct{ lost func(observe.Lost) }
 
 func (o onlyLost) ObserveLost(_ context.Context, e observe.Lost) { o.lost(e) }
 
-func TestWithObserverAddsToThoseBefore(t *testing.T) {
-	onKit(t, func(k kit) {
-		var a, b, c, d redsynctest.Recorder
-		first := k.With(redsync.WithObserver(&a))
-		both := first.With(redsync.WithObserver(&b))
-		other := first.With(redsync.WithObserver(&c))
-		for name, rs := range map[string]*redsync.Redsync{"none": k.Redsync, "first": first, "both": both, "other": other} {
-			require.NoError(k, rs.NewMutex(name).Lock())
-		}
-		require.NoError(k, both.NewMutex("own", redsync.WithObserver(&d)).Lock())
-		require.NoError(k, both.NewMutex("after").Lock())
-		earlier, _ := of[observe.Acquired](&a)
-		assert.Len(t, earlier, 5)
-		forget(&a)
-		m := first.NewMutex("votes", redsync.WithObserver(onlyLost{}), redsync.WithWatchdog())
-		require.NoError(k, m.TryLock())
-		votes, _ := of[observe.Vote](&a)
-		assert.Len(t, votes, 5, "another observer gets the votes although the last observer takes none")
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		for who, want := range map[*redsynctest.Recorder][]string{
-			&a: {"votes"}, &b: {"both", "own", "after"}, &c: {"other"}, &d: {"own"},
-		} {
-			var names []string
-			events, _ := of[observe.Acquired](who)
-			for _, e := range events {
-				names = append(names, e.Name)
-			}
-			assert.ElementsMatch(t, want, names)
-		}
-	})
-}
-
 // An observer that is set twice is told once. One that cannot be compared is told as often as it was set.
 func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -2,8 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +14,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
@@ -127,49 +124,6 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestHalfOfTheWaitersGiveUpAndTheOthersAreServed(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		stop := f.keysLast()
-		all := []*redsync.Redsync{f.another(mode...), f.another(mode...), f.With(mode...)}
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		served, inside := 0, 0
-		for i := range 120 {
-			m := all[i%3].NewMutex("lock", patient()...)
-			ctx, cancel := context.WithCancel(f.Context())
-			if i%2 == 0 {
-				time.AfterFunc(time.Duration(rand.IntN(500))*time.Millisecond, cancel) //nolint:gosec // no secret
-			}
-			wg.Go(func() {
-				defer cancel()
-				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond) //nolint:gosec // no secret
-				if err := m.LockContext(ctx); err != nil {
-					assert.ErrorIs(f, err, context.Canceled)
-					return
-				}
-				mu.Lock()
-				served++
-				inside++
-				assert.Equal(f, 1, inside)
-				mu.Unlock()
-				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) //nolint:gosec // no secret
-				mu.Lock()
-				inside--
-				mu.Unlock()
-				_, err := m.Unlock()
-				assert.NoError(f, err)
-			})
-		}
-		start := time.Now()
-		wg.Wait()
-		assert.Less(f, time.Since(start), 3*time.Second)
-		assert.GreaterOrEqual(f, served, 60)
-		stop()
-		f.nobodyWaits()
-		assert.Zero(f, f.nodes.Keys("lock"))
-	})
 }
 
 // A waiter gives up while the release that enters its ticket into the queues is on its way:
@@ -383,62 +337,6 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 		<-w.done
 		f.unlock(m)
 	})
-}
-
-// Somebody has put a list where a queue belongs, on all nodes. The waiter goes on without queues: it polls, and the log
-// has one line for each node, which names the key and its type.
-func TestWaiterPollsWhereAListIsInPlaceOfTheQueue(t *testing.T) {
-	for name, c := range map[string]struct {
-		key   string
-		names []string // nil means one lock, "lock"
-		mode  []redsync.Option
-	}{
-		"one name":      {key: "{lock}:queue"},
-		"permits":       {key: "{lock}:slots", mode: []redsync.Option{redsync.WithPermits(1)}},
-		"several names": {key: "{b}:queue", names: both},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				lock := func(u *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-					options = append(options, c.mode...)
-					if c.names != nil {
-						return u.NewMultiMutex(c.names, options...)
-					}
-					return u.NewMutex("lock", options...)
-				}
-				m := lock(f.Redsync, redsync.WithExpiry(time.Minute))
-				require.NoError(f, m.Lock())
-				for _, n := range f.nodes {
-					_, err := n.Lpush(c.key, "x")
-					require.NoError(f, err)
-				}
-				r := &redsynctest.Recorder{}
-				w := lock(f.another(), redsync.WithObserver(r), redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
-				done := make(chan time.Time)
-				go func() {
-					ctx, cancel := context.WithTimeout(f.Context(), 20*time.Second)
-					defer cancel()
-					assert.NoError(f, w.LockContext(ctx))
-					done <- time.Now()
-				}()
-				time.Sleep(10 * time.Second)
-				f.unlock(m)
-				unlocked := time.Now()
-				assert.LessOrEqual(f, (<-done).Sub(unlocked), time.Second, "a waiter that polls")
-				f.unlock(w)
-				synctest.Wait()
-				told := redsynctest.Events[observe.WakeUpDenied](r)
-				nodes := map[int]bool{}
-				for _, d := range told {
-					nodes[d.Node] = true
-					assert.EqualError(f, d.Err, "WRONGTYPE the queue "+c.key+" is a list")
-				}
-				assert.Len(f, told, len(nodes), "each node once")
-				assert.GreaterOrEqual(f, len(nodes), 3)
-				assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
-			})
-		})
-	}
 }
 
 // While the other nodes are a quorum, the waiter waits in their queues.

@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -16,61 +15,6 @@ import (
 )
 
 // This file shows that the votes of restarted nodes do not count for an extension.
-
-// Nodes that lost the key answer an extension with "missing", which proves that the lock is lost. The vote of a
-// restarted node that still has the key, or has it again, does not count.
-func TestRestartGuardDoesNotCountExtends(t *testing.T) {
-	type outcome [2]error // of the first Extend and the second
-	heals := redsync.WithSetNXOnExtend()
-	lost, failed := redsync.ErrLockLost, redsync.ErrExtendFailed
-	for name, c := range map[string]struct {
-		options            []redsync.Option
-		empty              bool
-		guarded, unguarded outcome
-	}{
-		"without data":              {nil, true, outcome{lost, lost}, outcome{lost, lost}},
-		"without data, healing":     {[]redsync.Option{heals}, true, outcome{failed, failed}, outcome{failed, nil}},
-		"with their data":           {nil, false, outcome{failed, failed}, outcome{nil, nil}},
-		"with their data, healing":  {[]redsync.Option{heals}, false, outcome{failed, failed}, outcome{nil, nil}},
-		"with their data, wait all": {[]redsync.Option{redsync.WithFailFast(false)}, false, outcome{failed, failed}, outcome{nil, nil}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withAndWithout(t, func(f field, guarded bool) {
-				rs := f.veteran(guards[guarded]...)
-				m := rs.NewMutex("lock", c.options...)
-				require.NoError(t, m.TryLock())
-				until := m.Until()
-				time.Sleep(2 * time.Second)
-				f.reboot(c.empty, 0, 1, 2)
-				wake(rs)
-				extend := func(want error) {
-					t.Helper()
-					ok, err := m.Extend()
-					time.Sleep(time.Millisecond)
-					assert.Equal(t, want == nil, ok)
-					require.ErrorIs(t, err, want)
-				}
-				first, want := c.unguarded[0], c.unguarded[1]
-				if guarded {
-					first, want = c.guarded[0], c.guarded[1]
-				}
-				extend(first)
-				extend(want)
-				switch {
-				case errors.Is(want, redsync.ErrLockLost):
-					assert.Zero(t, m.Until())
-				case want != nil:
-					assert.Equal(t, until, m.Until())
-					time.Sleep(m.Remaining())
-					_, err := m.Extend()
-					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-				default:
-					assert.True(t, m.Until().After(until))
-				}
-			})
-		})
-	}
-}
 
 func TestRestartGuardDoesNotCountTheExtendThatAdopts(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
