@@ -64,9 +64,9 @@ func (u *turn) Free(i int, names claim.Lines) {
 }
 
 // attempt makes one attempt, whose validity counts from start. If the attempt fails, attempt releases what it
-// has left on the nodes. u is nil if no waiter makes the attempt.
+// has left on the nodes. u is nil if no waiter makes the attempt. joins says that the call joins its line if it fails.
 func (g *Group) attempt(
-	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn,
+	ctx context.Context, t *Terms, start clock.Instant, try int, u *turn, joins bool,
 ) (*lease.Lease, lease.Outcome) {
 	var l *lease.Lease
 	var o lease.Outcome
@@ -87,7 +87,7 @@ func (g *Group) attempt(
 			g.Nudge(t.Claim.Lines())
 		}
 	}
-	o.Told = t.tell(ctx, l, o, u)
+	o.Told = t.tell(ctx, l, o, u, joins)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -131,7 +131,7 @@ func (u *turn) keepTicket() (stop func()) {
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
 // attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
-func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
+func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	if t.Attempts == nil {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	why = t.Attempts.Attempted(ctx, l, o)
+	why = t.Attempts.Attempted(ctx, l, o, joins)
 	told = true
 	return why
 }

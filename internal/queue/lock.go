@@ -47,7 +47,7 @@ func (g *Group) Lock(
 	case limit == 1:
 		l, o = single{g, t, start}.tryPastSplit(ctx, begins)
 	case !t.Fair && !t.Joins && g.lines.mayBarge(t.Claim.Lines()):
-		l, o = g.attempt(ctx, t, begins, 1, nil)
+		l, o = g.attempt(ctx, t, begins, 1, nil, true)
 	default:
 		return g.wait(ctx, t, start, limit, lease.Outcome{}, waits)
 	}
@@ -160,7 +160,7 @@ func (s single) tryOnce(
 	case ticket:
 		l, o = s.tryQueued(ctx, split)
 	default:
-		l, o = s.group.attempt(ctx, t, start, 1, nil)
+		l, o = s.group.attempt(ctx, t, start, 1, nil, false)
 	}
 	if l != nil && l.BeginSharing() {
 		s.group.sharing.share(l, nil)

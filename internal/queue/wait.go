@@ -388,7 +388,7 @@ func (c *call) try(ctx context.Context, try int, u *turn) (*lease.Lease, lease.O
 		u.conclusive = from.IsZero()
 	}
 	u.patient = c.split != nil && c.split.arePatient()
-	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u)
+	l, o := c.group.attempt(ctx, c.terms, clock.Now(), try, u, false)
 	switch {
 	case u.patient:
 		c.group.leftovers.note(c.names[0], c.split, o.Result.Rule)
