@@ -45,7 +45,9 @@ func (l *logObserver) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 			l.write(ctx, slog.LevelWarn, message, a.Name, a.Err, andOmitted(nil, total)...)
 		}
 	case errors.Is(a.Err, ErrNoQuorum):
-		l.states.NoQuorum(l.log, journal.Trouble{Name: a.Name, Tries: a.Try, Err: a.Err})
+		l.states.NoQuorum(l.log, journal.Trouble{
+			Name: a.Name, Tries: a.Try, Joins: ctx.Value(joinsKey{}) != nil, Err: a.Err,
+		})
 	case a.Err == nil || errors.Is(a.Err, ErrFailed):
 		l.states.Answered(l.log, nil, a.Start)
 	}

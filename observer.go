@@ -245,6 +245,9 @@ func extendedBy(ctx context.Context) journal.Hold {
 	return h
 }
 
+// joinsKey is the key of true in the context of a failed attempt whose call waits from now on, but is in no line yet.
+type joinsKey struct{}
+
 // Extended implements lease.Events.
 func (e *events) Extended(of any, res quorum.Result, lost bool, start time.Time, took, left time.Duration) {
 	event := observe.Extended{Name: e.name, Mode: e.mode, Start: start, Took: took, Watchdog: true, Left: max(left-took, 0)}
@@ -313,10 +316,13 @@ func (e *events) extended(ctx context.Context, h *lease.Lease, start clock.Insta
 }
 
 // Attempted implements queue.Events. An attempt that its context has cut failed for no other reason.
-func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error {
+func (e *events) Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error {
 	count, why := o.Result.Count, contextErrors(ctx)
 	if !o.IsCut() {
 		why = verdict(e.name, o.Lines, o)
+	}
+	if joins && errors.Is(why, ErrNoQuorum) {
+		ctx = context.WithValue(ctx, joinsKey{}, true)
 	}
 	tell(ctx, e.to, observe.AttemptObserver.ObserveAttempt, observe.Attempt{
 		Name: e.name, Mode: e.mode, Start: l.First.Wall, Took: clock.Now().Since(l.First), Try: int(l.Try), Err: why,

@@ -397,6 +397,9 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 			cancel()
 			wg.Wait()
 			assert.Positive(t, h.seen)
+			mu.Lock()
+			failing = false // from here on the lines are not compared
+			mu.Unlock()
 			for _, m := range held {
 				_, _ = m.Unlock()
 			}

@@ -113,6 +113,7 @@ func (s *state) tell(now time.Time, due bool) (args []any) {
 type Trouble struct {
 	Name  string
 	Tries int  // of a Lock or TryLock; 0 for other operations
+	Joins bool // the call waits from now on, and is not among those that wait yet
 	Held  Hold // the lock that the operation was to extend; nil for other operations
 	Err   error
 }
@@ -309,10 +310,15 @@ func (j *Journal) sayLocked(log *slog.Logger, now time.Time, trouble *Trouble) {
 }
 
 // countsLocked returns what a line says of the locks that need a quorum at this moment. If there is one name, the line has
-// it. If there is none, the line names the lock of the operation that has shown the trouble, which may be nil: a TryLock, or
-// the first attempt of a Lock, which does not wait yet.
+// it. If there is none, the line names the lock of the attempt that has shown the trouble, which may be nil: a TryLock's.
 func (j *Journal) countsLocked(trouble *Trouble) (args []any) {
 	waiting, unextended := j.waiting(), make(map[string]bool)
+	if trouble != nil && trouble.Joins {
+		if waiting == nil {
+			waiting = make(map[string]int)
+		}
+		waiting[trouble.Name] = max(waiting[trouble.Name], trouble.Tries)
+	}
 	for h, name := range j.unextended {
 		if h.IsHeld() {
 			unextended[name] = true

@@ -97,7 +97,8 @@ func (g *Group) attempt(
 	if kinds != nil {
 		o = kinds.Correct(ctx, o)
 	}
-	o.Told = t.tell(ctx, l, o, u)
+	joins := u == nil && !final // the call joins its line if it fails
+	o.Told = t.tell(ctx, l, o, u, joins)
 	if o.Kind != lease.Won {
 		return nil, o
 	}
@@ -141,7 +142,7 @@ func (u *turn) keepTicket() (stop func()) {
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the
 // attempt has won. If an observer panics, tell releases what was acquired, and the waiter leaves the queues.
-func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn) (why error) {
+func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *turn, joins bool) (why error) {
 	if t.Attempts == nil {
 		return nil
 	}
@@ -155,7 +156,7 @@ func (t *Terms) tell(ctx context.Context, l *lease.Lease, o lease.Outcome, u *tu
 		}
 		l.Abandon(t.Keeper.Errors.Failed)
 	}()
-	why = t.Attempts.Attempted(ctx, l, o)
+	why = t.Attempts.Attempted(ctx, l, o, joins)
 	told = true
 	return why
 }

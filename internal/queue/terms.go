@@ -40,8 +40,9 @@ type Events interface {
 	// Waits tells that the call that began at start waits from now on. It may panic.
 	Waits(ctx context.Context, start clock.Instant, number uint64)
 
-	// Attempted tells how an attempt has ended, and returns why it has failed. It may panic.
-	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome) error
+	// Attempted tells how an attempt has ended, and returns why it has failed. joins says that the call waits from now on
+	// if it has failed. It may panic.
+	Attempted(ctx context.Context, l *lease.Lease, o lease.Outcome, joins bool) error
 
 	// Refused tells that a node denies us a subscription.
 	Refused(n *quorum.Node, err error)
