@@ -126,7 +126,7 @@ func TestMoving(t *testing.T) {
 		"without a number":             {[]any{"MOVING", "x", 5, newEndpoint}, 0, ""},
 		"without a time":               {[]any{"MOVING", 1, "x", newEndpoint}, 0, ""},
 		"a negative time":              {[]any{"MOVING", 1, -5, newEndpoint}, 0, ""},
-		"a time without end":           {[]any{"MOVING", 1, 1 << 60, nil}, 0, ""},
+		"a time without end":           {[]any{"MOVING", 1, int64(1 << 60), nil}, 0, ""},
 		"an endpoint that is a number": {[]any{"MOVING", 1, 5, 7}, 0, ""},
 		"too short":                    {[]any{"MOVING", 1}, 0, ""},
 		"an endpoint of nobody":        {[]any{"MOVING", 1, 5, "10.0.0.3"}, 0, ""},

@@ -45,8 +45,10 @@ var bounds = map[string]map[string]int{
 		"redsync/pool/pooltest":      4,
 		"redsync/redsynctest":        6,
 	},
-	"functions executed":           {"Lock": 156, "Unlock": 169, "Lock that waits": 390}, // 5 decide whether a waiter rests: queue/rest.go
-	"files executed":               {"Lock": 36, "Unlock": 34, "Lock that waits": 64},
+	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
+	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 3 greet and listen with pushes.
+	"functions executed":           {"Lock": 158, "Unlock": 172, "Lock that waits": 396},
+	"files executed":               {"Lock": 37, "Unlock": 35, "Lock that waits": 65},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 
