@@ -2,8 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"regexp"
@@ -88,61 +86,6 @@ func TestInspectOnRealServersWithSilentNodes(t *testing.T) {
 		s, err := operator.Inspect(t.Context())
 		return err == nil && s.State == redsync.StateHeld && s.Holders[0].Owner == "worker-7@host"
 	}, time.Minute, 10*time.Millisecond)
-}
-
-// Three of five nodes are frozen.
-func TestInspectOnRealServersWithAFrozenMajority(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	operator := closed(t, realProcess(servers)).NewMutex("lock")
-	s, err := inspects(t, operator)
-	require.NoError(t, err)
-	assert.Equal(t, redsync.StateFree, s.State)
-	for _, server := range servers[:3] {
-		server.Freeze()
-		defer server.Thaw()
-	}
-	s, err = inspects(t, operator, 0, 1, 2)
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
-	assert.Equal(t, redsync.StateUnknown, s.State, "it is not known to be free")
-	require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed")
-	for i, n := range s.Nodes {
-		assert.Equal(t, i < 3, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s): no answer", i, n.Address)), "%v", err)
-	}
-}
-
-// A lock of redsync v4 (the value of its genValue), one of this library before WithOwner, and one of an unknown program.
-func TestInspectOnRealServersSeesOtherClients(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	operator := closed(t, realProcess(servers)).NewMutex("lock")
-	random := make([]byte, 16)
-	_, _ = rand.Read(random)
-	for library, value := range map[string]string{
-		"redsync v4": base64.StdEncoding.EncodeToString(random),
-		"redsync":    rand.Text(),
-		"":           "some other program",
-	} {
-		for i, s := range servers[:4] {
-			if i != 1 {
-				realredis.Must(t, s, "set", "lock", value, "px", 3600000)
-			}
-		}
-		s, err := inspects(t, operator)
-		require.NoError(t, err)
-		require.Len(t, s.Holders, 1)
-		h := s.Holders[0]
-		assert.Equal(t, library, h.Library)
-		assert.Empty(t, h.Owner)
-		assert.Zero(t, h.Process)
-		assert.Zero(t, h.Since)
-		assert.Greater(t, h.TTL, time.Minute)
-		assert.LessOrEqual(t, h.TTL, time.Hour)
-		for i, n := range s.Nodes {
-			assert.Equal(t, i == 0 || i == 2 || i == 3, len(n.Holders) == 1 && n.Holders[0].ID == h.ID, "node %d", i)
-		}
-		empties(t, servers)
-	}
 }
 
 // inspectACL returns the rules that the page of permissions asks for in its row of Inspect: for the lock alone, and for all.
