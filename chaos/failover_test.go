@@ -121,21 +121,19 @@ func TestSentinelFailoverBesideV4(t *testing.T) {
 				trial.movedPlain.Sub(began).Round(time.Millisecond), later[len(later)-1])
 			for l, name := range bothLibraries {
 				c := trial.counts[l]
-				t.Logf("%s: %s: %d of %d locks had two holders; %d more in the first %v", what, name, c.twice, c.judged, c.early, failoverGrace)
-				assert.GreaterOrEqual(t, c.judged, failoverTries, "%s: %s: too few locks", what, name)
+				t.Logf("%s: %s: %d of %d locks had two holders, and %d in the grace before", what, name, c.twice, c.judged, c.early)
+				assert.GreaterOrEqual(t, c.judged, failoverTries, what)
 			}
-			ours, control := trial.counts[0], trial.counts[1]
 			assert.NotZero(t, trial.movedOurs, what)
-			assert.Zero(t, ours.twice, what)
-			assert.LessOrEqual(t, ours.twice, control.twice, what)
-			assert.False(t, ours.astray, "%s: a holder extended its lock where nobody else looks", what)
+			assert.Zero(t, trial.counts[0].twice, what)
+			assert.False(t, trial.counts[0].astray, "%s: a holder extended its lock where nobody else looks", what)
 		}
 	}
 	slices.Sort(later)
 	t.Logf("this library moved after go-redis: median %v, worst %v", later[len(later)/2], later[len(later)-1])
 }
 
-// hold locks a name with each library of the first process.
+// hold locks a name with each library of the first process, and waits until the replica has these locks.
 func (r *failoverTrial) hold(t *testing.T, fault string) {
 	t.Helper()
 	for l, library := range r.first.libraries {
@@ -143,11 +141,9 @@ func (r *failoverTrial) hold(t *testing.T, fault string) {
 		r.holds[l] = library.NewMutex(name, safety.Options{Expiry: failoverExpiry})
 		r.crowd(t, name, func() { require.NoError(t, r.holds[l].LockContext(t.Context())) })
 	}
-	last := fmt.Sprintf("replicated %d", len(r.masters))
-	realredis.Must(t, r.masters[r.node], "set", last, "") // when the replica has it, it has the locks
 	require.Eventually(t, func() bool {
-		n, _ := r.first.sets[r.node].Replica.Do("exists", last)
-		return n == int64(1)
+		n, _ := r.first.sets[r.node].Replica.Do("exists", r.name("held", fault, 0), r.name("held", fault, 1))
+		return n == int64(2)
 	}, time.Minute, 10*time.Millisecond)
 }
 

@@ -271,16 +271,14 @@ func TestMixedFleetLockIsTakenForTheOtherUntilUnlock(t *testing.T) {
 	directions(t, func(t *testing.T, first, second safety.Open) {
 		f := newFleet(t)
 		a, b := f.process(first), f.process(second)
-		for i := range 300 {
+		for range 300 {
 			for _, libs := range [][2]safety.Library{{a, b}, {b, a}} {
 				m := libs[0].NewMutex("lock", safety.Options{Expiry: lasting})
-				require.NoError(t, m.TryLockContext(ctx), "round %d", i)
-				if i%3 == 0 {
-					require.Error(t, libs[1].NewMutex("lock", safety.Options{Expiry: lasting}).TryLockContext(ctx))
-				}
+				require.NoError(t, m.TryLockContext(ctx))
+				require.Error(t, libs[1].NewMutex("lock", safety.Options{Expiry: lasting}).TryLockContext(ctx))
 				ok, err := m.UnlockContext(ctx)
-				require.NoError(t, err, "round %d", i)
-				require.True(t, ok, "round %d", i)
+				require.NoError(t, err)
+				require.True(t, ok)
 			}
 		}
 		f.requireNoKeys()
