@@ -266,36 +266,20 @@ func (r *register) note(violation string) {
 	r.violations = append(r.violations, violation)
 }
 
-func TestMixedFleetUnlockFreesForTheOther(t *testing.T) {
+func TestMixedFleetLockIsTakenForTheOtherUntilUnlock(t *testing.T) {
 	ctx := t.Context()
 	directions(t, func(t *testing.T, first, second safety.Open) {
 		f := newFleet(t)
 		a, b := f.process(first), f.process(second)
-		for i := range 300 {
-			for _, lib := range []safety.Library{a, b} {
-				m := lib.NewMutex("lock", safety.Options{Expiry: lasting})
-				require.NoError(t, m.TryLockContext(ctx), "round %d", i)
+		for range 300 {
+			for _, libs := range [][2]safety.Library{{a, b}, {b, a}} {
+				m := libs[0].NewMutex("lock", safety.Options{Expiry: lasting})
+				require.NoError(t, m.TryLockContext(ctx))
+				require.Error(t, libs[1].NewMutex("lock", safety.Options{Expiry: lasting}).TryLockContext(ctx))
 				ok, err := m.UnlockContext(ctx)
-				require.NoError(t, err, "round %d", i)
-				require.True(t, ok, "round %d", i)
+				require.NoError(t, err)
+				require.True(t, ok)
 			}
-		}
-		f.requireNoKeys()
-	})
-}
-
-func TestMixedFleetLockIsTakenForTheOther(t *testing.T) {
-	ctx := t.Context()
-	directions(t, func(t *testing.T, first, second safety.Open) {
-		f := newFleet(t)
-		a, b := f.process(first), f.process(second)
-		for range 100 {
-			m := a.NewMutex("lock", safety.Options{Expiry: lasting})
-			require.NoError(t, m.TryLockContext(ctx))
-			require.Error(t, b.NewMutex("lock", safety.Options{Expiry: lasting}).TryLockContext(ctx))
-			ok, err := m.UnlockContext(ctx)
-			require.NoError(t, err)
-			require.True(t, ok)
 		}
 		f.requireNoKeys()
 	})

@@ -13,30 +13,11 @@ import (
 
 // This file shows that a stream and a subscription follow a client of Sentinel to the new master.
 
-// failovers are the reasons for which a Sentinel promotes the replica. In the first three, the old master keeps the
-// connections of its clients, so only the client can know that it has moved.
-var failovers = []struct {
-	name string
-	fail func(t *testing.T, set realredis.SentinelSet)
-	cuts bool // the old master's connections end by themselves
-}{
-	{"the master stalls", func(_ *testing.T, set realredis.SentinelSet) { set.Master.Freeze() }, false},
-	{"only the Sentinel cannot reach the master", func(t *testing.T, set realredis.SentinelSet) {
-		t.Helper()
-		realredis.Must(t, set.Master, "acl", "setuser", "default", "-ping")
-	}, false},
-	{"the failover is planned", func(t *testing.T, set realredis.SentinelSet) {
-		t.Helper()
-		realredis.Must(t, set.Sentinel, "sentinel", "failover", set.Name)
-	}, false},
-	{"the master is killed", func(_ *testing.T, set realredis.SentinelSet) { set.Master.Kill() }, true},
-}
-
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	for _, f := range failovers {
+	for _, f := range realredis.Failovers {
 		for _, size := range []int{0, 1} {
-			t.Run(fmt.Sprintf("%s, PoolSize %d", f.name, size), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, PoolSize %d", f.Name, size), func(t *testing.T) {
 				t.Parallel()
 				set := realredis.StartSentinelSet(t)
 				of := func(user string) (*redis.Client, pool.Pool) {
@@ -59,7 +40,7 @@ func TestSentinelFailover(t *testing.T) {
 				require.Equal(t, runID(t, set.Master), before.Server.RunID)
 				require.NoError(t, client.Ping(t.Context()).Err()) // so that go-redis has a connection to close
 
-				f.fail(t, set)
+				require.NoError(t, f.Fail(set))
 				owed := make(replies, 1)
 				require.NoError(t, p.Send(pool.Request{Args: []any{"get", "k"}, To: owed}))
 				first := e.Hears(t, "unsubscribed")
@@ -67,9 +48,9 @@ func TestSentinelFailover(t *testing.T) {
 					r := pool.Ask(t, p, "set", "k", "v")
 					return r.Err == nil && r.Server.RunID != before.Server.RunID
 				})
-				if r := <-owed; !f.cuts {
+				if r := <-owed; !f.Cuts {
 					require.ErrorContains(t, first.Err, "the client has moved to another node")
-					if f.name == "the master stalls" {
+					if f.Name == "stall" {
 						require.Equal(t, pool.Unknown, r.Fate)
 						require.EqualError(t, r.Err, "pool: connection lost: the client has moved to another node")
 						set.Master.Thaw()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // This file shows WithSequencer: what it adds to WithValue.
@@ -240,41 +239,4 @@ func TestALockAfterWithSequencerIsNotHandedOver(t *testing.T) {
 		assert.NotEqual(t, value, peek.Value(c.Mutex))
 		k.unlocks(c.Mutex)
 	})
-}
-
-// A lock goes from process to process on real servers, as a text, and keeps its token.
-func TestWithSequencerOnServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	var text string
-	var token uint64
-	for i := range 4 {
-		rs := realProcess(servers)
-		t.Cleanup(func() { _ = rs.Close(context.Background()) })
-		m := rs.NewMutex("lock", redsync.WithFencing())
-		if i == 0 {
-			require.NoError(t, m.Lock())
-			token = m.Fence()
-		} else {
-			s, err := redsync.ParseSequencer(text)
-			require.NoError(t, err)
-			m = rs.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithFencing())
-			require.NoError(t, rs.Current(t.Context(), s))
-			if i == 3 {
-				require.NoError(t, m.Do(t.Context(), func(context.Context) error { return m.Err() }))
-				require.NoError(t, m.TryLock(), "the lock is free")
-				assert.Greater(t, m.Fence(), token)
-				_, err = m.Unlock()
-				require.NoError(t, err)
-				return
-			}
-			_, err = m.Extend()
-			require.NoError(t, err)
-		}
-		assert.Equal(t, token, m.Fence())
-		s, err := m.Detach(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, rs.Close(t.Context()))
-		text = s.String()
-	}
 }

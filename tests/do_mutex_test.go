@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -788,32 +786,4 @@ func TestDoThatAdoptsWhoseObserverPanics(t *testing.T) {
 		time.Sleep(guard)
 		k.nothingLeft()
 	})
-}
-
-// On real servers, several processes take turns with one lock, and no two functions run at once.
-func TestDoOnServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	var inside, count atomic.Int64
-	var wg sync.WaitGroup
-	for range 2 {
-		rs := realProcess(servers)
-		t.Cleanup(func() { _ = rs.Close(context.Background()) })
-		m := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithFencing())
-		for range 4 {
-			wg.Go(func() {
-				for range 5 {
-					assert.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
-						assert.EqualValues(t, 1, inside.Add(1))
-						count.Add(1)
-						assert.NotZero(t, redsync.FromContext(ctx).Fence())
-						inside.Add(-1)
-						return nil
-					}))
-				}
-			})
-		}
-	}
-	wg.Wait()
-	assert.EqualValues(t, 40, count.Load())
 }

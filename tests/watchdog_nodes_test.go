@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
@@ -243,33 +242,6 @@ func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
 }
 
 // Real servers.
-
-func TestWatchdogOnRealServersSurvivesAMinority(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	rs := realProcess(servers)
-	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2500*time.Millisecond), redsync.WithWatchdog())
-	require.NoError(t, m.Lock())
-	lost := m.Lost()
-	servers[0].Freeze()
-	defer servers[0].Thaw()
-	servers[4].Kill()
-	wait := time.Duration(testlength.Of(7, 7, 20)) * time.Second // longer than the expiry
-	select {
-	case <-lost:
-		t.Error(m.Err())
-	case <-time.After(wait): //nolint:forbidigo // real servers
-	}
-	require.NoError(t, m.Err())
-	ok, err := m.Valid()
-	require.NoError(t, err)
-	assert.True(t, ok)
-	ok, err = m.Unlock()
-	require.NoError(t, err)
-	assert.True(t, ok)
-	servers[0].Thaw()
-	_ = rs.Close(t.Context()) // one server is gone
-}
 
 // extensions is an observer that counts the extensions of watchdogs, and what goes wrong.
 type extensions struct {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A SentinelSet is a master with a replica, both watched by one Sentinel that promotes the replica within a few seconds.
@@ -71,4 +73,30 @@ func awaitSentinelSet(tb testing.TB, s *Server, want string, args ...any) {
 			tb.Fatalf("%v on %s does not answer %q within a minute:\n%s", args, s.Addr(), want, answer)
 		}
 	}
+}
+
+// Failovers are the reasons for which a Sentinel promotes the replica. Fail returns at once.
+var Failovers = []struct {
+	Name string
+	Fail func(set SentinelSet) error
+	Cuts bool // the connections of the old master end; otherwise it keeps them, and only its clients know that they must move
+}{
+	{"stall", func(set SentinelSet) error { set.Master.Freeze(); return nil }, false},
+	{"partition", func(set SentinelSet) error { // as if only the Sentinel could not reach the master
+		_, err := set.Master.Do("acl", "setuser", "default", "-ping")
+		return err
+	}, false},
+	{"planned", func(set SentinelSet) error {
+		_, err := set.Sentinel.Do("sentinel", "failover", set.Name)
+		return err
+	}, false},
+	{"kill", func(set SentinelSet) error { set.Master.Kill(); return nil }, true},
+}
+
+// Client returns a new client of the set's master, whichever that is. The end of the test closes it.
+func (s SentinelSet) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: []string{s.Sentinel.Addr()}})
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
 }
