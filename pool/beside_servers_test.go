@@ -102,6 +102,13 @@ func byProxy(t *testing.T, dial dialer) (string, dialer) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	forward(t, l, dial)
+	return l.Addr().String(), nil
+}
+
+// forward makes a proxy of l: each of its connections leads where dial leads.
+func forward(t *testing.T, l net.Listener, dial dialer) {
+	t.Helper()
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for from, err := l.Accept(); err == nil; from, err = l.Accept() {
@@ -119,7 +126,6 @@ func byProxy(t *testing.T, dial dialer) (string, dialer) {
 			go pass(to, from)
 		}
 	}()
-	return l.Addr().String(), nil
 }
 
 func follows(t *testing.T, replica *realredis.Server) {

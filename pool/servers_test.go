@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -411,27 +410,7 @@ func TestTLSThroughAProxy(t *testing.T) {
 	t.Cleanup(nodes.Close)
 	proxy, err := tls.Listen("tcp", "127.0.0.1:0", keys.Server)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	go func() {
-		for {
-			from, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			to, err := nodes[0].Dial(context.Background(), "", "")
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			pass := func(a, b net.Conn) {
-				_, _ = io.Copy(a, b)
-				_ = a.Close()
-				_ = b.Close()
-			}
-			go pass(from, to)
-			go pass(to, from)
-		}
-	}()
+	forward(t, proxy, nodes[0].Dial)
 	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = keys.Client }))
 	for i := range 200 {
 		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
