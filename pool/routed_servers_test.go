@@ -112,7 +112,9 @@ func TestClusterMovingSlot(t *testing.T) {
 	servers := realredis.StartCluster(t)
 	client := clusterClient(t, servers)
 	p := poolOf(t, client)
-	pool.Answer(t, p, "ping")
+	first := pool.Answer(t, p, "ping")
+	require.Zero(t, first.Conn, "a cluster pool has no order of execution across nodes")
+	require.Nil(t, first.Server, "a cluster pool uses many servers, so it names none")
 	key := "{moves}"
 	from, err := client.MasterForKey(t.Context(), key)
 	require.NoError(t, err)
