@@ -203,7 +203,7 @@ func ViaClient() Option {
 // maintenance notifications that are not disabled: both are defaults. What the old connection owes is answered, or it is
 // Unknown. If a Cluster has another master for a key, or a Ring another shard, what the old one owes for that key is
 // Unknown after at most 100 ms, and later requests go to the new one. While a master of a Cluster is silent, the pool asks
-// the client to reload its state. Subscriptions move, too.
+// the client four times a second to reload its state. Subscriptions move, too.
 //
 // Any other client is used directly, one Pipeline at a time; its own timeouts bound how long a
 // frozen server delays later requests.

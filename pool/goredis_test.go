@@ -56,12 +56,9 @@ func answer(t *testing.T, p Pool, args ...any) Reply {
 // bubble runs f in virtual time with one embedded node.
 func bubble(t *testing.T, f func(t *testing.T, node *embedded.Node)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, func(t *testing.T) { // which waits until go-redis stops looking for dead nodes, too
 		nodes := embedded.Start(1)
-		t.Cleanup(func() {
-			nodes.Close()
-			time.Sleep(time.Minute) // idle streams end, and go-redis stops looking for dead nodes
-		})
+		t.Cleanup(nodes.Close)
 		f(t, nodes[0])
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,7 +63,9 @@ func (s *service) serve(addr string, k *talk) {
 		case "hello3":
 			k.say("%%1\r\n+proto\r\n:3\r\n")
 		case "clientmaint_notifications":
+			s.mu.Lock()
 			s.asked++
+			s.mu.Unlock()
 			if s.refuses {
 				k.say("-ERR unknown subcommand 'maint_notifications'\r\n")
 				continue
@@ -87,8 +90,14 @@ func (s *service) serve(addr string, k *talk) {
 	}
 }
 
-// push pushes words on all connections to the first endpoint.
+// push pushes words on all connections.
 func (s *service) push(words ...any) {
+	s.pushLater(words...)
+	synctest.Wait()
+}
+
+// pushLater is push for a service outside a bubble.
+func (s *service) pushLater(words ...any) {
 	var text strings.Builder
 	fmt.Fprintf(&text, ">%d\r\n", len(words))
 	for _, word := range words {
@@ -107,7 +116,6 @@ func (s *service) push(words ...any) {
 	for _, k := range open {
 		go func() { _, _ = io.WriteString(k, text.String()) }() // nobody may read it
 	}
-	synctest.Wait()
 }
 
 // MOVING, of all forms: the next request goes to the new endpoint, or to that of the client, at the moment when go-redis
@@ -315,4 +323,76 @@ func TestSubscriptionMoves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pool moves as early as go-redis itself, which serves another client of a like service on real sockets.
+func TestMovingBesideGoRedis(t *testing.T) {
+	t.Parallel()
+	for name, push := range map[string]func(to string) []any{
+		"an endpoint": func(to string) []any { return []any{"MOVING", 1, 30, to} },
+		"null":        func(string) []any { return []any{"MOVING", 1, 2, nil} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var where [2]func() string // of go-redis, and of the pool
+			var move [2]func()
+			var to [2]string
+			for i := range where {
+				s := new(service)
+				from := s.listen(t)
+				to[i] = s.listen(t)
+				var at atomic.Value
+				at.Store(from)
+				client := redis.NewClient(&redis.Options{Addr: from, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if addr == from {
+						addr = at.Load().(string)
+					}
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}})
+				p := New(client)
+				t.Cleanup(func() { _, _ = p.Close(), client.Close() })
+				where[i] = func() string { return fmt.Sprint(ask(t, p, "where").Value) }
+				if i == 0 {
+					where[i] = func() string { return fmt.Sprint(client.Do(t.Context(), "where").Val()) }
+				}
+				require.Equal(t, from, where[i]())
+				move[i] = func() { at.Store(to[i]); s.pushLater(push(to[i])...) }
+			}
+			start := time.Now()
+			move[0]()
+			move[1]()
+			var took [2]time.Duration
+			var wg sync.WaitGroup
+			for i := range took {
+				wg.Go(func() {
+					for time.Since(start) < 30*time.Second && where[i]() != to[i] {
+						time.Sleep(time.Millisecond)
+					}
+					took[i] = time.Since(start)
+				})
+			}
+			wg.Wait()
+			t.Logf("go-redis moved after %v, the pool after %v", took[0], took[1])
+			require.Less(t, took[1], min(took[0]+5*time.Second, 30*time.Second))
+		})
+	}
+}
+
+// listen makes s serve another endpoint, on a real socket, until the end of the test.
+func (s *service) listen(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	addr = l.Addr().String()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			k := newTalk(c)
+			s.mu.Lock()
+			s.open = append(s.open, k)
+			s.mu.Unlock()
+			go s.serve(addr, k)
+		}
+	}()
+	return addr
 }

@@ -24,19 +24,24 @@ type rerouting struct {
 
 var reroutings = map[string]func(cast) rerouting{
 	"a Cluster, another master": func(c cast) rerouting {
+		const hang = 4 // reloads ask the silent peer first, and wait for it
 		var second atomic.Bool
+		var reloads atomic.Int32
 		client := c.client(func(o *redis.ClusterOptions) {
 			o.ReadTimeout = maxReadTimeout
 			o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
 				addr := firstOfCast
 				if second.Load() {
+					if reloads.Add(1) <= hang {
+						time.Sleep(maxReadTimeout)
+					}
 					addr = secondOfCast
 				}
 				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 			}
 		})
 		// Nobody tells the client: the pool asks it to look.
-		return rerouting{client, func() { second.Store(true) }, (looksPerReload + 2) * rerouteEvery}
+		return rerouting{client, func() { second.Store(true) }, (hang*looksPerReload + looksUntilReload + 2) * rerouteEvery}
 	},
 	"a Ring, a shard is down": func(c cast) rerouting {
 		var down atomic.Bool

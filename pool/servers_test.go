@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -411,27 +410,7 @@ func TestTLSThroughAProxy(t *testing.T) {
 	t.Cleanup(nodes.Close)
 	proxy, err := tls.Listen("tcp", "127.0.0.1:0", keys.Server)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	go func() {
-		for {
-			from, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			to, err := nodes[0].Dial(context.Background(), "", "")
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			pass := func(a, b net.Conn) {
-				_, _ = io.Copy(a, b)
-				_ = a.Close()
-				_ = b.Close()
-			}
-			go pass(from, to)
-			go pass(to, from)
-		}
-	}()
+	forward(t, proxy, nodes[0].Dial)
 	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = keys.Client }))
 	for i := range 200 {
 		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
@@ -462,40 +441,6 @@ func freeAddr(t *testing.T) string {
 	addr, err := realredis.FreeAddr()
 	require.NoError(t, err)
 	return addr
-}
-
-func TestClusterClient(t *testing.T) {
-	t.Parallel()
-	servers := realredis.StartCluster(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                    []string{servers[0].Addr()},
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	p := poolOf(t, client)
-	eventually(t, "the cluster takes writes", func() bool {
-		return pool.Ask(t, p, "set", "first", "v").Err == nil
-	})
-	for i := range 20 { // scripts and keys on all masters
-		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
-	}
-	require.Zero(t, pool.Answer(t, p, "get", "a").Conn, "a cluster pool has no order of execution across nodes, so Conn is 0")
-	require.Nil(t, pool.Answer(t, p, "get", "a").Server, "a cluster pool uses many servers, so it names none")
-
-	// The key "moved" is in slot 13347 of the third master. The slot moves to the first one, and the
-	// client does not know that yet.
-	slot, err := servers[0].Do("cluster", "keyslot", "moved")
-	require.NoError(t, err)
-	id, err := servers[0].Do("cluster", "myid")
-	require.NoError(t, err)
-	for _, s := range []*realredis.Server{servers[0], servers[2], servers[1]} {
-		_, err = s.Do("cluster", "setslot", slot, "node", id)
-		require.NoError(t, err)
-	}
-	lockOnce(t, p, "moved")
-	n, err := servers[0].Do("cluster", "countkeysinslot", slot)
-	require.NoError(t, err)
-	require.Equal(t, int64(0), n)
 }
 
 func release(l script.Lock) script.Command {
