@@ -312,10 +312,10 @@ func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Co
 	around := bonds[len(bonds)-1].parent()
 	waiting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	isOver := func(b bond) bool { return b.held() == nil }
-	stopAround := context.AfterFunc(around, func() { end(interrupt{contextErrors(around)}) })
+	stopAround := context.AfterFunc(around, func() { end(interrupt{around}) })
 	stopCall := context.AfterFunc(ctx, func() {
 		if !slices.ContainsFunc(bonds, isOver) {
-			end(interrupt{contextErrors(ctx)})
+			end(interrupt{ctx})
 			return
 		}
 		last, has := around.Deadline()
@@ -323,7 +323,7 @@ func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Co
 			rest, stop := context.WithDeadline(waiting, limit)
 			defer stop()
 			<-rest.Done()
-			end(interrupt{contextErrors(rest)})
+			end(interrupt{rest})
 		}
 	})
 	return waiting, func() {

@@ -398,7 +398,7 @@ func takenBy(t *lease.Terms, err error) error {
 func contextErrors(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
-		return i.error
+		return contextErrors(i.of)
 	}
 	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
 		return cause
@@ -406,11 +406,13 @@ func contextErrors(ctx context.Context) error {
 	return fail("", "", ctx.Err(), cause)
 }
 
-// An interrupt is the cause of a context that has ended with another one: the contextErrors of that one.
-type interrupt struct{ error }
+// An interrupt is the cause of a context that has ended with another one, which may have ended at a deadline.
+type interrupt struct{ of context.Context }
 
-// Unwrap returns these errors.
-func (i interrupt) Unwrap() error { return i.error }
+func (i interrupt) Error() string { return i.Unwrap().Error() }
+
+// Unwrap returns the cause of that one.
+func (i interrupt) Unwrap() error { return context.Cause(i.of) }
 
 // A failure is the one form of this package's errors: what failed, and everything that is true of it at once. Functions
 // return a pointer, because callers compare errors with == and use them as map keys. A failure does not change, so

@@ -319,6 +319,9 @@ func (l *Lease) noteMissed(res *quorum.Result) {
 func (l *Lease) Loss() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.begunLocked() {
+		return nil
+	}
 	return l.watched.loss
 }
 
