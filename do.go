@@ -309,6 +309,11 @@ func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Co
 	if len(bonds) == 0 {
 		return ctx, func() {}
 	}
+	return outlasting(ctx, bonds)
+}
+
+// outlasting returns a context that ends as apart says. The holds of the bonds, from the inside to the outside, may end ctx.
+func outlasting(ctx context.Context, bonds []bond) (context.Context, func()) {
 	around := bonds[len(bonds)-1].parent()
 	waiting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	isOver := func(b bond) bool { return b.held() == nil }
