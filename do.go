@@ -28,8 +28,8 @@ func (r *Redsync) TryDo(
 //
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
 // If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
-// this very reason, from context.Cause. The reason never matches ErrFailed, but it may match *ErrTaken: another client
-// may have the lock by then.
+// this very reason, from context.Cause. After a loss it matches ErrLockLost, also if only the release has found the loss.
+// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do

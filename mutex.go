@@ -732,6 +732,8 @@ func (m *Mutex) Unlock() (bool, error) {
 // lists those that failed, and it is unknown whether the lock was released in time. After each of these
 // outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
+// ctx may end with the hold (see Context and Do): that does not cut the wait short.
+//
 // If ctx was done before the call, UnlockContext does the same, and waits for the node deadline, at most 500 ms: a program
 // may exit right after it.
 //
