@@ -3,6 +3,8 @@ package redsync
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
@@ -26,8 +28,8 @@ func (r *Redsync) TryDo(
 //
 // If Do cannot lock m, it does not call fn, and its error is that of LockContext. Otherwise Do returns the error of fn.
 // If the lock was lost or could not be unlocked, the reason comes first, joined with that error, unless fn has returned
-// this very reason, from context.Cause. The reason never matches ErrFailed, but it may match *ErrTaken: another client
-// may have the lock by then.
+// this very reason, from context.Cause. After a loss it matches ErrLockLost, also if only the release has found the loss.
+// The reason never matches ErrFailed, but it may match *ErrTaken: another client may have the lock by then.
 //
 // If m has a lock to adopt (WithSequencer, WithValue), Do extends that lock instead of locking. If the extension
 // fails, Do does not call fn, and its error is that of Extend. m then still has the lock to adopt, so a later Do
@@ -135,15 +137,18 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 		}
 		cancel(nil)
 		s.nest.finish(s)
-		lost := h.Err(clock.Now()) // before the release, because afterwards Err returns ErrNotHeld
+		over := overSince(h) // before the release, because afterwards Err returns ErrNotHeld
 		// The end of ctx must not cut the release. A ctx that cannot end needs no copy.
 		if ctx.Done() != nil {
 			ctx = context.WithoutCancel(ctx)
 		}
 		// Unlock only h: fn may have unlocked m, and another call may have locked m since.
 		_, unlocked := m.unlockOnly(ctx, h)
-		if lost != nil {
-			err = withLoss(m.failure(m.set.doing(), lost), lost, err)
+		if loss := m.lossSince(h, unlocked); loss != nil {
+			over = loss
+		}
+		if over != nil {
+			err = withLoss(m.failure(m.set.doing(), over), over, err)
 			return
 		}
 		err = errors.Join(unlocked, err)
@@ -151,6 +156,25 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	s.nest.begins(s, cancel)
 	h.Listen(s.nest)
 	return false, fn(working) //nolint:contextcheck // s has ctx
+}
+
+// overSince returns why h is over, nil while it is held. A loss counts although the function has unlocked h after it.
+func overSince(h *lease.Lease) error {
+	over := h.Err(clock.Now())
+	if loss := h.Loss(); loss != nil {
+		return loss
+	}
+	return over
+}
+
+// lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
+// out. unlocked is the error of Unlock.
+func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
+	loss := h.Loss()
+	if loss == nil && unlocked != nil && m.current() == h {
+		return asLost(ErrClosed, nil) // Close has begun meanwhile, and is about to end h
+	}
+	return loss
 }
 
 // doing returns the operation that the error names if the lock was lost: "lead" or "do".
@@ -209,24 +233,115 @@ func (m *Mutex) adoptInDo(ctx context.Context) (*lease.Lease, error) {
 //
 // Work that goes on after its context has ended is not protected: see Fence. Each call of Context uses memory until its
 // context ends, so call it once for each hold, and not before each step. The function of Do has such a context already.
+//
+// Both kinds of context, and those derived from them, may be passed to the very call that ends the hold: UnlockContext,
+// Detach, ForceUnlock, Close, or an Extend, a Downgrade or a Valid that finds the loss. The call does not give up because
+// the hold has ended, but if parent ends, or at the deadline of its context.
 func (m *Mutex) Context(parent context.Context) context.Context {
-	ctx, end := context.WithCancelCause(orBackground(parent))
+	to := &ending{Context: orBackground(parent)}
+	ctx, end := context.WithCancelCause(to)
 	h := m.current()
 	if h == nil {
 		end(ErrNotHeld)
 		return ctx
 	}
-	to := &ending{end}
+	to.end = end
+	to.hold.Store(h)
 	h.Listen(to)
 	context.AfterFunc(ctx, func() { h.Forget(to) }) // if parent ends, the hold may go on for long
 	return ctx
 }
 
-// An ending ends a context with a hold.
-type ending struct{ end context.CancelCauseFunc }
+// An ending is the context that a context of Mutex.Context is derived from. It ends that context with the hold.
+type ending struct {
+	context.Context //nolint:containedctx // the parent
+
+	hold atomic.Pointer[lease.Lease] // nil once the hold has ended, which the context may outlive for long
+	end  context.CancelCauseFunc
+}
 
 // Ended implements lease.Listener. After Unlock and Detach loss is nil, which makes the cause context.Canceled.
-func (e *ending) Ended(loss error) { e.end(loss) }
+func (e *ending) Ended(loss error) {
+	e.hold.Store(nil) // before the context ends: see apart
+	e.end(loss)
+}
+
+// Value implements context.Context.
+func (e *ending) Value(key any) any {
+	if key == (bondKey{}) {
+		return e
+	}
+	return e.Context.Value(key)
+}
+
+func (e *ending) parent() context.Context { return e.Context }
+func (e *ending) held() *lease.Lease      { return e.hold.Load() }
+
+// A bond is a context from which one is derived that ends with a hold: an ending or a scope.
+type bond interface {
+	// parent returns the context around it.
+	parent() context.Context
+
+	// held returns the hold, nil once it has ended the context that is derived from the bond.
+	held() *lease.Lease
+}
+
+type bondKey struct{}
+
+// apart returns a context that does not end because a hold ends that the call with ctx may end itself: one for which own
+// returns true. It ends if what is around such a hold's contexts ends, and if ctx ends for another reason. Of a context
+// that has ended with the hold nothing but its deadline is known any more. Once ctx has ended, apart returns it. The caller
+// must call stop.
+func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Context, stop func()) {
+	if ctx.Done() == nil || ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	var bonds []bond
+	for at := ctx; at != nil; {
+		b, _ := at.Value(bondKey{}).(bond)
+		if at = nil; b != nil {
+			at = b.parent()
+			if h := b.held(); h != nil && own(h) {
+				bonds = append(bonds, b)
+			}
+		}
+	}
+	if len(bonds) == 0 {
+		return ctx, func() {}
+	}
+	return outlasting(ctx, bonds)
+}
+
+// outlasting returns a context that ends as apart says. The holds of the bonds, from the inside to the outside, may end ctx.
+func outlasting(ctx context.Context, bonds []bond) (context.Context, func()) {
+	around := bonds[len(bonds)-1].parent()
+	waiting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	isOver := func(b bond) bool { return b.held() == nil }
+	stopAround := context.AfterFunc(around, func() { end(interrupt{around}) })
+	stopCall := context.AfterFunc(ctx, func() {
+		if !slices.ContainsFunc(bonds, isOver) {
+			end(interrupt{ctx})
+			return
+		}
+		last, has := around.Deadline()
+		if limit, is := ctx.Deadline(); is && (!has || limit.Before(last)) {
+			rest, stop := context.WithDeadline(waiting, limit)
+			defer stop()
+			<-rest.Done()
+			end(interrupt{rest})
+		}
+	})
+	return waiting, func() {
+		stopAround()
+		stopCall()
+		end(nil)
+	}
+}
+
+// apartFrom is apart for a call that may end h.
+func apartFrom(h *lease.Lease, ctx context.Context) (waiting context.Context, stop func()) {
+	return apart(ctx, func(other *lease.Lease) bool { return other == h })
+}
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
 // Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade

@@ -45,7 +45,7 @@ var (
 	// ErrLockLost means that you had the lock, and it has ended without your Unlock or Detach. Stop the work. errors.Is
 	// also finds the cause, and errors.As the nodes that did not answer, if the lock has expired for that reason.
 	//
-	// Err returns it for every such end. Extend, Downgrade and Valid return it if the nodes prove the loss. Every later
+	// Err returns it for every such end, and so do Do, TryDo and Lead, even if only their release finds it out. Extend, Downgrade and Valid return it if the nodes prove the loss. Every later
 	// call that needs the lock then returns it, too, until Unlock or the next Lock. If Until passes during the call, Extend
 	// and Downgrade return it, but Valid returns ErrLockAlreadyExpired alone.
 	ErrLockLost = errors.New("redsync: lock lost")
@@ -397,11 +397,22 @@ func takenBy(t *lease.Terms, err error) error {
 // contextErrors returns the error of ctx and its cause, nil if ctx is not done.
 func contextErrors(ctx context.Context) error {
 	cause := context.Cause(ctx)
+	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
+		return contextErrors(i.of)
+	}
 	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
 		return cause
 	}
 	return fail("", "", ctx.Err(), cause)
 }
+
+// An interrupt is the cause of a context that has ended with another one, which may have ended at a deadline.
+type interrupt struct{ of context.Context }
+
+func (i interrupt) Error() string { return i.Unwrap().Error() }
+
+// Unwrap returns the cause of that one.
+func (i interrupt) Unwrap() error { return context.Cause(i.of) }
 
 // A failure is the one form of this package's errors: what failed, and everything that is true of it at once. Functions
 // return a pointer, because callers compare errors with == and use them as map keys. A failure does not change, so

@@ -76,14 +76,16 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	if err != nil {
 		return m.failure("force unlock", err)
 	}
+	waiting, stop := apart(ctx, func(h *lease.Lease) bool { return h.Value() == *holder.value }) // the holder may force itself
+	defer stop()
 	set := m.core.keeper.Set
-	set.Identify(ctx, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
+	set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 	// h was never held here. It carries the release, as for an Unlock of an adopted value.
 	h := lease.Adopt(termsToForce(&t.Terms, c, holder.TTL), *holder.value, clock.Now())
 	h.End(nil)
 	rel := m.core.member.Group.ReleaseAwaited(ctx, h)
 	m.tellForced(holder)
-	res := rel.Wait(ctx)
+	res := rel.Wait(waiting)
 	m.core.member.Group.Unlocked(h, rel)
 	switch {
 	case res.Won:
@@ -91,9 +93,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context, holder Holder) error {
 	case res.IsTaken():
 		return m.failure("force unlock", unconfirmed(m.label(), res))
 	case res.Rejected:
-		return m.failure("force unlock", m.whyNotHeld(ctx, t, holder))
+		return m.failure("force unlock", m.whyNotHeld(waiting, t, holder))
 	}
-	return m.failure("force unlock", m.interruption(ctx), unconfirmed(m.label(), res))
+	return m.failure("force unlock", m.interruption(waiting), unconfirmed(m.label(), res))
 }
 
 // whyNotHeld returns *ErrTaken if another has the lock of holder, otherwise ErrNotHeld, also if too few nodes answer. The

@@ -732,6 +732,8 @@ func (m *Mutex) Unlock() (bool, error) {
 // lists those that failed, and it is unknown whether the lock was released in time. After each of these
 // outcomes m is not held. A second Unlock returns ErrNotHeld, which matches ErrLockAlreadyExpired too.
 //
+// ctx may end with the hold (see Context and Do): that does not cut the wait short.
+//
 // If ctx was done before the call, UnlockContext does the same, and waits for the node deadline, at most 500 ms: a program
 // may exit right after it.
 //
@@ -760,7 +762,7 @@ func (m *Mutex) unlockOnly(ctx context.Context, only *lease.Lease) (bool, error)
 	case h == nil && adopted == nil:
 		return false, m.failure("unlock", ErrNotHeld)
 	case h == nil:
-		waiting, _, stop := unhurried(ctx, &t.Terms)
+		waiting, _, stop := unhurried(ctx, &t.Terms, nil)
 		m.core.keeper.Set.Identify(waiting, t.Timing.NodeTimeout) // before Adopt, which notes which nodes may have the value
 		stop()
 		h = m.adoptLease(t, adopted, start)
@@ -791,12 +793,12 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 		group.ReleaseAndAdmit(h)
 		return false, m.failure("unlock", over, late)
 	}
+	waiting, ended, stop := unhurried(ctx, h.Terms(), h)
+	defer stop()
 	h.End(nil)
 	if !h.Leave() || group.HandOver(h) {
 		return true, nil // other readers of this process have the lock, or the next waiter
 	}
-	waiting, ended, stop := unhurried(ctx, h.Terms())
-	defer stop()
 	// Identify finds a server that is reached at two addresses. Otherwise it would be asked twice,
 	// and would answer the second time that it has no such key.
 	if set := m.core.keeper.Set; !set.IsIdentified() {
@@ -810,16 +812,25 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	case res.Won && rel.WasInTime():
 		return true, nil
 	case res.Won, res.Rejected:
-		return false, m.failure("unlock", ErrLockAlreadyExpired, unconfirmed(m.label(), res))
+		nodes := unconfirmed(m.label(), res)
+		h.NoteLoss(lost(nodes))
+		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes)
+	case !ended:
+		ctx = waiting
 	}
 	return false, m.failure("unlock", m.interruption(ctx), unconfirmed(m.label(), res),
 		note(fmt.Sprintf("the lock is no longer held; keys that are left go in %v at the latest", journal.Rounded(h.Terms().Timing.TTL))))
 }
 
-// unhurried returns ctx, or its Grace if it had ended: the program may exit right after the Unlock.
-func unhurried(ctx context.Context, t *lease.Terms) (waiting context.Context, ended bool, stop func()) {
-	if ctx.Err() == nil {
+// unhurried returns the context with which the release of h is awaited, and is called before h ends: ctx apart from h, or
+// the Grace of ctx if it has ended, because the program may exit right after the Unlock. h may be nil.
+func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting context.Context, ended bool, stop func()) {
+	switch {
+	case ctx.Done() == nil:
 		return ctx, false, func() {}
+	case ctx.Err() == nil:
+		waiting, stop = apartFrom(h, ctx)
+		return waiting, false, stop
 	}
 	waiting, stop = lease.Grace(ctx, t.Timing.NodeTimeout)
 	return waiting, true, stop
@@ -895,8 +906,10 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
+	waiting, stop := apartFrom(h, ctx)
+	defer stop()
 	h.End(nil) // from here on nothing more is sent for h
-	h.AwaitReplies(ctx)
+	h.AwaitReplies(waiting)
 	left, err := h.EndLate(clock.Now())
 	// Waiters of this process relied on an Unlock of m, which will not come now. Make them ask the nodes.
 	m.core.member.Group.Nudge(h.Claim().Lines())
@@ -1028,8 +1041,10 @@ func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 
 // extend makes one round that prolongs h, and acts on what the nodes say.
 func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
-	res, over := h.Extend(ctx)
-	return m.extended(ctx, "extend", h, res, over)
+	waiting, stop := apartFrom(h, ctx)
+	defer stop()
+	res, over := h.Extend(waiting)
+	return m.extended(waiting, "extend", h, res, over)
 }
 
 // extended returns what an operation that prolongs h returns. res is what the nodes said, and over is why h
@@ -1131,7 +1146,9 @@ func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
 		return false, err
 	}
 	defer m.core.endCall()
-	return m.checked(ctx, op, h, h.Check(ctx))
+	waiting, stop := apartFrom(h, ctx)
+	defer stop()
+	return m.checked(waiting, op, h, h.Check(waiting))
 }
 
 // checked returns what Valid returns after a check with the result res.

@@ -53,10 +53,22 @@ func scopeOf(ctx context.Context) *scope {
 
 // Value implements context.Context.
 func (s *scope) Value(key any) any {
-	if key == (scopeKey{}) {
+	if key == (scopeKey{}) || key == (bondKey{}) {
 		return s
 	}
 	return s.Context.Value(key)
+}
+
+func (s *scope) parent() context.Context { return s.Context }
+
+// held implements bond. The context of s may also end because its function, or the outermost one, has returned.
+func (s *scope) held() *lease.Lease {
+	s.nest.mu.Lock()
+	defer s.nest.mu.Unlock()
+	if s.nest.cause != nil {
+		return nil
+	}
+	return s.nest.hold
 }
 
 // The outermost call.

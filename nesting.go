@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
@@ -201,7 +200,7 @@ func (m *Mutex) whileJoined(joined []*scope, fn func(context.Context) error) (er
 	working, cancel := context.WithCancelCause(joined[len(joined)-1])
 	defer func() {
 		for _, s := range slices.Backward(joined) {
-			if lost := s.nest.hold.Err(clock.Now()); lost != nil {
+			if lost := overSince(s.nest.hold); lost != nil {
 				err = withLoss(m.failure("do", lost), lost, err)
 			}
 		}

@@ -188,6 +188,8 @@ func (c *core) endCall() { c.keeper.EndCall() }
 
 // close closes c, or waits for the call that does.
 func (c *core) close(ctx context.Context, timeout time.Duration) error {
+	ctx, stop := apart(ctx, func(h *lease.Lease) bool { return h.Terms().Keeper == &c.keeper })
+	defer stop()
 	switch {
 	case c.err != nil:
 		return nil //nolint:nilerr // nothing has ever started

@@ -83,8 +83,10 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	}
 	start := clock.Now()
 	left := h.Remaining(start)
-	res, over := h.Downgrade(ctx)
-	_, err = m.extended(ctx, "downgrade", h, res, over)
+	waiting, stop := apartFrom(h, ctx)
+	defer stop()
+	res, over := h.Downgrade(waiting)
+	_, err = m.extended(waiting, "downgrade", h, res, over)
 	m.tellExtended(ctx, h, start, left, err)
 	return err
 }

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -416,6 +417,162 @@ func TestContextEndsWithAnUnlockThatWaits(t *testing.T) {
 		wg.Wait()
 		assert.Positive(t, time.Since(start))
 	})
+}
+
+// An endingCall is a call that may end the lock that its own context belongs to.
+type endingCall struct {
+	byHand bool // Do and Lead refuse it
+	frozen []int
+	thaws  time.Duration // for how long they are frozen: longer than a call goes on whose context has ended
+	before func(k kit, m *redsync.Mutex)
+	call   func(k kit, m *redsync.Mutex, ctx context.Context) error
+}
+
+const slowly = 700 * time.Millisecond
+
+var allFive = []int{0, 1, 2, 3, 4}
+
+var endingCalls = map[string]endingCall{
+	"Unlock": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+		_, err := m.UnlockContext(ctx)
+		return err
+	}},
+	"Detach": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+		go func() { _, _ = m.Extend() }() // its command may still set the key
+		synctest.Wait()
+		_, err := m.Detach(ctx)
+		return err
+	}},
+	"Close": {false, allFive, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
+	"ForceUnlock by the holder": {false, []int{2, 3}, slowly, func(k kit, _ *redsync.Mutex) { k.lose(4) },
+		func(k kit, m *redsync.Mutex, ctx context.Context) error {
+			st, err := m.Inspect(ctx)
+			if err != nil {
+				return err
+			}
+			return m.ForceUnlock(ctx, st.Holders[0])
+		}},
+	"Extend that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+			_, err := m.ExtendContext(ctx)
+			return err
+		}},
+	"Extend beyond Until": {false, allFive, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+		_, err := m.ExtendContext(ctx)
+		return err
+	}},
+	"Downgrade that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		func(_ kit, m *redsync.Mutex, ctx context.Context) error { return m.Downgrade(ctx) }},
+	"Valid that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+			_, err := m.ValidContext(ctx)
+			return err
+		}},
+}
+
+// A ownContext holds a lock, and calls work with a context that ends with it.
+type ownContext func(k kit, parent context.Context, work func(m *redsync.Mutex, ctx context.Context))
+
+var ownContexts = map[string]ownContext{
+	"Context": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+		m := k.held(redsync.WithWatchdog())
+		work(m, m.Context(parent))
+	},
+	"Do": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+		_ = k.Do(parent, "lock", func(ctx context.Context) error {
+			work(redsync.FromContext(ctx), ctx)
+			return nil
+		})
+	},
+	"Lead": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+		parent, cancel := context.WithCancel(parent)
+		_ = k.Lead(parent, "lock", func(ctx context.Context) error {
+			defer cancel()
+			work(redsync.FromContext(ctx), ctx)
+			return nil
+		})
+	},
+	"Context beside another lock's": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+		m, other := k.held(redsync.WithWatchdog()), k.NewMutex("other", redsync.WithWatchdog())
+		require.NoError(k, other.Lock())
+		work(m, other.Context(m.Context(other.Context(parent))))
+	},
+}
+
+// A derivation makes the context of a call of one that ends with the lock. end ends the parent of that one.
+type derivation func(k kit, ctx context.Context, end func()) context.Context
+
+var derivations = map[string]derivation{
+	"itself":  func(_ kit, ctx context.Context, _ func()) context.Context { return ctx },
+	"a child": func(k kit, ctx context.Context, _ func()) context.Context { return k.limited(ctx, time.Hour) },
+	"a child at its deadline": func(k kit, ctx context.Context, _ func()) context.Context {
+		return k.limited(ctx, slowly-100*time.Millisecond)
+	},
+	"its parent has ended": func(_ kit, ctx context.Context, end func()) context.Context {
+		end()
+		return ctx
+	},
+	"its parent ends": func(_ kit, ctx context.Context, end func()) context.Context {
+		time.AfterFunc(slowly-100*time.Millisecond, end)
+		return ctx
+	},
+}
+
+// limited returns a child of ctx with a deadline.
+func (k kit) limited(ctx context.Context, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	k.Cleanup(cancel)
+	return ctx
+}
+
+// A call whose context belongs to the lock does what it does with a context that does not.
+func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
+	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
+		t.Helper()
+		onKit(t, func(k kit) {
+			k.meet()
+			k.Redsync = k.With(redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2*time.Second),
+				redsync.WithOwner("holder"), redsync.WithSetNXOnExtend())
+			parent, end := context.WithCancelCause(k.Context())
+			enough := errors.New("enough")
+			hold(k, parent, func(m *redsync.Mutex, ctx context.Context) {
+				time.Sleep(1500 * time.Millisecond) // it hears of a force by then
+				if c.before != nil {
+					c.before(k, m)
+				}
+				if !isOwn {
+					ctx = parent
+				}
+				k.freeze(c.frozen...)
+				thaws := time.AfterFunc(c.thaws, func() { k.thaw(c.frozen...) })
+				ctx = derive(k, ctx, func() { end(enough) })
+				start := time.Now()
+				err := c.call(k, m, ctx)
+				did = fmt.Sprint("in ", time.Since(start), ": ")
+				if err != nil {
+					did += fmt.Sprint(wordsOf(t, err), errors.Is(err, enough))
+				}
+				if thaws.Stop() {
+					k.thaw(c.frozen...)
+				}
+			})
+			end(nil)
+			require.NotEmpty(t, did)
+		})
+		return did
+	}
+	for name, c := range endingCalls {
+		for where, hold := range ownContexts {
+			for which, derive := range derivations {
+				if c.byHand && (where == "Do" || where == "Lead") {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, %s, %s", name, where, which), func(t *testing.T) {
+					assert.Equal(t, outcome(t, c, hold, derive, false), outcome(t, c, hold, derive, true))
+				})
+			}
+		}
+	}
 }
 
 func TestContextOfAMutexThatIsNotHeld(t *testing.T) {

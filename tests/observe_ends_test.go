@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"sync"
 	"testing"
@@ -61,7 +62,15 @@ type counts struct{ acquired, released, detached, lost, late int }
 
 func TestEachLockEndsOnce(t *testing.T) {
 	for _, kind := range lockKinds {
-		for name, end := range endings {
+		ends := maps.Clone(endings)
+		for name, lose := range losses {
+			for call, do := range doings {
+				if call != "Lead" || kind.mode == observe.Plain {
+					ends[call+", "+name] = func(s ending) counts { return s.loses(do, lose) }
+				}
+			}
+		}
+		for name, end := range ends {
 			t.Run(kind.column+", "+name, func(t *testing.T) {
 				observingKit(t, func(k kit, r *redsynctest.Recorder) {
 					want := end(ending{k, kind, r})
@@ -294,19 +303,6 @@ var endings = map[string]func(s ending) counts{
 		assert.Equal(s, s.kind.permit, errors.Is(err, redsync.ErrNested), "a permit is not joined")
 		return counts{acquired: 1, released: 1}
 	},
-	"Do loses it": func(s ending) counts {
-		require.ErrorIs(s, s.lock().Do(s.Context(), func(ctx context.Context) error {
-			time.Sleep(time.Millisecond) // until all nodes have it
-			s.forget()
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * guard): //nolint:forbidigo // in a bubble
-				s.Error("the lock goes on")
-			}
-			return nil
-		}), redsync.ErrLockLost)
-		return counts{acquired: 1, lost: 1, late: 1}
-	},
 	"the function of Do panics": func(s ending) counts {
 		s.panicking(func() { _ = s.lock().Do(s.Context(), func(context.Context) error { panic("the user's") }) })
 		return counts{acquired: 1, released: 1}
@@ -410,6 +406,114 @@ var endings = map[string]func(s ending) counts{
 		got := count(s.tells.All())
 		assert.Equal(s, 1, got.lost+got.released)
 		return got
+	},
+}
+
+// doings are the calls that lock, call a function and unlock.
+var doings = map[string]func(s ending, work func(context.Context) error) error{
+	"Do": func(s ending, work func(context.Context) error) error {
+		return s.lock(redsync.WithMaxHold(3*guard)).Do(s.Context(), work)
+	},
+	"TryDo": func(s ending, work func(context.Context) error) error {
+		ran, err := s.lock(redsync.WithMaxHold(3*guard)).TryDo(s.Context(), work)
+		assert.True(s, ran)
+		return err
+	},
+	"Lead": func(s ending, work func(context.Context) error) error {
+		ctx, cancel := context.WithCancel(s.Context())
+		return s.Lead(ctx, s.kind.names[0], func(term context.Context) error {
+			defer cancel() // it leads once
+			return work(term)
+		}, redsync.WithMaxHold(3*guard))
+	},
+}
+
+// loses calls do with a function that loses its lock. do must return that.
+func (s ending) loses(do func(ending, func(context.Context) error) error, lose func(ending, context.Context) counts) (want counts) {
+	own := errors.New("of the function")
+	err := do(s, func(ctx context.Context) error {
+		time.Sleep(time.Millisecond) // until all nodes have it
+		want = lose(s, ctx)
+		return own
+	})
+	require.ErrorIs(s, err, redsync.ErrLockLost)
+	require.ErrorIs(s, err, own)
+	require.NotErrorIs(s, err, redsync.ErrNotHeld)
+	require.NotErrorIs(s, err, redsync.ErrNoQuorum)
+	return want
+}
+
+// losses are the ways in which the function of a Do loses its lock. Each returns what observers must be told.
+var losses = map[string]func(s ending, ctx context.Context) counts{
+	"whose watchdog finds it forgotten": func(s ending, ctx context.Context) counts {
+		s.forget()
+		<-ctx.Done()
+		require.ErrorIs(s, context.Cause(ctx), redsync.ErrLockLost)
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"whose Extend finds it forgotten": func(s ending, ctx context.Context) counts {
+		s.forget()
+		_, err := redsync.FromContext(ctx).ExtendContext(ctx)
+		require.ErrorIs(s, err, redsync.ErrLockLost)
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"whose release finds it forgotten": func(s ending, _ context.Context) counts {
+		s.forget()
+		return counts{acquired: 1, released: 1}
+	},
+	"whose release finds it taken": func(s ending, _ context.Context) counts {
+		s.forget()
+		require.NoError(s, s.kind.rival(s.another()).TryLock())
+		return counts{acquired: 1, released: 1}
+	},
+	"whose release finds that it was forced": func(s ending, ctx context.Context) counts {
+		other := s.kind.lock(s.another())
+		st, err := other.Inspect(ctx)
+		require.NoError(s, err)
+		require.NoError(s, other.ForceUnlock(ctx, st.Holders[0]))
+		return counts{acquired: 1, released: 1}
+	},
+	"whose release is confirmed after Until": func(s ending, ctx context.Context) counts {
+		<-time.After(time.Until(redsync.FromContext(ctx).Until().Add(2*guard - time.Second))) //nolint:forbidigo // in a bubble
+		time.Sleep(time.Until(redsync.FromContext(ctx).Until().Add(-time.Millisecond)))       // WithMaxHold
+		s.freeze(0, 1, 2)
+		time.AfterFunc(10*time.Millisecond, func() { s.thaw(0, 1, 2) })
+		return counts{acquired: 1, released: 1}
+	},
+	"whose own Unlock finds it forgotten": func(s ending, ctx context.Context) counts {
+		s.forget()
+		_, err := redsync.FromContext(ctx).Unlock() // Lead refuses it
+		require.Error(s, err)
+		return counts{acquired: 1, released: 1}
+	},
+	"and unlocks it afterwards": func(s ending, ctx context.Context) counts {
+		s.freeze(0, 1, 2)
+		<-ctx.Done()
+		s.thaw(0, 1, 2)
+		_, err := redsync.FromContext(ctx).Unlock()
+		require.Error(s, err)
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"as it ends WithMaxHold": func(_ ending, ctx context.Context) counts {
+		<-ctx.Done()
+		return counts{acquired: 1, lost: 1, late: 1}
+	},
+	"by Close": func(s ending, ctx context.Context) counts {
+		require.NoError(s, s.Close(ctx))
+		return counts{acquired: 1, lost: 1}
+	},
+	"with a Do inside": func(s ending, ctx context.Context) counts {
+		if s.kind.permit { // nobody joins it
+			s.forget()
+			return counts{acquired: 1, released: 1}
+		}
+		err := s.lock().Do(ctx, func(inner context.Context) error {
+			s.forget()
+			<-inner.Done()
+			return nil
+		})
+		require.ErrorIs(s, err, redsync.ErrLockLost)
+		return counts{acquired: 1, lost: 1, late: 1}
 	},
 }
 

@@ -315,6 +315,25 @@ func (l *Lease) noteMissed(res *quorum.Result) {
 	}
 }
 
+// Loss returns why l was lost, nil if nobody has found that yet. Unlike Err it also says so once Unlock has ended l.
+func (l *Lease) Loss() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begunLocked() {
+		return nil
+	}
+	return l.watched.loss
+}
+
+// NoteLoss notes the loss that the release of l, which Unlock has ended, has found.
+func (l *Lease) NoteLoss(loss error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begunLocked() && l.watched.loss == nil {
+		l.watchedLocked().loss = loss
+	}
+}
+
 // Err returns the error of Mutex.Err for l at now: nil while it is held.
 func (l *Lease) Err(now clock.Instant) error {
 	l.mu.Lock()

@@ -232,6 +232,7 @@ func (w *walk) is(t *testing.T, want stand) {
 			require.ErrorIs(t, w.Err(now), want.loss)
 			assert.Same(t, w.Err(now), w.Err(now))
 		}
+		assert.Equal(t, want.lost && w.Begun(), w.Loss() != nil, "also after Unlock")
 		assert.Equal(t, want.state == Over || want.state == Dropped, w.Until().IsZero())
 		if !w.Until().IsZero() {
 			assert.Equal(t, w.First.Wall.Add(w.terms.Timing.Validity), w.Until())
