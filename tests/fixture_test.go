@@ -558,6 +558,11 @@ func (f field) inQueue(node int) (tickets []string) {
 // stranger puts a waiter of a process that does nothing in the queue of some nodes, before or behind all other waiters.
 // The waiter counts as alive for the given time.
 func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
+	return f.strangerIn("{lock}:queue", alive, first, nodes...)
+}
+
+// strangerIn does what stranger does, in the queue with that key.
+func (f field) strangerIn(key string, alive time.Duration, first bool, nodes ...int) string {
 	class := 999
 	if first {
 		class = 0
@@ -565,11 +570,11 @@ func (f field) stranger(alive time.Duration, first bool, nodes ...int) string {
 	ticket := fmt.Sprintf("%04d:%016d:%s:%010d", class, time.Now().UnixMicro(), "9999999999999999", 1)
 	for _, i := range nodes {
 		n := f.nodes[i]
-		queue, _ := n.Get("{lock}:queue")
+		queue, _ := n.Get(key)
 		records := append(slices.Collect(strings.Lines(queue)), fmt.Sprintf("%s %013d\n", ticket, time.Now().Add(alive).UnixMilli()))
 		slices.Sort(records)
-		_ = n.Set("{lock}:queue", strings.Join(records, ""))
-		n.SetTTL("{lock}:queue", 2*alive)
+		_ = n.Set(key, strings.Join(records, ""))
+		n.SetTTL(key, 2*alive)
 	}
 	return ticket
 }

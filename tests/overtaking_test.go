@@ -137,12 +137,12 @@ func TestLockAfterALostReplyToAReleaseOvertakesNoOtherProcess(t *testing.T) {
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.Lock())
 		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseReply: true})
-		f.stranger(5*time.Second, true, 0)
+		f.stranger(time.Second, true, 0)
 		ok, err := m.Unlock()
 		assert.False(t, ok)
 		require.ErrorContains(t, err, "the reply to the release was lost")
 		require.False(t, f.nodes[0].Exists("lock"))
-		left := f.nodes[0].TTL("{lock}:queue") - 5*time.Second // until the stranger counts as dead
+		left := f.nodes[0].TTL("{lock}:queue") - time.Second // until the stranger counts as dead
 		start := time.Now()
 		c := f.calls(rs, patient()...)
 		require.False(t, c.isDone())

@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -146,6 +148,54 @@ func TestEachShortenerStaysForTheRest(t *testing.T) {
 			assert.Equal(t, claim.Mine, shorten(5*time.Second))
 			left := n.has(s.keys)
 			assert.True(t, left > 0 && left <= 5*time.Second, "%v", left)
+		})
+	}
+}
+
+// A node without memory grants nothing, but a lease that it has granted is kept and given back as ever.
+func TestEachClaimIsKeptWithoutMemory(t *testing.T) {
+	server := realredis.Start(t, 1)[0]
+	all := subjects()
+	all["shared, downgraded"] = subject{
+		all["exclusive"].claim, func(c claim.Claim, _ claim.Answer) claim.Claim {
+			return c.(*claim.Exclusive).Downgraded(script.Downgrade{})
+		}, all["exclusive"].rival, []string{"a"},
+	}
+	all["shared, beside others"] = subject{all["shared"].claim, func(c claim.Claim, a claim.Answer) claim.Claim {
+		for _, value := range []string{"first", "v second", "third"} {
+			var room claim.Room
+			node{t, server.Client()}.acquiresNow(c.With(value, &room))
+		}
+		return c
+	}, all["shared"].rival, []string{"a"}}
+	for name, s := range all {
+		t.Run(name, func(t *testing.T) {
+			n := node{t, server.Client()}
+			memory := func(bytes int) {
+				require.NoError(t, n.client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
+			}
+			require.NoError(t, n.client.FlushAll(t.Context()).Err())
+			var room claim.Room
+			c := s.claim.With("v", &room)
+			won := s.won(c, n.acquiresNow(c))
+			memory(1)
+			defer memory(0)
+			for _, rival := range []claim.Claim{s.rival, claimtest.Shared("a"), claimtest.Exclusive("free")} {
+				call := rival.With("rival", new(claim.Room)).Acquire(time.Minute, script.Place{}, script.Fence{})
+				if reply, err := n.client.Do(t.Context(), call.Command.InFull()...).Result(); err == nil {
+					a, err := call.Read(reply)
+					require.NoError(t, err)
+					assert.NotEqual(t, claim.Mine, a.Found)
+				}
+			}
+			for i, heal := range []bool{false, true} {
+				ttl := time.Duration(2+i) * time.Minute
+				assert.Equal(t, claim.Mine, n.says(won.Extend(ttl, heal)).Found)
+				assert.Greater(t, n.has(s.keys), ttl-10*time.Second)
+				assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
+			}
+			assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+			assert.Contains(t, gone, n.says(won.Check()).Found)
 		})
 	}
 }

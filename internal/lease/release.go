@@ -29,7 +29,7 @@ const (
 	maxRepeats = 1 << 16
 
 	// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes.
-	AliveFor = time.Second
+	AliveFor = script.AliveFor * time.Millisecond
 )
 
 // A Release takes a lease's claim off all nodes, including those that never answered. It repeats its command

@@ -74,13 +74,16 @@ end
 
 if ticket ~= '' then
   -- include queue.lua
+  -- include cut.lua
   local t = redis.call('TIME')
   local now, queues = t[1] * 1000 + math.floor(t[2] / 1000), {}
+  local latest = now + ARGV[4]
   for i = 1, k do
     local before, failed = readText(KEYS[k + i], 'queue')
     if failed then return failed end
-    local queue = living(with(before or '', ticket, now + ARGV[4]), now)
+    local queue = living(with(before or '', ticket, latest), now)
     local head, deadline = waiter(1, queue)
+    if deadline > latest then queue, deadline = cut(queue, latest), latest end
     if ARGV[5] == '1' and not values[i] and head ~= string.sub(ticket, 23, 38) then
       by[#by + 1] = i
       if first == 0 or i < first then first, wait = i, deadline - now end

@@ -18,14 +18,17 @@ if ticket then n = n - 1 end
 
 if ticket then
   -- include queue.lua
+  -- include cut.lua
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   -- include other_type.lua
   local before, failed = readText(KEYS[n + 1], 'queue')
   if failed then return failed end
-  local queue = living(with(before or '', ticket, now + ARGV[5]), now)
-  store(redis.call, KEYS[n + 1], queue, 2 * ARGV[5]) -- it must fail: a waiter that is not stored is never told
+  local latest = now + ARGV[5]
+  local queue = living(with(before or '', ticket, latest), now)
   local first, deadline = waiter(1, queue)
+  if deadline > latest then queue, deadline = cut(queue, latest), latest end
+  store(redis.call, KEYS[n + 1], queue, 2 * ARGV[5]) -- it must fail: a waiter that is not stored is never told
   if ARGV[6] == '1' and first ~= string.sub(ticket, 23, 38) then return {0, deadline - now, {}, {}} end
 end
 

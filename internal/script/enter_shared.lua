@@ -1,7 +1,7 @@
 -- KEYS: 1 lock, then the queue unless the user may not touch it, then the fence if there is a
 -- proposal
 -- ARGV: 1 value  2 ttl in milliseconds
---       3 ticket, '' for none  4 how long a waiter counts as alive, in milliseconds
+--       3 ticket, '' for none  4 how long a waiter counts as alive, in milliseconds, also without a ticket
 --       5 proposal  6 fence ttl in milliseconds: both only for fencing
 -- Puts the ticket in the queue. Then adds a reader, unless a writer holds the lock or a
 -- waiting writer keeps the reader back. Without a ticket, every live writer in the queue
@@ -38,13 +38,14 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 -- include queue.lua
+-- include cut.lua
 -- include readers.lua
 
-local queue, blind = nil, false
+local queue, blind, latest = nil, false, now + ARGV[4]
 if ticket ~= '' then
   local before, unread = readText(place, 'queue')
   if unread then return unread end
-  queue = living(with(before or '', ticket, now + ARGV[4]), now)
+  queue = living(with(before or '', ticket, latest), now)
   store(redis.call, place, queue, 2 * ARGV[4]) -- it must fail: a waiter that is not stored is never told
 end
 
@@ -62,6 +63,10 @@ elseif place and not mine then
   if queue ~= '' then
     -- include writers.lua
     local _, deadline = firstWriter(queue, now, ticket ~= '' and string.sub(ticket, 1, 49) or nil)
+    if deadline and deadline > latest then
+      store(redis.pcall, place, cut(queue, latest), 1)
+      deadline = latest
+    end
     if deadline then wait = deadline - now end
   end
 end

@@ -21,7 +21,7 @@ local deadline = now + ARGV[2]
 
 if v == value then
   deadline = math.max(deadline, now + redis.call('PTTL', KEYS[1]))
-  keep(KEYS[1], add('readers\n', value, deadline), now)
+  keep(KEYS[1], add('readers\n', value, deadline), now, true)
   local before = KEYS[2] and redis.pcall('GET', KEYS[2]) or ''
   if before == '' or type(before) ~= 'string' then return 1 end
   -- include queue.lua
@@ -43,6 +43,6 @@ if not at then
   return 3
 end
 if old < deadline then
-  keep(KEYS[1], add(string.sub(text, 1, at - 1) .. string.sub(text, stop + 1), value, deadline), now)
+  keep(KEYS[1], add(string.sub(text, 1, at - 1) .. string.sub(text, stop + 1), value, deadline), now, true)
 end
 return 1

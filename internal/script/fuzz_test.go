@@ -86,6 +86,20 @@ func (q queue) living(now int64) queue {
 	return q
 }
 
+// cut returns q with no deadline later than latest, if its first is later.
+func (q queue) cut(latest int64) queue {
+	if len(q) == 0 || deadline(q[0]) <= latest {
+		return q
+	}
+	q = slices.Clone(q)
+	for i, r := range q {
+		if deadline(r) > latest {
+			q[i] = r[:50] + fmt.Sprintf("%013d\n", latest)
+		}
+	}
+	return q
+}
+
 // with returns q with a ticket in its place: after the last ticket that is not greater.
 func (q queue) with(ticket string, deadline int64) queue {
 	if !q.whole() {
@@ -179,7 +193,7 @@ func (n *node) enter(value, ticket string, strict bool) {
 	place := script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}
 	got := n.run(script.Enter(script.NewLock("lock", value), ttl, place, script.Fence{}))
 
-	n.queue = n.queue.with(ticket, n.now()+alive).living(n.now())
+	n.queue = n.queue.with(ticket, n.now()+alive).living(n.now()).cut(n.now() + alive)
 	want := int64(0)
 	switch first := n.queue[0]; {
 	case n.lock != "":

@@ -78,6 +78,18 @@ func (n *worldName) living() {
 	}
 }
 
+// cut lets no waiter live for longer than one that enters, if the one that keeps others back does.
+func (n *worldName) cut(first string) {
+	at := slices.IndexFunc(n.queue, func(w worldWaiter) bool { return w.ticket == first })
+	if at < 0 || n.queue[at].left <= worldAlive {
+		return
+	}
+	n.queue = slices.Clone(n.queue)
+	for i := range n.queue {
+		n.queue[i].left = min(n.queue[i].left, worldAlive)
+	}
+}
+
 func (n *worldName) with(ticket string) {
 	if ticket == "" {
 		return
@@ -143,6 +155,9 @@ func (a acquire) expect(w *world) expected {
 		if a.ticket != "" {
 			n.with(a.ticket)
 			n.living()
+			if !a.old || len(a.names) > 1 {
+				n.cut(n.queue[0].ticket)
+			}
 		}
 		mine := a.token != 0 && n.lock == a.value
 		e.WasThere = e.WasThere || mine

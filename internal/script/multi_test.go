@@ -772,9 +772,9 @@ func TestMultiCommands(t *testing.T) {
 		args    []string
 	}{
 		"enter":                    {script.EnterMulti(other, ttl, script.Place{}, script.Fence{}), locks, []string{"v", "60000", "", "0", "0"}},
-		"enter, queued":            {script.EnterMulti(other, ttl, queued, script.Fence{}), slices.Concat(locks, queues), []string{"v", "60000", ticket(1, us), "10000", "1"}},
+		"enter, queued":            {script.EnterMulti(other, ttl, queued, script.Fence{}), slices.Concat(locks, queues), []string{"v", "60000", ticket(1, us), "60000", "1"}},
 		"enter, fenced":            {script.EnterMulti(other, ttl, script.Place{}, token(7)), slices.Concat(locks, fences), []string{"v", "60000", "", "0", "0", "7", strconv.Itoa(day)}},
-		"enter, queued and fenced": {script.EnterMulti(other, ttl, queued, token(7)), slices.Concat(locks, queues, fences), []string{"v", "60000", ticket(1, us), "10000", "1", "7", strconv.Itoa(day)}},
+		"enter, queued and fenced": {script.EnterMulti(other, ttl, queued, token(7)), slices.Concat(locks, queues, fences), []string{"v", "60000", ticket(1, us), "60000", "1", "7", strconv.Itoa(day)}},
 		"extend":                   {script.ExtendMulti(other, ttl), locks, []string{"v", "60000"}},
 		"heal":                     {script.HealMulti(other, ttl), locks, []string{"v", "60000"}},
 		"valid":                    {script.ValidMulti(other), locks, []string{"v"}},
@@ -784,7 +784,7 @@ func TestMultiCommands(t *testing.T) {
 		"release, fenced":          {script.ReleaseMulti(other, script.Process{}, script.Turnover{}, token(7)), slices.Concat(locks, queues, fences), []string{"v", "", "7", strconv.Itoa(day)}},
 		"release, one leaves all":  {script.ReleaseMulti(other, script.Process{}, script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "", "", "0", "0", "1", ticket(1, us)}},
 		"release, parts": {script.ReleaseMulti(other, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{}, {Enters: aTicket(1, us)}, {Leave: []script.Ticket{aTicket(2, us)}}}}, script.Fence{}), slices.Concat(locks, queues), []string{
-			"v", "", "", "0", "10000", "0", "", "0", ticket(1, us), "0", "", "1", ticket(2, us),
+			"v", "", "", "0", "60000", "0", "", "0", ticket(1, us), "0", "", "1", ticket(2, us),
 		}},
 		"quietly":         {script.ReleaseMulti(other, script.Process{}, quietly, script.Fence{}), locks, []string{"v", "-", "", "0"}},
 		"quietly, fenced": {script.ReleaseMulti(other, script.Process{}, quietly, token(7)), slices.Concat(locks, fences), []string{"v", "-", "7", strconv.Itoa(day)}},

@@ -70,6 +70,7 @@ func (e entering) expect(w *permitsWorld) expected {
 		}
 		w.line.with(e.ticket)
 		w.line.living()
+		w.line.cut(w.line.queue[0].ticket)
 		if e.strict && w.line.at(0) != processOf(e.ticket) {
 			return expected{reply: script.EnteredPermits{Wait: w.line.queue[0].left}}
 		}

@@ -673,12 +673,12 @@ func TestPermitsCommands(t *testing.T) {
 	}{
 		"enter":                  {script.EnterPermits(s, "v", ttl, wants(1, 2), script.Place{}), []string{key(2), key(0), key(1)}, []string{"v", "60000", "1"}},
 		"enter, in front":        {script.EnterPermits(s, "v", ttl, wants(2, 2, 1), script.Place{}), []string{key(1), key(2), key(0)}, []string{"v", "60000", "2"}},
-		"enter, queued":          {script.EnterPermits(s, "v", ttl, wants(1, 0), place), []string{key(0), key(1), key(2), queue}, []string{"v", "60000", "1", ticket(1, us), "10000", "1"}},
+		"enter, queued":          {script.EnterPermits(s, "v", ttl, wants(1, 0), place), []string{key(0), key(1), key(2), queue}, []string{"v", "60000", "1", ticket(1, us), "60000", "1"}},
 		"release":                {script.ReleaseSlots(s, "v", 1, slots(0, 2), slots(), script.Process{}, script.Turnover{}), []string{key(0), key(2), queue}, []string{"v", "1", "0", ""}},
-		"release, keeps":         {script.ReleaseSlots(s, "v", 2, slots(2), slots(0, 1), script.ProcessOf(us), leave), []string{key(2), key(0), key(1), queue}, []string{"v", "2", "2", us, ticket(3, us), "10000", ticket(1, us), ticket(2, us)}},
+		"release, keeps":         {script.ReleaseSlots(s, "v", 2, slots(2), slots(0, 1), script.ProcessOf(us), leave), []string{key(2), key(0), key(1), queue}, []string{"v", "2", "2", us, ticket(3, us), "60000", ticket(1, us), ticket(2, us)}},
 		"release, quietly":       {script.ReleaseSlots(s, "v", 1, slots(1), script.Slots{}, script.Process{}, quietly), []string{key(1)}, []string{"v", "1", "0", "-"}},
 		"release, of one":        {script.ReleaseSlot(s, s.Lock(1, "v"), script.Process{}, script.Turnover{}), []string{key(1), queue}, []string{"v"}},
-		"release, of one, leave": {script.ReleaseSlot(s, s.Lock(1, "v"), script.ProcessOf(us), leave), []string{key(1), queue}, []string{"v", us, ticket(3, us), "10000", ticket(1, us), ticket(2, us)}},
+		"release, of one, leave": {script.ReleaseSlot(s, s.Lock(1, "v"), script.ProcessOf(us), leave), []string{key(1), queue}, []string{"v", us, ticket(3, us), "60000", ticket(1, us), ticket(2, us)}},
 		"valid":                  {script.ValidMulti(s.Multi(slots(0, 2), "v")), []string{key(0), key(2)}, []string{"v"}},
 		"valid, beyond":          {script.ValidMulti(s.Multi(slots(0, 200), "v")), []string{key(0), key(200)}, []string{"v"}},
 	} {

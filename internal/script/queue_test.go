@@ -25,7 +25,7 @@ import (
 // This file tests what enter and release do on one node: on a real server and on an embedded one.
 
 const (
-	alive = 10_000 // milliseconds: longer than a test
+	alive = 60_000 // milliseconds: longer than a test
 	ttl   = 60_000
 
 	us   = "2222222222222222" // processes
@@ -342,6 +342,52 @@ func TestEnterGivesTheQueueATTL(t *testing.T) {
 		g.enter("lock", "v", ticket(2, us), true)
 		g.queue(ticket(2, us))
 	})
+}
+
+// If the node's clock is set back, waiters that have died before are dead as soon as without the step, counted from the
+// next enter on: all of them at once.
+func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
+	place := script.Place{Ticket: aTicket(9, us), Alive: script.AliveFor, Strict: true}
+	dead := func(kind string) (text string) {
+		at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() + script.AliveFor // the deadlines; a bubble begins then
+		for i := range 3 {
+			text += strings.Replace(record(ticket(i, they+"3"[:i/2])[:49], at), " ", kind, 1)
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		queues []string
+		kind   string
+		enter  script.Command
+	}{
+		"exclusive":               {[]string{queueKey}, " ", script.Enter(of("v"), ttl, place, script.Fence{})},
+		"behind readers":          {[]string{queueKey}, "r", script.Enter(of("v"), ttl, place, token(7))},
+		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", script.EnterMulti(abc, ttl, place, script.Fence{})},
+		"the last name":           {[]string{"{c}:queue"}, "r", script.EnterMulti(abc, ttl, place, script.Fence{})},
+		"permits":                 {[]string{slotQueue}, " ", script.EnterPermits(four, "v", ttl, wants(2, 0), place)},
+		"a reader":                {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, place, script.Fence{})},
+		"a reader with a token":   {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, place, token(7))},
+		"a reader with no ticket": {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *embedded.Node, client *redis.Client) {
+				g := ground{T: t, client: client}
+				for _, q := range c.queues {
+					g.do("set", q, dead(c.kind), "px", 2*script.AliveFor)
+				}
+				n.SetClock(-time.Minute, 1)
+				has := func() bool { return g.client.Exists(t.Context(), "lock", "a", slot(0)).Val() > 0 }
+				g.do(c.enter.InFull()...)
+				assert.False(t, has(), "the dead may live yet")
+				time.Sleep((script.AliveFor - 1) * time.Millisecond)
+				g.do(c.enter.InFull()...)
+				assert.False(t, has())
+				time.Sleep(time.Millisecond)
+				g.do(c.enter.InFull()...)
+				assert.True(t, has())
+			})
+		})
+	}
 }
 
 func TestRelease(t *testing.T) {

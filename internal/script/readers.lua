@@ -62,9 +62,16 @@ end
 -- keep sets the key to a text that has a reader, and makes it expire at the last deadline. It
 -- sets no TTL, because that would count from a moment before or after the script has read the
 -- clock. A text whose last deadline cannot be read, or has passed, keeps the TTL of the key.
-local function keep(key, text, now)
+-- fits says that the text needs no more memory than the key has; a writer that becomes a reader
+-- needs a few bytes. A server without memory then sets it, too: it refuses SET only as long as
+-- the script has written nothing, and PEXPIRE needs no memory.
+local function keep(key, text, now, fits)
   local digits = deadlineOf(text, #text)
   if digits and tonumber(digits) > now then
+    if fits then
+      if redis.pcall('SET', key, text, 'PXAT', tonumber(digits)).ok then return end
+      redis.pcall('PEXPIRE', key, digits - now)
+    end
     redis.call('SET', key, text, 'PXAT', tonumber(digits))
   else
     redis.call('SET', key, text, 'KEEPTTL')

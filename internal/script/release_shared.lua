@@ -21,7 +21,7 @@ if v then
     if at then
       found = 1
       text = string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
-      if #text > 8 then keep(KEYS[1], text, now) end
+      if #text > 8 then keep(KEYS[1], text, now, true) end
     end
   end
   if text and #text == 8 then

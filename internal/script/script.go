@@ -31,7 +31,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, turnover_multi, queue, writers, tell, readers, read_lock and other_type.
+// What scripts include: turnover, next, turnover_multi, queue, cut, writers, tell, readers, read_lock and other_type.
 
 //go:embed turnover.lua
 var turnover string
@@ -44,6 +44,9 @@ var turnoverMulti string
 
 //go:embed queue.lua
 var queue string
+
+//go:embed cut.lua
+var cut string
 
 //go:embed writers.lua
 var writers string
@@ -98,6 +101,7 @@ func complete(script string) string {
 		{"next", next},
 		{"turnover_multi", turnoverMulti},
 		{"queue", queue},
+		{"cut", cut},
 		{"writers", writers},
 		{"tell", tell},
 		{"readers", readers},
@@ -292,10 +296,14 @@ func releaseOf(s *pool.Script, l Lock, queue any, process Process, turnover Turn
 	return r.command()
 }
 
+// AliveFor is how long a waiter counts as alive after its ticket has been shown to the nodes, in milliseconds. It is the
+// same in all versions: a ticket whose deadline is later is cut (cut.lua).
+const AliveFor = 1000
+
 // A Place says where an acquire stands in the queue of the lock's waiters: nowhere, if its ticket is zero.
 type Place struct {
 	Ticket Ticket
-	Alive  int64 // how long it counts as alive, in milliseconds
+	Alive  int64 // how long it counts as alive, in milliseconds; no waiter counts as alive for longer
 	Strict bool  // it is granted only if its process is the first; EnterShared does not use it
 
 	// Blind says that the user may not touch the queue: EnterShared does not look at it. Ticket is zero then.

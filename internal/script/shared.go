@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	_ "embed" // the sources
 	"fmt"
 	"strings"
@@ -58,7 +59,8 @@ func EnterShared(l Lock, ttl int64, place Place, fence Fence) Command {
 		r.keys(l.queue())
 	}
 	r.register(l, fence)
-	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), place.Alive)
+	alive := aliveTTL.argument(cmp.Or(place.Alive, AliveFor)) // of the writers that keep a reader without a ticket back, too
+	r.args(l.value, lockTTL.argument(ttl), place.Ticket.Shared().argument(), alive)
 	r.token(fence)
 	return r.command()
 }

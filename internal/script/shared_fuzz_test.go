@@ -166,6 +166,7 @@ func (a acquire) expectShared(n *worldName) expected {
 		e.Wait = n.lockTTL
 		return expected{reply: e}
 	case !mine && writer != "":
+		n.cut(writer)
 		e.Wait = n.queue[slices.IndexFunc(n.queue, func(w worldWaiter) bool { return w.ticket == writer })].left
 		return expected{reply: e}
 	case !mine:

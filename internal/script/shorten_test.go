@@ -158,10 +158,10 @@ func TestShortenCommands(t *testing.T) {
 		args    []string
 	}{
 		"lock":           {script.Shorten(lock, 9, script.Process{}, script.Turnover{}, script.Fence{}), []string{"lock", "{lock}:queue"}, []string{"v", "9", "1", "1", "", "", "0"}},
-		"lock, in full":  {script.Shorten(lock, 9, script.ProcessOf(us), script.Turnover{Enters: aTicket(1, us), Alive: alive, Leave: []script.Ticket{aTicket(2, us)}}, token(7)), []string{"lock", "{lock}:queue", "{lock}:fence"}, []string{"v", "9", "1", "1", us, "7", day, "10000", "1", ticket(2, us), ticket(1, us), "0"}},
+		"lock, in full":  {script.Shorten(lock, 9, script.ProcessOf(us), script.Turnover{Enters: aTicket(1, us), Alive: alive, Leave: []script.Ticket{aTicket(2, us)}}, token(7)), []string{"lock", "{lock}:queue", "{lock}:fence"}, []string{"v", "9", "1", "1", us, "7", day, "60000", "1", ticket(2, us), ticket(1, us), "0"}},
 		"lock, quietly":  {script.Shorten(lock, 9, script.Process{}, quietly, token(7)), []string{"lock", "{lock}:fence"}, []string{"v", "9", "1", "0", "", "7", day}},
 		"names":          {script.ShortenMulti(m, 9, script.Process{}, script.Turnover{}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "9", "2", "2", "", "", "0"}},
-		"names, parts":   {script.ShortenMulti(m, 9, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{}, {Enters: aTicket(1, us)}}}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "9", "2", "2", "", "", "0", "10000", "0", "", "0", ticket(1, us), "0"}},
+		"names, parts":   {script.ShortenMulti(m, 9, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{}, {Enters: aTicket(1, us)}}}, script.Fence{}), slices.Concat(locks, queues), []string{"v", "9", "2", "2", "", "", "0", "60000", "0", "", "0", ticket(1, us), "0"}},
 		"names, quietly": {script.ShortenMulti(m, 9, script.Process{}, quietly, script.Fence{}), locks, []string{"v", "9", "2", "0", "", "", "0"}},
 		"slot":           {script.ShortenSlot(semaphore, semaphore.Lock(1, "v"), 9, script.ProcessOf(us), script.Turnover{}), []string{"{s}:slot:1", slotQueue}, []string{"v", "9", "1", "1", us, "", "0"}},
 		"slots":          {script.ShortenSlots(semaphore, slots(0, 2), "v", 9, script.Process{}, script.Turnover{}), []string{"{s}:slot:0", "{s}:slot:2", slotQueue}, []string{"v", "9", "2", "1", "", "", "0"}},

@@ -166,7 +166,8 @@ var rewrites = map[mistake]*strings.Replacer{
 	lastComer: strings.NewReplacer(
 		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
 		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-		"keep(KEYS[1], text, now)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
+		"value, deadline), now, true)", "value, deadline), now, true)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+		"keep(KEYS[1], text, now, true)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
 	strays:        strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
 	early:         strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
 	inAnyTurn:     strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
@@ -175,7 +176,7 @@ var rewrites = map[mistake]*strings.Replacer{
 	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
 	isShortened:   strings.NewReplacer("if old < deadline then", "if old ~= deadline then"),
 	untold:        strings.NewReplacer("redis.pcall('PUBLISH', 'redsync:' .. head, name)", ""),
-	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now) end", `text = 'readers\n'`),
+	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now, true) end", `text = 'readers\n'`),
 }
 
 // rewrite returns the script that a node runs in place of the one that it has got.
