@@ -84,8 +84,10 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	if dial <= 0 {
 		dial = defaultDialTimeout
 	}
-	ask := func(ctx context.Context, cn *redis.Conn) (err error) {
-		c.server, err = askServer(ctx, cn, c.heed)
+	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
+		if c.heed, err = c.heed.on(opened); err == nil {
+			c.server, err = askServer(ctx, cn, c.heed)
+		}
 		return err
 	}
 	if opt.Addr == ofSentinel {

@@ -284,7 +284,7 @@ func (f *follower) look(l *look) {
 			at.address = remoteAddress(conn)
 			unnamed.Reset(greetPatience)
 		},
-		ask: func(ctx context.Context, cn *redis.Conn) error {
+		ask: func(ctx context.Context, cn *redis.Conn, _ *ownConn) error {
 			if info, err := cn.Do(ctx, "info", "server").Text(); err == nil {
 				at.runID = field(info, "run_id")
 			}
