@@ -59,6 +59,7 @@ type conn struct {
 
 	// Only read uses these.
 	moving    bool     // a notification to move has come
+	moved     bool     // it replaces a connection that was told to move; set before it serves
 	pushes    int      // since the last reply
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
@@ -419,9 +420,12 @@ func (c *conn) relax(timeout time.Duration) {
 var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
 
 // move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
-// the node ends it.
+// the node ends it. If c has moved itself, it serves for renewPause first: a node may tell each connection to move.
 func (c *conn) move(to string, after time.Duration) {
 	q := c.queue
+	if c.moved {
+		after = max(after, renewPause-time.Since(c.opened))
+	}
 	for range moveTries {
 		if !c.lasts(after) {
 			return
@@ -433,7 +437,7 @@ func (c *conn) move(to string, after time.Duration) {
 		next, err := connect(ctx, q, c.user, func() {})
 		stop()
 		if err == nil {
-			next.cancel = cancel
+			next.cancel, next.moved = cancel, true
 			c.handOver(next, max(moveWait, time.Since(start)))
 			return
 		}

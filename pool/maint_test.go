@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,7 +44,11 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 			k := newTalk(theirs)
 			s.mu.Lock()
 			s.dialed, s.open = append(s.dialed, addr), append(s.open, k)
+			many := len(s.dialed) > 1000
 			s.mu.Unlock()
+			if many {
+				return nil, errors.New("too many connections")
+			}
 			go s.serve(addr, k)
 			return ours, nil
 		},
@@ -175,6 +180,21 @@ func TestMoving(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each connection is told to move at once. The pool moves once a second, not without end.
+func TestMovingAgainAndAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
+		client := s.client(nil)
+		p := New(client)
+		answer(t, p, "where")
+		time.Sleep(10 * renewPause)
+		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		require.LessOrEqual(t, len(s.dialed), 12)
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
 }
 
 // What the old connection owes is answered if the node answers. If it does not, requests that wait go to the new
