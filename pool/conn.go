@@ -59,6 +59,7 @@ type conn struct {
 
 	// Only read uses these.
 	moving    bool     // a notification to move has come
+	moved     bool     // it replaces a connection that was told to move; set before it serves
 	pushes    int      // since the last reply
 	batch     []queued // taken from written
 	next      int      // index in batch of the request to be answered next
@@ -84,8 +85,10 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	if dial <= 0 {
 		dial = defaultDialTimeout
 	}
-	ask := func(ctx context.Context, cn *redis.Conn) (err error) {
-		c.server, err = askServer(ctx, cn, c.heed)
+	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
+		if c.heed, err = c.heed.on(opened); err == nil {
+			c.server, err = askServer(ctx, cn, c.heed)
+		}
 		return err
 	}
 	if opt.Addr == ofSentinel {
@@ -427,9 +430,12 @@ func (c *conn) relax(timeout time.Duration) {
 var errAskedToMove = errors.New("the node has asked to move, and has not answered in time")
 
 // move opens the connection that replaces c, after a time, and tries again if it cannot. If it never can, c serves until
-// the node ends it.
+// the node ends it. If c has moved itself, it serves for renewPause first: a node may tell each connection to move.
 func (c *conn) move(to string, after time.Duration) {
 	q := c.queue
+	if c.moved {
+		after = max(after, renewPause-time.Since(c.opened))
+	}
 	for range moveTries {
 		if !c.lasts(after) {
 			return
@@ -441,7 +447,7 @@ func (c *conn) move(to string, after time.Duration) {
 		next, err := connect(ctx, q, c.user, nil)
 		stop()
 		if err == nil {
-			next.cancel = cancel
+			next.cancel, next.moved = cancel, true
 			c.handOver(next, max(moveWait, time.Since(start)))
 			return
 		}

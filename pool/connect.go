@@ -40,12 +40,12 @@ type opening struct {
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
-	ask func(context.Context, *redis.Conn) error
+	ask func(ctx context.Context, cn *redis.Conn, opened *ownConn) error
 }
 
 // open returns a connection to the node of a user's client, greeted as that client would greet
 // it. Only the caller uses it, and it has no deadlines. The end of ctx closes it.
-func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, err error) {
+func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, err error) {
 	opened, step, user := &ownConn{}, "", client.Options()
 	if how.at != "" {
 		there := *user
@@ -77,7 +77,6 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, e
 	}
 	if how.sign != nil {
 		how.sign()
-		dialed = signingConn{dialed, how.sign}
 	}
 	step = "pool: handshake: "
 	opt := ownOptions(user)
@@ -90,8 +89,7 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ net.Conn, e
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = opened.Close() })
-	opened.early, err = greet(bounded, opt, dialed, how.ask)
-	return opened, hinted(err)
+	return opened, hinted(greet(bounded, opt, opened, &how))
 }
 
 // dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
@@ -146,7 +144,8 @@ type ownConn struct {
 	net.Conn     // nil until it is dialed
 	*credentials // nil without a StreamingCredentialsProvider
 
-	early []byte // what the node pushed during the greeting, not yet read
+	early        []byte // what the node pushed during the greeting, not yet read
+	refusedHello bool   // the node speaks RESP2, so it can push nothing
 }
 
 // Read implements net.Conn.

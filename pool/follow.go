@@ -277,21 +277,27 @@ func (f *follower) look(l *look) {
 	defer cancel() // closes the connection
 	var at place
 	unnamed := time.AfterFunc(time.Hour, func() { f.arrive(l, place{address: at.address}) })
-	defer unnamed.Stop()
+	defer func() { // also if a user's Dialer ends this goroutine
+		unnamed.Stop()
+		f.looked(l, at)
+	}()
 	_, _ = open(ctx, f.user, opening{
 		dial: lookTimeout, whole: lookTimeout, renewed: func() {},
 		dialed: func(conn net.Conn) {
 			at.address = remoteAddress(conn)
 			unnamed.Reset(greetPatience)
 		},
-		ask: func(ctx context.Context, cn *redis.Conn) error {
+		ask: func(ctx context.Context, cn *redis.Conn, _ *ownConn) error {
 			if info, err := cn.Do(ctx, "info", "server").Text(); err == nil {
 				at.runID = field(info, "run_id")
 			}
 			return nil
 		},
 	})
-	unnamed.Stop()
+}
+
+// looked notes the end of a look that has found at.
+func (f *follower) looked(l *look, at place) {
 	reached := at.address != "" || at.runID != "" // perhaps a node that does not answer
 	if reached {
 		f.arrive(l, at)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,9 +121,9 @@ func TestFollow(t *testing.T) {
 }
 
 // Without a further request, the follower notices by itself that the client has moved, also while the first node is frozen.
-// While the Sentinel cannot be reached, it tries again.
+// While the Sentinel cannot be reached, it tries again, also if a Dialer of the user's ends its goroutine.
 func TestFollowWhatIsOwed(t *testing.T) {
-	for _, unreachable := range []time.Duration{0, 3 * time.Second} {
+	for i, unreachable := range []time.Duration{0, 3 * time.Second, 3 * time.Second} {
 		sentinelClient(t, func(t *testing.T, s *sentinelScene) {
 			p := New(s.Client)
 			answer(t, p, "ping")
@@ -130,7 +131,12 @@ func TestFollowWhatIsOwed(t *testing.T) {
 			owed := make(replies, 1)
 			require.NoError(t, p.Send(Request{Args: []any{"get", "k"}, To: owed}))
 			synctest.Wait()
-			fails := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no Sentinel answers") }
+			fails := func(context.Context, string, string) (net.Conn, error) {
+				if i == 2 {
+					runtime.Goexit()
+				}
+				return nil, errors.New("no Sentinel answers")
+			}
 			s.dial.Store(&fails)
 			began := time.Now()
 			if unreachable == 0 {

@@ -27,9 +27,13 @@ import (
 // renewal of credentials. The rest, its checks of idle connections, starts only when a connection
 // returns to its pool, and this one never does.
 //
-// early is what the node has pushed meanwhile. go-redis sees none of it.
-func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(context.Context, *redis.Conn) error) (early []byte, err error) {
-	lent := newLentConn(conn)
+// go-redis sees nothing of what the node pushes meanwhile.
+func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening) (err error) {
+	through := conn.Conn
+	if how.sign != nil {
+		through = signingConn{through, how.sign}
+	}
+	lent := newLentConn(through)
 	greeted, used := false, false
 	onConnect := opt.OnConnect
 	var failed error // kept here, because go-redis would unwrap it
@@ -37,8 +41,9 @@ func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(cont
 		if onConnect != nil {
 			failed = onConnect(ctx, cn)
 		}
-		if failed == nil && ask != nil {
-			failed = ask(ctx, cn)
+		conn.refusedHello = lent.refusedHello
+		if failed == nil && how.ask != nil {
+			failed = how.ask(ctx, cn, conn)
 		}
 		if failed == nil {
 			failed = lent.takeBack()
@@ -59,13 +64,14 @@ func greet(ctx context.Context, opt *redis.Options, conn net.Conn, ask func(cont
 	err = client.Ping(ctx).Err()
 	switch {
 	case greeted:
-		return lent.pushed, nil
+		conn.early = lent.pushed
+		return nil
 	case failed != nil:
-		return nil, failed
+		return failed
 	case err == nil:
-		return nil, errors.New("go-redis has not greeted the node")
+		return errors.New("go-redis has not greeted the node")
 	}
-	return nil, lent.explained(err)
+	return lent.explained(err)
 }
 
 var (
@@ -91,6 +97,8 @@ type lentConn struct {
 	pushed  []byte        // pushes, kept for the owner of the connection
 	broken  error         // the error that ended reading
 	refused error         // the last reply, if it was an error
+
+	answered, refusedHello bool // a reply has arrived; the first one, to HELLO, was an error
 }
 
 const (
@@ -180,7 +188,9 @@ func (c *lentConn) readReply() error {
 	c.refused = nil
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
+		c.refusedHello = c.refusedHello || !c.answered
 	}
+	c.answered = true
 	c.whole = c.arrived.Len() - c.replies.Buffered()
 	return nil
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"time"
 
@@ -55,6 +56,18 @@ func heedOf(user *redis.Client) heed {
 		wanted: true, must: config.Mode == maintnotifications.ModeEnabled,
 		endpoint: cmp.Or(config.EndpointType.String(), "none"), relaxed: config.RelaxedTimeout,
 	}
+}
+
+// on returns what is heeded of a node that has been greeted. Like go-redis it asks nothing of a node that has refused HELLO:
+// some proxies end the connection at a command that they do not know.
+func (h heed) on(greeted *ownConn) (heed, error) {
+	switch {
+	case !greeted.refusedHello:
+		return h, nil
+	case h.must:
+		return heed{}, errors.New("the node does not send notifications of maintenance, which the client demands: it has refused HELLO")
+	}
+	return heed{}, nil
 }
 
 // command returns the command that asks for notifications.

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +23,7 @@ import (
 // "where" with the endpoint, and "late" never.
 type service struct {
 	refuses bool // it knows no notifications
+	old     bool // it does not know HELLO, and ends a connection that asks for notifications
 	pushes  string
 
 	mu     sync.Mutex
@@ -43,7 +45,11 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 			k := newTalk(theirs)
 			s.mu.Lock()
 			s.dialed, s.open = append(s.dialed, addr), append(s.open, k)
+			many := len(s.dialed) > 1000
 			s.mu.Unlock()
+			if many {
+				return nil, errors.New("too many connections")
+			}
 			go s.serve(addr, k)
 			return ours, nil
 		},
@@ -57,7 +63,16 @@ func (s *service) client(change func(*redis.Options)) *redis.Client {
 func (s *service) serve(addr string, k *talk) {
 	defer func() { _ = k.Close() }()
 	for cmd := k.next(); cmd != nil; cmd = k.next() {
-		switch fmt.Sprint(cmd[:min(len(cmd), 2)]...) {
+		word := fmt.Sprint(cmd[:min(len(cmd), 2)]...)
+		switch {
+		case s.old && cmd[0] == "hello":
+			word = "unknown"
+		case s.old && word == "clientmaint_notifications":
+			return
+		}
+		switch word {
+		case "unknown":
+			k.say("-ERR unknown command 'HELLO'\r\n")
 		case "hello2":
 			k.say("*2\r\n+proto\r\n:2\r\n")
 		case "hello3":
@@ -175,6 +190,24 @@ func TestMoving(t *testing.T) {
 	}
 }
 
+// Each connection is told to move at once. The pool moves once a second, not without end.
+func TestMovingAgainAndAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
+		client := s.client(nil)
+		p := New(client)
+		answer(t, p, "where")
+		time.Sleep(10 * renewPause)
+		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
+		synctest.Wait()
+		s.mu.Lock()
+		require.LessOrEqual(t, len(s.dialed), 12)
+		s.mu.Unlock()
+		require.NoError(t, p.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
 // What the old connection owes is answered if the node answers. If it does not, requests that wait go to the new
 // connection all the same, and the late ones are Unknown.
 func TestMovingWhileRepliesAreOwed(t *testing.T) {
@@ -217,6 +250,7 @@ func TestWhoHeedsNotifications(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*redis.Options)
 		refuses bool
+		old     bool
 		asked   int
 		fails   string
 	}{
@@ -224,12 +258,14 @@ func TestWhoHeedsNotifications(t *testing.T) {
 		"auto":                 {change: mode(maintnotifications.ModeAuto), refuses: true, asked: 1},
 		"enabled":              {change: mode(maintnotifications.ModeEnabled), asked: 1},
 		"enabled, and refused": {change: mode(maintnotifications.ModeEnabled), refuses: true, asked: 1, fails: "unknown subcommand"},
+		"enabled, and too old": {change: mode(maintnotifications.ModeEnabled), old: true, fails: "has refused HELLO"},
+		"too old":              {old: true},
 		"disabled":             {change: mode(maintnotifications.ModeDisabled)},
 		"RESP2":                {change: func(o *redis.Options) { o.Protocol = 2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				s := &service{refuses: c.refuses, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
+				s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
 				client := s.client(c.change)
 				p := New(client)
 				r := ask(t, p, "where")
@@ -240,6 +276,13 @@ func TestWhoHeedsNotifications(t *testing.T) {
 					require.Equal(t, endpoint, r.Value, "%v", r.Err)
 				}
 				require.Equal(t, c.asked, s.asked)
+				if name == "too old" {
+					ear := NewEar()
+					_, err := p.(Subscriber).Subscribe("channel", ear)
+					require.NoError(t, err)
+					require.Equal(t, "subscribed", ear.Next(t).What)
+					require.Equal(t, "message "+endpoint, ear.Next(t).What)
+				}
 				if name == "auto" { // the user's client is refused, too, and asks no more
 					require.NoError(t, client.Ping(t.Context()).Err())
 					s.open[0].Close()

@@ -66,14 +66,15 @@ type owed struct {
 }
 
 // add notes that r is sent to node, while the client names another one, perhaps. A request that follows a redirection is
-// noted already.
-func (o *owing) add(r *owed, node, named *redis.Client) {
+// noted already. If it has been given up meanwhile, add reports false, and the node must not get it: its sender has been
+// told, and no longer cleans up what the node would do.
+func (o *owing) add(r *owed, node, named *redis.Client) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	again := r.at != nil
 	r.at, r.named = node, named
 	if again {
-		return
+		return r.waiting
 	}
 	r.looks, r.waiting = o.looks, true
 	if r.before = o.last; r.before == nil {
@@ -89,6 +90,7 @@ func (o *owing) add(r *owed, node, named *redis.Client) {
 		}
 		o.timer.Reset(rerouteEvery)
 	}
+	return true
 }
 
 // remove reports whether nobody has delivered a reply of r yet. Its caller does that now.

@@ -76,7 +76,8 @@ func TestReroute(t *testing.T) {
 	for name, begin := range reroutings {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				var open atomic.Int32 // connections to the first peer
+				var open, gets atomic.Int32 // connections to the first peer, and requests to the second
+				asked := make(chan *talk, 1)
 				listens := func(k *talk, cmd []any, name string) {
 					if cmd[0] == "subscribe" {
 						k.say("*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$1\r\n%s\r\n", name)
@@ -89,6 +90,9 @@ func TestReroute(t *testing.T) {
 						for cmd := k.next(); cmd != nil; cmd = k.next() {
 							k.handshake(cmd)
 							listens(k, cmd, "1")
+							if cmd[0] == "get" {
+								asked <- k
+							}
 						}
 					},
 					secondOfCast: func(_ int, k *talk) {
@@ -96,6 +100,7 @@ func TestReroute(t *testing.T) {
 							if !k.handshake(cmd) {
 								listens(k, cmd, "2")
 								if cmd[0] == "get" {
+									gets.Add(1)
 									k.say("+here\r\n")
 								}
 							}
@@ -117,6 +122,9 @@ func TestReroute(t *testing.T) {
 				require.True(t, errors.Is(reply.Err, errRerouted) || errors.Is(reply.Err, errDropped), "%v", reply.Err) // whichever looks first
 				require.Equal(t, Unknown, reply.Fate)
 				require.LessOrEqual(t, time.Since(start), r.soon)
+				(<-asked).say("-MOVED 5 %s\r\n", secondOfCast) // too late: nobody cleans up after the request any more
+				time.Sleep(time.Millisecond)
+				require.Zero(t, gets.Load())
 				require.Equal(t, "here", answer(t, p, "get", "key").Value)
 				for _, want := range []string{"unsubscribed", "subscribed", "message 2"} {
 					require.Equal(t, want, ear.Next(t).What)

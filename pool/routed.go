@@ -339,7 +339,9 @@ type routed struct {
 // follows a redirection is Reserved, so that the limit of outstanding requests does not refuse it.
 func (r *routed) sendLocked(node *streamPool, named *redis.Client, asking bool) error {
 	r.at = node
-	r.pool.owing.add(&r.owed, node.client, named)
+	if !r.pool.owing.add(&r.owed, node.client, named) {
+		return errRerouted
+	}
 	req := r.req
 	req.To, req.Tag, req.asking = r, 0, asking
 	req.Reserved = req.Reserved || r.moves > 0

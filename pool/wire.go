@@ -69,7 +69,7 @@ func dialWire(ctx context.Context, user *redis.Client, channel, at string) (*own
 	}
 	w := &ownWire{Conn: conn, replies: bufio.NewReaderSize(conn, readBuffer), channel: channel}
 	var begin []byte
-	if heed.wanted {
+	if heed, _ = heed.on(conn); heed.wanted {
 		begin, w.skip = heed.command(), 1
 	}
 	if err := w.send(begin, "subscribe", channel); err != nil {
