@@ -339,7 +339,7 @@ func outlasting(ctx context.Context, bonds []bond) (context.Context, func()) {
 }
 
 // apartFrom is apart for a call that may end h.
-func apartFrom(h *lease.Lease, ctx context.Context) (waiting context.Context, stop func()) {
+func apartFrom(ctx context.Context, h *lease.Lease) (waiting context.Context, stop func()) {
 	return apart(ctx, func(other *lease.Lease) bool { return other == h })
 }
 

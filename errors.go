@@ -398,7 +398,7 @@ func takenBy(t *lease.Terms, err error) error {
 func contextErrors(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if i, is := cause.(interrupt); is { //nolint:errorlint // nobody wraps it
-		return contextErrors(i.of)
+		return contextErrors(i.of) //nolint:contextcheck // ctx has ended with that one
 	}
 	if errors.Is(cause, ctx.Err()) { // true also if ctx is not done, because then both are nil
 		return cause
@@ -407,7 +407,7 @@ func contextErrors(ctx context.Context) error {
 }
 
 // An interrupt is the cause of a context that has ended with another one, which may have ended at a deadline.
-type interrupt struct{ of context.Context }
+type interrupt struct{ of context.Context } //nolint:containedctx // it is read, and nothing runs under it
 
 func (i interrupt) Error() string { return i.Unwrap().Error() }
 

@@ -177,7 +177,8 @@ func (m *Mutex) configure(options []Option) {
 
 // checkNames makes the operations of m fail if no lock can have its names.
 func (m *Mutex) checkNames() {
-	prefix, err := m.prefix(), error(nil)
+	var err error
+	prefix := m.prefix()
 	if m.several != nil {
 		err = m.core.checkNames(prefix, m.several.names)
 	} else {
@@ -829,7 +830,7 @@ func unhurried(ctx context.Context, t *lease.Terms, h *lease.Lease) (waiting con
 	case ctx.Done() == nil:
 		return ctx, false, func() {}
 	case ctx.Err() == nil:
-		waiting, stop = apartFrom(h, ctx)
+		waiting, stop = apartFrom(ctx, h)
 		return waiting, false, stop
 	}
 	waiting, stop = lease.Grace(ctx, t.Timing.NodeTimeout)
@@ -906,7 +907,7 @@ func (m *Mutex) Detach(ctx context.Context) (Sequencer, error) {
 	if err != nil {
 		return Sequencer{}, m.failure("detach", err)
 	}
-	waiting, stop := apartFrom(h, ctx)
+	waiting, stop := apartFrom(ctx, h)
 	defer stop()
 	h.End(nil) // from here on nothing more is sent for h
 	h.AwaitReplies(waiting)
@@ -1041,7 +1042,7 @@ func (m *Mutex) open(op string) (h *lease.Lease, from *adoption, err error) {
 
 // extend makes one round that prolongs h, and acts on what the nodes say.
 func (m *Mutex) extend(ctx context.Context, h *lease.Lease) (bool, error) {
-	waiting, stop := apartFrom(h, ctx)
+	waiting, stop := apartFrom(ctx, h)
 	defer stop()
 	res, over := h.Extend(waiting)
 	return m.extended(waiting, "extend", h, res, over)
@@ -1146,7 +1147,7 @@ func (m *Mutex) valid(ctx context.Context, op string) (bool, error) {
 		return false, err
 	}
 	defer m.core.endCall()
-	waiting, stop := apartFrom(h, ctx)
+	waiting, stop := apartFrom(ctx, h)
 	defer stop()
 	return m.checked(waiting, op, h, h.Check(waiting))
 }

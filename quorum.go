@@ -226,7 +226,7 @@ func notFree(name string, lines []string, o lease.Outcome) string {
 // noQuorum returns ErrNoQuorum with the count of the nodes.
 func noQuorum(res quorum.Result) error {
 	text := res.Rule.(form).tooFew(res.Count)
-	why := error(ErrNoQuorum)
+	why := ErrNoQuorum
 	var denying, foreign claim.Nodes
 	for i, v := range res.Votes {
 		if v.Choice == claim.Failed && pool.IsPermanent(v.Err) {

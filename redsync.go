@@ -115,10 +115,10 @@ func (c *core) journal() *journal.Journal {
 	case c == nil:
 		return nil
 	case c.states.Load() == nil:
-		core := weak.Make(c) // the nodes of other Redsyncs may know the log
+		known := weak.Make(c) // the nodes of other Redsyncs may know the log
 		c.states.CompareAndSwap(nil, journal.New(c.notices, func() map[string]int {
-			if c := core.Value(); c != nil {
-				return c.member.Group.Waiting(&c.keeper)
+			if open := known.Value(); open != nil {
+				return open.member.Group.Waiting(&open.keeper)
 			}
 			return nil
 		}))

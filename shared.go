@@ -83,7 +83,7 @@ func (m *Mutex) Downgrade(ctx context.Context) error {
 	}
 	start := clock.Now()
 	left := h.Remaining(start)
-	waiting, stop := apartFrom(h, ctx)
+	waiting, stop := apartFrom(ctx, h)
 	defer stop()
 	res, over := h.Downgrade(waiting)
 	_, err = m.extended(waiting, "downgrade", h, res, over)

@@ -125,7 +125,7 @@ func followClient(ctx context.Context, user *redis.Client, dialing func()) *foll
 			followers.of = make(map[*redis.Client]*follower)
 		}
 		followers.of[user] = f
-		go f.run()
+		go f.run() //nolint:contextcheck // it lives as long as its connections
 	}
 	c := &followed{follower: f, began: time.Now(), leave: dialing}
 	f.mu.Lock()

@@ -3,6 +3,7 @@ package pool
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -100,7 +101,7 @@ func (r *reference) reply(depth int) (any, error) {
 	case '>':
 		return push(values), nil
 	case '|':
-		if v, err := r.reply(depth); err != io.EOF {
+		if v, err := r.reply(depth); !errors.Is(err, io.EOF) {
 			return v, err
 		}
 		return nil, io.ErrUnexpectedEOF

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -29,7 +28,7 @@ func (c *config) warnOfHooks(client redis.UniversalClient, node *redis.Client, n
 		return
 	}
 	write(func() {
-		slog.Default().WarnContext(context.Background(), "redsync: locks do not call the hooks of the client",
+		slog.Default().Warn("redsync: locks do not call the hooks of the client",
 			"client", fmt.Sprintf("%T", client), "address", name, "hooks", hooks,
 			"help", "redsync.WithPrefix puts a prefix before keys; pool.ViaClient sends through the client, hooks included; "+
 				"pool.WithoutHooks silences this line")

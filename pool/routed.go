@@ -122,7 +122,7 @@ func (p *routedPool) dialChannel(ctx context.Context, channel, at string) (_ wir
 	}
 	w, err := dialWire(ctx, node, channel, at)
 	if err != nil {
-		reload(p.client)
+		reload(p.client) //nolint:contextcheck // it goes on after this dial
 		return nil, err
 	}
 	w.follow(ctx, p.routed, node)

@@ -68,7 +68,7 @@ type try[T any] struct {
 // begin begins a try. The end of ctx ends it, too.
 func (open opener[T]) begin(ctx context.Context) *try[T] {
 	t := &try[T]{signs: signs{began: time.Now(), given: make(chan struct{}, 1)}, done: make(chan struct{}), err: errAbandoned}
-	ctx, t.cancel = context.WithCancel(ctx)
+	ctx, t.cancel = context.WithCancel(ctx) //nolint:gosec // the user of the try calls it
 	go func() {
 		defer close(t.done) // also if a user's Dialer ends this goroutine
 		t.opened, t.err = open(ctx, t.sign)

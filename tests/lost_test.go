@@ -444,30 +444,40 @@ var endingCalls = map[string]endingCall{
 		return err
 	}},
 	"Close": {false, allFive, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
-	"ForceUnlock by the holder": {false, []int{2, 3}, slowly, func(k kit, _ *redsync.Mutex) { k.lose(4) },
+	"ForceUnlock by the holder": {
+		false,
+		[]int{2, 3},
+		slowly, func(k kit, _ *redsync.Mutex) { k.lose(4) },
 		func(k kit, m *redsync.Mutex, ctx context.Context) error {
 			st, err := m.Inspect(ctx)
 			if err != nil {
 				return err
 			}
 			return m.ForceUnlock(ctx, st.Holders[0])
-		}},
-	"Extend that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		},
+	},
+	"Extend that finds the loss": {
+		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
 		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 			_, err := m.ExtendContext(ctx)
 			return err
-		}},
+		},
+	},
 	"Extend beyond Until": {false, allFive, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		_, err := m.ExtendContext(ctx)
 		return err
 	}},
-	"Downgrade that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
-		func(_ kit, m *redsync.Mutex, ctx context.Context) error { return m.Downgrade(ctx) }},
-	"Valid that finds the loss": {false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+	"Downgrade that finds the loss": {
+		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		func(_ kit, m *redsync.Mutex, ctx context.Context) error { return m.Downgrade(ctx) },
+	},
+	"Valid that finds the loss": {
+		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
 		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 			_, err := m.ValidContext(ctx)
 			return err
-		}},
+		},
+	},
 }
 
 // A ownContext holds a lock, and calls work with a context that ends with it.
