@@ -3,7 +3,6 @@ package redsync
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
@@ -158,15 +157,6 @@ func (m *Mutex) whileHeld(ctx context.Context, h *lease.Lease, fn func(context.C
 	return false, fn(working) //nolint:contextcheck // s has ctx
 }
 
-// overSince returns why h is over, nil while it is held. A loss counts although the function has unlocked h after it.
-func overSince(h *lease.Lease) error {
-	over := h.Err(clock.Now())
-	if loss := h.Loss(); loss != nil {
-		return loss
-	}
-	return over
-}
-
 // lossSince returns why h, which m has just tried to unlock, was lost, nil if it was not. Often only the release finds that
 // out. unlocked is the error of Unlock.
 func (m *Mutex) lossSince(h *lease.Lease, unlocked error) error {
@@ -276,72 +266,6 @@ func (e *ending) Value(key any) any {
 
 func (e *ending) parent() context.Context { return e.Context }
 func (e *ending) held() *lease.Lease      { return e.hold.Load() }
-
-// A bond is a context from which one is derived that ends with a hold: an ending or a scope.
-type bond interface {
-	// parent returns the context around it.
-	parent() context.Context
-
-	// held returns the hold, nil once it has ended the context that is derived from the bond.
-	held() *lease.Lease
-}
-
-type bondKey struct{}
-
-// apart returns a context that does not end because a hold ends that the call with ctx may end itself: one for which own
-// returns true. It ends if what is around such a hold's contexts ends, and if ctx ends for another reason. Of a context
-// that has ended with the hold nothing but its deadline is known any more. Once ctx has ended, apart returns it. The caller
-// must call stop.
-func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Context, stop func()) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return ctx, func() {}
-	}
-	var bonds []bond
-	for at := ctx; at != nil; {
-		b, _ := at.Value(bondKey{}).(bond)
-		if at = nil; b != nil {
-			at = b.parent()
-			if h := b.held(); h != nil && own(h) {
-				bonds = append(bonds, b)
-			}
-		}
-	}
-	if len(bonds) == 0 {
-		return ctx, func() {}
-	}
-	return outlasting(ctx, bonds)
-}
-
-// outlasting returns a context that ends as apart says. The holds of the bonds, from the inside to the outside, may end ctx.
-func outlasting(ctx context.Context, bonds []bond) (context.Context, func()) {
-	around := bonds[len(bonds)-1].parent()
-	waiting, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	isOver := func(b bond) bool { return b.held() == nil }
-	stopAround := context.AfterFunc(around, func() { end(interrupt{around}) })
-	stopCall := context.AfterFunc(ctx, func() {
-		if !slices.ContainsFunc(bonds, isOver) {
-			end(interrupt{ctx})
-			return
-		}
-		last, has := around.Deadline()
-		if limit, is := ctx.Deadline(); is && (!has || limit.Before(last)) {
-			rest, stop := context.WithDeadline(waiting, limit)
-			defer stop()
-			<-rest.Done()
-			end(interrupt{rest})
-		}
-	})
-	return waiting, func() {
-		stopAround()
-		stopCall()
-		end(nil)
-	}
-}
-
-// apartFrom is apart for a call that may end h.
-func apartFrom(ctx context.Context, h *lease.Lease) (waiting context.Context, stop func()) {
-	return apart(ctx, func(other *lease.Lease) bool { return other == h })
-}
 
 // FromContext returns the Mutex that a Do or Lead holds, if ctx is the context of its function or derived from it.
 // Otherwise, and for a nil ctx, it returns nil. The function may call Remaining, Valid, Until, Fence and Downgrade

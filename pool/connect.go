@@ -29,20 +29,6 @@ const (
 	defaultDialTimeout = 5 * time.Second
 )
 
-// opening holds the parameters of open.
-type opening struct {
-	dial, whole time.Duration  // timeouts of the dial, and of dial and greeting together
-	renewed     func()         // called when the credentials in use have been replaced
-	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives; may be nil
-	dialed      func(net.Conn) // called before the greeting; may be nil
-	at          string         // the address that a notification named, "" for the client's own
-	heeds       bool           // the node may push notifications of maintenance
-
-	// ask sends the caller's own questions once the greeting is complete. Its error fails the
-	// connection.
-	ask func(ctx context.Context, cn *redis.Conn, opened *ownConn) error
-}
-
 // open returns a connection to the node of a user's client, greeted as that client would greet
 // it. Only the caller uses it, and it has no deadlines. The end of ctx closes it.
 func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, err error) {
@@ -137,36 +123,6 @@ func isPlain(ctx context.Context, network, addr string) bool {
 		_, err = io.ReadFull(conn, answer)
 	}
 	return err == nil && (answer[0] == '+' || answer[0] == '-')
-}
-
-// An ownConn is a connection owned by the pool, with the credentials used in its greeting.
-type ownConn struct {
-	net.Conn     // nil until it is dialed
-	*credentials // nil without a StreamingCredentialsProvider
-
-	early        []byte // what the node pushed during the greeting, not yet read
-	refusedHello bool   // the node speaks RESP2, so it can push nothing
-}
-
-// Read implements net.Conn.
-func (c *ownConn) Read(p []byte) (int, error) {
-	if len(c.early) > 0 {
-		n := copy(p, c.early)
-		c.early = c.early[n:]
-		return n, nil
-	}
-	return c.Conn.Read(p)
-}
-
-// Close implements net.Conn. It recovers from panics, because a user's Dialer may have returned
-// any type.
-func (c *ownConn) Close() (err error) {
-	defer c.credentials.release()
-	defer recovered(&err)
-	if c.Conn == nil {
-		return nil
-	}
-	return c.Conn.Close()
 }
 
 // ownOptions copies the options of a user's client for a client that greets a node on one

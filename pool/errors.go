@@ -194,3 +194,6 @@ type shortError struct{ error }
 func (e *shortError) Error() string { return cut(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
+
+// errMoved ends a connection to a node that the client does not use any more.
+var errMoved = errors.New("the client has moved to another node")

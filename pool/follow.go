@@ -49,9 +49,6 @@ const (
 	slowDial = 250 * time.Millisecond
 )
 
-// errMoved ends a connection to a node that the client does not use any more.
-var errMoved = errors.New("the client has moved to another node")
-
 // ofSentinel is what go-redis has in place of an address in the options of a client that asks sentinels for its node.
 const ofSentinel = "FailoverClient"
 

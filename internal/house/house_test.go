@@ -28,7 +28,7 @@ const (
 var bounds = map[string]map[string]int{
 	"size": {
 		"fields of Mutex":      11,
-		"Go files in the root": 33, // with status.go, watch.go and force.go
+		"Go files in the root": 34, // with status.go, watch.go, force.go, and bond.go, which do.go and mutex.go use
 		"words of README.md":   600,
 	},
 	"files in the largest circle": {
@@ -46,9 +46,9 @@ var bounds = map[string]map[string]int{
 		"redsync/redsynctest":        6,
 	},
 	// A connection that may get pushes adds 2 (ownConn.Read, decoder.valueOrAttribute), an Unlock whose context may have
-	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 3 greet and listen with pushes.
-	"functions executed":           {"Lock": 158, "Unlock": 172, "Lock that waits": 396},
-	"files executed":               {"Lock": 37, "Unlock": 35, "Lock that waits": 65},
+	// ended adds 1. Of a waiting Lock, 5 decide whether the waiter rests (queue/rest.go), and 4 greet and listen with pushes.
+	"functions executed":           {"Lock": 158, "Unlock": 172, "Lock that waits": 397},
+	"files executed":               {"Lock": 37, "Unlock": 35, "Lock that waits": 66},
 	"files of features not in use": {"Lock": 0, "Unlock": 1, "Lock that waits": 3},
 }
 

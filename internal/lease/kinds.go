@@ -1,10 +1,10 @@
 package lease
 
 import (
-	"context"
 	"sync"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 )
 
 // This file finds out what is in the way of a plain lock. A node answers a SET NX in the same way whether the key has
@@ -13,7 +13,6 @@ import (
 
 // Kinds are what the release of a refused attempt finds on the nodes.
 type Kinds struct {
-	lease  *Lease
 	failed claim.Nodes   // the nodes that have failed the attempt
 	rule   claim.Rule    // of the attempt
 	known  chan struct{} // closed once it is clear whether keys of another type leave no quorum
@@ -24,29 +23,10 @@ type Kinds struct {
 	errs    []error     // by node: the error that says so; nil if there is none
 }
 
-// AskKinds makes the next release of l find out what is in the way on nodes that have refused the attempt with the outcome
-// o. It returns nil if their answers show that, or if it does not matter.
-func (l *Lease) AskKinds(o Outcome) *Kinds {
-	res := &o.Result
-	_, exclusive := l.terms.Claim.(*claim.Exclusive)
-	if !exclusive || l.terms.Fencing || !l.special.place.Ticket.IsZero() || o.Kind != NotWon || res.Taken == 0 {
-		return nil
-	}
-	k := &Kinds{lease: l, rule: res.Rule, failed: res.Count.Failed, asked: res.Taken, known: make(chan struct{})}
-	if k.isKnownLocked() {
-		return nil
-	}
-	l.writes.needRare().asked.Store(k)
-	return k
-}
-
-// Correct waits until the release has found out enough, and returns o corrected: nodes with a key of another type have
-// failed the attempt, and have not refused it.
-func (k *Kinds) Correct(ctx context.Context, o Outcome) Outcome {
-	k.lease.terms.Keeper.Pause(ctx, k.lease.terms.Timing.NodeTimeout, k.known)
+// correct makes the votes of nodes with a key of another type failures.
+func (k *Kinds) correct(res *quorum.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	res := &o.Result
 	for i := range res.Votes {
 		if k.foreign.Has(i) {
 			res.Votes[i] = claim.Vote{Choice: claim.Failed, Err: k.errs[i], Answer: claim.Answer{Found: claim.Foreign}}
@@ -56,7 +36,6 @@ func (k *Kinds) Correct(ctx context.Context, o Outcome) Outcome {
 	res.Count.Refused &^= k.foreign
 	res.Count.Failed |= k.foreign
 	res.Standing = res.Rule.Standing(res.Count)
-	return o
 }
 
 func (k *Kinds) isKnownLocked() bool {

@@ -95,7 +95,7 @@ func (g *Group) attempt(
 		}
 	}
 	if kinds != nil {
-		o = kinds.Correct(ctx, o)
+		o = l.Correct(ctx, kinds, o)
 	}
 	joins := u == nil && !final // the call joins its line if it fails
 	o.Told = t.tell(ctx, l, o, u, joins)

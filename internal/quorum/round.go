@@ -862,3 +862,18 @@ func (res Result) InTheWay() (nodes claim.Nodes) {
 	}
 	return nodes
 }
+
+// errTakenBack is the error of a node to which nothing was sent because Close came first. It says nothing of the node.
+var errTakenBack = errors.New("Close came before anything was sent")
+
+// Recall takes back the requests of s's rounds of which nothing was sent, and those for node i for which which returns true.
+func (s *Set) Recall(which func(to pool.Receiver, i int) bool) {
+	for _, n := range s.Nodes {
+		if p, ok := n.Pool.(pool.Recalling); ok {
+			p.Recall(func(to pool.Receiver, tag int) bool {
+				r, is := to.(*Round)
+				return is && r.set == s || !is && which(to, tag)
+			}, errTakenBack)
+		}
+	}
+}
