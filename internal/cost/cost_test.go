@@ -46,7 +46,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, shared":                   {16, 2880, 10, 8, 1},
 	"Lock + Unlock, permits":                  {13, 2496, 10, 5, 1},
 	"Lock + Unlock, two names":                {9, 1801, 10, 5, 1},
-	"TryLock, taken":                          {25, 2809, 10, 1, 0}, // it waits for what the release finds in its way
+	"TryLock, taken":                          {25, 2793, 10, 1, 0}, // it waits for what the release finds in its way
 	"Lock waits, handed over":                 {46, 7408, 30, 17, 2},
 	"Lock waits, by the nodes":                {53, 8720, 40, 18, 2},
 	"Extend":                                  {3, 496, 5, 5, 0},
