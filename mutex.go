@@ -735,8 +735,8 @@ func (m *Mutex) Unlock() (bool, error) {
 //
 // ctx may end with the hold (see Context and Do): that does not cut the wait short.
 //
-// If ctx was done before the call, UnlockContext does the same, and waits for the node deadline, at most 500 ms: a program
-// may exit right after it.
+// If ctx was done before the call, UnlockContext returns its error, but first releases m in the same way and waits for that,
+// for the node deadline, at most 500 ms: a program may exit right after it.
 //
 // While other calls of Do have joined the hold (see Do), Unlock fails with ErrNested, and the hold goes on.
 //
@@ -810,9 +810,9 @@ func (m *Mutex) unlock(ctx context.Context, h *lease.Lease, over error, start cl
 	res.Cut = res.Cut || ended // no deadline is the reason then
 	group.Unlocked(h, rel)
 	switch {
-	case res.Won && rel.WasInTime():
+	case res.Won && rel.WasInTime() && !ended:
 		return true, nil
-	case res.Won, res.Rejected:
+	case res.Won && !rel.WasInTime(), res.Rejected:
 		nodes := unconfirmed(m.label(), res)
 		h.NoteLoss(lost(nodes))
 		return false, m.failure("unlock", ErrLockAlreadyExpired, nodes)

@@ -100,6 +100,9 @@ func unlockedAtExit(e exiting) error {
 	err := m.LockContext(e.ctx)
 	e.stop()
 	_, failed := m.UnlockContext(e.ctx)
+	if errors.Is(failed, context.Canceled) {
+		failed = nil // it says so, although it has waited for the release
+	}
 	return errors.Join(err, failed)
 }
 

@@ -32,10 +32,10 @@ import (
 
 const (
 	badProcesses = 4
-	badNodes     = 8 // 0 to 4 are the set of most locks; joint locks have 3 to 7 as a second set
-	badBound     = time.Second
-	badDial      = time.Second     // the time limit of a dial
-	badRead      = 3 * time.Second // for so long a process waits for an answer on a connection
+	badNodes     = 8                       // 0 to 4 are the set of most locks; joint locks have 3 to 7 as a second set
+	badBound     = 1500 * time.Millisecond // a second, and half of one until a waiter that rests shows its ticket again
+	badDial      = time.Second             // the time limit of a dial
+	badRead      = 3 * time.Second         // for so long a process waits for an answer on a connection
 )
 
 // badSets are the sets of nodes of joint locks. Other locks have only the first.
