@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 	"github.com/seed14bd9ef4/redsync/internal/journal"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
@@ -203,7 +204,7 @@ type RedisError struct {
 
 // Error names the node and the cause.
 func (e RedisError) Error() string {
-	text := bare(e.Err)
+	text := foreign.Text(bare(e.Err), foreign.MaxError)
 	if strings.HasPrefix(text, "NOAUTH ") {
 		text += " Give the password as redis://:PASSWORD@host:port, or in redis.Options"
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // This file separates errors that a node answered with from all others. It also turns failures
@@ -147,7 +149,7 @@ type unanswered struct {
 // noAnswer wraps err in a comparable error with a short text, even if a function of the user's
 // returned an unusual err.
 func noAnswer(step string, err error) error {
-	return &unanswered{cut(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
+	return &unanswered{said(step + fmt.Sprint(err)), err} // fmt survives an Error method that panics
 }
 
 func (e *unanswered) Error() string { return e.text }
@@ -172,7 +174,7 @@ var errUnsolicited = errors.New("the node sent a reply that was not asked for")
 // maxErrorText is how many bytes of an error text are kept.
 const maxErrorText = 300
 
-// cut shortens a text to maxErrorText.
+// cut shortens a text of the user to maxErrorText.
 func cut(text string) string {
 	if len(text) <= maxErrorText {
 		return text
@@ -180,18 +182,22 @@ func cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:maxErrorText], len(text))
 }
 
-// shortened returns err with its text cut to maxErrorText.
+// said returns a text that a node or go-redis has written as every error of this package shows it: one line that a terminal
+// does not obey, cut to maxErrorText.
+func said(text string) string { return foreign.Text(text, maxErrorText) }
+
+// shortened returns err with the text that said makes of its own.
 func shortened(err error) error {
-	if err == nil || len(err.Error()) <= maxErrorText {
+	if err == nil || said(err.Error()) == err.Error() {
 		return err
 	}
 	return &shortError{err}
 }
 
-// A shortError shows only the beginning of the text of an error.
+// A shortError shows of an error what said leaves.
 type shortError struct{ error }
 
-func (e *shortError) Error() string { return cut(e.error.Error()) }
+func (e *shortError) Error() string { return said(e.error.Error()) }
 
 func (e *shortError) Unwrap() error { return e.error }
 

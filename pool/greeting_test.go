@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report the text of each.
@@ -473,6 +474,10 @@ var nonsense = []struct{ begin, more string }{
 	{"", "\x00\xff\r\n"},
 	{"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n", ""},
 	{"$100\r\nabc", ""},
+	{"", "a"},
+	{"*340000\r\n", ":1\r\n"},
+	{"-ERR \x1b[31mRED\x1b]0;title\a\x00\x7f\t\u009b\x9b\u202e\r\n", ""},
+	{"!20\r\nERR \x1b[2J\r\nredsync: \r\n", ""},
 }
 
 // utter sends begin once and then repeats more, until the client stops reading or 20 MiB are sent.
@@ -541,11 +546,12 @@ func FuzzNonsense(f *testing.F) {
 	})
 }
 
-// checkErrorText fails the test if the text of an error is longer than twice maxErrorText.
+// checkErrorText fails the test if the text of an error is longer than twice maxErrorText, or does something in a terminal.
 func checkErrorText(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		require.LessOrEqual(t, len(err.Error()), 2*maxErrorText)
+		require.Equal(t, foreign.Text(err.Error(), 2*maxErrorText), err.Error())
 	}
 }
 

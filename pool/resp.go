@@ -153,7 +153,7 @@ func (d *decoder) valueOrAttribute(depth int) (any, error) {
 		}
 		return string(text), nil
 	case '-':
-		return refusal(cut(string(text))), nil
+		return refusal(said(string(text))), nil
 	case '_':
 		if len(text) > 0 {
 			return nil, errMalformed
@@ -219,7 +219,7 @@ func (d *decoder) resp3(kind byte, n int64, depth int) (any, error) {
 		}
 		text := value.(string)
 		if kind == '!' {
-			return refusal(cut(text)), nil
+			return refusal(said(text)), nil
 		}
 		if len(text) < 4 || text[3] != ':' { // a format of three letters comes first
 			return nil, errMalformed

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // A Server identifies the server process that answered a request. It comes from the answer to
@@ -91,15 +93,19 @@ func askServer(ctx context.Context, cn *redis.Conn, heed heed) (*Server, error) 
 	return parseInfo(text, at), nil
 }
 
+// maxRunID bounds a plausible run id: Redis and Valkey have 40 digits.
+const maxRunID = 128
+
 // maxUptime bounds a plausible uptime, and keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour
 
 // parseInfo parses an answer to INFO server, which consists of lines name:value. It returns nil
-// if run_id or uptime_in_seconds is missing or invalid.
+// if run_id or uptime_in_seconds is missing or invalid. A run_id is printed, so it has at most maxRunID bytes, which a
+// terminal does not obey.
 func parseInfo(text string, at time.Time) *Server {
 	s := &Server{RunID: field(text, "run_id"), At: at}
 	seconds, err := strconv.ParseInt(field(text, "uptime_in_seconds"), 10, 64)
-	if s.RunID == "" || err != nil || seconds < 0 || seconds > int64(maxUptime/time.Second) {
+	if s.RunID == "" || foreign.Text(s.RunID, maxRunID) != s.RunID || err != nil || seconds < 0 || seconds > int64(maxUptime/time.Second) {
 		return nil
 	}
 	s.Uptime = time.Duration(seconds) * time.Second

@@ -466,6 +466,9 @@ func TestParseInfo(t *testing.T) {
 		"xrun_id:abc\r\nuptime_in_seconds:1\r\n":                nil,
 		"run_id:abc\r\nuptime_in_secondsx:1\r\n":                nil,
 		"run_id abc\r\nuptime_in_seconds 1\r\n":                 nil,
+
+		"run_id:" + strings.Repeat("f", maxRunID+1) + "\nuptime_in_seconds:1": nil,
+		"run_id:a\x1b[31m\nuptime_in_seconds:1":                               nil,
 	} {
 		require.Equal(t, want, parseInfo(text, at), "%q", text)
 	}
@@ -482,6 +485,8 @@ func FuzzParseInfo(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, s.RunID)
+		require.LessOrEqual(t, len(s.RunID), maxRunID)
+		require.NotContains(t, s.RunID, "\x1b")
 		require.Contains(t, text, "run_id:")
 		require.False(t, strings.ContainsRune(s.RunID, '\n'), "one line")
 		require.Equal(t, s.RunID, strings.TrimFunc(s.RunID, unicode.IsSpace))

@@ -27,7 +27,8 @@ var mayImport = map[string][]string{
 	module + "/observe":          {},
 	module + "/internal/alarm":   {module + "/internal/clock"},
 	module + "/internal/journal": {module + "/internal/notice"},
-	module + "/pool":             {module + "/internal/jitter", "github.com/redis/go-redis/v9/"},
+	module + "/internal/foreign": {},
+	module + "/pool":             {module + "/internal/jitter", module + "/internal/foreign", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script":  {module + "/pool"},
 	module + "/internal/claim":   {module + "/internal/script", module + "/internal/jitter"},
 	module + "/internal/quorum":  {module + "/internal/claim", module + "/internal/clock", module + "/pool"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 		module + "/internal/queue", module + "/internal/lease", module + "/internal/quorum", module + "/internal/claim",
 		module + "/internal/script", module + "/pool", module + "/observe",
 		module + "/internal/clock", module + "/internal/notice", module + "/internal/jitter",
-		module + "/internal/journal", module + "/internal/peek", module + "/internal/watch", module + "/internal/address",
+		module + "/internal/journal", module + "/internal/peek", module + "/internal/watch", module + "/internal/address", module + "/internal/foreign",
 		"github.com/redis/go-redis/v9/", "github.com/hashicorp/go-multierror",
 	},
 	module + "/redsynctest": {
