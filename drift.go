@@ -23,6 +23,13 @@ const minNodeTimeout = 50 * time.Millisecond
 // later than that are not worth a wait, however long the expiry is.
 const maxNodeTimeout = 2 * time.Second
 
+// maxTTL is the longest expiry, with its lock delay. Readers and permits note the end of a TTL in 13 digits of milliseconds,
+// which last until the year 2286. After that their keys would outlive the lock.
+const (
+	maxTTL   = 100 * 365 * 24 * time.Hour
+	maxYears = "100 years"
+)
+
 // bases are the settings that durations are derived from.
 type bases struct {
 	expiry        time.Duration // WithExpiry
@@ -49,14 +56,14 @@ func (b bases) derive() (lease.Timing, error) {
 		Expiry: b.expiry.Truncate(time.Millisecond), MaxHold: b.maxHold, Drift: driftFactor(b.driftFactor),
 	}
 	t.Validity = t.Expiry - scale(t.Expiry, b.driftFactor)
-	if t.Validity <= clockDrift { // true for an expiry of 0 or less as well
+	if t.Validity <= clockDrift || t.Expiry > maxTTL { // the former is true for an expiry of 0 or less as well
 		return lease.Timing{}, outOfRange("WithExpiry", b.expiry, fmt.Sprintf(
-			"at least %v, so that it is longer than its drift", b.leastExpiry()))
+			"at least %v, so that it is longer than its drift, and at most %s", b.leastExpiry(), maxYears))
 	}
 	t.Validity -= clockDrift
 	t.TTL = t.Expiry + roundUp(b.lockDelay)
-	if b.lockDelay < 0 || t.TTL < t.Expiry { // if the TTL is below the expiry, the sum has overflowed
-		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most 292 years")
+	if b.lockDelay < 0 || t.TTL < t.Expiry || t.TTL > maxTTL { // if the TTL is below the expiry, the sum has overflowed
+		return lease.Timing{}, outOfRange("WithLockDelay", b.lockDelay, "0 or more, with the expiry at most "+maxYears)
 	}
 	if b.minHold != 0 {
 		t.MinHold = roundUp(b.minHold + t.Drift.Of(b.minHold))

@@ -52,7 +52,7 @@ func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
 
 func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		expiry := time.Duration(rapid.Int64Range(-10, math.MaxInt64).Draw(t, "expiry"))
+		expiry := time.Duration(rapid.Int64Range(-10, int64(maxTTL)+10).Draw(t, "expiry"))
 		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
 		got, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil {
@@ -146,11 +146,12 @@ func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 
 		"3 ms":                   {3 * time.Millisecond, 0, 0.01, 0.05, ""},
 		"an hour":                {time.Hour, 0, 0.01, 0.05, ""},
-		"the longest":            {math.MaxInt64, 0, 0.01, 0.05, ""},
-		"the longest, no drift":  {math.MaxInt64, 0, 0, 1, ""},
+		"the longest":            {maxTTL, 0, 0.01, 0.05, ""},
+		"the longest, no drift":  {maxTTL, 0, 0, 1, ""},
+		"too long":               {maxTTL + time.Millisecond, 0, 0.01, 0.05, "and at most 100 years"},
 		"drift just under 1":     {time.Hour, 0, 0.999999, 0.05, ""},
 		"node timeout of half":   {time.Second, 499 * time.Millisecond, 0, 0.05, ""},
-		"the longest, all drift": {math.MaxInt64, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
+		"the longest, all drift": {maxTTL, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
@@ -207,7 +208,7 @@ func TestTimingNodeTimeout(t *testing.T) {
 
 func FuzzValidityNeverExceedsExpiry(f *testing.F) {
 	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
-	f.Add(int64(math.MaxInt64), 0.999, int64(0), int64(math.MinInt64))
+	f.Add(int64(maxTTL), 0.999, int64(0), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
 		got, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
 		if err != nil || mono < 0 {
@@ -232,8 +233,8 @@ func FuzzTiming(f *testing.F) {
 	const day = int64(24 * time.Hour)
 	f.Add(int64(8*time.Second), 0.01, 0.05, int64(0), int64(0), int64(0), int64(0))
 	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(5))
-	f.Add(int64(math.MaxInt64), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64))
-	f.Add(int64(math.MaxInt64), math.Nextafter(1, 0), 1.0, int64(0), int64(0), int64(0), int64(0))
+	f.Add(int64(maxTTL), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64))
+	f.Add(int64(maxTTL), math.Nextafter(1, 0), 1.0, int64(0), int64(0), int64(0), int64(0))
 	f.Add(int64(time.Second), 0.5, 0.5, int64(time.Millisecond), int64(math.MaxInt64), day, int64(-1))
 	f.Add(int64(math.MaxInt64-1), 0.3, 0.9, int64(math.MaxInt64/4), int64(math.MinInt64), int64(1), int64(math.MinInt64))
 	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
@@ -252,6 +253,7 @@ func FuzzTiming(f *testing.F) {
 			return
 		}
 		require.True(t, drift >= 0 && drift < 1 && factor > 0 && factor <= 1 && delay >= 0 && node >= 0)
+		require.LessOrEqual(t, got.TTL, maxTTL)
 		require.Equal(t, b.expiry/time.Millisecond, got.Expiry/time.Millisecond)
 		require.Zero(t, got.Expiry%time.Millisecond)
 

@@ -12,7 +12,8 @@ import (
 // WithExpiry sets how long the nodes keep the lock unless it is extended; after
 // that they free it by themselves. The holder may rely on the lock for the expiry minus
 // drift (1 % + 2 ms by default). The default is 8 s. The expiry is cut to whole
-// milliseconds. It must be longer than drift: at least 3 ms by default. A short expiry
+// milliseconds. It must be longer than drift: at least 3 ms by default. Together with the delay of
+// WithLockDelay it is at most 100 years (of 365 days). Otherwise every operation fails. A short expiry
 // frees the lock of a dead holder soon; a long one tolerates longer pauses of a live one.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) {
@@ -310,7 +311,7 @@ func WithMinHold(d time.Duration) Option {
 // WithLockDelay makes the nodes keep the lock for expiry + delay: longer than the holder may rely on
 // it. If a holder ends without Unlock, the work that it had begun (a request on its way, say) has the
 // delay as time to end, before another client acquires the lock. Unlock frees the lock at once. The
-// delay is rounded up to milliseconds. The default is 0, the range 0 or more. The idea is that of
+// delay is rounded up to milliseconds. The default is 0, the range 0 or more, and with the expiry at most 100 years. The idea is that of
 // Chubby's lock-delay (Burrows, OSDI 2006).
 func WithLockDelay(delay time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.change().lockDelay = delay })

@@ -80,12 +80,20 @@ func hasAddress(opt *redis.Options) bool {
 	return err == nil || opt.Network == "unix"
 }
 
-// withoutUser cuts what may be a user's name and password out of an address, such as a URL that was given in its place.
+// withoutUser cuts what may be a user's name or a password out of an address: what stands before an @, as in a URL that was
+// given in its place, and what follows the port, as in host:port:password.
 func withoutUser(address string) string {
 	if at := strings.LastIndexByte(address, '@'); at >= 0 {
 		return "..." + address[at:]
 	}
-	return address
+	host := 0 // an IPv6 address in brackets has colons of its own
+	if strings.HasPrefix(address, "[") {
+		host = strings.IndexByte(address, ']') + 1
+	}
+	if strings.Count(address[host:], ":") < 2 || net.ParseIP(address) != nil {
+		return address
+	}
+	return address[:host+strings.IndexByte(address[host:], ':')] + ":..."
 }
 
 // badPort returns an error unless port is a port number or the name of a service.

@@ -138,7 +138,7 @@ func FuzzOptions(f *testing.F) {
 	const s = int64(time.Second)
 	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
 	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
-	f.Add(int64(math.MaxInt64), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
+	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
 	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
 	f.Add(int64(math.MaxInt64/2), 0.5, 0.3, int64(1), int64(math.MaxInt64/3), s, int64(0), 0, 0, uint16(0xf))
 	f.Add(s, math.NaN(), 0.05, int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))

@@ -94,6 +94,12 @@ func TestOpenBadAddressesAreErrors(t *testing.T) {
 		"host:1?password=secret":                  "",
 		"redis://:secret":                         `"redis://...@" cannot be parsed as a URL: the port is not a number`,
 		"redis://user:secret:6379":                "cannot be parsed as a URL",
+		"host:6379:secret":                        `"host:..." is not of the form`,
+		"host:6379:pa]s/secret:x":                 `"host:..." is not of the form`,
+		"[::1]:6379:secret":                       `"[::1]:..." is not of the form`,
+		"host:6379:secret://x":                    `"host:..." cannot be parsed as a URL: the password stands before the host`,
+		"redis://host:6379:secret?db=1":           `"redis://host:...?..." cannot be parsed`,
+		"redis://user:x@host:6379:secret":         `"redis://...@host:..." cannot be parsed`,
 	} {
 		_, err := redsync.Open(t.Context(), []string{address})
 		require.Error(t, err)
@@ -156,6 +162,14 @@ func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		err := redsync.New(pool.New(client)).NewMutex("lock").Lock()
 		require.ErrorContains(t, err, fmt.Sprintf("pool #0: address %q: ", addr))
+		require.NoError(t, client.Close())
+	}
+	for _, addr := range []string{"h:1:secret", "[::1]:1:secret", "[::1:secret", "x:h:1:secret"} {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		p := pool.New(client)
+		err := redsync.New(p).NewMutex("lock").Lock()
+		require.ErrorContains(t, err, ":...\": ", "too many colons, and no more is said")
+		require.NotContains(t, err.Error()+p.String(), "secret")
 		require.NoError(t, client.Close())
 	}
 }

@@ -31,17 +31,17 @@ func parse(address string) (*redis.Options, error) {
 		opt, err := redis.ParseURL(address)
 		switch {
 		case !strings.ContainsAny(address, "@?") && hasOddPort(address):
-			return nil, fmt.Errorf("%q cannot be parsed as a URL: the port is not a number (a password stands before an @)", redacted(address+"@"))
+			return nil, fmt.Errorf("%q cannot be parsed as a URL: the port is not a number (a password stands before an @)", Redacted(address+"@"))
 		case err == nil:
 			return opt, nil
-		case !strings.ContainsAny(address, "@?"): // there is no secret that the parser's error may quote
+		case !strings.ContainsAny(address, "@?") && Redacted(address) == address: // there is no secret that the parser's error may quote
 			return nil, fmt.Errorf("%q: %w", address, err)
 		}
-		return nil, fmt.Errorf("%q cannot be parsed as a URL%s", redacted(address), urlHint(address))
+		return nil, fmt.Errorf("%q cannot be parsed as a URL%s", Redacted(address), urlHint(address))
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "@?") {
-		return nil, fmt.Errorf("%q is not of the form host:port or redis://", redacted(address))
+		return nil, fmt.Errorf("%q is not of the form host:port or redis://", Redacted(address))
 	}
 	return &redis.Options{Addr: address}, nil
 }
@@ -67,25 +67,43 @@ func urlHint(address string) string {
 	case strings.Contains(address, "@"):
 		return ": characters such as @ / # % in a user or password must be percent-encoded (url.UserPassword does that)"
 	}
+	if query == "" {
+		return ": the password stands before the host, as in redis://:password@host:port"
+	}
 	return ": an option after the ? is unknown, or its value is bad"
 }
 
-// redacted cuts what may be a password out of an address: everything before the last @, and everything after a ?.
-func redacted(address string) string {
+// Redacted cuts what may be a password out of an address: everything before the last @, everything after a ?, and everything
+// after the host if more than a port follows it.
+func Redacted(address string) string {
 	start, rest := "", address
 	if scheme, after, ok := strings.Cut(address, "://"); ok && !strings.ContainsAny(scheme, ":@?") {
 		start, rest = scheme+"://", after
 	}
 	query := strings.IndexByte(rest, '?')
 	at := strings.LastIndexByte(rest, '@')
+	end := ""
 	switch {
 	case query >= 0 && at > query: // either of them may belong to a password
 		return start + "..."
 	case query >= 0:
-		rest = rest[:query] + "?..."
+		rest, end = rest[:query], "?..."
 	}
 	if at >= 0 {
-		rest = "..." + rest[at:]
+		start, rest = start+"...@", rest[at+1:]
 	}
-	return start + rest
+	return start + hostAndPort(rest) + end
+}
+
+// hostAndPort returns the beginning of a URL or an address without what is no host and no port, as in host:port:password.
+func hostAndPort(rest string) string {
+	authority, _, _ := strings.Cut(rest, "/")
+	from := 0 // an IPv6 address in brackets has colons of its own
+	if strings.HasPrefix(authority, "[") {
+		from = strings.IndexByte(authority, ']') + 1
+	}
+	if strings.Count(authority[from:], ":") < 2 || net.ParseIP(authority) != nil {
+		return rest
+	}
+	return authority[:from+strings.IndexByte(authority[from:], ':')] + ":..."
 }
