@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/address"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -43,11 +43,12 @@ type checker struct {
 }
 
 // checkNodes is the command check.
-func checkNodes(args []string, stdout, _ io.Writer) (int, error) {
+func checkNodes(args []string, stdout, stderr io.Writer) (int, error) {
 	c := &checker{limit: answerLimit, out: stdout}
 	if err := c.parse(args); err != nil {
 		return 0, err
 	}
+	c.nodes.sayUnverified(func(text string) { line(stderr, text) })
 	status := c.run()
 	if c.unwritten != nil {
 		return 0, &failure{exitInternal, c.unwritten}
@@ -67,7 +68,7 @@ func (c *checker) parse(args []string) error {
 	}
 	switch side := script.Reserved(c.lock); {
 	case f.NArg() > 0:
-		return wrong("check takes no arguments, but got %q: a name stands behind --lock. See redsync check --help", f.Arg(0))
+		return wrong("check takes no arguments, but got %q: a name stands behind --lock. See redsync check --help", address.Redacted(f.Arg(0)))
 	case f.Changed("lock") && name == "":
 		return wrong("--lock: NAME is empty")
 	case side != "":
@@ -239,16 +240,7 @@ func (c *checker) sum(title string, reports []*findings) bool {
 
 // line writes a line, or several, that cannot harm a terminal: parts of it come from the nodes.
 func (c *checker) line(format string, args ...any) {
-	var text strings.Builder
-	for _, r := range fmt.Sprintf(format, args...) {
-		if r == '\n' || unicode.IsPrint(r) {
-			text.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		text.WriteString(quoted[1 : len(quoted)-1])
-	}
-	if _, err := fmt.Fprintln(c.out, text.String()); err != nil && c.unwritten == nil {
+	if _, err := fmt.Fprintln(c.out, foreign.Lines(fmt.Sprintf(format, args...))); err != nil && c.unwritten == nil {
 		c.unwritten = err
 	}
 }
@@ -262,6 +254,7 @@ type findings struct {
 	guard   time.Duration
 	lock    string
 	limit   time.Duration // for each answer
+	until   time.Time     // for all answers; zero for no limit
 
 	err      error // why it does not answer
 	facts    []fact

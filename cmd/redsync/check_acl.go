@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -179,73 +178,63 @@ func (a *access) add(t trial, err error) {
 }
 
 // askPermissions finds what the user may not do with the lock, and what that costs.
-func (r *findings) askPermissions(conn *redis.Conn) error {
+func (r *findings) askPermissions(node pool.Pool) error {
 	if r.lock == "" {
 		return nil
 	}
 	other := r.lock + ":check-" + rand.Text()
 	a := &access{commands: map[string]verdict{}, places: map[place]verdict{}, types: map[string]string{}}
-	if err := r.try(conn, a, trials(r.lock, other, "redsync:check-"+rand.Text())); err != nil {
+	if err := r.try(node, a, trials(r.lock, other, "redsync:check-"+rand.Text())); err != nil {
 		return err
 	}
-	if err := r.tryKeepTTL(conn, a, other); err != nil {
+	if err := r.tryKeepTTL(node, a, other); err != nil {
 		return err
 	}
 	for key := range a.types {
-		answer, refused, err := r.do(conn, "type", key)
+		answer, refused, err := r.do(node, "type", key)
 		if err != nil {
 			return err
 		}
 		if refused == nil {
-			a.types[key] = fmt.Sprint(answer)
+			a.types[key] = field(answer)
 		}
 	}
-	// From here on the connection is subscribed, and takes no other command.
-	channel := place{channel: true}
-	if err := r.try(conn, a, []trial{{"+subscribe", channel, []any{"subscribe", "redsync:check-" + rand.Text()}}}); err != nil {
+	refused, err := r.subscribe(node, "redsync:check-"+rand.Text())
+	if err != nil {
 		return err
 	}
+	a.add(trial{"+subscribe", place{channel: true}, nil}, refused)
 	r.judge(a)
 	return nil
 }
 
 // try sends trials, and adds their answers to a.
-func (r *findings) try(conn *redis.Conn, a *access, all []trial) error {
-	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
-	defer cancel()
-	cmds, _ := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, t := range all {
-			p.Do(ctx, t.args...)
-		}
-		return nil
-	})
-	for i, cmd := range cmds {
-		refused, err := r.split(cmd.Err())
-		if err != nil {
-			return err
-		}
-		if refused == redis.Nil { //nolint:errorlint // go-redis makes it
-			refused = nil
-		}
-		a.add(all[i], refused)
+func (r *findings) try(node pool.Pool, a *access, all []trial) error {
+	var commands [][]any
+	for _, t := range all {
+		commands = append(commands, t.args)
 	}
-	return nil
+	replies, err := r.send(node, commands, false)
+	for i, reply := range replies {
+		a.add(all[i], reply.Err)
+	}
+	return err
 }
 
 // tryKeepTTL finds whether SET has what readers need. Only an error of the command itself says that.
-func (r *findings) tryKeepTTL(conn *redis.Conn, a *access, other string) error {
+func (r *findings) tryKeepTTL(node pool.Pool, a *access, other string) error {
 	if r.clock == nil || a.commands["+eval"] != allowed || a.commands["+set"] != allowed {
 		return nil
 	}
 	at := time.Now().Add(r.clock.ahead).UnixMilli() + trialTTL
-	_, refused, err := r.do(conn, "eval", keepsTTL, 1, other, at)
+	_, refused, err := r.do(node, "eval", keepsTTL, 1, other, at)
 	if err != nil {
 		return err
 	}
 	if refused != nil && strings.Contains(refused.Error(), "syntax error") {
 		r.warn("SET with PXAT and KEEPTTL in scripts: %s", noKeepTTL)
 	}
-	_, _, err = r.do(conn, "del", other)
+	_, _, err = r.do(node, "del", other)
 	return err
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -21,12 +22,23 @@ const (
 	// samples is how often a node is asked for its time and for an answer: the fastest answer tells most.
 	samples = 4
 
+	// nodeLimits bounds how long a node has for all of its answers, in limits of one.
+	nodeLimits = 10
+
+	// maxField is how many bytes are shown of what a node says of itself.
+	maxField = 128
+
 	// uptimeGranularity is how far uptime_in_seconds may be off. The restart guard adds it.
 	uptimeGranularity = time.Second
 )
 
-// ask asks the node everything.
+// ask asks the node everything. A panic ends the report of this node alone.
 func (r *findings) ask(opt *redis.Options) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			r.fails(fmt.Errorf("check panics at what it says: %v", bug))
+		}
+	}()
 	if err := r.reach(opt); err != nil {
 		r.fails(err)
 		return
@@ -34,10 +46,11 @@ func (r *findings) ask(opt *redis.Options) {
 	r.votes = true
 	client := oneConn(opt)
 	defer client.Close()
-	conn := client.Conn()
-	defer conn.Close()
-	for _, step := range []func(*redis.Conn) error{r.askLatency, r.askInfo, r.askClock, r.askPermissions} {
-		if err := step(conn); err != nil {
+	node := pool.New(client)
+	defer node.Close()
+	r.until = time.Now().Add(nodeLimits * r.limit)
+	for _, step := range []func(pool.Pool) error{r.askLatency, r.askInfo, r.askClock, r.askPermissions} {
+		if err := step(node); err != nil {
 			r.fails(err)
 			return
 		}
@@ -70,25 +83,112 @@ func (r *findings) reach(opt *redis.Options) error {
 }
 
 // do sends a command. Its error is one of the connection, and refused one that the node answered with.
-func (r *findings) do(conn *redis.Conn, args ...any) (value any, refused, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.limit)
-	defer cancel()
-	value, err = conn.Do(ctx, args...).Result()
-	refused, err = r.split(err)
-	return value, refused, err
+func (r *findings) do(node pool.Pool, args ...any) (value any, refused, err error) {
+	replies, err := r.send(node, [][]any{args}, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	return replies[0].Value, replies[0].Err, nil
 }
 
-// split returns err as an answer of the node, or as an error of the connection.
-func (r *findings) split(err error) (refused, broken error) {
-	var answer redis.Error
-	var network net.Error
-	switch {
-	case err == nil, errors.As(err, &answer): // redis.Nil is one, too
-		return err, nil
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+// send sends commands, and returns their answers. A pool reads them, because it bounds the memory that a reply takes: go-redis
+// panics at some lengths, and ends the process at others. Without values the answers have none. The error is one of the
+// connection.
+func (r *findings) send(node pool.Pool, all [][]any, values bool) ([]pool.Reply, error) {
+	arriving := &inOrder{make(chan pool.Reply, len(all)), values}
+	for _, args := range all {
+		if err := node.Send(pool.Request{Args: args, To: arriving}); err != nil {
+			return nil, errBroken(err)
+		}
+	}
+	late := time.NewTimer(r.left())
+	defer late.Stop()
+	replies := make([]pool.Reply, 0, len(all))
+	for range all {
+		select {
+		case reply := <-arriving.replies:
+			if reply.Fate != pool.Answered {
+				return nil, errBroken(reply.Err)
+			}
+			replies = append(replies, reply)
+		case <-late.C:
+			return nil, errSilent(r.limit)
+		}
+	}
+	return replies, nil
+}
+
+// inOrder receives replies. Many that have the longest values would fill the memory.
+type inOrder struct {
+	replies chan pool.Reply
+	values  bool
+}
+
+// Receive implements pool.Receiver.
+func (o *inOrder) Receive(_ int, reply pool.Reply) {
+	if !o.values {
+		reply.Value = nil
+	}
+	o.replies <- reply
+}
+
+// left returns how long the node has for its next answer.
+func (r *findings) left() time.Duration {
+	if r.until.IsZero() {
+		return r.limit
+	}
+	return min(r.limit, time.Until(r.until))
+}
+
+// errBroken is why nothing more can be asked.
+func errBroken(err error) error {
+	return fmt.Errorf("it no longer answers: %s", strings.TrimPrefix(err.Error(), "pool: "))
+}
+
+// subscribe subscribes to a channel, and returns what the node answers. The error is one of the connection.
+func (r *findings) subscribe(node pool.Pool, channel string) (refused, err error) {
+	l := &hearing{make(chan error, 1), make(chan error, 1)}
+	s, err := node.(pool.Subscriber).Subscribe(channel, l) //nolint:forcetypeassert // pools of New are Subscribers
+	if err != nil {
+		return nil, errBroken(err)
+	}
+	defer s.Close()
+	late := time.NewTimer(r.left())
+	defer late.Stop()
+	select {
+	case refused := <-l.answered:
+		return refused, nil
+	case err := <-l.lost:
+		return nil, errBroken(err)
+	case <-late.C:
 		return nil, errSilent(r.limit)
 	}
-	return nil, fmt.Errorf("it no longer answers: %w", err)
+}
+
+// hearing is the Listener of a trial: it keeps the first that it is told.
+type hearing struct{ answered, lost chan error }
+
+func (h *hearing) Subscribed()            { first(h.answered, nil) }
+func (h *hearing) Message(string)         {}
+func (h *hearing) Unsubscribed(err error) { first(h.lost, err) }
+func (h *hearing) Refused(err error)      { first(h.answered, err) }
+
+func first(to chan error, err error) {
+	select {
+	case to <- err:
+	default:
+	}
+}
+
+// field returns what the node says of itself as a line shows it.
+func field(value any) string {
+	switch value := value.(type) {
+	case string:
+		return foreign.Text(value, maxField)
+	case int64:
+		return strconv.FormatInt(value, 10)
+	}
+	return "an odd answer"
 }
 
 // unknown returns the text of a fact that the node refused to tell.
@@ -103,11 +203,11 @@ func unknown(what string, refused error) string {
 }
 
 // askLatency finds the latency.
-func (r *findings) askLatency(conn *redis.Conn) error {
+func (r *findings) askLatency(node pool.Pool) error {
 	least := time.Duration(-1)
 	for range samples {
 		start := time.Now()
-		_, refused, err := r.do(conn, "ping")
+		_, refused, err := r.do(node, "ping")
 		if took := time.Since(start); least < 0 || took < least {
 			least = took
 		}
@@ -126,19 +226,25 @@ func (r *findings) askLatency(conn *redis.Conn) error {
 // An info is the answer to INFO: values by name.
 type info map[string]string
 
+// infoNames are the lines of INFO that check reads: a node may send any number of others.
+var infoNames = []string{
+	"redis_version", "valkey_version", "run_id", "role", "connected_slaves", "master_host", "master_port", "cluster_enabled",
+	"maxmemory", "maxmemory_policy", "aof_enabled", "uptime_in_seconds",
+}
+
 func parseInfo(text string) info {
 	i := info{}
 	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			i[name] = value
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && slices.Contains(infoNames, name) {
+			i[name] = field(value)
 		}
 	}
 	return i
 }
 
 // askInfo finds all that INFO tells.
-func (r *findings) askInfo(conn *redis.Conn) error {
-	answer, refused, err := r.do(conn, "info")
+func (r *findings) askInfo(node pool.Pool) error {
+	answer, refused, err := r.do(node, "info")
 	if err != nil {
 		return err
 	}
@@ -150,11 +256,12 @@ func (r *findings) askInfo(conn *redis.Conn) error {
 		}
 		return nil
 	}
-	i := parseInfo(fmt.Sprint(answer))
+	text, _ := answer.(string)
+	i := parseInfo(text)
 	r.addServer(i)
 	r.addRole(i)
 	r.addMemory(i)
-	if err := r.addPersistence(conn, i); err != nil {
+	if err := r.addPersistence(node, i); err != nil {
 		return err
 	}
 	r.addUptime(i)
@@ -236,7 +343,7 @@ func (r *findings) addMemory(i info) {
 }
 
 // addPersistence adds whether a restart may forget locks.
-func (r *findings) addPersistence(conn *redis.Conn, i info) error {
+func (r *findings) addPersistence(node pool.Pool, i info) error {
 	const remedy = "Set appendonly yes and appendfsync always, or give all programs on these nodes the restart guard (here: --guard)"
 	switch i["aof_enabled"] {
 	case "0":
@@ -250,7 +357,7 @@ func (r *findings) addPersistence(conn *redis.Conn, i info) error {
 		r.fact("persistence", "%s", unknown("INFO", nil))
 		return nil
 	}
-	answer, refused, err := r.do(conn, "config", "get", "appendfsync")
+	answer, refused, err := r.do(node, "config", "get", "appendfsync")
 	if err != nil {
 		return err
 	}
@@ -259,9 +366,10 @@ func (r *findings) addPersistence(conn *redis.Conn, i info) error {
 		r.fact("persistence", "appendonly yes, appendfsync %s", unknown("CONFIG GET", refused))
 		return nil
 	}
-	r.fact("persistence", "appendonly yes, appendfsync %v", pair[1])
-	if pair[1] != "always" && r.guard == 0 {
-		r.warn("appendfsync %v: a server that crashes can lose the last writes, and then forgets locks. %s", pair[1], remedy)
+	how := field(pair[1])
+	r.fact("persistence", "appendonly yes, appendfsync %s", how)
+	if how != "always" && r.guard == 0 {
+		r.warn("appendfsync %s: a server that crashes can lose the last writes, and then forgets locks. %s", how, remedy)
 	}
 	return nil
 }
@@ -326,10 +434,10 @@ func fine(d time.Duration) time.Duration {
 
 // askClock compares the node's clock with that of this machine. The node reads its own between the sending of TIME and the
 // answer, so half of the time between is the uncertainty.
-func (r *findings) askClock(conn *redis.Conn) error {
+func (r *findings) askClock(node pool.Pool) error {
 	for range samples {
 		sent := time.Now()
-		answer, refused, err := r.do(conn, "time")
+		answer, refused, err := r.do(node, "time")
 		half := time.Since(sent) / 2
 		there, ok := parseTime(answer)
 		switch {
@@ -362,7 +470,7 @@ func parseTime(answer any) (time.Time, bool) {
 	if len(parts) != 2 {
 		return time.Time{}, false
 	}
-	seconds, errSeconds := strconv.ParseInt(fmt.Sprint(parts[0]), 10, 64)
-	micros, errMicros := strconv.ParseInt(fmt.Sprint(parts[1]), 10, 64)
+	seconds, errSeconds := strconv.ParseInt(field(parts[0]), 10, 64)
+	micros, errMicros := strconv.ParseInt(field(parts[1]), 10, 64)
 	return time.UnixMicro(seconds*1e6 + micros), errSeconds == nil && errMicros == nil
 }

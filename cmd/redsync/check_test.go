@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // generous is how long a node may take in these tests, on a slow machine.
@@ -263,9 +264,9 @@ func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 	r := &findings{limit: 50 * time.Millisecond}
 	client := oneConn(&redis.Options{Addr: startFake(t, with("time", ""))}) // no answer at all
 	defer client.Close()
-	conn := client.Conn()
-	defer conn.Close()
-	require.EqualError(t, r.askClock(conn), "it has not answered within 50ms")
+	node := pool.New(client)
+	defer node.Close()
+	require.EqualError(t, r.askClock(node), "it has not answered within 50ms")
 }
 
 // While the restart guard ignores nodes, there is no quorum, and nothing is said of persistence.
@@ -400,6 +401,8 @@ func wellAnswer(args []string) string {
 		return bulk(redis.NewScript(args[len(args)-1]).Hash())
 	case "ping":
 		return "+PONG\r\n"
+	case "set":
+		return "+OK\r\n"
 	case "subscribe":
 		return "*3\r\n" + bulk("subscribe") + bulk(args[1]) + ":1\r\n"
 	}
@@ -511,7 +514,10 @@ func TestCheckOfOtherServers(t *testing.T) {
 		"INFO says little": {with("info", bulk("")), nil, "persistence  not known: INFO does not tell it\n"},
 		"odd TIME":         {with("time", "*1\r\n:1\r\n"), nil, "clock        not known: TIME does not tell it\n"},
 		"bad for terminals": {
-			says("valkey_version:8.0.1", "valkey_version:8.\x1b[2J\x07\u202e\xff"), nil, `Valkey 8.\x1b[2J\a\u202e�` + "\n",
+			says("valkey_version:8.0.1", "valkey_version:8.\x1b[2J\x07\u202e\xff"), nil, `Valkey 8.\x1b[2J\a\u202e\xff` + "\n",
+		},
+		"long": {
+			says("valkey_version:8.0.1", "valkey_version:8."+strings.Repeat("1", 900_000)), nil, "1... (900002 bytes)\n",
 		},
 		"CONFIG renamed": {with("config", "-ERR unknown command 'CONFIG'\r\n"), nil, "appendonly yes, appendfsync not known: CONFIG GET: ERR unknown command 'CONFIG'\n"},
 	} {

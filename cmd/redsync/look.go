@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // This file shows what the nodes say of a lock. No output has a value.
@@ -86,9 +87,9 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// plain returns the text of an error in one line.
+// plain returns the text of an error in one line, which a terminal does not obey.
 func plain(err error) string {
-	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redsync: "), "\n", " ")
+	return foreign.Lines(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redsync: "), "\n", " "))
 }
 
 // reason returns the text of why a node has said nothing, without the node.

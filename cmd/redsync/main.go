@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // The exit statuses of redsync itself. Those from 64 to 78 are of sysexits.h, 126 and 127 those of shells.
@@ -51,8 +53,14 @@ const holderName = "lock-holder"
 // isHolder reports whether this process is the holder of another one. See link.go.
 func isHolder() bool { return len(os.Args) > 2 && os.Args[0] == holderName }
 
+// softMemory is when the collector begins to do its utmost: a reply may be of 16 MiB, and then leaves as much behind.
+const softMemory = 96 << 20
+
 // redsyncMain returns the exit status.
 func redsyncMain() int {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(softMemory)
+	}
 	if isHolder() {
 		return holderMain()
 	}
@@ -151,8 +159,8 @@ func say(stderr io.Writer, err error) int {
 	return exitInternal
 }
 
-// line writes a line for people.
+// line writes a line for people. Parts of it come from the nodes.
 func line(stderr io.Writer, text string) {
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redsync: "), ": redsync: ", ": ")
-	fmt.Fprintf(stderr, "redsync: %s\n", strings.ReplaceAll(text, "\n", " "))
+	fmt.Fprintf(stderr, "redsync: %s\n", foreign.Lines(strings.ReplaceAll(text, "\n", " ")))
 }

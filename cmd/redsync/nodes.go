@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,6 +182,20 @@ func (n *nodes) readTLS() error {
 		return wrong("--cacert, --cert and --key have no effect: no address begins with rediss://")
 	}
 	return nil
+}
+
+// sayUnverified says which nodes have an address that turns the verification of certificates off.
+func (n *nodes) sayUnverified(say func(string)) {
+	var addresses []string
+	for _, opt := range slices.Concat(n.sets...) {
+		if opt.TLSConfig != nil && opt.TLSConfig.InsecureSkipVerify && !slices.Contains(addresses, opt.Addr) {
+			addresses = append(addresses, opt.Addr)
+		}
+	}
+	if len(addresses) > 0 {
+		say("skip_verify is set for " + strings.Join(addresses, ", ") +
+			": nobody checks the certificate, so whoever stands between can read the password and answer in place of the node")
+	}
 }
 
 // closeTimeout bounds the wait for releases that no quorum has confirmed.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // statusExits are the exit statuses of a lock's state.
@@ -35,7 +36,7 @@ type view struct {
 }
 
 // status is the command status.
-func status(args []string, stdout, _ io.Writer) (int, error) {
+func status(args []string, stdout, stderr io.Writer) (int, error) {
 	v := &view{out: stdout}
 	f := v.flags()
 	if err := parse("status", f, args); err != nil {
@@ -45,6 +46,7 @@ func status(args []string, stdout, _ io.Writer) (int, error) {
 	if err := cmp.Or(checkTargets("status", v.names, v.nodes.prefix, f), v.nodes.read()); err != nil {
 		return 0, err
 	}
+	v.nodes.sayUnverified(func(text string) { line(stderr, text) })
 	ctx, stop := untilSignal()
 	defer stop()
 	rs := v.nodes.open()
@@ -140,7 +142,7 @@ func (v *view) print(s redsync.Status, text func(out io.Writer, now time.Time)) 
 	if !v.json {
 		var all bytes.Buffer
 		text(&all, now)
-		_, err := all.WriteTo(v.out)
+		_, err := io.WriteString(v.out, foreign.Lines(all.String()))
 		return err
 	}
 	return json.NewEncoder(v.out).Encode(jsonOf(s, now))

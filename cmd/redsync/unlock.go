@@ -17,6 +17,7 @@ import (
 	terminal "golang.org/x/term"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/foreign"
 )
 
 // exitNotReleased is the exit status of unlock if nothing was released.
@@ -48,6 +49,7 @@ func unlock(args []string, stdout, stderr io.Writer) (int, error) {
 	if err := cmp.Or(checkTargets("unlock", b.names, b.nodes.prefix, f), b.check(), b.nodes.read()); err != nil {
 		return 0, err
 	}
+	b.nodes.sayUnverified(func(text string) { line(stderr, text) })
 	ctx, stop := untilSignal()
 	defer stop()
 	return b.run(ctx)
@@ -88,7 +90,7 @@ func (b *breaker) run(ctx context.Context) (int, error) {
 	}
 	var text bytes.Buffer
 	show(&text, before, time.Now())
-	if _, err := b.stdout.Write(text.Bytes()); err != nil {
+	if _, err := io.WriteString(b.stdout, foreign.Lines(text.String())); err != nil {
 		return 0, &failure{exitInternal, fmt.Errorf("nothing was released, because the holder cannot be shown: %w", err)}
 	}
 	holder, err := b.choose(before)

@@ -28,6 +28,7 @@ func (h *holder) work(ctx context.Context) (r result) {
 			}
 		}()
 	}
+	h.job.nodes.sayUnverified(h.log.put)
 	waiting, cancel := h.job.patience(ctx, 0)
 	defer cancel()
 	connecting, stop := h.job.patience(ctx, minConnect)
