@@ -267,6 +267,10 @@ func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 	node := pool.New(client)
 	defer node.Close()
 	require.EqualError(t, r.askClock(node), "it has not answered within 50ms")
+	r.limit, r.until = generous, time.Now() // it has had its time for all answers
+	require.EqualError(t, r.askClock(node), "it has not answered within 20s")
+	r.ask(nil) // panics
+	require.ErrorContains(t, r.err, "check panics at what it says: ")
 }
 
 // While the restart guard ignores nodes, there is no quorum, and nothing is said of persistence.
@@ -827,6 +831,7 @@ func TestCheckRefusesWrongArguments(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{
 		`check takes no arguments, but got "x"`:               {"--nodes", "a:1", "x"},
+		`check takes no arguments, but got "redis://...@h:1"`: {"--nodes", "a:1", "redis://:secret@h:1"},
 		"NAME is empty":                                       {"--nodes", "a:1", "--lock", ""},
 		`NAME "{a}:queue" ends with ":queue"`:                 {"--nodes", "a:1", "--lock", "{a}:queue"},
 		"nodes #0 and #1 are one server (a:1)":                {"--nodes", "a:1,a:1"},

@@ -54,7 +54,7 @@ func TestHostileNode(t *testing.T) {
 	}{
 		{[]string{"check", "--lock", "app:17"}, []string{"info", "time", "set", "subscribe"}, []int{0, 1}},
 		{[]string{"status", "--json", "app:17"}, []string{"eval"}, []int{0, 1, exitNoQuorum}},
-		{[]string{"status", "app:17"}, []string{"hello"}, []int{0, 1, exitNoQuorum}},
+		{[]string{"status", "app:17"}, []string{"hello", "eval"}, []int{0, 1, exitNoQuorum}},
 		{[]string{"run", "--wait", "1", "app:17", "--", "true"}, []string{"set", "eval"}, []int{0, exitNoQuorum, exitTaken}},
 	} {
 		for _, moment := range c.moments {

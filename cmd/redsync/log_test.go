@@ -46,6 +46,7 @@ func TestLine(t *testing.T) {
 		"a lock":          "redsync: a lock\n",
 		"redsync: a lock": "redsync: a lock\n",
 		"one\ntwo":        "redsync: one two\n",
+		"\x1b]0;x\a\x9b":  `redsync: \x1b]0;x\a\x9b` + "\n",
 	} {
 		var got bytes.Buffer
 		line(&got, text)
