@@ -20,6 +20,8 @@ import (
 // of the log names it, as with Ping. If no majority answers within 5 s, the error matches ErrNoQuorum, and names each node
 // and its reason. If ctx ends first, the error is that of ctx.
 //
+// With rediss:// the certificate of the node is verified, unless the URL says ?skip_verify=true.
+//
 // Open fails at once if an address is malformed or listed twice (ErrDuplicateNode), or if an option is out of its range.
 // If addresses lead to one server, it counts once. Open fails with ErrDuplicateNode only if the distinct servers are no
 // quorum of all addresses.

@@ -1,0 +1,68 @@
+package redsync_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// This file shows what an attacker can do, and what not, as far as no other file does: see the table in docs/safety.md.
+
+// One node of five grants a lock to everybody. A lock that all nodes have granted is safe. One that has a bare quorum with
+// that node is not: no client can tell.
+func TestANodeThatGrantsEverybody(t *testing.T) {
+	play(t, func(f field) {
+		liar := f.nodes[2]
+		liar.On("set", 1e6, embedded.Fault{Then: func(args []string) { liar.Del(args[0]) }})
+		m := f.held()
+		synctest.Wait()
+		require.ErrorIs(f, f.another().NewMutex("lock").TryLock(), redsync.ErrFailed)
+		f.unlocks(m)
+		f.kill(3, 4)
+		bare := f.NewMutex("lock")
+		require.NoError(f, bare.TryLock())
+		time.Sleep(2 * time.Second) // it tries no longer to fill its key into the other nodes
+		f.restart(3, 4)
+		f.kill(0, 1)
+		second := f.another().NewMutex("lock")
+		require.NoError(f, second.TryLock(), "three of five nodes say yes")
+		assert.Positive(f, bare.Remaining())
+		assert.Positive(f, second.Remaining())
+		f.restart(0, 1)
+	})
+}
+
+// Somebody who may publish wakes a waiter all the time. The waiter makes an attempt after the other, whatever the number of
+// messages, and gets nothing that is not free.
+func TestForgedWakeUps(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(redsync.WithWatchdog())
+		w := f.calls(f.another(), redsync.WithTries(0))
+		time.Sleep(time.Second)
+		channels := f.nodes[0].PubSubChannels("redsync:*")
+		require.NotEmpty(f, channels)
+		client := f.nodes[0].Client()
+		asks := func() int { return f.nodes[1].Commands("set") + f.nodes[1].Commands("evalsha") }
+		before := asks()
+		for range 500 {
+			for range 10 {
+				for _, channel := range channels {
+					require.NoError(f, client.Publish(f.Context(), channel, "lock").Err())
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.Less(f, asks()-before, 500, "5000 messages on each channel")
+		require.False(f, w.isDone())
+		f.unlock(m)
+		<-w.done
+		require.NoError(f, w.err)
+		require.NoError(f, client.Close())
+	})
+}
