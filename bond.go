@@ -46,26 +46,21 @@ func apart(ctx context.Context, own func(*lease.Lease) bool) (waiting context.Co
 // outlasting returns a context that ends as apart says. The holds of the bonds, from the inside to the outside, may end ctx.
 func outlasting(ctx context.Context, bonds []bond) (context.Context, func()) {
 	around := bonds[len(bonds)-1].parent()
-	waiting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	isOver := func(b bond) bool { return b.held() == nil }
-	stopAround := context.AfterFunc(around, func() { end(interrupt{around}) })
-	stopCall := context.AfterFunc(ctx, func() {
+	waiting, end, stop := lease.Outlasting(ctx, func(waiting context.Context) error {
 		if !slices.ContainsFunc(bonds, isOver) {
-			end(interrupt{ctx})
-			return
+			return interrupt{ctx}
 		}
 		last, has := around.Deadline()
 		if limit, is := ctx.Deadline(); is && (!has || limit.Before(last)) {
-			rest, stop := context.WithDeadline(waiting, limit)
-			defer stop()
-			<-rest.Done()
-			end(interrupt{rest})
+			return interrupt{lease.Linger(waiting, limit)}
 		}
+		return nil
 	})
+	stopAround := context.AfterFunc(around, func() { end(interrupt{around}) })
 	return waiting, func() {
 		stopAround()
-		stopCall()
-		end(nil)
+		stop()
 	}
 }
 

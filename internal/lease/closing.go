@@ -24,18 +24,35 @@ const maxGrace = 500 * time.Millisecond
 // less. A release that is written meanwhile can be confirmed, so that nothing is left if the program ends then. The caller
 // must call stop.
 func Grace(ctx context.Context, deadline time.Duration) (later context.Context, stop func()) {
-	end := time.Now().Add(min(deadline, maxGrace))
-	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	forget := context.AfterFunc(ctx, func() {
-		rest, stop := context.WithDeadline(later, end)
-		defer stop()
-		<-rest.Done()
-		cancel(context.Cause(ctx))
+	at := time.Now().Add(min(deadline, maxGrace))
+	later, _, stop = Outlasting(ctx, func(later context.Context) error {
+		Linger(later, at)
+		return context.Cause(ctx)
 	})
-	return later, func() {
+	return later, stop
+}
+
+// Outlasting returns a context with the values of ctx that goes on when ctx ends. Then it calls ended in a goroutine, and
+// ends with the cause that this returns, unless that is nil. end ends it, too. The caller must call stop.
+func Outlasting(ctx context.Context, ended func(later context.Context) error) (later context.Context, end context.CancelCauseFunc, stop func()) {
+	later, end = context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		if cause := ended(later); cause != nil {
+			end(cause)
+		}
+	})
+	return later, end, func() {
 		forget()
-		cancel(nil)
+		end(nil)
 	}
+}
+
+// Linger waits until ctx ends, but no longer than the given time. It returns a context that has ended for the same reason.
+func Linger(ctx context.Context, at time.Time) context.Context {
+	ctx, stop := context.WithDeadline(ctx, at)
+	defer stop()
+	<-ctx.Done()
+	return ctx
 }
 
 // Close ends every lease and releases it. It calls leave once no operation is under way, or once it has given up
