@@ -444,15 +444,16 @@ var endingCalls = map[string]endingCall{
 		return err
 	}},
 	"Close": {false, allFive, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
-	"ForceUnlock by the holder": {
-		false,
-		[]int{2, 3},
-		slowly, func(k kit, _ *redsync.Mutex) { k.lose(4) },
+	"ForceUnlock by the holder, while an Unlock comes": {
+		true, allFive, slowly, nil,
 		func(k kit, m *redsync.Mutex, ctx context.Context) error {
-			st, err := m.Inspect(ctx)
+			k.thaw(allFive...)
+			st, err := m.Inspect(k.Context())
 			if err != nil {
 				return err
 			}
+			k.freeze(allFive...)
+			time.AfterFunc(100*time.Millisecond, func() { _, _ = m.Unlock() })
 			return m.ForceUnlock(ctx, st.Holders[0])
 		},
 	},
@@ -467,17 +468,6 @@ var endingCalls = map[string]endingCall{
 		_, err := m.ExtendContext(ctx)
 		return err
 	}},
-	"Downgrade that finds the loss": {
-		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
-		func(_ kit, m *redsync.Mutex, ctx context.Context) error { return m.Downgrade(ctx) },
-	},
-	"Valid that finds the loss": {
-		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
-		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
-			_, err := m.ValidContext(ctx)
-			return err
-		},
-	},
 }
 
 // A ownContext holds a lock, and calls work with a context that ends with it.
