@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -74,28 +73,6 @@ func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
 		m := k.nodes.Process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
 		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
 	})
-}
-
-func TestMutexNames(t *testing.T) {
-	for _, name := range []string{"a", " ", "a b\n\r\tc", "{a}", "a}b", "{}", "}:fence", "x:fence", strings.Repeat("x", 64<<10), "\x00\xff", "日本"} {
-		onKit(t, func(k kit) {
-			m := k.NewMutex(name)
-			require.NoError(t, m.Lock())
-			ok, err := m.Extend()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			ok, err = m.Unlock()
-			require.NoError(t, err)
-			assert.True(t, ok)
-		})
-	}
-	for name, want := range map[string]string{
-		"":          "must not be empty",
-		"{a}:fence": "reserved",
-		"{}:queue":  "reserved",
-	} {
-		onKit(t, func(k kit) { refuses(t, k.NewMutex(name), want) })
-	}
 }
 
 func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {

@@ -149,24 +149,6 @@ func TestDetachFails(t *testing.T) {
 	}
 }
 
-func TestDetachFailsInsideDo(t *testing.T) {
-	onKit(t, func(k kit) {
-		var m *redsync.Mutex
-		require.NoError(t, k.Do(k.Context(), "lock", func(ctx context.Context) error {
-			m = redsync.FromContext(ctx)
-			_, err := m.Detach(ctx)
-			require.ErrorContains(t, err, "Do unlocks it")
-			return m.Err()
-		}))
-		_, err := m.Detach(k.Context())
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
-		require.NoError(t, m.Lock(), "after Do, the Mutex can be locked like any other")
-		s, err := m.Detach(k.Context())
-		require.NoError(t, err)
-		k.unlock(k.another().NewMutex("lock", redsync.WithValue(s.Value)))
-	})
-}
-
 // One node has not answered yet when the lock is given away. The receiver unlocks it. No key may appear on that node
 // afterwards.
 func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {

@@ -18,45 +18,6 @@ import (
 
 var errWork = errors.New("work went wrong")
 
-func TestDoReturnsWhatTheFunctionDid(t *testing.T) {
-	for _, want := range []error{nil, errWork} {
-		onKit(t, func(k kit) {
-			err := k.Do(k.Context(), "lock", func(ctx context.Context) error {
-				start := time.Now()
-				time.Sleep(time.Minute) // many expiries
-				require.NoError(t, ctx.Err())
-				assert.Equal(t, 5, k.keys("lock"))
-				require.Error(t, k.nodes.Process().NewMutex("lock").TryLock())
-				assert.Equal(t, time.Minute, time.Since(start))
-				return want
-			})
-			require.ErrorIs(t, err, want)
-			assert.Equal(t, want == nil, err == nil)
-			time.Sleep(time.Millisecond)
-			k.nothingLeft()
-		})
-	}
-}
-
-func TestDoThatDoesNotGetTheLockCallsNothing(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held(redsync.WithWatchdog())
-		err := k.Do(k.Context(), "lock", never)
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, k.Do(ctx, "lock", never), context.DeadlineExceeded)
-		require.ErrorContains(t, k.Do(k.Context(), "other", nil), "the function is nil")
-		require.ErrorContains(t, k.Do(k.Context(), "", never), "must not be empty")
-		require.ErrorContains(t, k.Do(k.Context(), "other", never, redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
-		require.ErrorContains(t, k.Do(k.Context(), "other", never, nil), "option #0 is nil")
-		require.ErrorIs(t, redsync.New().Do(k.Context(), "other", never), redsync.ErrNoPools)
-		assert.Zero(t, k.keys("other"))
-	})
-}
-
 func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
 	for _, worked := range []error{nil, errWork} {
 		onKit(t, func(k kit) {

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -184,59 +183,13 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 		`redsync: failed to acquire lock "lock": it is taken on nodes #0 #1 #2 #3 #4`: func(f field, _ *redsync.Mutex) error {
 			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
 		},
-		`redsync: lock "lock": context canceled: enough`: func(f field, _ *redsync.Mutex) error {
-			ctx, cancel := context.WithCancelCause(f.Context())
-			cancel(errors.New("enough"))
-			return f.NewMutex("lock").LockContext(ctx)
-		},
 		`redsync: unlock "lock": lock was already expired: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
 			take(f)
 			return second(m.Unlock())
 		},
-		`redsync: extend "lock": lock lost: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
-			take(f)
-			return second(m.Extend())
-		},
-		`redsync: lock lost: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
-			take(f)
-			_, _ = m.Valid()
-			return m.Err()
-		},
-		`redsync: lock lost: it has expired`: func(_ field, m *redsync.Mutex) error {
-			time.Sleep(8 * time.Second)
-			return m.Err()
-		},
 		`redsync: extend "lock": lock was already expired`: func(_ field, m *redsync.Mutex) error {
 			time.Sleep(8 * time.Second)
 			return second(m.Extend())
-		},
-		`redsync: lock lost: this Redsync was closed`: func(f field, m *redsync.Mutex) error {
-			_ = f.Close(f.Context())
-			return m.Err()
-		},
-		`redsync: failed to extend lock "lock": context deadline exceeded; the lock is still held for 6.9s`: func(f field, m *redsync.Mutex) error {
-			f.freeze(0, 1, 2)
-			defer f.thaw(0, 1, 2)
-			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-			defer cancel()
-			return second(m.ExtendContext(ctx))
-		},
-		`redsync: unlock "lock": lock was already expired: node #0 (127.0.0.1:7001): no such key; ` +
-			`node #1 (127.0.0.1:7002): no such key; node #2 (127.0.0.1:7003): it holds another value`: func(f field, m *redsync.Mutex) error {
-			f.lose(0, 1)
-			require.NoError(f, f.nodes[2].Set("lock", "another's"))
-			m = f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
-			return second(m.Unlock())
-		},
-		`redsync: valid "a, b": lock lost: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
-			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
-			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
-			return second(f.lostKeys([]string{"a", "b"}, "b").Valid())
-		},
-		`redsync: failed to extend lock "a, b": node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
-			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
-			`node #2 (127.0.0.1:7003): not all keys of the lock were there; the lock is still held for 7.9s`: func(f field, _ *redsync.Mutex) error {
-			return second(f.lostKeys([]string{"a", "b"}, "b", redsync.WithSetNXOnExtend()).Extend())
 		},
 		`redsync: unlock "a, b": lock was already expired: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
 			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
@@ -269,23 +222,6 @@ func (f field) lostKeys(names []string, name string, options ...redsync.Option) 
 		n.Del(name)
 	}
 	return m
-}
-
-func TestErrorsCarryTheAddressOfTheNode(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		k.down(0, 1)
-		r := &redsynctest.Recorder{}
-		err := k.NewMutex("lock", redsync.WithFailFast(false), redsync.WithObserver(r)).TryLock()
-		var down *redsync.RedisError
-		require.ErrorAs(t, err, &down)
-		assert.Equal(t, 0, down.Node)
-		assert.Equal(t, "127.0.0.1:7001", down.Address)
-		_, errs := of[observe.Vote](r)
-		var taken *redsync.ErrNodeTaken
-		require.ErrorAs(t, errors.Join(errs...), &taken)
-		assert.Equal(t, fmt.Sprintf("127.0.0.1:%d", 7001+taken.Node), taken.Address)
-	})
 }
 
 // TestErrorsOfNodesMatchInBothWaysOfRedsync matches the errors of nodes as programs do that were written for

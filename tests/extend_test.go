@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -79,24 +78,6 @@ func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
 		assert.False(t, ok)
 		require.ErrorIs(t, err, redsync.ErrLockLost)
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	})
-}
-
-func TestMutexExtendEndsWithItsContext(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.freeze(1, 2, 3)
-		reason := errors.New("the user went away")
-		ctx, cancel := context.WithTimeoutCause(k.Context(), time.Second, reason)
-		defer cancel()
-		start := time.Now()
-		ok, err := m.ExtendContext(ctx)
-		assert.Equal(t, time.Second, time.Since(start))
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, reason)
-		assert.Positive(t, m.Remaining())
 	})
 }
 

@@ -229,32 +229,6 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// A leader that is cut off learns of it before another candidate can lead. It campaigns again, whatever its function
-// returned.
-func TestLeaderThatLosesCampaignsAgain(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		first := e.runs(e.newProcess(), mode...)
-		second := e.runs(e.newProcess(), mode...)
-		e.leads(first, 1)
-		e.nodes.CutOff(first.rs)
-		time.Sleep(validity + time.Millisecond)
-		lost := e.term(1)
-		assert.Equal(e, lost.began.Add(validity), lost.ended)
-		require.ErrorIs(e, lost.cause, redsync.ErrLockLost)
-		time.Sleep(guard - validity + 100*time.Millisecond)
-		e.leads(second, 2)
-
-		e.nodes.Reconnect(first.rs)
-		time.Sleep(2 * time.Second)
-		second.resign <- struct{}{}
-		require.ErrorIs(e, e.returned(second), errResigned)
-		time.Sleep(time.Second)
-		e.leads(first, 3)
-		first.cancel(nil)
-		require.NoError(e, e.returned(first), "Lead returns what the function returned")
-	})
-}
-
 // A function that has failed because of the loss does not end Lead. Each term has a Mutex of its own.
 func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -633,26 +633,6 @@ func parentOf(cause error) context.Context {
 	return ctx
 }
 
-func TestContextBelongsToOneHold(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		first := m.Context(k.Context())
-		k.unlock(m)
-		require.NoError(t, m.Lock())
-		second := m.Context(k.Context())
-		assert.Equal(t, context.Canceled, k.ended(first), "a later Lock does not revive it")
-		require.NoError(t, second.Err())
-		time.Sleep(validity)
-		require.NoError(t, m.Lock())
-		third := m.Context(k.Context())
-		require.ErrorIs(t, k.ended(second), redsync.ErrLockAlreadyExpired)
-		require.NoError(t, third.Err())
-		k.unlock(m)
-		assert.Equal(t, context.Canceled, k.ended(third))
-		require.ErrorIs(t, k.ended(second), redsync.ErrLockAlreadyExpired)
-	})
-}
-
 // Each of the readers that share a hold has a context of its own.
 func TestContextOfReadersThatShareAHold(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -429,27 +429,6 @@ func TestMultiIsGivenAway(t *testing.T) {
 	})
 }
 
-func TestDoAndTryDoOverSeveralNames(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMultiMutex(both)
-		err := m.Do(f.Context(), func(ctx context.Context) error {
-			require.ErrorIs(f, f.notRun(f.TryDo(f.Context(), "b", never)), errOthers)
-			require.ErrorIs(f, f.notRun(m.TryDo(f.Context(), never)), errOthers)
-			time.Sleep(30 * time.Second)
-			assert.NoError(f, m.Err())
-			for _, n := range f.nodes[:3] {
-				n.Del("b")
-			}
-			<-ctx.Done() // the watchdog finds out
-			assert.ErrorIs(f, context.Cause(ctx), redsync.ErrLockLost)
-			return nil
-		})
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		time.Sleep(time.Second)
-		f.have(0, both...)
-	})
-}
-
 // Two locks on several names wait for one name that is taken. If each tried whenever any of its names becomes free,
 // they would wake each other again and again. So each tries only when the taken name becomes free.
 func TestFairMultisDoNotWakeEachOtherWhileTheirNameIsTaken(t *testing.T) {
