@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/stretchr/testify/require"
@@ -287,7 +289,7 @@ func infoField(text, name string) string {
 }
 
 // parseInfo must agree with a second parser, which uses regular expressions: a Server is known if
-// and only if both fields are valid.
+// and only if both fields are valid. A run_id is printable, and not long.
 func FuzzInfo(f *testing.F) {
 	for _, text := range []string{
 		"", "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n", "run_id:\nuptime_in_seconds:9223372036854775807", "\r\n:::\n",
@@ -302,7 +304,8 @@ func FuzzInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var want *Server
 		at, seconds := time.Now(), infoField(text, "uptime_in_seconds")
-		if id := infoField(text, "run_id"); id != "" && number.MatchString(seconds) {
+		odd := func(r rune) bool { return !unicode.IsPrint(r) }
+		if id := infoField(text, "run_id"); id != "" && len(id) <= maxRunID && utf8.ValidString(id) && !strings.ContainsFunc(id, odd) && number.MatchString(seconds) {
 			n, _ := new(big.Int).SetString(seconds, 10)
 			if n.Sign() >= 0 && n.Cmp(big.NewInt(100*365*24*60*60)) <= 0 {
 				want = &Server{RunID: id, Uptime: time.Duration(n.Int64()) * time.Second, At: at}
