@@ -193,6 +193,9 @@ func (e Extension) Brief() quorum.Brief {
 	return b
 }
 
+// Repeat implements quorum.Repeater. If e heals, the lost command may have set the key again, and the round would count it.
+func (e Extension) Repeat() (claim.Call, bool) { return e.claim.Extend(e.ttl, false), !e.heals }
+
 // CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
 func (e Extension) CanDoWithout() bool {
 	_, ok := e.claim.(*claim.Downgraded)
