@@ -24,11 +24,7 @@ func (p *repeated) Receive(i int, reply pool.Reply) {
 
 // noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
 func (r *Round) noteLost(i int) {
-	op, may := r.op.(Repeater)
-	if may {
-		_, may = op.Repeat()
-	}
-	if !may {
+	if _, may := r.op.(Repeater); !may {
 		return
 	}
 	r.mu.Lock()
@@ -37,24 +33,39 @@ func (r *Round) noteLost(i int) {
 	b.lost = !b.again
 }
 
-// askAgainLocked sends the command again to all nodes whose connections were lost, if the round would fail otherwise and may
-// succeed then. It takes the votes of these nodes back. Nodes that are known to be late are not relied upon.
-func (r *Round) askAgainLocked() {
-	var lost claim.Nodes
+// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise, and may succeed if they are
+// asked again. Nodes that are known to be late are not relied upon.
+func (r *Round) lostLocked() (lost claim.Nodes) {
 	for i := range r.Ballots {
 		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {
 			lost = lost.With(i)
 		}
 	}
+	rule, against := r.Rule(), r.count.Refused|r.count.Failed
+	doubtful := r.missingLocked() & r.set.known.late.load()
+	if lost != 0 && rule.Blocks(against|doubtful) && !rule.Blocks(against&^lost) {
+		return lost
+	}
+	return 0
+}
+
+// Lost reports whether the round has failed because connections were lost, and has not asked again.
+func (r *Round) Lost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lostLocked() != 0
+}
+
+// askAgainLocked sends the command once more to the nodes of lostLocked, and takes their votes back.
+func (r *Round) askAgainLocked() {
+	lost := r.lostLocked()
 	if lost == 0 || r.final || r.closed || r.expired {
 		return
 	}
-	rule, against := r.Rule(), r.count.Refused|r.count.Failed
-	doubtful := r.missingLocked() & r.set.known.late.load()
-	if !r.proved.Blocked && !rule.Blocks(against|doubtful) || rule.Blocks(against&^lost) {
+	if g, ok := r.op.(Gate); ok && !g.Open() {
 		return
 	}
-	if g, ok := r.op.(Gate); ok && !g.Open() {
+	if _, may := r.op.(Repeater).Repeat(); !may {
 		return
 	}
 	asked := false
