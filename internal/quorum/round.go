@@ -231,7 +231,7 @@ func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, e
 	if refusal != nil {
 		v.Err = refusal
 	}
-	if reply.Fate == pool.Unknown && v.Choice == claim.Failed {
+	if reply.Fate == pool.Unknown && v.Choice == claim.Failed && !pool.IsSilence(reply.Err) {
 		r.noteLost(i)
 	}
 	r.Cast(i, &v, reply.Server)
