@@ -24,9 +24,9 @@ type Claim interface {
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
 	// AcquireAgain does what Acquire does on a node that was sent an Acquire of this claim before, and may have executed it, or
-	// may do so later. Nobody else may ever use the value. If the claim is there, or AcquireAgain takes it, the answer is Mine.
-	// A node that cannot tell whose value is in the way gives no answer.
-	AcquireAgain(ttl time.Duration, at script.Place, f script.Fence) Call
+	// may do so later. A node that refuses, and cannot tell whether the claim itself is in the way, gives no answer. fresh says
+	// that nobody else ever uses the value; otherwise a claim that was there is not Mine, or the Detail has WasThere.
+	AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call
 
 	// Extend makes the claim last for at least ttl from now, and never shortens it. With heal it takes a
 	// missing claim again; the answer is Created then.

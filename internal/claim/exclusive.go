@@ -66,17 +66,12 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 	return call
 }
 
-// AcquireAgain implements Claim. Without a place and a fence, the command that heals does all of it.
-func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence) Call {
-	if at.Ticket.IsZero() && f.Token == 0 {
+// AcquireAgain implements Claim. Without a place and a fence, the command that heals also tells whose value is there.
+func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
+	if fresh && at.Ticket.IsZero() && f.Token == 0 {
 		return again(e.Extend(ttl, true))
 	}
 	return againWith(e.Acquire(ttl, at, f), f)
-}
-
-// TakeFree takes the claim like a plain Acquire. A refusal is no answer.
-func (e *Exclusive) TakeFree(ttl time.Duration) Call {
-	return againWith(e.Acquire(ttl, script.Place{}, script.Fence{}), script.Fence{})
 }
 
 // again makes a call that heals one that acquires.

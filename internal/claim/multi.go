@@ -47,8 +47,8 @@ func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 }
 
 // AcquireAgain implements Claim, as that of Exclusive does.
-func (m *Multi) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence) Call {
-	if at.Ticket.IsZero() && f.Token == 0 {
+func (m *Multi) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
+	if fresh && at.Ticket.IsZero() && f.Token == 0 {
 		return again(m.Extend(ttl, true))
 	}
 	return againWith(m.Acquire(ttl, at, f), f)

@@ -132,7 +132,7 @@ func (p *Permits) answer(entered script.EnteredPermits, d *Detail) Answer {
 func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
 
 // AcquireAgain implements Claim. The script of Acquire finds the claim.
-func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence) Call {
+func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, _ bool) Call {
 	return p.Acquire(ttl, at, f)
 }
 

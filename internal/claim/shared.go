@@ -48,7 +48,7 @@ func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Cal
 }
 
 // AcquireAgain implements Claim. The script of Acquire finds the claim.
-func (s *Shared) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence) Call {
+func (s *Shared) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, _ bool) Call {
 	return s.Acquire(ttl, at, f)
 }
 

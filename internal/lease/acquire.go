@@ -180,21 +180,12 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	return c.Acquire(max(ttl, timing.MinHold), at, a.special.fence)
 }
 
-// Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a SET that finds
-// nothing in the way tells enough, which other kinds do not send.
+// Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a node where the
+// claim was free has granted it, see Judge.
 func (a *acquire) Repeat() (claim.Call, bool) {
-	l := (*Lease)(a)
-	c, at, timing := l.Claim(), a.special.place, &a.terms.Timing
+	timing := &a.terms.Timing
 	ttl, _ := timing.AtAge(0)
-	ttl = max(ttl, timing.MinHold)
-	if !a.terms.UserValues {
-		return c.AcquireAgain(ttl, at, a.special.fence), true
-	}
-	plain := at == (script.Place{}) && a.special.fence.Token == 0
-	if e, ok := c.(*claim.Exclusive); ok && plain {
-		return e.TakeFree(ttl), true
-	}
-	return claim.Call{}, false
+	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.special.place, a.special.fence, !a.terms.UserValues), true
 }
 
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
