@@ -155,7 +155,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		encoded, requests = nil, nil
 	}
 	clear(requests) // drop the references
-	q := c.queue
+	q, looked := c.queue, false
 	for {
 		if c.follows != nil {
 			c.follows.settle()
@@ -166,6 +166,13 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		case c.dead, c.inFlight == 0 && (c.retired || q.ending && !work):
 			q.mu.Unlock()
 			return nil, nil, errDone
+		case work && !looked && c.inFlight == 0 && hasRested(q.quiet, time.Now()):
+			q.mu.Unlock()
+			looked = true
+			if err := c.checkRested(); err != nil {
+				return nil, nil, err
+			}
+			continue // it may have ended meanwhile
 		case work:
 			c.silence.taken(q.within, c.inFlight == 0)
 			q.within = 0
@@ -178,6 +185,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		}
 		q.mu.Unlock()
 		<-q.wake
+		looked = false
 		// Let goroutines that are about to send do so first: fewer writes then carry
 		// more requests (bench/tried.md). If there are no such goroutines, this costs nothing.
 		runtime.Gosched()

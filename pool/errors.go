@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -50,6 +51,12 @@ func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(e
 // IsWrongType reports whether err is a node's answer that a key has another type than the request needs. A single
 // command was not run. A script ended at that key.
 func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
+
+// IsSilence reports whether err is the end of a connection that was given up because the node was silent for too long. It
+// may be frozen, so another request will not be answered sooner.
+func IsSilence(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errForgotten)
+}
 
 // IsPermanent reports whether err says that the node will refuse every repetition of the request until somebody changes
 // the node or the client: the client's user lacks a permission or is not let in (NOPERM, NOAUTH, WRONGPASS, DENIED), a

@@ -40,7 +40,7 @@ func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 		m := f.held()
 		until := m.Until()
 		for _, n := range f.nodes[:3] {
-			n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+			n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
 		}
 		time.Sleep(time.Second)
 		ok, err := m.Extend()

@@ -139,7 +139,7 @@ func TestLoggerLevels(t *testing.T) {
 		"an extension fails": {func(f field) {
 			m := f.held()
 			for _, n := range f.nodes[:3] {
-				n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+				n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
 			}
 			_, err := m.Extend()
 			require.ErrorIs(f, err, redsync.ErrExtendFailed)

@@ -184,6 +184,7 @@ var provocations = map[string]func(f speech) error{
 	"connections lost": func(f speech) error {
 		for _, n := range f.nodes[:3] {
 			n.On("set", 1, embedded.Fault{LoseReply: true})
+			n.On("evalsha", 1, embedded.Fault{LoseReply: true})
 		}
 		return f.NewMutex("lock").TryLock()
 	},
@@ -254,7 +255,7 @@ var provocations = map[string]func(f speech) error{
 	"not extended, commands lost": func(f speech) error {
 		m := f.held()
 		for _, n := range f.nodes[:3] {
-			n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+			n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
 		}
 		return second(m.Extend())
 	},

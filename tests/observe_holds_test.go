@@ -333,7 +333,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 		"unconfirmed": {
 			given: func(f field) {
 				for _, n := range f.nodes[:3] {
-					n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
+					n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
 				}
 			},
 			want: observe.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,

@@ -23,6 +23,11 @@ type Claim interface {
 	// A second Acquire that finds the claim answers Mine, or Other: a plain SET does not tell whose value is there.
 	Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 
+	// AcquireAgain does what Acquire does on a node that was sent an Acquire of this claim before, and may have executed it, or
+	// may do so later. A node that refuses, and cannot tell whether the claim itself is in the way, gives no answer. fresh says
+	// that nobody else ever uses the value; otherwise a claim that was there is not Mine, or the Detail has WasThere.
+	AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call
+
 	// Extend makes the claim last for at least ttl from now, and never shortens it. With heal it takes a
 	// missing claim again; the answer is Created then.
 	Extend(ttl time.Duration, heal bool) Call

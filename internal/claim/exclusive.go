@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -63,6 +64,47 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 		call.Read = readEnteredWith(f)
 	}
 	return call
+}
+
+// AcquireAgain implements Claim. Without a place and a fence, the command that heals also tells whose value is there.
+func (e *Exclusive) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
+	if fresh && at.Ticket.IsZero() && f.Token == 0 {
+		return again(e.Extend(ttl, true))
+	}
+	return againWith(e.Acquire(ttl, at, f), f)
+}
+
+// again makes a call that heals one that acquires.
+func again(heals Call) Call {
+	read := heals.Read
+	heals.Read = func(reply any) (Answer, error) {
+		a, err := read(reply)
+		if a.Found == Created || a.Found == PartCreated {
+			a.Found = Mine
+		}
+		return a, err
+	}
+	return heals
+}
+
+// errWhose is why a refusal is no answer.
+var errWhose = errors.New("redsync: the connection was lost, and the node does not tell whether the value there is the caller's own")
+
+// againWith returns enters, an acquire with a ticket or with f, as one that is sent again. Without a token the script does not
+// tell whose value it has found.
+func againWith(enters Call, f script.Fence) Call {
+	if f.Token != 0 {
+		return enters
+	}
+	read := enters.Read
+	enters.Read = func(reply any) (Answer, error) {
+		a, err := read(reply)
+		if a.Found == Other {
+			return Answer{}, errWhose
+		}
+		return a, err
+	}
+	return enters
 }
 
 // Extend implements Claim.

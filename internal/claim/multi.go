@@ -46,6 +46,14 @@ func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call
 	return Call{script.EnterMulti(m.locks, ttl.Milliseconds(), at, f), readEnteredMulti}
 }
 
+// AcquireAgain implements Claim, as that of Exclusive does.
+func (m *Multi) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, fresh bool) Call {
+	if fresh && at.Ticket.IsZero() && f.Token == 0 {
+		return again(m.Extend(ttl, true))
+	}
+	return againWith(m.Acquire(ttl, at, f), f)
+}
+
 // Extend implements Claim.
 func (m *Multi) Extend(ttl time.Duration, heal bool) Call {
 	if heal {

@@ -131,6 +131,11 @@ func (p *Permits) answer(entered script.EnteredPermits, d *Detail) Answer {
 // allSlots returns all slots of s.
 func (s *semaphore) allSlots() script.Slots { return s.AllBut(script.Slots{}) }
 
+// AcquireAgain implements Claim. The script of Acquire finds the claim.
+func (p *Permits) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, _ bool) Call {
+	return p.Acquire(ttl, at, f)
+}
+
 // Extend implements Claim. A lease that has won has a Permit instead, so only the interface needs this. A
 // Permits does not know its slots. So Extend finds the claim on a node only if all slots there have its value,
 // and it never sets a slot.

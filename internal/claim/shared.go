@@ -47,6 +47,11 @@ func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Cal
 	return call
 }
 
+// AcquireAgain implements Claim. The script of Acquire finds the claim.
+func (s *Shared) AcquireAgain(ttl time.Duration, at script.Place, f script.Fence, _ bool) Call {
+	return s.Acquire(ttl, at, f)
+}
+
 // Extend implements Claim.
 func (s *Shared) Extend(ttl time.Duration, heal bool) Call {
 	if heal {

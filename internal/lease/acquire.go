@@ -180,6 +180,14 @@ func (a *acquire) call(c claim.Claim, at script.Place) claim.Call {
 	return c.Acquire(max(ttl, timing.MinHold), at, a.special.fence)
 }
 
+// Repeat implements quorum.Repeater. A value that a user has made may be another lease's, too: then only a node where the
+// claim was free has granted it, see Judge.
+func (a *acquire) Repeat() (claim.Call, bool) {
+	timing := &a.terms.Timing
+	ttl, _ := timing.AtAge(0)
+	return (*Lease)(a).Claim().AcquireAgain(max(ttl, timing.MinHold), a.special.place, a.special.fence, !a.terms.UserValues), true
+}
+
 // CanDoWithout implements quorum.Fallback. A node that denies its queue to a reader without a ticket lets the reader in
 // without a look at the queue. The other nodes look.
 func (a *acquire) CanDoWithout() bool {
@@ -255,6 +263,9 @@ type check struct {
 	claim claim.Claim
 	heals bool
 }
+
+// Repeat implements quorum.Repeater.
+func (c check) Repeat() (claim.Call, bool) { return c.claim.Check(), true }
 
 // Brief implements quorum.Operation.
 func (c check) Brief() quorum.Brief {

@@ -32,7 +32,7 @@ func (l *Lease) Downgrade(ctx context.Context) (res quorum.Result, over error) {
 	if l.watchdog != nil {
 		l.watchdog.restart() // its open round is about the exclusive claim
 	}
-	res = e.round(ctx)
+	res, _ = e.round(ctx)
 	// A reader of this process that is not in the queues may go on now.
 	l.terms.Keeper.Waiters.Nudge(l.Claim().Lines())
 	return res, l.NotHeld(clock.Now())

@@ -25,25 +25,30 @@ func (l *Lease) Extend(ctx context.Context) (res quorum.Result, over error) {
 	x := l.extensions()
 	x.RLock()
 	defer x.RUnlock()
-	for {
+	for asked := false; ; {
 		e, err := l.extension(clock.Now())
 		if err != nil {
 			return res, err
 		}
-		res = e.round(ctx)
+		var lost bool
+		if res, lost = e.round(ctx); lost && !asked && ctx.Err() == nil { // a round of its own counts the keys that this one has set again
+			asked = true
+			continue
+		}
 		if res.Won || l.Claim() == e.claim || ctx.Err() != nil { // otherwise a Downgrade came between: extend again, as a reader
 			return res, l.NotHeld(clock.Now())
 		}
 	}
 }
 
-// round makes one round of e. The votes count until the old Until, not only for one node deadline.
-func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextcheck // see overdue
+// round makes one round of e. The votes count until the old Until, not only for one node deadline. lost reports that e heals,
+// and that connections were lost, so another round may succeed: see Repeat.
+func (e Extension) round(ctx context.Context) (res quorum.Result, lost bool) { //nolint:contextcheck // see overdue
 	l := e.lease
 	limits := quorum.Limits{Decide: l.Remaining(e.start), Node: l.terms.Timing.NodeTimeout, Over: l.Done()}
-	op := quorum.Operation(e)
+	op, filled := quorum.Operation(e), false
 	if b := e.behindFill(); l.writes.marked(refused) != 0 {
-		op = b
+		op, filled = b, true
 	}
 	round := l.terms.Keeper.Set.Start(ctx, op, l.terms.WaitAll)
 	select {
@@ -51,7 +56,8 @@ func (e Extension) round(ctx context.Context) quorum.Result { //nolint:contextch
 		ctx, limits.Over = overdue(), nil
 	default:
 	}
-	return round.Wait(ctx, limits)
+	res = round.Wait(ctx, limits)
+	return res, e.heals && !filled && !res.Won && round.Lost() // the fill must not count in another round that follows at once
 }
 
 // overdue returns a context that has ended.
@@ -192,6 +198,9 @@ func (e Extension) Brief() quorum.Brief {
 	b.Disproves, b.Heals = true, e.lease.terms.Heals
 	return b
 }
+
+// Repeat implements quorum.Repeater. If e heals, the lost command may have set the key again, and the round would count it.
+func (e Extension) Repeat() (claim.Call, bool) { return e.claim.Extend(e.ttl, false), !e.heals }
 
 // CanDoWithout implements quorum.Fallback. Only the command of a downgrade names the queue.
 func (e Extension) CanDoWithout() bool {

@@ -92,6 +92,9 @@ func (i *Inspection) Brief() quorum.Brief {
 	return quorum.Brief{Call: i.terms.Claim.Inspect(false), Within: i.terms.Timing.NodeTimeout, Tallies: true}
 }
 
+// Repeat implements quorum.Repeater.
+func (i *Inspection) Repeat() (claim.Call, bool) { return i.Brief().Call, true }
+
 // Judge implements quorum.Operation. A node whose server may have forgotten what it granted has said nothing: that it has
 // no value there does not show that nobody holds the lock.
 func (l look) Judge(node int, reply pool.Reply, v claim.Vote) claim.Vote {

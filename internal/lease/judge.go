@@ -48,9 +48,7 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		return v
 	case v.Choice != claim.Granted:
 		return v
-	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && a.writes.onNode(i).sent() < 2:
-		// The node has been sent the value only once, so the value that it found there is not ours, or the server has
-		// been sent it at another address.
+	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && !a.wasOurs(i):
 		l.refusedBy(i)
 		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
 	}
@@ -62,6 +60,14 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	}
 	l.failIfRestarted(&v, i, reply.Server, a.First)
 	return v
+}
+
+// wasOurs reports whether a value that node i has found there is that of an earlier command. If the node has been sent the
+// value only once, it is not, or the server has been sent it at another address. If the earlier command was lost, the value may
+// be another's that a user has made, too.
+func (a *acquire) wasOurs(i int) bool {
+	n := a.writes.onNode(i)
+	return n.sent() >= 2 && !(a.terms.UserValues && n.lost())
 }
 
 // judgeRegister returns how the vote of node i, which grants the lock, counts by what the node says of its register.

@@ -84,6 +84,9 @@ func (n nodeWrites) settled() bool { return n&(oneSent-1) == 0 }
 // does not count.
 func (n nodeWrites) awaits() bool { return n&(anyLost-1) != 0 }
 
+// lost reports whether the reply to such a command was lost.
+func (n nodeWrites) lost() bool { return n&anyLost != 0 }
+
 // onNode returns what the value may have left on node i.
 func (w *writes) onNode(i int) nodeWrites { return nodeWrites(w.nodes[i].Load()) }
 

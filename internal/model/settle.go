@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,9 +16,13 @@ import (
 //
 // On an ordered connection the node executes the commands in the order in which the client sent them,
 // and the replies arrive in that order. Without order both may happen in any order.
+//
+// If the connection is lost before the acquire is answered, the client may send it once more, on the next connection:
+// the repetition. Its answer tells nothing of the first sending.
 
 const (
-	maxSetters  = 2
+	maxSetters  = 3
+	repetition  = 2 // its index in settleState.setters
 	maxReleases = 3 // settleState.sent counts no further, which keeps the states finite
 )
 
@@ -26,9 +31,11 @@ type settleState struct {
 	setters  [maxSetters]setter
 	release  message // the release under way
 	orderly  bool    // all setters had been answered when the release was sent
+	found    bool    // the node had the value when it executed the release
 	sent     uint8   // releases sent, counted up to maxReleases
 	settled  bool
 	replaced bool // the first connection was lost
+	forgiven bool // the client takes the acquire for answered
 }
 
 // A message says how far a command has got.
@@ -54,11 +61,12 @@ type settleBounds struct {
 	name    string
 	ordered bool // one connection at a time, each of them ordered
 	lossy   bool // a connection may be lost
+	repeats bool // the acquire may be repeated
 }
 
 // Each field of settleFlaws weakens a rule: see settleRules.
 type settleFlaws struct {
-	trusting, anyOrder, overtakes, lateFull, once bool
+	trusting, anyOrder, overtakes, lateFull, once, forgives, uncounted bool
 }
 
 type settle struct {
@@ -69,6 +77,8 @@ type settle struct {
 var (
 	settleOrdered = settleBounds{name: "an ordered connection, that may be lost", ordered: true, lossy: true}
 	settleAny     = settleBounds{name: "connections without order"}
+	settleRepeat  = settleBounds{name: "an ordered connection, that may be lost, and an acquire that is repeated", ordered: true, lossy: true, repeats: true}
+	settleScatter = settleBounds{name: "connections without order, that may be lost, and an acquire that is repeated", lossy: true, repeats: true}
 )
 
 var settleRules = []struct {
@@ -81,10 +91,12 @@ var settleRules = []struct {
 	{"a release overtakes", "1 rounds", "a release does not overtake commands that set the value: it is sent behind them on their ordered connection", settleOrdered, settleFlaws{overtakes: true}},
 	{"in full after the release", "1 rounds, sending", "if the node did not have a script, the client sends it in full only before it releases the value", settleOrdered, settleFlaws{lateFull: true}},
 	{"a release is sent once", "1 rounds, settling", "a release that did not settle is repeated", settleOrdered, settleFlaws{once: true}},
+	{"the answer to the repetition settles the acquire", "1 rounds, sending", "the answer to a repetition says nothing of the first sending, whose fate stays unknown", settleRepeat, settleFlaws{forgives: true}},
+	{"the repetition is not counted", "1 rounds, sending", "a value that a release finds settles it only if one command was sent that sets it, and a repetition is another one", settleRepeat, settleFlaws{uncounted: true}},
 }
 
 func settleCases() (cases []Case) {
-	for _, b := range []settleBounds{settleOrdered, settleAny} {
+	for _, b := range []settleBounds{settleOrdered, settleAny, settleRepeat, settleScatter} {
 		cases = append(cases, Case{Model: "settle", Name: b.name, Explore: settle{b, settleFlaws{}}.explore})
 	}
 	return cases
@@ -99,7 +111,7 @@ func settleMutations() (cases []Case) {
 
 func (m settle) explore(limit int) Result {
 	return Explore(System[settleState]{
-		Clients: []string{"the acquire", "the extension"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
+		Clients: []string{"the acquire", "the extension", "the repetition"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
 		// If the fate of a setter is unknown, only the expiry of the keys settles the release. The model
 		// then demands a second release and no more.
 		Goal: func(s settleState) bool { return s.settled || s.anybodyUnknown() && s.sent > 1 },
@@ -143,7 +155,7 @@ func (m settle) next(s settleState, do func(Step, settleState)) {
 func (m settle) setter(s settleState, i int, do func(Step, settleState)) {
 	c := &s.setters[i]
 	switch {
-	case c.at == unsent && s.sent == 0 && (i == 0 || s.setters[0].at != unsent):
+	case c.at == unsent && s.sent == 0 && m.maySend(&s, i):
 		c.at, c.new = flying, s.replaced
 		do(Step{"{c} is sent", Choice, i, 0}, s)
 	case c.at == flying && (!m.ordered || !s.before(i)):
@@ -157,9 +169,19 @@ func (m settle) setter(s settleState, i int, do func(Step, settleState)) {
 	case c.at == stray:
 		c.at, s.key = unknown, true
 		do(Step{"the node executes {c}, which was lost, late", Choice, i, 0}, s)
-	case c.at == replying && (!m.ordered || i == 0 || s.setters[0].at != replying):
+	case c.at == replying && (!m.ordered || !s.repliesBefore(i)):
 		m.answer(s, i, do)
 	}
+}
+
+// maySend reports whether the client may send setter i, before the release. It repeats an acquire whose fate it does not
+// know.
+func (m settle) maySend(s *settleState, i int) bool {
+	first := s.setters[0].at
+	if i == repetition {
+		return m.repeats && (first == stray || first == unknown)
+	}
+	return i == 0 || first != unsent
 }
 
 // answer takes the reply to a command that sets the value.
@@ -171,13 +193,20 @@ func (m settle) answer(s settleState, i int, do func(Step, settleState)) {
 		return
 	}
 	c.at, c.noScript = answered, false
+	if i == repetition && m.forgives {
+		s.forgiven = true
+	}
 	do(Step{"the reply to {c} comes", Work, i, 0}, s)
 }
 
-// before reports whether an earlier command on the connection of setter i has not been executed.
+// before reports whether an earlier command on the connection of setter i has not been executed. The repetition and the
+// extension may be sent in either order: what is executed first was sent first.
 func (s *settleState) before(i int) bool {
 	return i > 0 && s.setters[0].at == flying && s.setters[0].new == s.setters[i].new
 }
+
+// repliesBefore reports whether an earlier reply is on its way to the client.
+func (s *settleState) repliesBefore(i int) bool { return i > 0 && s.setters[0].at == replying }
 
 // anybodyOpen reports whether a setter is unanswered, as far as the client knows.
 func (s *settleState) anybodyOpen() bool {
@@ -191,8 +220,8 @@ func (s *settleState) anybodyOpen() bool {
 
 // anybodyUnknown reports whether the fate of a setter is unknown.
 func (s *settleState) anybodyUnknown() bool {
-	for _, c := range s.setters {
-		if c.at == stray || c.at == unknown {
+	for i, c := range s.setters {
+		if (c.at == stray || c.at == unknown) && !(i == 0 && s.forgiven) {
 			return true
 		}
 	}
@@ -213,20 +242,20 @@ func (m settle) releases(s settleState, do func(Step, settleState)) {
 		if m.ordered && !m.overtakes && s.anybodyFlying() {
 			return
 		}
-		s.key, s.release = false, replying
+		s.found, s.key, s.release = s.key, false, replying
 		do(Step{Text: "the node executes the release", Kind: Work}, s)
 	case replying:
 		if m.ordered && !m.overtakes && s.anybodyOpen() {
 			return // the replies to the setters come first
 		}
 		s.settled = m.settles(&s)
-		s.release = unsent
+		s.release, s.found = unsent, false
 		do(Step{Text: "the reply to the release comes", Kind: Work}, s)
 	}
 }
 
 func (s *settleState) anybodyFlying() bool {
-	return s.setters[0].at == flying || s.setters[1].at == flying
+	return slices.ContainsFunc(s.setters[:], func(c setter) bool { return c.at == flying })
 }
 
 // settles reports whether the reply to the release proves that the value is gone for good.
@@ -234,10 +263,22 @@ func (m settle) settles(s *settleState) bool {
 	switch {
 	case m.trusting, s.orderly:
 		return true
+	case s.found && m.sentSetters(s) == 1:
+		return true // the node executes a command at most once
 	case m.ordered || m.anyOrder:
 		return !s.anybodyOpen() && !s.anybodyUnknown()
 	}
 	return false
+}
+
+// sentSetters returns how many commands were sent that set the value.
+func (m settle) sentSetters(s *settleState) (n int) {
+	for i, c := range s.setters {
+		if c.at != unsent && !(i == repetition && m.uncounted) {
+			n++
+		}
+	}
+	return n
 }
 
 // lose loses the connection. The node executes commands in flight late or never.
@@ -252,7 +293,7 @@ func (m settle) lose(s settleState, do func(Step, settleState)) {
 		}
 	}
 	if s.release != unsent {
-		s.release = unknown
+		s.release, s.found = unknown, false
 	}
 	do(Step{Text: "the connection is LOST", Kind: Choice}, s)
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 
@@ -159,4 +160,65 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 		}
 		assert.Equal(t, []any{"evalsha", "eval", "eval"}, commands)
 	})
+}
+
+// A repeating is an act whose command may be sent twice.
+type repeating struct{ *act }
+
+func (p repeating) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
+
+func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
+	silence := pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1}
+	for name, c := range map[string]struct {
+		play func(s *scene, r *Round, a *act)
+		sent []int
+		won  bool
+	}{
+		"others are enough": {func(s *scene, _ *Round, _ *act) { s.reply(0, broken); s.answer(1, mine); s.answer(2, mine) }, []int{1, 1, 1}, true},
+		"two of three": {func(s *scene, _ *Round, _ *act) {
+			s.reply(0, broken)
+			s.reply(1, broken)
+			s.answer(0, mine)
+			s.answer(1, mine)
+		}, []int{2, 2, 1}, true},
+		"only once": {func(s *scene, _ *Round, _ *act) {
+			s.reply(0, broken)
+			s.reply(1, broken)
+			s.reply(0, broken)
+			s.reply(1, broken)
+		}, []int{2, 2, 1}, false},
+		"one is late": {func(s *scene, _ *Round, _ *act) {
+			s.known.late.add(0b100)
+			s.reply(0, broken)
+			s.answer(0, mine)
+			s.answer(1, mine)
+		}, []int{2, 1, 1}, true},
+		"one has refused": {func(s *scene, _ *Round, _ *act) {
+			s.answer(2, missing)
+			s.reply(0, broken)
+			s.answer(0, mine)
+			s.answer(1, mine)
+		}, []int{2, 1, 1}, true},
+		"two have refused": {func(s *scene, _ *Round, _ *act) { s.answer(1, missing); s.reply(0, broken); s.answer(2, missing) }, []int{2, 1, 1}, false},
+		"refused before":   {func(s *scene, _ *Round, _ *act) { s.answer(1, missing); s.answer(2, missing); s.reply(0, broken) }, []int{1, 1, 1}, false},
+		"silent nodes":     {func(s *scene, _ *Round, _ *act) { s.reply(0, silence); s.reply(1, silence) }, []int{1, 1, 1}, false},
+		"closed":           {func(s *scene, r *Round, _ *act) { r.Close(); s.reply(0, broken); s.reply(1, broken) }, []int{1, 1, 1}, false},
+		"its gate closed":  {func(s *scene, _ *Round, a *act) { a.over = true; s.reply(0, broken); s.reply(1, broken) }, []int{1, 1, 1}, false},
+		"a pool refuses": {func(s *scene, _ *Round, _ *act) {
+			s.reply(0, broken)
+			s.refuse[0] = errBroken
+			s.reply(1, broken)
+			s.answer(1, mine)
+			s.answer(2, mine)
+		}, []int{2, 2, 1}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, a, r := newScene(3), &act{}, &Round{}
+			r.Prepare(t.Context(), s.Set, repeating{a}, false, false)
+			r.Send()
+			c.play(s, r, a)
+			assert.Equal(t, c.sent, s.sentTo())
+			assert.Equal(t, c.won, r.Result(nil).Won)
+		})
+	}
 }

@@ -83,6 +83,14 @@ type Fallback interface {
 	Without() claim.Call
 }
 
+// A Repeater is an operation whose command may be sent twice to a node, of which either, both or none may be executed: a
+// round sends it once more to a node whose connection was lost before the answer, see askAgainLocked.
+type Repeater interface {
+	// Repeat returns the command to send then, and how to read the answer. It reports false if nothing may be sent again. It
+	// may be called with Round.mu held.
+	Repeat() (c claim.Call, may bool)
+}
+
 // A Gate can stop an open round: once Open reports false, nothing more is sent.
 type Gate interface{ Open() bool }
 
@@ -142,6 +150,9 @@ type Ping struct{}
 
 // Brief implements Operation.
 func (Ping) Brief() Brief { return Brief{Call: claim.Ping()} }
+
+// Repeat implements Repeater.
+func (p Ping) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
 
 // Judge implements Operation.
 func (Ping) Judge(_ int, _ pool.Reply, v claim.Vote) claim.Vote { return v }

@@ -64,6 +64,8 @@ type Ballot struct {
 	found  claim.Found
 	full   bool  // the script was sent in full
 	alone  bool  // the command of the Fallback was sent, or is about to be
+	lost   bool  // the connection was lost before the answer, and the command may be sent again: see askAgainLocked
+	again  bool  // it was sent again for that reason
 	more   int16 // extra sendings under way: a failure is the node's vote only when this is 0 (see Again)
 }
 
@@ -180,8 +182,11 @@ func (r *Round) fallback() Fallback {
 // commandLocked returns the command for another sending to node i.
 func (r *Round) commandLocked(i int) []any {
 	b, c := &r.Ballots[i], r.brief.Call
-	if b.alone {
+	switch {
+	case b.alone:
 		c = r.fallback().Without()
+	case b.again:
+		c, _ = r.op.(Repeater).Repeat()
 	}
 	if b.full {
 		return c.Command.InFull()
@@ -194,7 +199,11 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 	if records {
 		record.Sending(i)
 	}
-	err := r.set.Nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.brief.Within, To: r, Tag: i})
+	to := pool.Receiver(r)
+	if r.Ballots[i].again {
+		to = (*repeated)(r)
+	}
+	err := r.set.Nodes[i].Send(pool.Request{Args: args, RESP: resp, Within: r.brief.Within, To: to, Tag: i})
 	if err != nil && records {
 		record.Unsent(i)
 	}
@@ -202,10 +211,12 @@ func (r *Round) send(i int, args []any, resp []byte) error {
 }
 
 // Receive takes a node's reply.
-func (r *Round) Receive(i int, reply pool.Reply) {
+func (r *Round) Receive(i int, reply pool.Reply) { r.receive(i, reply, r.brief.Call.Read) }
+
+func (r *Round) receive(i int, reply pool.Reply, read func(any) (claim.Answer, error)) {
 	r.set.NoteReply(i, reply)
 	r.NoteLate(i, reply)
-	v := r.op.Judge(i, reply, r.set.Read(r.brief.Call.Read, reply.Value, reply.Err))
+	v := r.op.Judge(i, reply, r.set.Read(read, reply.Value, reply.Err))
 	sent, mayGrant, refusal := false, false, error(nil)
 	switch {
 	case reply.Err == nil:
@@ -220,8 +231,11 @@ func (r *Round) Receive(i int, reply pool.Reply) {
 	if refusal != nil {
 		v.Err = refusal
 	}
+	if reply.Fate == pool.Unknown && v.Choice == claim.Failed && !pool.IsSilence(reply.Err) {
+		r.noteLost(i)
+	}
 	r.Cast(i, &v, reply.Server)
-	if !mayGrant {
+	if !mayGrant && v.Choice != claim.Pending {
 		r.NoteHealth(i, v, reply.Server)
 	}
 }
@@ -488,6 +502,13 @@ func (r *Round) add(i int, v *claim.Vote, by *pool.Server) (late bool) {
 		r.rare.tally.Add(i, *v)
 	}
 	r.proved = r.standingLocked()
+	if v.Choice != claim.Granted {
+		r.askAgainLocked()
+		if b.choice == claim.Pending {
+			*v = claim.Vote{}
+			return false
+		}
+	}
 	switch {
 	case r.final:
 	case r.isFinal(r.proved):
@@ -872,6 +893,9 @@ func (s *Set) Recall(which func(to pool.Receiver, i int) bool) {
 		if p, ok := n.Pool.(pool.Recalling); ok {
 			p.Recall(func(to pool.Receiver, tag int) bool {
 				r, is := to.(*Round)
+				if twice, was := to.(*repeated); was {
+					r, is = (*Round)(twice), true
+				}
 				return is && r.set == s || !is && which(to, tag)
 			}, errTakenBack)
 		}

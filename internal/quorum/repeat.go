@@ -1,0 +1,89 @@
+package quorum
+
+import (
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file asks a node once more whose connection was lost before the answer. While a process was frozen, or its network
+// gone, the nodes or what is in between may have closed all connections. The next command is then written in vain, and a new
+// connection would carry it. The pool cannot send it there, because the node may have executed it. A round can: it knows
+// what the command is for. Its operation counts both commands, so a release is repeated for as long as the first may still
+// be executed (see lease.Release).
+//
+// Only a round that would fail otherwise asks again, each node once, and until its own deadline.
+
+// A repeated is a Round that receives the answer to a command that was sent again.
+type repeated Round
+
+// Receive takes a node's reply.
+func (p *repeated) Receive(i int, reply pool.Reply) {
+	c, _ := (*Round)(p).op.(Repeater).Repeat()
+	(*Round)(p).receive(i, reply, c.Read)
+}
+
+// noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
+func (r *Round) noteLost(i int) {
+	if _, may := r.op.(Repeater); !may {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := &r.Ballots[i]
+	b.lost = !b.again
+}
+
+// lostLocked returns the nodes whose connections were lost, if the round would fail otherwise, and may succeed if they are
+// asked again. Nodes that are known to be late are not relied upon.
+func (r *Round) lostLocked() (lost claim.Nodes) {
+	for i := range r.Ballots {
+		if b := &r.Ballots[i]; b.lost && b.choice == claim.Failed {
+			lost = lost.With(i)
+		}
+	}
+	rule, against := r.Rule(), r.count.Refused|r.count.Failed
+	doubtful := r.missingLocked() & r.set.known.late.load()
+	if lost != 0 && rule.Blocks(against|doubtful) && !rule.Blocks(against&^lost) {
+		return lost
+	}
+	return 0
+}
+
+// Lost reports whether the round has failed because connections were lost, and has not asked again.
+func (r *Round) Lost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lostLocked() != 0
+}
+
+// askAgainLocked sends the command once more to the nodes of lostLocked, and takes their votes back.
+func (r *Round) askAgainLocked() {
+	lost := r.lostLocked()
+	if lost == 0 || r.final || r.closed || r.expired {
+		return
+	}
+	if g, ok := r.op.(Gate); ok && !g.Open() {
+		return
+	}
+	if _, may := r.op.(Repeater).Repeat(); !may {
+		return
+	}
+	asked := false
+	for i := range r.Ballots {
+		if !lost.Has(i) {
+			continue
+		}
+		b := &r.Ballots[i]
+		b.lost, b.again = false, true
+		if r.send(i, r.commandLocked(i), nil) != nil {
+			continue // it stays failed
+		}
+		asked = true
+		r.keepLocked(i, claim.Vote{})
+		r.set.known.late.remove(i) // if it fails again, NoteLate adds it
+	}
+	if asked {
+		r.recountLocked()
+		r.proved = r.standingLocked()
+	}
+}

@@ -1,0 +1,139 @@
+//go:build unix && !aix
+
+package pool
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+)
+
+// A drowsy connection is that of a process that was frozen: the goroutine that reads from it has not gone on yet.
+type drowsy struct {
+	*net.TCPConn
+	frozen atomic.Bool
+	awake  chan struct{}
+	once   sync.Once
+}
+
+func (d *drowsy) Read(p []byte) (int, error) {
+	n, err := d.TCPConn.Read(p)
+	if d.frozen.Load() {
+		<-d.awake
+	}
+	return n, err
+}
+
+func (d *drowsy) Close() error {
+	d.once.Do(func() { close(d.awake) })
+	return d.TCPConn.Close()
+}
+
+// opaque hides everything but a net.Conn.
+type opaque struct{ net.Conn }
+
+// inner shows the connection below, as crypto/tls.Conn does.
+type inner struct{ opaque }
+
+func (i inner) NetConn() net.Conn { return i.Conn }
+
+func TestRequestIsNotWrittenToAConnectionThatWasClosedWhileItRested(t *testing.T) {
+	certificates := realredis.NewCertificates(t, t.TempDir())
+	secure := certificates.Client.Clone()
+	secure.ServerName = "127.0.0.1"
+	plain := func(c net.Conn) net.Conn { return c }
+	for name, c := range map[string]struct {
+		wrap   func(net.Conn) net.Conn
+		secure bool
+		reset  bool
+		fates  string
+	}{
+		"closed":               {wrap: plain, fates: "aa"},
+		"reset":                {wrap: plain, reset: true, fates: "aa"},
+		"in a wrapper":         {wrap: func(c net.Conn) net.Conn { return inner{opaque{c}} }, fates: "aa"},
+		"TLS":                  {wrap: plain, secure: true, fates: "aa"},
+		"that shows no socket": {wrap: func(c net.Conn) net.Conn { return opaque{c} }, fates: "au"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { _ = listener.Close() }()
+			accepted := make(chan net.Conn, 10)
+			go func() {
+				for {
+					raw, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					conn := raw
+					if c.secure {
+						conn = tls.Server(raw, certificates.Server)
+					}
+					accepted <- conn
+					go func() {
+						k := &talk{conn, bufio.NewReaderSize(conn, handshakeSize)}
+						if k.greet(whole) {
+							k.echo()
+						}
+					}()
+				}
+			}()
+			var mu sync.Mutex
+			var dialed []*drowsy
+			options := &redis.Options{
+				Addr: listener.Addr().String(), WriteBufferSize: handshakeSize,
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+					if err != nil {
+						return nil, err
+					}
+					d := &drowsy{TCPConn: conn.(*net.TCPConn), awake: make(chan struct{})}
+					mu.Lock()
+					dialed = append(dialed, d)
+					mu.Unlock()
+					if c.secure {
+						return tls.Client(d, secure), nil
+					}
+					return c.wrap(d), nil
+				},
+			}
+			p := New(redis.NewClient(options))
+			in := newLedger(t)
+			sendAll(t, p, in, 1, 1)
+			require.Eventually(t, func() bool { return in.fates() == "a" }, 10*time.Second, time.Millisecond)
+			peer := <-accepted
+			dialed[0].frozen.Store(true)
+			if c.reset {
+				require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+			}
+			require.NoError(t, peer.Close())
+			require.Eventually(t, func() bool { return glance(dialed[0]) == errClosed }, 10*time.Second, time.Millisecond)
+			time.Sleep(2 * rest)
+			sendAll(t, p, in, 2, 2)
+			time.AfterFunc(100*time.Millisecond, func() { _ = dialed[0].Close() }) // whoever reads awakes
+			require.Eventually(t, func() bool { return in.fates() == c.fates }, 10*time.Second, time.Millisecond, c.fates)
+			require.NoError(t, p.Close())
+		})
+	}
+}
+
+func TestRestByBothClocks(t *testing.T) {
+	now := time.Now()
+	assert.False(t, hasRested(now, now.Add(rest-1)))
+	assert.True(t, hasRested(now, now.Add(rest)))
+	assert.True(t, hasRested(now.Round(0), now.Round(0).Add(rest)), "a wall clock alone")
+	assert.False(t, hasRested(now, now.Add(-time.Hour)), "a clock that was set back")
+}

@@ -1,0 +1,80 @@
+package redsync_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+)
+
+// All connections end with the first command of a call, as after the process was frozen. The call asks again on new
+// connections, and succeeds. Whatever the lost commands have done, or do later, nothing stays behind.
+func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
+	parallelComputing(t)
+	fair, users := redsync.WithFair(), redsync.WithGenValueFunc(freshValue())
+	options := map[string]redsync.Option{
+		"plainly": redsync.WithTries(1), "fenced": redsync.WithFencing(), "fair": fair, "user's values": users,
+		"set again": redsync.WithSetNXOnExtend(), "all nodes": redsync.WithFailFast(false), "with an owner": redsync.WithOwner("me"),
+		"a minimal hold": redsync.WithMinHold(time.Second),
+	}
+	calls := map[string]func(f field, m *redsync.Mutex) error{
+		"TryLock": func(_ field, m *redsync.Mutex) error { return m.TryLock() },
+		"Extend":  func(_ field, m *redsync.Mutex) error { return second(m.Extend()) },
+		"Valid":   func(_ field, m *redsync.Mutex) error { return second(m.Valid()) },
+		"Inspect": func(f field, m *redsync.Mutex) error { _, err := m.Inspect(f.Context()); return err },
+	}
+	for _, kind := range lockKinds {
+		for how, option := range options {
+			if kind.permit && how == "fenced" || kind.shared && how == "a minimal hold" {
+				continue // they exclude each other
+			}
+			for call, do := range calls {
+				first := "evalsha"
+				if call == "TryLock" && kind.column == "plain lock" && how != "fenced" && how != "fair" {
+					first = "set"
+				}
+				faults := map[string]embedded.Fault{"not executed": {LoseCommand: true}, "executed": {LoseReply: true}}
+				if call == "TryLock" && (how == "fair" && !kind.shared && !kind.permit || how == "user's values") {
+					delete(faults, "executed") // the node cannot tell whose value it has
+				}
+				for fault, what := range faults {
+					play(t, func(f field) {
+						f.meet()
+						m := kind.lock(f.Redsync, option)
+						if call != "TryLock" {
+							require.NoError(t, m.Lock())
+							time.Sleep(time.Second)
+						}
+						for _, n := range f.nodes {
+							if first == "set" && fault == "not executed" {
+								what.Then = func(args []string) { time.AfterFunc(1500*time.Millisecond, func() { late(n, args) }) }
+							}
+							n.On(first, 1, what)
+						}
+						start := time.Now()
+						require.NoError(t, do(f, m), "%s %s %s, %s", kind.column, how, call, fault)
+						assert.Less(t, time.Since(start), patience)
+						time.Sleep(time.Second)
+						f.unlock(m)
+						time.Sleep(4 * time.Second)
+						for _, key := range kind.keys {
+							assert.Zero(t, f.nodes.Keys(key), "%s %s %s, %s", kind.column, how, call, fault)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// late executes a SET NX PX that was on its way.
+func late(n *embedded.Node, args []string) {
+	if name := args[0]; !n.Exists(name) {
+		_ = n.Set(name, args[1])
+		n.SetTTL(name, guard)
+	}
+}
