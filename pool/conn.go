@@ -42,7 +42,8 @@ type conn struct {
 	number   uint64
 	server   *Server       // the process at the other end, nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
-	opened   time.Time
+	opened   time.Time     // when the attempt to open it began
+	ready    time.Time     // when it began to serve
 	cancel   func()        // ends the context that the connection was opened with
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
@@ -81,10 +82,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		ended: make(chan struct{}), heed: heedOf(user),
 	}
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
-	dial := opt.DialTimeout
-	if dial <= 0 {
-		dial = defaultDialTimeout
-	}
+	dial := dialTimeout(opt)
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
 			c.server, err = askServer(ctx, cn, c.heed)
@@ -97,7 +95,14 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		ctx = following
 	}
 	at := q.destination()
-	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, at: at, heeds: c.heed.wanted}
+	how.sign = func() {
+		q.opening.Load().signed(false)
+		if sign != nil {
+			sign()
+		}
+	}
+	how.dialed = func(net.Conn) { q.opening.Load().signed(true) }
 	var err error
 	c.net, err = open(ctx, user, how)
 	q.tried(ctx, at)

@@ -197,15 +197,16 @@ type stream struct {
 	idle  *time.Timer             // calls look
 
 	conn    atomic.Pointer[conn]      // in use; nil if there is none
-	dialing atomic.Pointer[time.Time] // since when a connection is opened; nil if none is
+
+	awaiting []func(open bool) // those who have called Connect and have not been told; guarded by mu
 }
 
 func (s *stream) silent() time.Duration {
 	if c := s.conn.Load(); c != nil {
 		return c.silence.lasts()
 	}
-	if since := s.dialing.Load(); since != nil {
-		return time.Since(*since)
+	if p := s.opening.Load(); p != nil {
+		return time.Since(p.since)
 	}
 	return 0
 }
@@ -267,24 +268,27 @@ func (s *stream) run() {
 	var retry time.Time
 	for s.awaitWork() {
 		if failures < redialTries || !time.Now().Before(retry) {
-			now := time.Now()
-			s.dialing.Store(&now)
+			s.opening.Store(&progress{since: time.Now()})
 			var c *conn
 			c, failed = s.connect()
-			s.dialing.Store(nil)
 			if failed == nil {
 				failures = 0
 				for c != nil {
+					c.ready = time.Now()
 					s.conn.Store(c)
+					s.opening.Store(nil)
+					s.tellTried(true)
 					c = c.serve()
 				}
 				s.conn.Store(nil)
 				continue
 			}
+			s.opening.Store(nil)
 			failures++
 			retry = time.Now().Add(redialPause)
 		}
 		s.refuse(failed)
+		s.tellTried(false)
 	}
 }
 
@@ -354,7 +358,7 @@ func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 func (s *stream) awaitWork() bool {
 	for {
 		s.mu.Lock()
-		work, stop := len(s.requests) > 0, s.ending
+		work, stop := len(s.requests) > 0 || len(s.awaiting) > 0, s.ending
 		if !work && stop {
 			s.stopped.Store(true)
 		}

@@ -16,6 +16,8 @@ type Outcome struct {
 	Told      error             // the error that observers were told; nil if nobody listens
 	Validity  time.Duration     // for Late: the length of the validity that had ended
 	Lines     []string          // of the claim
+
+	Connecting time.Duration // how long the attempt has waited for connections before it sent anything
 	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
 }
 
@@ -71,6 +73,9 @@ func (o Outcome) IsMixed() bool {
 // IsCut reports whether the caller's context has ended the attempt before a quorum of nodes had answered. Such an attempt
 // proves nothing.
 func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
+
+// IsUnopened reports whether IsCut does, and connections to nodes were being opened then. The Result names them.
+func (o Outcome) IsUnopened() bool { return o.IsCut() && o.Result.Count.Failed != 0 }
 
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {

@@ -68,10 +68,18 @@ func sum(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// limits is how long a round may take: the node deadline.
+// limits is how long a round may take: the node deadline. It waits longer for connections that are being opened, so that a
+// round that began at the start of an attempt leaves at least half of the expiry.
 func (t Timing) limits() quorum.Limits {
-	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
+	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout, Open: t.Expiry / 2}
 }
+
+// minOpening is the least time that an acquire waits for connections before it sends anything. It costs no validity, so it
+// may be longer than a short expiry.
+const minOpening = time.Second
+
+// opening returns how long an acquire waits for connections before it sends anything.
+func (t Timing) opening() time.Duration { return max(t.Expiry/2, minOpening) }
 
 // A Validity says how long a lease may be relied upon: for Length from Start. Start is taken before the
 // first byte of the winning round is sent.

@@ -60,7 +60,9 @@ func (g *Group) Lock(
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
-			o = g.lines.whyTaken(t.Claim.Lines())
+			if why := g.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked || !o.IsUnopened() {
+				o = why
+			}
 		}
 		return nil, &Failure{Last: o, Interrupted: true}
 	}
@@ -110,9 +112,10 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 	if o.Result.Split {
 		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
-	var took time.Duration // the first attempt
+	var took, connected time.Duration // the first attempt; how long the attempts have waited for connections
 	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
-		elapsed := clock.Now().Since(start)
+		connected += o.Connecting
+		elapsed := clock.Now().Since(start) - connected
 		if n == 0 {
 			took = elapsed
 		}

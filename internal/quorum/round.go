@@ -654,9 +654,10 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.final || r.expired || r.postponeLocked() {
+	if r.final || r.expired || r.postponeLocked() || r.awaitOpeningLocked() {
 		return
 	}
+	r.noteOpeningLocked(r.timer.opens)
 	r.set.known.late.add(r.missingLocked())
 	switch {
 	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
@@ -681,6 +682,7 @@ func (r *Round) Close() {
 type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
+	Open   time.Duration   // until when an undecided round waits for connections that are being opened; 0: not longer than for others
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
 }
 
@@ -711,7 +713,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		start = time.Now()
 	}
 	t := r.timer
-	t.start(l.Decide)
+	t.start(l)
 	select {
 	case <-t.decided:
 		r.set.timers.put(t)
@@ -728,9 +730,11 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		return r.Result(r.linger(ctx, start, l))
 	case <-ctx.Done():
 		t.stop()
+		r.noteOpening(0)
 		return r.Result(nil)
 	case <-l.Over:
 		t.stop()
+		r.noteOpening(l.Decide)
 		return r.Result(NoAnswerWithin(l.Decide)) // as at that deadline, which may have come at the same moment
 	}
 }
@@ -750,6 +754,9 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	case <-r.all:
 		return nil
 	case <-timer.C:
+		if silent != nil {
+			r.noteOpening(l.Node)
+		}
 		return silent
 	case <-ctx.Done():
 	case <-l.Over:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file is the deadline of a round, and how long an acquire waits for nodes that are late.
@@ -27,6 +28,7 @@ type roundTimer struct {
 	patient  time.Duration // hastened cannot be later; it is earlier while nodes have been silent
 	took     time.Duration // until the round was hastened, since the caller began to wait
 	deadline time.Duration // of the round; zero until it is waited for
+	limits   Limits        // of the round
 	timer    *time.Timer
 	fires    time.Duration // when timer does; zero when it is not running
 }
@@ -35,9 +37,11 @@ type roundTimer struct {
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
 // start sets the deadline of the round.
-func (t *roundTimer) start(after time.Duration) {
+func (t *roundTimer) start(l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	after := l.Decide
+	t.limits = l
 	t.began = time.Since(origin)
 	t.deadline = t.began + min(after, math.MaxInt64/2) // the sum must not overflow
 	t.patient = min(t.patient, t.deadline)
@@ -86,6 +90,31 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 	t.deadline = t.hastened
 	t.armLocked(left)
 	return left
+}
+
+// limitsOfRound returns the limits of the round, and how long ago its caller began to wait.
+func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limits, time.Since(origin) - t.began
+}
+
+// opens returns how long a connection to l may have taken to open until the round was given up.
+func (t *roundTimer) opens(l pool.Link) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limits.Open == 0 {
+		return t.limits.Decide
+	}
+	return openingLimit(l, t.limits.Open)
+}
+
+// prolong makes the deadline, which has come, come later.
+func (t *roundTimer) prolong(left time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deadline = time.Since(origin) + left
+	t.armLocked(left)
 }
 
 // armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
@@ -161,7 +190,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 // put takes back a roundTimer whose round has called Decided, and so will not call it again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
-	t.round = nil
+	t.round, t.limits = nil, Limits{}
 	t.mu.Unlock()
 	ts.unused.Put(t)
 }
