@@ -88,18 +88,6 @@ type (
 		Link() Link
 	}
 
-	// Connecting is a Pool that can open its connection before the first request. The validity of a lock then counts from
-	// when a quorum of nodes can be asked. Without it, opening a connection costs validity.
-	Connecting interface {
-		// IsOpen reports whether a connection is open, so that a request can be written at once.
-		IsOpen() bool
-
-		// Connect begins to open a connection if none is open. It does not wait. It calls tried once a connection is
-		// open, or when one could not be opened, perhaps before Connect returns. tried must not block, and not use the
-		// Pool.
-		Connect(tried func(open bool))
-	}
-
 	// Recalling is a Pool that can take requests back. Without it, a Close while a connection is being opened waits for the
 	// requests that wait for the connection.
 	Recalling interface {

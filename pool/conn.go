@@ -85,7 +85,7 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	dial := dialTimeout(opt)
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
-			c.server, err = askServer(ctx, cn, c.heed)
+			c.server, err = askServer(ctx, cn, c.heed.questions(), opened)
 		}
 		return err
 	}
@@ -95,14 +95,14 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		ctx = following
 	}
 	at := q.destination()
-	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, at: at, heeds: c.heed.wanted}
-	how.sign = func() {
-		q.opening.Load().signed(false)
-		if sign != nil {
-			sign()
-		}
+	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
+	how.behind = func(greeted *ownConn) ([]byte, int) {
+		heed, _ := c.heed.on(greeted) // ask returns the error
+		q := heed.questions()
+		return q.encoded(), len(q.commands)
 	}
-	how.dialed = func(net.Conn) { q.opening.Load().signed(true) }
+	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
+	how.heard = func() { q.opening.Load().heard() }
 	var err error
 	c.net, err = open(ctx, user, how)
 	q.tried(ctx, at)

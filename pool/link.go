@@ -12,8 +12,12 @@ type Link struct {
 	Open  bool          // a request can be written at once
 	Since time.Time     // since when it is open, or is being opened; zero if neither
 	Step  Step          // what is waited for while it is being opened
-	Sign  time.Time     // while it is being opened: when the node gave the last sign of life, at first Since
+	Sign  time.Time     // while it is being opened: when the dial ended or the node answered last, at first Since
 	Limit time.Duration // how long the client lets a dial take
+
+	// Distance is the longest that the node gave no sign of life while the last connection was opened: about a round trip,
+	// and never more than a second. It is 0 if that is not known.
+	Distance time.Duration
 }
 
 // A Step is a part of the opening of a connection.
@@ -35,14 +39,17 @@ type progress struct {
 	greeted atomic.Bool  // a dial has ended
 }
 
-// signed notes a sign of life. dialed says that the dial has ended.
-func (p *progress) signed(dialed bool) {
-	if p == nil {
-		return
+// dialed notes that a dial has ended. The end of a further dial is no news: a machine that has stopped accepts each.
+func (p *progress) dialed() {
+	if p != nil && !p.greeted.Swap(true) {
+		p.heard()
 	}
-	p.sign.Store(int64(time.Since(p.since)))
-	if dialed {
-		p.greeted.Store(true)
+}
+
+// heard notes that the node has answered.
+func (p *progress) heard() {
+	if p != nil {
+		p.sign.Store(int64(time.Since(p.since)))
 	}
 }
 
@@ -54,34 +61,14 @@ func (p *progress) link() Link {
 	return l
 }
 
-// IsOpen implements Connecting.
-func (p *streamPool) IsOpen() bool {
-	s := p.last.Load()
-	return s != nil && s.conn.Load() != nil
-}
-
 // Link implements Linked.
 func (p *streamPool) Link() (l Link) {
 	if s := p.last.Load(); s != nil {
 		l = s.link()
+		l.Distance = time.Duration(s.distance.Load())
 	}
 	l.Limit = dialTimeout(p.client.Options())
 	return l
-}
-
-// Connect implements Connecting.
-func (p *streamPool) Connect(tried func(open bool)) {
-	for p.err == nil {
-		s, err := p.running()
-		if err != nil {
-			break
-		}
-		if s.connectFor(tried) {
-			return
-		}
-		p.last.CompareAndSwap(s, nil) // s has ended: continue with another one
-	}
-	tried(false)
 }
 
 func (s *stream) link() Link {
@@ -94,36 +81,6 @@ func (s *stream) link() Link {
 	return Link{}
 }
 
-// connectFor makes the stream connect, and calls tried when it has. It reports false if the stream has stopped.
-func (s *stream) connectFor(tried func(open bool)) bool {
-	s.mu.Lock()
-	open := s.conn.Load() != nil
-	if s.stopped.Load() {
-		s.mu.Unlock()
-		return false
-	}
-	if !open {
-		s.awaiting = append(s.awaiting, tried)
-		s.nudge()
-	}
-	s.mu.Unlock()
-	if open {
-		tried(true)
-	}
-	return true
-}
-
-// tellTried tells those who have called Connect whether a connection is open.
-func (s *stream) tellTried(open bool) {
-	s.mu.Lock()
-	waiting := s.awaiting
-	s.awaiting = nil
-	s.mu.Unlock()
-	for _, tried := range waiting {
-		tried(open)
-	}
-}
-
 // Link implements Linked. It tells of the node whose connection was opened last, or is still being opened.
 func (p *routedPool) Link() (l Link) {
 	p.mu.Lock()
@@ -132,11 +89,9 @@ func (p *routedPool) Link() (l Link) {
 		return Link{Since: p.loading, Sign: p.loading, Limit: routeTimeout}
 	}
 	for _, node := range p.nodes {
-		of := node.Link()
-		if of.Since.IsZero() || !l.Since.IsZero() && l.Open != of.Open && of.Open || l.Open == of.Open && of.Since.Before(l.Since) {
-			continue
+		if of := node.Link(); of.Open == l.Open && of.Since.After(l.Since) || !of.Open && !of.Since.IsZero() && l.Open || l.Since.IsZero() {
+			l = of
 		}
-		l = of
 	}
 	return l
 }

@@ -196,9 +196,7 @@ type stream struct {
 	end   context.CancelCauseFunc // of life
 	idle  *time.Timer             // calls look
 
-	conn    atomic.Pointer[conn]      // in use; nil if there is none
-
-	awaiting []func(open bool) // those who have called Connect and have not been told; guarded by mu
+	conn atomic.Pointer[conn] // in use; nil if there is none
 }
 
 func (s *stream) silent() time.Duration {
@@ -277,7 +275,6 @@ func (s *stream) run() {
 					c.ready = time.Now()
 					s.conn.Store(c)
 					s.opening.Store(nil)
-					s.tellTried(true)
 					c = c.serve()
 				}
 				s.conn.Store(nil)
@@ -288,7 +285,6 @@ func (s *stream) run() {
 			retry = time.Now().Add(redialPause)
 		}
 		s.refuse(failed)
-		s.tellTried(false)
 	}
 }
 
@@ -358,7 +354,7 @@ func (s *stream) searchBeside(first *try[*conn], pace time.Duration) *conn {
 func (s *stream) awaitWork() bool {
 	for {
 		s.mu.Lock()
-		work, stop := len(s.requests) > 0 || len(s.awaiting) > 0, s.ending
+		work, stop := len(s.requests) > 0, s.ending
 		if !work && stop {
 			s.stopped.Store(true)
 		}

@@ -19,15 +19,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if err != nil {
 		return nil, Outcome{Kind: Unusable, Err: err}
 	}
-	set, connected := t.Keeper.Set, time.Duration(0)
-	if !set.IsOpen() {
-		set.Connect(ctx, t.Timing.opening(), t.Keeper.Closing())
-		if ctx.Err() != nil {
-			return nil, Outcome{Kind: NotWon, Result: set.Unopened(), Lines: t.Claim.Lines()}
-		}
-		now := clock.Now() // nothing has been sent for the lock yet
-		start, connected = now, now.Since(start)
-	}
+	set := t.Keeper.Set
 	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
 		start = clock.Now() // nothing has been sent for the lock yet
 	}
@@ -68,7 +60,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		touched = touched || touches(res)
 	}
 	o := l.outcome(res, op.special.fence.Token)
-	o.Touched, o.Connecting = touched, connected
+	o.Touched = touched
 	return l, o
 }
 

@@ -16,8 +16,6 @@ type Outcome struct {
 	Told      error             // the error that observers were told; nil if nobody listens
 	Validity  time.Duration     // for Late: the length of the validity that had ended
 	Lines     []string          // of the claim
-
-	Connecting time.Duration // how long the attempt has waited for connections before it sent anything
 	Touched   bool              // in some round a node has granted the lock, even if not the fencing token
 }
 

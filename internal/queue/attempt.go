@@ -143,7 +143,7 @@ func (u *turn) keepTicket() (stop func()) {
 // isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened first.
 func (u *turn) isShort() bool {
 	t := &u.waiter.terms.Terms
-	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsOpen()
+	return max(t.Timing.NodeTimeout, t.Timing.Far) <= showEvery && t.Keeper.Set.IsOpen()
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the

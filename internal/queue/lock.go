@@ -112,10 +112,9 @@ func (s single) tryPastSplit(ctx context.Context, start clock.Instant) (l *lease
 	if o.Result.Split {
 		left = s.group.leftovers.of(t.Claim.Lines()[0])
 	}
-	var took, connected time.Duration // the first attempt; how long the attempts have waited for connections
+	var took time.Duration // the first attempt
 	for n := 0; n < maxRepeats && l == nil && o.IsSplit() && o.Mends(); n++ {
-		connected += o.Connecting
-		elapsed := clock.Now().Since(start) - connected
+		elapsed := clock.Now().Since(start)
 		if n == 0 {
 			took = elapsed
 		}

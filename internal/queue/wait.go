@@ -130,7 +130,7 @@ func (c *call) waitInLine(ctx context.Context) (*lease.Lease, *Failure) {
 				return nil, &Failure{Last: o, Denied: by}
 			}
 			if o.Taken() {
-				took := time.Since(u.began) - o.Connecting
+				took := time.Since(u.began)
 				least = took + jitter.N(2*took+1) // with shorter delays attempts of far processes always overlap
 				if c.split != nil {
 					least = max(least, time.Until(c.split.untilQuiet()))

@@ -12,11 +12,10 @@ type Node struct {
 	pool.Pool
 	Index int
 
-	usable     bool
-	listed     string          // what stands for it in a list of addresses: see pool.Pool
-	linked     pool.Linked     // nil if the pool is none
-	connecting pool.Connecting // the same
-	keyspace   any             // equal for two nodes of one server if they have the same keys; nil if not known
+	usable   bool
+	listed   string      // what stands for it in a list of addresses: see pool.Pool
+	linked   pool.Linked // nil if the pool is none
+	keyspace any         // equal for two nodes of one server if they have the same keys; nil if not known
 
 	guard
 	denials
@@ -31,7 +30,6 @@ func newNode(i int, p pool.Pool, t *tenant) *Node {
 		}
 	}
 	n.linked, _ = p.(pool.Linked)
-	n.connecting, _ = p.(pool.Connecting)
 	if guarded, ok := p.(pool.Guarded); ok {
 		n.covers = guarded.RestartGuard()
 	}

@@ -657,7 +657,9 @@ func (r *Round) expire() {
 	if r.final || r.expired || r.postponeLocked() || r.awaitOpeningLocked() {
 		return
 	}
-	r.noteOpeningLocked(r.timer.opens)
+	if _, began := r.timer.limitsOfRound(); !r.hastened {
+		r.noteOpeningLocked(inWords(began))
+	}
 	r.set.known.late.add(r.missingLocked())
 	switch {
 	case r.proved.Blocked && r.brief.Disproves: // nobody has proved the loss in time
@@ -682,8 +684,11 @@ func (r *Round) Close() {
 type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
-	Open   time.Duration   // until when an undecided round waits for connections that are being opened; 0: not longer than for others
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
+
+	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
+	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
+	Open, Reach, Far time.Duration
 }
 
 // Why a node that was waited for has no vote.

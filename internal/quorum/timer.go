@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file is the deadline of a round, and how long an acquire waits for nodes that are late.
@@ -97,16 +96,6 @@ func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.limits, time.Since(origin) - t.began
-}
-
-// opens returns how long a connection to l may have taken to open until the round was given up.
-func (t *roundTimer) opens(l pool.Link) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.limits.Open == 0 {
-		return t.limits.Decide
-	}
-	return openingLimit(l, t.limits.Open)
 }
 
 // prolong makes the deadline, which has come, come later.
