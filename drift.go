@@ -27,7 +27,7 @@ const maxNodeTimeout = 2 * time.Second
 // maxFar the longest node deadline of a node that is known to be far. Both are for nodes that are farther away than the
 // node deadline allows, up to half a second for an answer.
 const (
-	maxReach = 400 * time.Millisecond
+	maxReach = 600 * time.Millisecond
 	maxFar   = 750 * time.Millisecond
 )
 

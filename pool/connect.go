@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -56,6 +57,9 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 		dialed, err = dialTLS(dialing, user, how.sign)
 	}
 	if err != nil {
+		if dialing.Err() != nil && bounded.Err() == nil {
+			err = fmt.Errorf("no answer to the dial within %v: %w", how.dial, err)
+		}
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed

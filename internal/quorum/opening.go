@@ -22,6 +22,13 @@ import (
 // What the opening shows of the distance counts later, too: a node that is known to be far has a longer node deadline, as
 // far as Limits.Far allows.
 
+// maxApart bounds Limits.Reach once another node has answered: the others are not that much farther away. maxSplit does so
+// if the votes are split.
+const (
+	maxApart = 400 * time.Millisecond
+	maxSplit = 300 * time.Millisecond
+)
+
 // link returns the connection of n, zero if the pool does not tell.
 func (n *Node) link() pool.Link {
 	if n.linked != nil {
@@ -63,7 +70,7 @@ func (r *Round) awaitOpeningLocked() bool {
 		if !missing.Has(i) {
 			continue
 		}
-		if left := r.leftToAnswer(n.link(), limits, began, late.Has(i)); left > 0 {
+		if left := r.leftToAnswer(i, n.link(), limits, began, late.Has(i)); left > 0 {
 			awaited, wait = awaited.With(i), max(wait, left)
 		}
 	}
@@ -78,23 +85,61 @@ func (r *Round) awaitOpeningLocked() bool {
 	return true
 }
 
-// leftToAnswer returns for how much longer r, which began that long ago, waits for a node with that link. late says that
+// leftToAnswer returns for how much longer r, which began that long ago, waits for node i, whose link is l. late says that
 // callers have waited for the node in vain.
-func (r *Round) leftToAnswer(l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
-	lasts := time.Since(l.Since)
+func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
+	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
+	if r.Ballots[i].full { // it has answered that it lacks the script
+		deadline += min(l.Distance+l.Distance/2, limits.Far)
+	}
 	switch {
 	case l.Open && lasts < began:
-		return limits.deadlineOf(l) - lasts
+		return deadline - lasts
 	case l.Open && !r.hastened && !late:
-		return limits.deadlineOf(l) - began
+		return deadline - began
 	case !isOpening(l):
 		return 0
 	}
 	left := min(limits.opening(l)-lasts, limits.Open-began)
 	if r.hastened || late || l.Step == pool.Greeting {
-		left = min(left, max(limits.Reach, limits.deadlineOf(l))-time.Since(l.Sign))
+		left = min(left, r.reach(l, limits)-time.Since(l.Sign))
 	}
 	return left
+}
+
+// connecting returns how long to wait for the other nodes of r, which was decided after the time took: for the node deadline
+// of those whose connection has opened meanwhile, and a little for those whose connection is still being opened.
+func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.Open == 0 {
+		return 0
+	}
+	missing, late := r.missingLocked(), r.set.known.late.load()
+	for i, n := range r.set.Nodes {
+		if !missing.Has(i) {
+			continue
+		}
+		link := n.link()
+		left := r.leftToAnswer(i, link, l, took, late.Has(i))
+		if isOpening(link) {
+			left = min(left, r.set.known.late.patience(took))
+		}
+		wait = max(wait, left)
+	}
+	return wait
+}
+
+// reach returns how long a node whose connection is being opened may give no sign of life.
+func (r *Round) reach(l pool.Link, limits Limits) time.Duration {
+	reach := limits.Reach
+	switch {
+	case r.hastened:
+		return min(reach, maxSplit)
+	case r.count.Answered() != 0:
+		reach = min(reach, max(limits.Node, maxApart))
+	}
+	return max(reach, limits.deadlineOf(l))
 }
 
 // mayDecideLocked reports whether a quorum could grant if all other missing nodes failed.

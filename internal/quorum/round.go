@@ -749,7 +749,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 // it does not wait for late nodes.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
-	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
+	wait, silent := max(l.Node-took, r.connecting(l, took)), NoAnswerWithin(l.Node)
 	if patience := r.set.known.late.patience(took); r.brief.Explain && !r.isWon() && patience < wait {
 		wait, silent = patience, nil
 	}
