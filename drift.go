@@ -30,6 +30,14 @@ const (
 	maxYears = "100 years"
 )
 
+// maxReach is the longest that a node with a short expiry may take for one step while its connection is being opened, and
+// maxFar the longest node deadline of a node that is known to be far. Both are for nodes that are farther away than the
+// node deadline allows, up to half a second for an answer.
+const (
+	maxReach = 600 * time.Millisecond
+	maxFar   = 750 * time.Millisecond
+)
+
 // bases are the settings that durations are derived from.
 type bases struct {
 	expiry        time.Duration // WithExpiry
@@ -81,6 +89,11 @@ func (b bases) derive() (lease.Timing, error) {
 				"0 < timeout <= %v, half of the validity", t.Validity/2))
 		}
 		t.NodeTimeout = b.nodeTimeout
+	}
+	t.Reach, t.Far = t.NodeTimeout, t.NodeTimeout
+	if !b.ownFactor && b.nodeTimeout == 0 {
+		t.Reach = max(t.NodeTimeout, min(t.Expiry/4, maxReach))
+		t.Far = max(t.NodeTimeout, min(t.Validity/2, maxFar))
 	}
 	return t, nil
 }

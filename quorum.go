@@ -201,6 +201,9 @@ func unconfirmed(name string, res quorum.Result) error {
 // of the nodes come with either. For name and lines see verdict.
 func notAcquired(name string, lines []string, o lease.Outcome) error {
 	f := &failure{nodes: errorsOf(o.Result)}
+	if o.IsUnopened() {
+		return f // the caller's context is the reason
+	}
 	if !o.Heard() {
 		f.causes = []error{noQuorum(o.Result)}
 		return f

@@ -81,6 +81,13 @@ type (
 		Silent() time.Duration
 	}
 
+	// Linked is a Pool that opens a connection before it sends requests. A Redsync then gives the opening a deadline of its
+	// own: the node deadline begins when a request can be written. Without it, the node deadline covers both.
+	Linked interface {
+		// Link tells whether a connection is open. If it is being opened, Link tells since when, and what is waited for.
+		Link() Link
+	}
+
 	// Recalling is a Pool that can take requests back. Without it, a Close while a connection is being opened waits for the
 	// requests that wait for the connection.
 	Recalling interface {

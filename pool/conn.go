@@ -42,7 +42,8 @@ type conn struct {
 	number   uint64
 	server   *Server       // the process at the other end, nil if unknown
 	lifetime time.Duration // after which it is retired; 0: never
-	opened   time.Time
+	opened   time.Time     // when the attempt to open it began
+	ready    time.Time     // when it began to serve
 	cancel   func()        // ends the context that the connection was opened with
 	ended    chan struct{} // closed when the last reply has been delivered
 	silence  silence       // decides when to open a second connection, or give this one up
@@ -81,13 +82,10 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 		ended: make(chan struct{}), heed: heedOf(user),
 	}
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
-	dial := opt.DialTimeout
-	if dial <= 0 {
-		dial = defaultDialTimeout
-	}
+	dial := dialTimeout(opt)
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
-			c.server, err = askServer(ctx, cn, c.heed)
+			c.server, err = askServer(ctx, cn, c.heed.questions(), opened)
 		}
 		return err
 	}
@@ -98,6 +96,13 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	at := q.destination()
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
+	how.behind = func(greeted *ownConn) ([]byte, int) {
+		heed, _ := c.heed.on(greeted) // ask returns the error
+		q := heed.questions()
+		return q.encoded(), len(q.commands)
+	}
+	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
+	how.heard = func() { q.opening.Load().heard() }
 	var err error
 	c.net, err = open(ctx, user, how)
 	q.tried(ctx, at)

@@ -3,8 +3,10 @@ package pool
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,9 +54,12 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 	if user.TLSConfig == nil {
 		dialed, err = user.Dialer(dialing, user.Network, user.Addr)
 	} else {
-		dialed, err = dialTLS(dialing, user)
+		dialed, err = dialTLS(dialing, user, how.sign)
 	}
 	if err != nil {
+		if dialing.Err() != nil && bounded.Err() == nil {
+			err = fmt.Errorf("no answer to the dial within %v: %w", how.dial, err)
+		}
 		return nil, err // dialed may be a nil *tls.Conn
 	}
 	opened.Conn = dialed
@@ -81,7 +86,9 @@ func open(ctx context.Context, client *redis.Client, how opening) (_ *ownConn, e
 // dialTLS dials with TLS, and adds a hint to its errors. Without a Dialer of the user's it does what go-redis does, but ends
 // with ctx. A server without TLS does not answer the handshake, and the user would learn only that it is silent. So if the
 // handshake takes long, dialTLS asks the port whether it speaks plain Redis.
-func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
+//
+// It calls sign, which may be nil, when the node has accepted the connection.
+func dialTLS(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
 	if !dialsItself(user) {
 		dialed, err := user.Dialer(ctx, user.Network, user.Addr)
 		return dialed, hintedDial(err)
@@ -94,8 +101,7 @@ func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
 		}
 	})
 	defer ask.Stop()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: user.DialTimeout, KeepAliveConfig: keepAlive}, Config: user.TLSConfig}
-	dialed, err := dialer.DialContext(ctx, user.Network, user.Addr)
+	dialed, err := shakeHands(ctx, user, sign)
 	switch {
 	case err == nil:
 		return dialed, nil
@@ -103,6 +109,45 @@ func dialTLS(ctx context.Context, user *redis.Options) (net.Conn, error) {
 		return nil, errPlain
 	}
 	return nil, hintedDial(err)
+}
+
+// shakeHands does what a tls.Dialer does, and calls sign in between.
+func shakeHands(ctx context.Context, user *redis.Options, sign func()) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: user.DialTimeout, KeepAliveConfig: keepAlive}
+	if user.DialTimeout > 0 { // it bounds the dial and the handshake together
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, user.DialTimeout)
+		defer cancel()
+	}
+	plain, err := dialer.DialContext(ctx, user.Network, user.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if sign != nil {
+		sign()
+	}
+	config := user.TLSConfig
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = user.Addr
+		if colon := strings.LastIndexByte(user.Addr, ':'); colon >= 0 {
+			config.ServerName = user.Addr[:colon]
+		}
+	}
+	encrypted := tls.Client(plain, config)
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	return encrypted, nil
+}
+
+// dialTimeout returns how long a dial may take.
+func dialTimeout(opt *redis.Options) time.Duration {
+	if opt.DialTimeout > 0 {
+		return opt.DialTimeout
+	}
+	return defaultDialTimeout
 }
 
 // keepAlive is how go-redis keeps its connections alive.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,10 +31,20 @@ import (
 // go-redis sees nothing of what the node pushes meanwhile.
 func greet(ctx context.Context, opt *redis.Options, conn *ownConn, how *opening) (err error) {
 	through := conn.Conn
-	if how.sign != nil {
-		through = signingConn{through, how.sign}
+	for _, sign := range []func(){how.sign, how.heard} {
+		if sign != nil {
+			through = signingConn{through, sign}
+		}
 	}
 	lent := newLentConn(through)
+	lent.timeout = opt.ReadTimeout
+	if how.behind != nil && opt.OnConnect == nil { // it may log in first, or leave a MULTI open, which the answers show
+		lent.behind = func() ([]byte, int) {
+			conn.refusedHello = lent.refusedHello
+			return how.behind(conn)
+		}
+		conn.ahead = lent.takeAnswers
+	}
 	greeted, used := false, false
 	onConnect := opt.OnConnect
 	var failed error // kept here, because go-redis would unwrap it
@@ -97,6 +108,14 @@ type lentConn struct {
 	pushed  []byte        // pushes, kept for the owner of the connection
 	broken  error         // the error that ended reading
 	refused error         // the last reply, if it was an error
+
+	// What is written behind the greeting: see opening.
+	behind  func() (encoded []byte, commands int) // nil once it is written, or if there is nothing to write
+	timeout time.Duration                         // for its answers
+	before  int                                   // how many replies of go-redis's come before the answers
+	owed    int                                   // how many answers are missing
+	answers []any
+	at      time.Time // of the first answer
 
 	answered, refusedHello bool // a reply has arrived; the first one, to HELLO, was an error
 }
@@ -169,22 +188,12 @@ func (c *lentConn) readReply() error {
 	if c.broken != nil {
 		return c.broken
 	}
-	value, err := c.replyOrPush()
-	for err == nil {
-		if _, is := value.(push); !is {
-			break
-		}
-		c.pushed = append(c.pushed, c.arrived.Next(c.arrived.Len()-c.replies.Buffered())...)
-		if len(c.pushed) > maxGreeting {
-			err = errMalformed
-			break
-		}
-		value, err = c.replyOrPush()
-	}
+	value, err := c.replyForGoRedis()
 	if err != nil {
 		c.broken = err
 		return err
 	}
+	c.before--
 	c.refused = nil
 	if refused, ok := value.(refusal); ok {
 		c.refused = refused
@@ -193,6 +202,76 @@ func (c *lentConn) readReply() error {
 	c.answered = true
 	c.whole = c.arrived.Len() - c.replies.Buffered()
 	return nil
+}
+
+// replyForGoRedis waits until a reply to a command of go-redis's has arrived completely.
+func (c *lentConn) replyForGoRedis() (any, error) {
+	for {
+		if c.before <= 0 && c.owed > 0 {
+			if err := c.takeAnswer(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		value, err := c.replyOrPush()
+		if _, is := value.(push); err != nil || !is {
+			return value, err
+		}
+		if err := c.keepPush(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// keepPush keeps the push that has just been decoded.
+func (c *lentConn) keepPush() error {
+	if c.pushed = append(c.pushed, c.drop()...); len(c.pushed) > maxGreeting {
+		return errMalformed
+	}
+	return nil
+}
+
+// drop removes what has been decoded, and returns it.
+func (c *lentConn) drop() []byte { return c.arrived.Next(c.arrived.Len() - c.replies.Buffered()) }
+
+// takeAnswer waits for the next answer to what was written behind the greeting.
+func (c *lentConn) takeAnswer() error {
+	value, err := c.replyOrPush()
+	if err != nil {
+		return err
+	}
+	if _, is := value.(push); is {
+		return c.keepPush()
+	}
+	c.drop()
+	if len(c.answers) == 0 {
+		c.at = time.Now()
+	}
+	c.answers = append(c.answers, value)
+	c.owed--
+	return nil
+}
+
+// takeAnswers waits for the answers to what was written behind the greeting. It returns nil if nothing was.
+func (c *lentConn) takeAnswers(ctx context.Context) ([]any, time.Time, error) {
+	deadline := time.Now().Add(c.timeout)
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	if c.owed > 0 {
+		if err := c.SetReadDeadline(deadline); err != nil {
+			return nil, c.at, err
+		}
+	}
+	for c.owed > 0 {
+		if c.broken == nil {
+			c.broken = c.takeAnswer()
+		}
+		if c.broken != nil {
+			return nil, c.at, c.broken
+		}
+	}
+	return c.answers, c.at, nil
 }
 
 func (c *lentConn) replyOrPush() (any, error) {
@@ -214,8 +293,21 @@ func (c *lentConn) Write(p []byte) (int, error) {
 	if c.state.Load() != lent {
 		return 0, net.ErrClosed
 	}
-	return c.Conn.Write(p)
+	n := len(p)
+	if c.behind != nil && bytes.HasPrefix(p, setInfo) {
+		c.before = bytes.Count(p, setInfo)
+		var encoded []byte
+		encoded, c.owed = c.behind()
+		c.behind = nil
+		p = slices.Concat(p, encoded)
+	}
+	written, err := c.Conn.Write(p)
+	return min(written, n), err
 }
+
+// setInfo begins the commands in which go-redis tells its name. They go in one write, the last of the greeting before
+// OnConnect, and their answers do not matter.
+var setInfo = []byte("*4\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n")
 
 // SetDeadline implements net.Conn.
 func (c *lentConn) SetDeadline(t time.Time) error {

@@ -72,8 +72,12 @@ func (h heed) on(greeted *ownConn) (heed, error) {
 
 // command returns the command that asks for notifications.
 func (h heed) command() []byte {
-	b, _ := AppendCommand(nil, []any{"client", "maint_notifications", "on", "moving-endpoint-type", h.endpoint}) // strings
+	b, _ := AppendCommand(nil, h.args()) // strings
 	return b
+}
+
+func (h heed) args() []any {
+	return []any{"client", "maint_notifications", "on", "moving-endpoint-type", h.endpoint}
 }
 
 // moveOf returns what a MOVING says: to which address to move, "" for the address of the client, and after what time.

@@ -14,8 +14,13 @@ type opening struct {
 	renewed     func()         // called when the credentials in use have been replaced
 	sign        func()         // called when the node gives a sign of life: the dial has ended, or a reply arrives; may be nil
 	dialed      func(net.Conn) // called before the greeting; may be nil
+	heard       func()         // called when a part of an answer to the greeting arrives; may be nil
 	at          string         // the address that a notification named, "" for the client's own
 	heeds       bool           // the node may push notifications of maintenance
+
+	// behind returns commands that are written together with the last part of the greeting, if go-redis makes that alone, and
+	// how many they are. It may be nil. ask finds the answers in the ownConn.
+	behind func(opened *ownConn) (encoded []byte, commands int)
 
 	// ask sends the caller's own questions once the greeting is complete. Its error fails the
 	// connection.
@@ -29,6 +34,9 @@ type ownConn struct {
 
 	early        []byte // what the node pushed during the greeting, not yet read
 	refusedHello bool   // the node speaks RESP2, so it can push nothing
+
+	// ahead returns the answers to opening.behind and when the first had arrived, or nil if the commands were not written.
+	ahead func(ctx context.Context) (answers []any, at time.Time, err error)
 }
 
 // Read implements net.Conn.

@@ -34,7 +34,7 @@ import (
 //   - All methods may be called from many goroutines at once.
 //
 // A Pool may also have the methods of [Failing], [Guarded], [Located], [Keyed], [Listed], [Spread], [Met], [Shared],
-// [Closable], [Waiting], [Recalling], [Limited] and [Subscriber]. A pool of New has those that its client allows.
+// [Closable], [Waiting], [Linked], [Recalling], [Limited] and [Subscriber]. A pool of New has those that its client allows.
 //
 // A Pool that does not know which server process answers leaves Reply.Server nil.
 type Pool interface {

@@ -30,7 +30,8 @@ type queue struct {
 	// life ends with the stream, and with ErrClientClosed as its cause once the user has closed the client.
 	life context.Context //nolint:containedctx // of the connections
 
-	distance distance // of the node
+	distance distance                 // of the node
+	opening  atomic.Pointer[progress] // of a stream without a connection that opens one; otherwise nil
 
 	migrated func() // called when the slots of a cluster's node have moved
 

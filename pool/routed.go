@@ -56,6 +56,7 @@ type routedPool struct {
 	nodes   map[string]*streamPool // by address
 	queue   []*routed              // until the client is ready
 	running bool                   // a goroutine is in run
+	loading time.Time              // when that goroutine began to load the state of the cluster; zero if it has not
 	closed  bool
 }
 
@@ -216,7 +217,7 @@ func (p *routedPool) Send(req Request) error {
 	r.req.RESP = nil
 	p.queue = append(p.queue, r)
 	if !p.running {
-		p.running = true
+		p.running, p.loading = true, time.Now()
 		go p.run()
 	}
 	return nil

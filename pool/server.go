@@ -49,44 +49,81 @@ func (s *Server) Age(at time.Time) time.Duration { return s.Uptime + at.Sub(s.At
 // startedBy returns the latest time at which the process may have started, by the client's clock.
 func (s *Server) startedBy() time.Time { return s.At.Add(time.Second - s.Uptime) }
 
-// askServer asks the node who it is and loads every script, in one round trip.
+// questions are what a stream asks a node on each new connection: who it is, that it load every script, and that it notify
+// of maintenance. All go in one write.
+type questions struct {
+	heed     heed
+	commands [][]any
+	scripts  int // the last of the commands load scripts
+}
+
+func (h heed) questions() *questions {
+	q := &questions{heed: h, commands: [][]any{{"info", "server"}}}
+	if h.wanted {
+		q.commands = append(q.commands, h.args())
+	}
+	for _, script := range knownScripts() {
+		q.commands = append(q.commands, []any{"script", "load", script.source})
+		q.scripts++
+	}
+	return q
+}
+
+// encoded returns the questions as they are sent.
+func (q *questions) encoded() (b []byte) {
+	for _, args := range q.commands {
+		b, _ = AppendCommand(b, args) // strings
+	}
+	return b
+}
+
+// ask sends the questions through go-redis, and returns the answers.
+func (q *questions) ask(ctx context.Context, cn *redis.Conn) (answers []any, at time.Time, err error) {
+	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, args := range q.commands {
+			p.Do(ctx, args...)
+		}
+		return nil
+	})
+	at = time.Now()
+	if err != nil && !isAnswer(err) {
+		return nil, at, err
+	}
+	for _, cmd := range cmds {
+		answer, err := cmd.(*redis.Cmd).Result()
+		switch {
+		case err == nil:
+			answers = append(answers, answer)
+		case isAnswer(err):
+			answers = append(answers, err)
+		default:
+			return nil, at, err
+		}
+	}
+	return answers, at, nil
+}
+
+// read returns the server that has answered at that time.
 //
 // A node may refuse INFO or SCRIPT LOAD for lack of permission. Without INFO the Server is nil.
 // Without its scripts the node answers NOSCRIPT later, and the caller then sends the source. Any
 // other failure fails the connection. So does BUSY: a node that is busy with a script refuses nearly
 // every command, so the next connection asks again.
-//
-// In the same round trip it asks for notifications of maintenance.
-func askServer(ctx context.Context, cn *redis.Conn, heed heed) (*Server, error) {
-	var info *redis.Cmd
-	var notify *redis.StatusCmd
-	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		info = p.Do(ctx, "info", "server")
-		if heed.wanted {
-			notify = p.ClientMaintNotifications(ctx, true, heed.endpoint)
-		}
-		for _, script := range knownScripts() {
-			p.ScriptLoad(ctx, script.source)
-		}
-		return nil
-	})
-	at := time.Now()
-	if err != nil && !isAnswer(err) {
-		return nil, err
-	}
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && (!isAnswer(err) || redis.HasErrorPrefix(err, "BUSY ")) {
+func (q *questions) read(answers []any, at time.Time) (*Server, error) {
+	for i, answer := range answers {
+		err, refused := answer.(error)
+		if refused && redis.HasErrorPrefix(err, "BUSY ") {
 			return nil, err
 		}
 		// If the node has sent one reply too many, replies no longer match their commands.
-		if loaded, is := cmd.(*redis.StringCmd); is && loaded.Err() == nil && len(loaded.Val()) != shaLength {
+		if sha, _ := answer.(string); !refused && i >= len(answers)-q.scripts && len(sha) != shaLength {
 			return nil, errUnsolicited
 		}
 	}
-	if notify != nil && notify.Err() != nil && heed.must {
-		return nil, fmt.Errorf("the node does not send notifications of maintenance, which the client demands: %w", notify.Err())
+	if err, refused := answers[min(1, len(answers)-1)].(error); refused && q.heed.wanted && q.heed.must {
+		return nil, fmt.Errorf("the node does not send notifications of maintenance, which the client demands: %w", err)
 	}
-	text, _ := info.Val().(string)
+	text, _ := answers[0].(string)
 	if text == "QUEUED" { // OnConnect has left a MULTI open
 		return nil, errUnsolicited
 	}
@@ -95,6 +132,24 @@ func askServer(ctx context.Context, cn *redis.Conn, heed heed) (*Server, error) 
 
 // maxRunID bounds a plausible run id: Redis and Valkey have 40 digits.
 const maxRunID = 128
+
+// askServer asks the node the questions of q, unless it has already answered them behind the greeting.
+func askServer(ctx context.Context, cn *redis.Conn, q *questions, opened *ownConn) (*Server, error) {
+	if opened.ahead != nil {
+		answers, at, err := opened.ahead(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if answers != nil {
+			return q.read(answers, at)
+		}
+	}
+	answers, at, err := q.ask(ctx, cn)
+	if err != nil {
+		return nil, err
+	}
+	return q.read(answers, at)
+}
 
 // maxUptime bounds a plausible uptime, and keeps sums of times from overflowing.
 const maxUptime = 100 * 365 * 24 * time.Hour

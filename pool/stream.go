@@ -196,16 +196,15 @@ type stream struct {
 	end   context.CancelCauseFunc // of life
 	idle  *time.Timer             // calls look
 
-	conn    atomic.Pointer[conn]      // in use; nil if there is none
-	dialing atomic.Pointer[time.Time] // since when a connection is opened; nil if none is
+	conn atomic.Pointer[conn] // in use; nil if there is none
 }
 
 func (s *stream) silent() time.Duration {
 	if c := s.conn.Load(); c != nil {
 		return c.silence.lasts()
 	}
-	if since := s.dialing.Load(); since != nil {
-		return time.Since(*since)
+	if p := s.opening.Load(); p != nil {
+		return time.Since(p.since)
 	}
 	return 0
 }
@@ -267,20 +266,21 @@ func (s *stream) run() {
 	var retry time.Time
 	for s.awaitWork() {
 		if failures < redialTries || !time.Now().Before(retry) {
-			now := time.Now()
-			s.dialing.Store(&now)
+			s.opening.Store(&progress{since: time.Now()})
 			var c *conn
 			c, failed = s.connect()
-			s.dialing.Store(nil)
 			if failed == nil {
 				failures = 0
 				for c != nil {
+					c.ready = time.Now()
 					s.conn.Store(c)
+					s.opening.Store(nil)
 					c = c.serve()
 				}
 				s.conn.Store(nil)
 				continue
 			}
+			s.opening.Store(nil)
 			failures++
 			retry = time.Now().Add(redialPause)
 		}

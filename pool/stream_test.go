@@ -202,7 +202,7 @@ func TestStreamFateByStage(t *testing.T) {
 		"at INFO":                  {first: func(k *talk) { k.greet(3) }, want: "nnn"},
 		"at SCRIPT LOAD":           {first: func(k *talk) { k.greet(4) }, want: "nnn"},
 		"handshake in odd words":   {first: func(k *talk) { k.next(); k.say("HTTP/1.1 400\r\n") }, want: "nnn"},
-		"handshake never answered": {first: func(k *talk) { k.greet(1); k.next(); k.next() }, want: "aaa"},
+		"handshake never answered": {first: func(k *talk) { k.greet(1); _, _ = io.Copy(io.Discard, k) }, want: "aaa"},
 		"before the write":         {first: func(k *talk) { k.greet(whole); time.Sleep(time.Nanosecond) }, want: "uuu"},
 		"after a byte":             {first: func(k *talk) { k.greet(whole); _, _ = k.r.ReadByte() }, want: "uuu"},
 		"after a request":          {first: func(k *talk) { k.greet(whole); k.next() }, want: "uuu"},

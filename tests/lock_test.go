@@ -246,6 +246,7 @@ func TestMutexNodeDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
+				k.meet()
 				k.freeze(0, 2, 4)
 				start := time.Now()
 				require.ErrorIs(t, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)

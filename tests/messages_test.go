@@ -136,6 +136,20 @@ var provocations = map[string]func(f speech) error{
 		}
 		return f.inspection(f.Context())
 	},
+	"no answer to a dial": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.TurnOff()
+		}
+		return f.NewMutex("lock").TryLock()
+	},
+	"no answer to a dial, deadline exceeded": func(f speech) error {
+		for _, n := range f.nodes[:3] {
+			n.TurnOff()
+		}
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		return f.NewMutex("lock").TryLockContext(ctx)
+	},
 	"too few in both sets": func(f speech) error {
 		pools := f.pools()
 		f.uses(redsync.NewJoint(pools[:3], pools[1:4]))

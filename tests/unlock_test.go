@@ -101,7 +101,7 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 			},
 		},
 		"and the node says no more": {
-			fault: embedded.Fault{LoseCommand: true}, want: 400 * time.Millisecond, err: "connection lost",
+			fault: embedded.Fault{LoseCommand: true}, want: 450 * time.Millisecond, err: "connection lost",
 			after: func(f field) { f.freeze(0, 1, 2) },
 		},
 	} {

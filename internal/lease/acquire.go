@@ -23,6 +23,16 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if !set.IsIdentified() && set.Identify(ctx, t.Timing.NodeTimeout) {
 		start = clock.Now() // nothing has been sent for the lock yet
 	}
+	limits := t.Timing.limits()
+	if _, guard := set.Guard(); guard != 0 && t.Fencing {
+		// The restart guard keeps tokens in order only if a proposal is no older than margin says. So the connections
+		// are opened before the proposal is made.
+		if !set.IsOpen() {
+			set.Start(ctx, quorum.Ping{}, false).Wait(ctx, limits)
+			start = clock.Now()
+		}
+		limits.Open = 0
+	}
 	if set.Duplicate() != nil {
 		if d := stillDuplicate(ctx, t); d != nil {
 			return nil, Outcome{Kind: Duplicates, Duplicate: d}
@@ -36,7 +46,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 	if t.Fencing {
 		op.special.fence = fence(t.Keeper.Tokens.proposal(t.Claim.Lines(), start)).Kept()
 	}
-	waitAll, limits := t.WaitAll, t.Timing.limits()
+	waitAll, catchUp := t.WaitAll, limits
 	first := set.FirstToIdentify()
 	if first && !waitAll {
 		waitAll, limits.Node = true, quorum.IdentifyTimeout(ctx, limits.Node)
@@ -56,7 +66,7 @@ func Acquire(ctx context.Context, t *Terms, start clock.Instant, try int, at scr
 		}
 		op.special.far.Store(0)
 		op.special.fence = fence(next).Kept() // Start asks op for a new Brief, which has this proposal
-		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, t.Timing.limits())
+		res = set.Start(ctx, op, t.WaitAll).Wait(ctx, catchUp)
 		touched = touched || touches(res)
 	}
 	o := l.outcome(res, op.special.fence.Token)

@@ -72,6 +72,9 @@ func (o Outcome) IsMixed() bool {
 // proves nothing.
 func (o Outcome) IsCut() bool { return o.Kind == NotWon && o.Result.Cut && !o.Heard() }
 
+// IsUnopened reports whether IsCut does, and connections to nodes were being opened then. The Result names them.
+func (o Outcome) IsUnopened() bool { return o.IsCut() && o.Result.Count.Failed != 0 }
+
 // Heard reports whether a quorum of nodes has granted or refused.
 func (o Outcome) Heard() bool {
 	return o.Result.Rule != nil && o.Result.Rule.Quorum(o.Result.Count.Answered())

@@ -15,6 +15,8 @@ type Timing struct {
 	TTL         time.Duration // of the keys: expiry + lock delay; an acquire sets the longer of TTL and MinHold
 	Validity    time.Duration // the length of the holder's validity: expiry - drift
 	NodeTimeout time.Duration // how long a round waits for one node
+	Reach       time.Duration // how long a round waits for one step of a node whose connection is being opened
+	Far         time.Duration // the longest node deadline of a node that is known to be far
 	MaxHold     time.Duration // the longest that a lease may be held in all; 0: no limit
 	MinHold     time.Duration // how long the keys stay at least, from the acquire on: the minimal hold + drift; 0: no minimum
 	Drift       quorum.Drift  // of the nodes' clocks
@@ -68,9 +70,9 @@ func sum(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// limits is how long a round may take: the node deadline.
+// limits is how long a round may take: the node deadline, and longer while connections are being opened.
 func (t Timing) limits() quorum.Limits {
-	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout}
+	return quorum.Limits{Decide: t.NodeTimeout, Node: t.NodeTimeout, Open: t.Expiry / 2, Reach: t.Reach, Far: t.Far}
 }
 
 // A Validity says how long a lease may be relied upon: for Length from Start. Start is taken before the

@@ -116,7 +116,7 @@ func (u *turn) acquire(ctx context.Context, start clock.Instant, try int) (*leas
 // A waiter that stands in one of several queues does not keep its ticket, because only the end of the attempt tells in
 // which.
 func (u *turn) keepTicket() (stop func()) {
-	if !u.enters() || u.leaves || u.waiter.terms.Timing.NodeTimeout <= showEvery || u.waiter.standsInOneOfSeveral() {
+	if !u.enters() || u.leaves || u.isShort() || u.waiter.standsInOneOfSeveral() {
 		return func() {}
 	}
 	var mu sync.Mutex // guards ended and timer; held while the ticket is shown
@@ -138,6 +138,12 @@ func (u *turn) keepTicket() (stop func()) {
 		defer mu.Unlock()
 		ended = true
 	}
+}
+
+// isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened first.
+func (u *turn) isShort() bool {
+	t := &u.waiter.terms.Terms
+	return max(t.Timing.NodeTimeout, t.Timing.Far) <= showEvery && t.Keeper.Set.IsOpen()
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the

@@ -60,7 +60,9 @@ func (g *Group) Lock(
 		return nil, &Failure{Last: o, Denied: denied.votes}
 	case limit == 1 || ctx.Err() != nil:
 		if o.Kind == lease.NotAsked || o.IsCut() {
-			o = g.lines.whyTaken(t.Claim.Lines())
+			if why := g.lines.whyTaken(t.Claim.Lines()); why.Kind != lease.NotAsked || !o.IsUnopened() {
+				o = why
+			}
 		}
 		return nil, &Failure{Last: o, Interrupted: true}
 	}

@@ -13,8 +13,9 @@ type Node struct {
 	Index int
 
 	usable   bool
-	listed   string // what stands for it in a list of addresses: see pool.Pool
-	keyspace any    // equal for two nodes of one server if they have the same keys; nil if not known
+	listed   string      // what stands for it in a list of addresses: see pool.Pool
+	linked   pool.Linked // nil if the pool is none
+	keyspace any         // equal for two nodes of one server if they have the same keys; nil if not known
 
 	guard
 	denials
@@ -28,6 +29,7 @@ func newNode(i int, p pool.Pool, t *tenant) *Node {
 			n.listed = known.Listed()
 		}
 	}
+	n.linked, _ = p.(pool.Linked)
 	if guarded, ok := p.(pool.Guarded); ok {
 		n.covers = guarded.RestartGuard()
 	}

@@ -675,8 +675,11 @@ func (r *Round) decideLocked() {
 func (r *Round) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.final || r.expired || r.postponeLocked() {
+	if r.final || r.expired || r.postponeLocked() || r.awaitOpeningLocked() {
 		return
+	}
+	if _, began := r.timer.limitsOfRound(); !r.hastened {
+		r.noteOpeningLocked(inWords(began))
 	}
 	r.set.known.late.add(r.missingLocked())
 	switch {
@@ -703,6 +706,10 @@ type Limits struct {
 	Decide time.Duration   // after this an undecided round is given up
 	Node   time.Duration   // the node deadline
 	Over   <-chan struct{} // the round is given up when this is closed; may be nil
+
+	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
+	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
+	Open, Reach, Far time.Duration
 }
 
 // Why a node that was waited for has no vote.
@@ -732,7 +739,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		start = time.Now()
 	}
 	t := r.timer
-	t.start(l.Decide)
+	t.start(l)
 	select {
 	case <-t.decided:
 		r.set.timers.put(t)
@@ -749,9 +756,11 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 		return r.Result(r.linger(ctx, start, l))
 	case <-ctx.Done():
 		t.stop()
+		r.noteOpening(0)
 		return r.Result(nil)
 	case <-l.Over:
 		t.stop()
+		r.noteOpening(l.Decide)
 		return r.Result(NoAnswerWithin(l.Decide)) // as at that deadline, which may have come at the same moment
 	}
 }
@@ -761,7 +770,7 @@ func (r *Round) Wait(ctx context.Context, l Limits) Result {
 // it does not wait for late nodes.
 func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	took := time.Since(start)
-	wait, silent := l.Node-took, NoAnswerWithin(l.Node)
+	wait, silent := max(l.Node-took, r.connecting(l, took)), NoAnswerWithin(l.Node)
 	if patience := r.set.known.late.patience(took); r.brief.Explain && !r.isWon() && patience < wait {
 		wait, silent = patience, nil
 	}
@@ -771,6 +780,9 @@ func (r *Round) linger(ctx context.Context, start time.Time, l Limits) error {
 	case <-r.all:
 		return nil
 	case <-timer.C:
+		if silent != nil {
+			r.noteOpening(l.Node)
+		}
 		return silent
 	case <-ctx.Done():
 	case <-l.Over:

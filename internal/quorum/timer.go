@@ -27,6 +27,7 @@ type roundTimer struct {
 	patient  time.Duration // hastened cannot be later; it is earlier while nodes have been silent
 	took     time.Duration // until the round was hastened, since the caller began to wait
 	deadline time.Duration // of the round; zero until it is waited for
+	limits   Limits        // of the round
 	timer    *time.Timer
 	fires    time.Duration // when timer does; zero when it is not running
 }
@@ -35,9 +36,11 @@ type roundTimer struct {
 func (t *roundTimer) Decided() { t.decided <- struct{}{} }
 
 // start sets the deadline of the round.
-func (t *roundTimer) start(after time.Duration) {
+func (t *roundTimer) start(l Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	after := l.Decide
+	t.limits = l
 	t.began = time.Since(origin)
 	t.deadline = t.began + min(after, math.MaxInt64/2) // the sum must not overflow
 	t.patient = min(t.patient, t.deadline)
@@ -86,6 +89,21 @@ func (t *roundTimer) postpone(silent time.Duration, late *lateNodes) (left time.
 	t.deadline = t.hastened
 	t.armLocked(left)
 	return left
+}
+
+// limitsOfRound returns the limits of the round, and how long ago its caller began to wait.
+func (t *roundTimer) limitsOfRound() (l Limits, began time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limits, time.Since(origin) - t.began
+}
+
+// prolong makes the deadline, which has come, come later.
+func (t *roundTimer) prolong(left time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deadline = time.Since(origin) + left
+	t.armLocked(left)
 }
 
 // armInTimeLocked makes the timer fire at the deadline, which is after from now, or earlier if the round has been hastened.
@@ -161,7 +179,7 @@ func (ts *roundTimers) get(r expirer) *roundTimer {
 // put takes back a roundTimer whose round has called Decided, and so will not call it again.
 func (ts *roundTimers) put(t *roundTimer) {
 	t.mu.Lock()
-	t.round = nil
+	t.round, t.limits = nil, Limits{}
 	t.mu.Unlock()
 	ts.unused.Put(t)
 }

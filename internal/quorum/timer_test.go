@@ -76,7 +76,7 @@ func TestLongestTimesOfARound(t *testing.T) {
 	show := func(t *testing.T) {
 		t.Helper()
 		timer := timers.get(nil)
-		timer.start(math.MaxInt64)
+		timer.start(Limits{Decide: math.MaxInt64})
 		defer timer.stop()
 		soon, sooner := timer.hasten(0, &lateNodes{})
 		assert.Positive(t, soon)

@@ -1,0 +1,202 @@
+package quorum
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file gives the opening of connections a deadline of its own. A far node has answered a dial and a greeting only
+// after several round trips, and a request can be written only then. So the node deadline of such a node begins when its
+// connection is open. A round whose other nodes decide waits for none of that.
+//
+// The start of a round is taken before anything is sent, and stays. So the wait costs validity, at most half of the expiry.
+//
+// A machine that has stopped may accept a dial, and then answers no greeting. So a node that has accepted must give a sign
+// of life in the time that a far node needs for one answer (Limits.Reach): then a stopped machine costs callers no more
+// than one whose connection was open. The same holds for the dial where callers have waited in vain before, and where the
+// votes are split, because the round then keeps others from the nodes that have granted.
+//
+// What the opening shows of the distance counts later, too: a node that is known to be far has a longer node deadline, as
+// far as Limits.Far allows.
+
+// maxApart bounds Limits.Reach once another node has answered: the others are not that much farther away. maxSplit does so
+// if the votes are split.
+const (
+	maxApart = 400 * time.Millisecond
+	maxSplit = 300 * time.Millisecond
+)
+
+// link returns the connection of n, zero if the pool does not tell.
+func (n *Node) link() pool.Link {
+	if n.linked != nil {
+		return n.linked.Link()
+	}
+	return pool.Link{}
+}
+
+// isOpening reports whether a connection is being opened.
+func isOpening(l pool.Link) bool { return !l.Open && !l.Since.IsZero() }
+
+// opening returns how long the opening of link may take: as the client says, and at most l.Open.
+func (l Limits) opening(link pool.Link) time.Duration {
+	if link.Limit > 0 {
+		return min(l.Open, link.Limit)
+	}
+	return l.Open
+}
+
+// deadlineOf returns the node deadline of a node with that link, from when its request could be written.
+func (l Limits) deadlineOf(link pool.Link) time.Duration {
+	return max(l.Node, min(link.Distance+link.Distance/2, l.Far))
+}
+
+// awaitOpeningLocked makes the deadline of r, which has come, come later, if connections to missing nodes are still being
+// opened or have been open for less than the node deadline, and these nodes could still decide. It reports whether it does.
+func (r *Round) awaitOpeningLocked() bool {
+	limits, began := r.timer.limitsOfRound()
+	if limits.Open == 0 || r.proved.Blocked {
+		return false
+	}
+	var awaited claim.Nodes
+	var wait time.Duration
+	missing, late := r.missingLocked(), r.set.known.late.load()
+	if r.hastened {
+		missing &^= late
+	}
+	for i, n := range r.set.Nodes {
+		if !missing.Has(i) {
+			continue
+		}
+		if left := r.leftToAnswer(i, n.link(), limits, began, late.Has(i)); left > 0 {
+			awaited, wait = awaited.With(i), max(wait, left)
+		}
+	}
+	if awaited == 0 || !r.mayDecideLocked(awaited) {
+		return false
+	}
+	wait = min(wait, limits.Node) // a connection that opens meanwhile begins its node deadline
+	r.timer.prolong(wait)
+	if r.inTime != 0 {
+		r.inTime += wait
+	}
+	return true
+}
+
+// leftToAnswer returns for how much longer r, which began that long ago, waits for node i, whose link is l. late says that
+// callers have waited for the node in vain.
+func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
+	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
+	if r.Ballots[i].full { // it has answered that it lacks the script
+		deadline += min(l.Distance+l.Distance/2, limits.Far)
+	}
+	switch {
+	case l.Open && lasts < began:
+		return deadline - lasts
+	case l.Open && !r.hastened && !late:
+		return deadline - began
+	case !isOpening(l):
+		return 0
+	}
+	left := min(limits.opening(l)-lasts, limits.Open-began)
+	if r.hastened || late || l.Step == pool.Greeting {
+		left = min(left, r.reach(l, limits)-time.Since(l.Sign))
+	}
+	return left
+}
+
+// connecting returns how long to wait for the other nodes of r, which was decided after the time took: for the node deadline
+// of those whose connection has opened meanwhile, and a little for those whose connection is still being opened.
+func (r *Round) connecting(l Limits, took time.Duration) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.Open == 0 {
+		return 0
+	}
+	missing, late := r.missingLocked(), r.set.known.late.load()
+	for i, n := range r.set.Nodes {
+		if !missing.Has(i) {
+			continue
+		}
+		link := n.link()
+		left := r.leftToAnswer(i, link, l, took, late.Has(i))
+		if isOpening(link) {
+			left = min(left, r.set.known.late.patience(took))
+		}
+		wait = max(wait, left)
+	}
+	return wait
+}
+
+// reach returns how long a node whose connection is being opened may give no sign of life.
+func (r *Round) reach(l pool.Link, limits Limits) time.Duration {
+	reach := limits.Reach
+	switch {
+	case r.hastened:
+		return min(reach, maxSplit)
+	case r.count.Answered() != 0:
+		reach = min(reach, max(limits.Node, maxApart))
+	}
+	return max(reach, limits.deadlineOf(l))
+}
+
+// mayDecideLocked reports whether a quorum could grant if all other missing nodes failed.
+func (r *Round) mayDecideLocked(awaited claim.Nodes) bool {
+	if r.rare.tally != nil {
+		return true
+	}
+	count := r.count
+	count.Failed |= r.missingLocked() &^ awaited
+	return !r.Rule().Standing(count).Blocked
+}
+
+// noteOpening is noteOpeningLocked, at the end of a caller's wait that took the time within; 0 if ctx was shorter.
+func (r *Round) noteOpening(within time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.final && r.all == nil {
+		return // it was decided at the same moment, and nobody waits for the other nodes
+	}
+	r.noteOpeningLocked(within)
+}
+
+// noteOpeningLocked notes the errors of missing nodes to which a connection is being opened.
+func (r *Round) noteOpeningLocked(within time.Duration) {
+	missing := r.missingLocked()
+	for i, n := range r.set.Nodes {
+		if !missing.Has(i) || r.voteLocked(i).Err != nil {
+			continue
+		}
+		if l := n.link(); isOpening(l) {
+			r.keepErrLocked(i, noAnswerTo(l.Step, within))
+		}
+	}
+}
+
+// noAnswerTo returns the error of a node whose connection could not be opened in that time.
+func noAnswerTo(step pool.Step, within time.Duration) error {
+	if within == 0 {
+		return fmt.Errorf("%w to the %v yet", ErrNoAnswer, step)
+	}
+	return fmt.Errorf("%w to the %v within %v", ErrNoAnswer, step, within)
+}
+
+// inWords returns a time that has passed as a text shows it, so that equal failures have equal texts.
+func inWords(d time.Duration) time.Duration {
+	if d < 100*time.Millisecond {
+		return max(d.Truncate(time.Millisecond), time.Millisecond)
+	}
+	return d.Truncate(100 * time.Millisecond)
+}
+
+// IsOpen reports whether no connection to a node is being opened.
+func (s *Set) IsOpen() bool {
+	for _, n := range s.Nodes {
+		if n.linked != nil && !n.linked.Link().Open {
+			return false
+		}
+	}
+	return true
+}

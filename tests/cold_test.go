@@ -1,0 +1,206 @@
+package redsync_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file is about nodes that are far away and connections that must be opened first. docs/nodes.md has its figures.
+
+// A place says how far away a node is: how long a dial takes, and an answer.
+type place struct{ dial, answer time.Duration }
+
+// client returns a client of a node at that place.
+func (p place) client(node *embedded.Node) *redis.Client {
+	via := node.DialVia(func(bool) time.Duration { return p.answer / 2 })
+	return node.Client(func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			select {
+			case <-time.After(p.dial):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			return via(ctx, network, addr)
+		}
+	})
+}
+
+// from returns a process that is at these distances from the first nodes.
+func (f field) from(places ...place) *redsync.Redsync {
+	var pools []pool.Pool
+	for i, p := range places {
+		pools = append(pools, pool.New(p.client(f.nodes[i])))
+	}
+	rs := redsync.New(pools...)
+	f.closes(rs)
+	return rs
+}
+
+// plainly and withTLS are dials that take one round trip, and two.
+func plainly(trip time.Duration) place { return place{trip, trip} }
+func withTLS(trip time.Duration) place { return place{2 * trip, trip} }
+
+// rested is how long connections are not used before a call, so that they are closed.
+const rested = 40 * time.Second
+
+// farCalls are calls that begin with closed connections. m is free; held is a lock with an expiry of a minute or more.
+var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
+	"TryLock": func(_ field, m, _ *redsync.Mutex) error { return m.TryLock() },
+	"Lock":    func(_ field, m, _ *redsync.Mutex) error { return m.Lock() },
+	"Do": func(f field, m, _ *redsync.Mutex) error {
+		return m.Do(f.Context(), func(context.Context) error { return nil })
+	},
+	"Extend": func(_ field, _, held *redsync.Mutex) error { return confirms(held.Extend()) },
+	"Valid":  func(_ field, _, held *redsync.Mutex) error { return confirms(held.Valid()) },
+	"Unlock": func(_ field, _, held *redsync.Mutex) error { return confirms(held.Unlock()) },
+	"Inspect": func(f field, m, _ *redsync.Mutex) error {
+		s, err := m.Inspect(f.Context())
+		for i := range s.Nodes {
+			assert.NoError(f, s.Nodes[i].Err)
+		}
+		return err
+	},
+}
+
+func confirms(_ bool, err error) error { return err }
+
+// The rows are those of the table in docs/nodes.md. Each call works after a rest and at once, for each kind of lock.
+func TestCallsToFarNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		at     place
+		expiry time.Duration
+	}{
+		"500 ms":                  {plainly(500 * time.Millisecond), 8 * time.Second},
+		"400 ms with TLS":         {withTLS(400 * time.Millisecond), 8 * time.Second},
+		"250 ms":                  {plainly(250 * time.Millisecond), 8 * time.Second},
+		"250 ms, expiry 2 s":      {plainly(250 * time.Millisecond), 2 * time.Second},
+		"200 ms, TLS, expiry 2 s": {withTLS(200 * time.Millisecond), 2 * time.Second},
+		"a dial of 3 s":           {place{3 * time.Second, 50 * time.Millisecond}, 8 * time.Second},
+	} {
+		for call, do := range farCalls {
+			for _, kind := range lockKinds {
+				t.Run(fmt.Sprint(name, "/", call, "/", kind.column), func(t *testing.T) {
+					play(t, func(f field) {
+						rs := f.from(c.at, c.at, c.at)
+						held := kind.lock(rs.With(redsync.WithPrefix("held:")), redsync.WithExpiry(3*time.Minute))
+						require.NoError(f, held.Lock())
+						_, err := held.Valid() // at once
+						require.NoError(f, err)
+						time.Sleep(rested)
+						synctest.Wait()
+						require.Zero(f, f.connections())
+						m := kind.lock(rs, redsync.WithExpiry(c.expiry))
+						require.NoError(f, do(f, m, held))
+					})
+				})
+			}
+		}
+	}
+}
+
+// A greeting takes two round trips: HELLO, and everything else in one write.
+func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
+	play(t, func(f field) {
+		at := plainly(100 * time.Millisecond)
+		rs := f.from(at, at, at)
+		for _, want := range []time.Duration{4, 1} {
+			start := time.Now()
+			m := rs.NewMutex(fmt.Sprint(want))
+			require.NoError(f, m.TryLock())
+			assert.Equal(f, want*at.answer, time.Since(start))
+			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano(), "the validity counts from before the dial")
+		}
+	})
+}
+
+// Nobody waits for a node whose connection is being opened once the others decide, and the first caller waits for its
+// identity as ever.
+func TestNodeThatIsBeingConnectedDelaysNobody(t *testing.T) {
+	for name, far := range map[string]place{"far": withTLS(250 * time.Millisecond), "dead": {time.Hour, 0}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				near := place{}
+				rs := f.from(near, near, far, near, far)
+				_ = rs.NewMutex("first").TryLock()
+				start := time.Now()
+				require.NoError(f, rs.NewMutex("lock").TryLock())
+				assert.Zero(f, time.Since(start))
+			})
+		})
+	}
+}
+
+// A far node decides between a node that grants and one that has a key of a holder that has crashed.
+func TestTryLockWaitsForAFarNodeThatDecides(t *testing.T) {
+	play(t, func(f field) {
+		require.NoError(f, f.nodes[0].Set("lock", "another"))
+		rs := f.from(place{}, place{}, plainly(200*time.Millisecond))
+		require.NoError(f, rs.NewMutex("lock").TryLock())
+	})
+}
+
+// What a call waits for is what its error says, and how long it waits.
+func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
+	dead := place{dial: time.Hour}
+	for name, c := range map[string]struct {
+		at     place
+		expiry time.Duration
+		limit  time.Duration // of the context
+		took   time.Duration
+		want   string
+	}{
+		"a dial":                           {at: dead, took: 4 * time.Second, want: "no answer to the dial within 4s"},
+		"a dial, and the client allows 1s": {at: place{dial: time.Hour, answer: 1}, took: time.Second, want: "no answer to the dial within 1s"},
+		"a greeting":                       {took: 600 * time.Millisecond, want: "no answer to the greeting within 600ms"},
+		"a context that is shorter":        {at: dead, limit: time.Second, took: time.Second, want: "no answer to the dial yet"},
+		"a short expiry":                   {at: place{dial: 20 * time.Millisecond}, expiry: 6 * time.Millisecond, want: "no answer to the dial within 3ms", took: 3 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				client := c.at.client(f.nodes[0])
+				if c.at.answer == 1 {
+					client.Options().DialTimeout = time.Second
+				}
+				rs := redsync.New(pool.New(client)).With(redsync.WithExpiry(max(c.expiry, 1)))
+				if c.expiry == 0 {
+					rs = rs.With(redsync.WithExpiry(8 * time.Second))
+				}
+				f.closes(rs)
+				ctx := f.Context()
+				if c.limit != 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.limit)
+					defer cancel()
+				}
+				if c.at == (place{}) {
+					f.freeze(0)
+				}
+				start := time.Now()
+				err := rs.NewMutex("lock").TryLockContext(ctx)
+				assert.Equal(f, c.took, time.Since(start))
+				require.ErrorContains(f, err, named(0)+c.want)
+				if c.limit != 0 {
+					require.ErrorIs(f, err, context.DeadlineExceeded)
+					require.NotErrorIs(f, err, redsync.ErrNoQuorum)
+				} else {
+					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				}
+				if c.expiry != 0 { // the connection is there by then, and a Lock waits for that
+					require.NoError(f, rs.NewMutex("lock").Lock())
+				}
+			})
+		})
+	}
+}
