@@ -58,11 +58,7 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 	if at.Ticket.IsZero() && f.Token == 0 {
 		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
 	}
-	call := Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered}
-	if at.Ticket.IsZero() {
-		call.Read = readEnteredWith(f)
-	}
-	return call
+	return Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered(script.ParseEntered, at, f)}
 }
 
 // Extend implements Claim.
@@ -124,27 +120,21 @@ func readSet(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))
 }
 
-// readEntered reads the reply of enter.lua.
-func readEntered(reply any) (Answer, error) {
-	entered, err := script.ParseEntered(reply)
-	if err != nil {
-		return Answer{}, err
-	}
-	return answerTo(entered), nil
-}
-
-// readEnteredWith returns a reader of the replies to an acquire with a fence and without a ticket. Most nodes grant and
-// store the token, and say nothing else. Their answers have one Detail, which saves an allocation for each. It must not
-// be changed.
-func readEnteredWith(f script.Fence) func(reply any) (Answer, error) {
+// readEntered returns a reader of the replies to an acquire with a ticket or a fence. Most nodes grant and store the token,
+// and say nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be
+// changed.
+func readEntered(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
 	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
 	usual := answerTo(stored)
 	return func(reply any) (Answer, error) {
-		entered, err := script.ParseEntered(reply)
+		entered, err := parse(reply)
+		if err == nil {
+			entered, err = entered.Checked(f.Token)
+		}
 		switch {
 		case err != nil:
 			return Answer{}, err
-		case entered == stored:
+		case entered == stored && at.Ticket.IsZero():
 			return usual, nil
 		}
 		return answerTo(entered), nil
@@ -158,7 +148,7 @@ func answerTo(entered script.Entered) Answer {
 		return Answer{Found: Mine, Detail: d}
 	}
 	if entered.Wait > 0 {
-		d.Wait = time.Duration(entered.Wait) * time.Millisecond
+		d.Wait = script.DurationOf(entered.Wait)
 	}
 	return Answer{Found: Other, Detail: d}
 }

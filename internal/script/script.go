@@ -360,6 +360,16 @@ func ParseEntered(reply any) (Entered, error) {
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
 }
 
+// Checked returns e, the answer of a node to an acquire that has proposed a token; 0 stands for none. It returns an error
+// if the node grants the lock, but cannot have run the script: that stores a proposal which is above the register.
+func (e Entered) Checked(token uint64) (Entered, error) {
+	if token == 0 || e.Wait != Granted || e.Stored && e.Register == token || !e.Stored && e.Register >= token {
+		return e, nil
+	}
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: the proposal was %d, stored is %v, and the fencing register %d",
+		token, e.Stored, e.Register)
+}
+
 // A request is a command under construction, its keys first.
 type request struct {
 	script *pool.Script
