@@ -70,6 +70,10 @@ var features = []feature{
 		name: "Unlock of several names: one command reads all keys", rules: "+mget", cost: "its script reads each key alone",
 	},
 	{
+		name: "a script knows how long a key is before it reads it: see safety", rules: "+strlen +getrange",
+		cost: "it reads a key that somebody has made long, and every client waits; Unlock runs more commands",
+	},
+	{
 		name: "the type in an error about a key of another type", rules: "+type", cost: "the error names the key alone",
 	},
 }
