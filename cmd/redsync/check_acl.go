@@ -80,8 +80,8 @@ func trials(name, other, channel string) []trial {
 		{"+exists", own, []any{"exists", name}},
 		{"+mget", own, []any{"mget", name}},
 		{"+type", own, []any{"type", name}},
-		{"+strlen", own, []any{"strlen", name}},
-		{"+getrange", own, []any{"getrange", name, 0, 0}},
+		{"+strlen", none, []any{"strlen", name}},
+		{"+getrange", none, []any{"getrange", name, 0, 0}},
 		{"+eval", own, []any{"eval", nothing, 1, name}},
 		{"+evalsha", own, []any{"evalsha", redis.NewScript(nothing).Hash(), 1, name}},
 	}

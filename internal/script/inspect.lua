@@ -24,10 +24,15 @@ for i = locks + 1, locks + queues do
   if type(queue) ~= 'string' then return why(queue, KEYS[i], 'queue') end
   local alive = {}
   if #queue % 64 == 0 then
-    for n = 1, #queue / 64 do
-      local _, deadline = waiter(n, queue)
-      if deadline > now then alive[#alive + 1] = string.sub(queue, 64 * n - 63, 64 * n) end
+    local time = string.format('%013.0f', now)
+    local from = 1 -- the waiters from there to at are alive
+    for at = 1, #queue, 64 do
+      if not lives(queue, at, time) then
+        alive[#alive + 1] = sub(queue, from, at - 1)
+        from = at + 64
+      end
     end
+    alive[#alive + 1] = sub(queue, from)
   end
   waits[i - locks] = table.concat(alive)
 end

@@ -12,16 +12,17 @@ local function tell(queue, process, now)
     return 8, {}
   end
   local own, told, seen = 0, {}, {}
-  for n = 1, #queue / 64 do
-    local kind = string.byte(queue, 64 * n - 14)
-    if kind == 32 or kind == 114 then
-      local other, deadline = waiter(n, queue)
-      if deadline > now and kind == 32 then
+  now = string.format('%013.0f', now)
+  for at = 1, #queue - 63, 64 do
+    local kind = string.byte(queue, at + 49)
+    if (kind == 32 or kind == 114) and lives(queue, at, now) then
+      local other = sub(queue, at + 22, at + 37)
+      if kind == 32 then
         if own == 8 and #told == 0 and other ~= process then own = 24 end
         break
-      elseif deadline > now and other == process then
+      elseif other == process then
         own = 8
-      elseif deadline > now and not seen[other] then
+      elseif not seen[other] then
         seen[other], told[#told + 1], untold = true, other, untold - 1
         if untold < 1 then break end
       end

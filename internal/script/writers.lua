@@ -5,12 +5,13 @@
 -- if there is none. If a reader's ticket is given, only a writer that keeps this reader back
 -- counts: a writer of another process that stands before the ticket.
 local function firstWriter(queue, now, ticket)
-  for at = 50, #queue, 64 do
-    if string.byte(queue, at) == 32 then
-      local first = sub(queue, at - 49, at - 1)
+  now = string.format('%013.0f', now)
+  for at = 1, #queue, 64 do
+    if string.byte(queue, at + 49) == 32 and lives(queue, at, now) then
+      local first = sub(queue, at, at + 48)
       if ticket and first >= ticket then return nil end
-      local process, deadline = waiter((at + 14) / 64, queue)
-      if deadline > now and not (ticket and process == sub(ticket, 23, 38)) then return first, deadline end
+      local process, deadline = waiter((at + 63) / 64, queue)
+      if not (ticket and process == sub(ticket, 23, 38)) then return first, deadline end
     end
   end
 end
