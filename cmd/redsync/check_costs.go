@@ -52,7 +52,7 @@ var features = []feature{
 		name: guardFeature, rules: "+info", cost: "the node's votes never count",
 	},
 	{
-		name: "Inspect, ErrTaken.Owner", rules: "~app:* +get +pttl +eval +evalsha +time ~{app:*",
+		name: "Inspect, ErrTaken.Owner", rules: "~app:* +get +strlen +pttl +eval +evalsha +time ~{app:*",
 		sides: queueSide + " " + fenceSide + " " + slotSide + " " + slotsSide,
 		cost:  "the node says nothing. Without ~{app:* alone, NodeStatus.Denied is true, and of permits it says nothing",
 	},

@@ -72,7 +72,9 @@ func keysIn(c script.Command) (keys []string) {
 	return keys
 }
 
-func isQueue(key string) bool { return strings.HasSuffix(key, ":queue") || strings.HasSuffix(key, ":slots") }
+func isQueue(key string) bool {
+	return strings.HasSuffix(key, ":queue") || strings.HasSuffix(key, ":slots")
+}
 
 func anyKey(string) bool { return true }
 

@@ -6,12 +6,14 @@
 --   for each queue the text of the waiters that are not dead
 --   for each register its text, nil if there is none, if it has another type, or is no number
 -- A reply that is too long would end the connection, which the client needs for its locks. So if
--- there is too much to tell, it returns an error.
+-- there is too much to tell, it returns an error, and also if the user may not ask for lengths: no lock depends on a look.
 local locks, queues = tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- include read.lua
 -- include queue.lua
+local may = redis.pcall('STRLEN', KEYS[1])
+if type(may) == 'table' and not find(may.err, 'WRONGTYPE', 1, true) then return may end
 local held, waits, registers = {}, {}, {}
 for i = 1, locks do
   local text = read(KEYS[i], 262144)

@@ -3,9 +3,9 @@
 -- is there again. A waiter that lives keeps its place: it shows its ticket at least twice in the time that is left to it.
 -- It cuts the first 1,000 waiters. The next ones are cut when these have gone.
 local function cut(queue, latest)
-  return (string.gsub(queue, string.rep('.', 64), function(w)
+  return string.gsub(sub(queue, 1, 64000), string.rep('.', 64), function(w)
     if select(2, waiter(1, w)) > latest then return sub(w, 1, 50) .. string.format('%013.0f\n', latest) end
-  end, 1000))
+  end) .. sub(queue, 64001)
 end
 
 -- show returns the queue at key with a ticket in it, whose deadline is latest, the process of the first waiter, and that
