@@ -70,7 +70,7 @@ var features = []feature{
 		name: "Unlock of several names: one command reads all keys", rules: "+mget", cost: "its script reads each key alone",
 	},
 	{
-		name: "a script knows how long a key is before it reads it: see safety", rules: "+strlen +getrange",
+		name: "a script knows how long a key is before it reads it", rules: "+strlen +getrange",
 		cost: "it reads a key that somebody has made long, and every client waits; Unlock runs more commands",
 	},
 	{

@@ -19,10 +19,14 @@ end
 
 -- why returns the error of a script for what read has returned in place of a text. It says what the key is for, its name,
 -- and its type if the user may ask for that. A name is cut after 200 bytes: the client keeps no more than 300 bytes of an
--- error. The library reads the name and the type from the error.
+-- error. The library reads the name and the type from the error. A queue or a register that is too long is as useless as a
+-- list. The key of a lock may be shorter soon.
 local function why(text, key, what)
-  what = ' the ' .. what .. ' ' .. sub(key, 1, 200) .. (#key > 200 and '...' or '') .. ' is '
-  if text == true then return redis.error_reply('ERR' .. what .. 'too long') end
-  if not find(text.err, 'WRONGTYPE', 1, true) then return text end
-  return redis.error_reply('WRONGTYPE' .. what .. 'a ' .. (redis.pcall('TYPE', key).ok or 'key of another type'))
+  local is, begins = 'string that is too long', what == 'key' and 'ERR' or 'WRONGTYPE'
+  if text ~= true then
+    if not find(text.err, 'WRONGTYPE', 1, true) then return text end
+    is, begins = redis.pcall('TYPE', key).ok or 'key of another type', 'WRONGTYPE'
+  end
+  if #key > 200 then key = sub(key, 1, 200) .. '...' end
+  return redis.error_reply(begins .. ' the ' .. what .. ' ' .. key .. ' is a ' .. is)
 end
