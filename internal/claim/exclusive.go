@@ -58,7 +58,11 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 	if at.Ticket.IsZero() && f.Token == 0 {
 		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
 	}
-	return Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered(script.ParseEntered, at, f)}
+	call := Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered}
+	if f.Token != 0 {
+		call.Read = readEnteredWith(script.ParseEntered, at, f)
+	}
+	return call
 }
 
 // Extend implements Claim.
@@ -120,21 +124,30 @@ func readSet(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))
 }
 
-// readEntered returns a reader of the replies to an acquire with a ticket or a fence. Most nodes grant and store the token,
+// readEntered reads the reply of enter.lua to an acquire without a fence.
+func readEntered(reply any) (Answer, error) {
+	entered, err := script.ParseEntered(reply)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answerTo(entered), nil
+}
+
+// readEnteredWith returns a reader of the replies to an acquire with a fence. Most nodes grant and store the token,
 // and say nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be
 // changed.
-func readEntered(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
-	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
-	usual := answerTo(stored)
+func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
+	token, alike := f.Token, at.Ticket.IsZero()
+	usual := answerTo(script.Entered{Wait: script.Granted, Register: token, Stored: true})
 	return func(reply any) (Answer, error) {
 		entered, err := parse(reply)
 		if err == nil {
-			entered, err = entered.Checked(f.Token)
+			entered, err = entered.Checked(token)
 		}
 		switch {
 		case err != nil:
 			return Answer{}, err
-		case entered == stored && at.Ticket.IsZero():
+		case alike && entered == (script.Entered{Wait: script.Granted, Register: token, Stored: true}):
 			return usual, nil
 		}
 		return answerTo(entered), nil

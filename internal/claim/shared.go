@@ -43,7 +43,7 @@ func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Cal
 	call := Call{script.EnterShared(s.Lock(s.value), ttl.Milliseconds(), at, f), readEnteredShared}
 	switch {
 	case f.Token != 0:
-		call.Read = readEntered(script.ParseEnteredShared, at, f)
+		call.Read = readEnteredWith(script.ParseEnteredShared, at, f)
 	case at.Ticket.IsZero():
 		call.Read = readEnteredSharedPlainly
 	}

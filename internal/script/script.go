@@ -4,7 +4,6 @@
 package script
 
 import (
-	"cmp"
 	_ "embed" // the sources
 	"fmt"
 	"regexp"
@@ -119,7 +118,7 @@ func complete(script string) string {
 	} {
 		text := i.text
 		if i.functions {
-			text = words.ReplaceAllStringFunc(shortened(text), shorter)
+			text = words().ReplaceAllStringFunc(shortened(text), shorter)
 		}
 		script = strings.ReplaceAll(script, "-- include "+i.name+".lua\n", text)
 	}
@@ -141,22 +140,32 @@ func shortened(lua string) string {
 	return short.String()
 }
 
-// words matches a text in quotes, a word, or signs with the spaces around them.
-var words = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`)
-
-// short are names for what is local to the functions that scripts include. Nothing else has such a name.
-var short = map[string]string{
-	"queue": "Q", "deadline": "D", "ticket": "T", "process": "P", "digits": "G", "value": "V", "record": "R", "before": "B",
-	"middle": "M", "other": "O", "latest": "L", "length": "N", "limit": "I", "second": "S", "writer": "W", "asked": "A",
-	"head": "H", "text": "X", "stop": "Y", "last": "Z", "told": "E", "seen": "U", "first": "F", "values": "J", "there": "K",
+// words matches a text in quotes, a word, or signs with the spaces around them. It is made when it is first used: every
+// program that imports the library would pay for it.
+func words() *regexp.Regexp {
+	makeWords.Do(func() { madeWords = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`) })
+	return madeWords
 }
+
+var (
+	makeWords sync.Once
+	madeWords *regexp.Regexp
+)
+
+// local are the names of what is local to the functions that scripts include, each behind a short one. Nothing else there
+// has such a short name.
+const local = "Qqueue Ddeadline Tticket Pprocess Gdigits Vvalue Rrecord Bbefore Mmiddle Oother Llatest Nlength Ilimit Ssecond " +
+	"Wwriter Aasked Hhead Xtext Ystop Zlast Etold Useen Ffirst Jvalues Kthere "
 
 // shorter returns a match of words without the spaces, which Lua does not need, or with a short name.
 func shorter(match string) string {
 	if match[0] == '\'' {
 		return match
 	}
-	return cmp.Or(short[match], strings.Trim(match, " "))
+	if at := strings.Index(local, match+" "); len(match) > 1 && at > 0 && local[at-1] >= 'A' && local[at-1] <= 'Z' {
+		return local[at-1 : at]
+	}
+	return strings.Trim(match, " ")
 }
 
 // A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made
