@@ -133,25 +133,32 @@ func readEntered(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredWith returns a reader of the replies to an acquire with a fence. Most nodes grant and store the token,
-// and say nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be
-// changed.
+// readEnteredWith returns a reader of the replies to an acquire with a fence. Most nodes grant and store the token, and say
+// nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be changed.
 func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
-	token, alike := f.Token, at.Ticket.IsZero()
-	usual := answerTo(script.Entered{Wait: script.Granted, Register: token, Stored: true})
+	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
+	usual := usualTo(stored, at)
 	return func(reply any) (Answer, error) {
 		entered, err := parse(reply)
 		if err == nil {
-			entered, err = entered.Checked(token)
+			entered, err = entered.Checked(stored.Register)
 		}
 		switch {
 		case err != nil:
 			return Answer{}, err
-		case alike && entered == (script.Entered{Wait: script.Granted, Register: token, Stored: true}):
+		case entered == stored && usual.Detail != nil:
 			return usual, nil
 		}
 		return answerTo(entered), nil
 	}
+}
+
+// usualTo returns the answer that nodes may have in common, zero if the place has a ticket: then each answer gets its time.
+func usualTo(stored script.Entered, at script.Place) Answer {
+	if at.Ticket.IsZero() {
+		return answerTo(stored)
+	}
+	return Answer{}
 }
 
 // answerTo returns the answer that says how an acquire has ended on a node.
