@@ -173,6 +173,18 @@ func TestFenceFarRegisterAndASilentNodeOfThree(t *testing.T) {
 	})
 }
 
+// Beside a silent node, two of three are far ahead, one of them by a wrong clock. Nobody follows the other one.
+func TestFenceFollowsNoFarRegisterOfAMinority(t *testing.T) {
+	play(t, func(f field) {
+		f.registers("1000000000000000", "9223372036854775805", "")
+		f.nodes[2].Freeze()
+		require.ErrorIs(t, process(f.nodes[:3]).NewMutex("lock", redsync.WithFencing()).TryLock(), redsync.ErrNoQuorum)
+		f.nodes[2].Thaw()
+		synctest.Wait()
+		assert.LessOrEqual(t, fenceOf(f, 0), "1000000000000002")
+	})
+}
+
 // The error of several names says which registers it may be.
 func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
