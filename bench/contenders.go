@@ -163,7 +163,7 @@ func everyContender() []contender { return slices.Concat(contenders, variants, r
 
 // oursInScripts are the commands that release.lua and enter.lua call. SET is not listed, because plain attempts
 // send it without a script, and these must be counted.
-var oursInScripts = []string{"get", "del", "bitop", "time", "pttl", "pexpire", "publish"}
+var oursInScripts = []string{"get", "del", "bitop", "strlen", "getrange", "time", "pttl", "pexpire", "publish"}
 
 // allInScripts are the commands that the scripts of this library call.
 var allInScripts = append([]string{"set", "mget", "exists"}, oursInScripts...)

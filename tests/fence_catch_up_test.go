@@ -32,19 +32,6 @@ func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
 	})
 }
 
-// The token of a reader is a proposal that a quorum has stored, as that of a writer. It is not the highest register: a
-// writer that holds no more may have that token, and its late writes would not be refused.
-func TestFenceOfAReaderIsAboveTheRegisters(t *testing.T) {
-	play(t, func(f field) {
-		highest := ahead(time.Hour)
-		f.registers(highest, highest, highest, highest, highest)
-		m := f.NewMutex("lock", redsync.WithFencing(), redsync.WithShared())
-		require.NoError(f, m.Lock())
-		assert.Equal(f, highest, strconv.FormatUint(m.Fence()-1, 10))
-		f.unlock(m)
-	})
-}
-
 // ahead returns the register that is ahead of the clock by d.
 func ahead(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
 
@@ -178,23 +165,6 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 	}
 }
 
-func TestFenceAtItsLastIsAnError(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		last := "9223372036854775808"
-		f.registers(last, last, last, last, last)
-		for range 3 {
-			before := f.scripts()
-			err := m.TryLock()
-			require.ErrorIs(t, err, redsync.ErrNoQuorum)
-			require.ErrorContains(t, err, "fencing register {lock}:fence is at "+last)
-			assert.Equal(t, before+10, f.scripts(), "the attempt is one round and its release")
-			assert.Zero(t, m.Fence())
-			f.noKeys()
-		}
-	})
-}
-
 // The registers of one name have reached their greatest number. Other names still get tokens.
 func TestFenceAtItsLastIsOfOneName(t *testing.T) {
 	for name, last := range map[string]string{"beyond the last": "18446744073709551615", "the last": "9223372036854775807", "the last but one": "9223372036854775806"} {
@@ -214,22 +184,6 @@ func TestFenceAtItsLastIsOfOneName(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A name whose register is far ahead does not drive the tokens of other names ahead.
-func TestFenceOfOneNameIsNoneOfAnother(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for _, n := range f.nodes {
-			require.NoError(t, n.Set("{ahead}:fence", "9223372036854775806"))
-		}
-		ahead := f.NewMutex("ahead", redsync.WithFencing())
-		require.NoError(t, ahead.Lock())
-		assert.Equal(t, uint64(math.MaxInt64), ahead.Fence())
-		m := f.NewMutex("lock", redsync.WithFencing())
-		require.NoError(t, m.Lock())
-		assert.LessOrEqual(t, m.Fence(), uint64(time.Now().UnixMicro()))
-	})
 }
 
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
@@ -281,21 +235,6 @@ func TestFenceRepliesLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The second round uses the same value. So a node that took the lock in the first round, but whose reply was lost,
-// grants in the second.
-func TestFenceRepliesLostInTheFirstRound(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-		f.registers("2000000000000000", "2000000000000000", "2000000000000000", "", "")
-		for _, n := range f.nodes[3:] {
-			n.On("evalsha", 1, embedded.Fault{LoseReply: true})
-		}
-		require.NoError(t, m.TryLock())
-		assert.EqualValues(t, uint64(2000000000000001), m.Fence())
-		f.areAt(m.Fence(), m.Fence(), m.Fence(), m.Fence(), m.Fence())
-	})
 }
 
 // Another process holds the lock with the very same value. That counts as taken, whether or not the registers are

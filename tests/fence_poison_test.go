@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/observe"
+	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -170,6 +173,18 @@ func TestFenceFarRegisterAndASilentNodeOfThree(t *testing.T) {
 	})
 }
 
+// Beside a silent node, two of three are far ahead, one of them by a wrong clock. Nobody follows the other one.
+func TestFenceFollowsNoFarRegisterOfAMinority(t *testing.T) {
+	play(t, func(f field) {
+		f.registers("1000000000000000", "9223372036854775805", "")
+		f.nodes[2].Freeze()
+		require.ErrorIs(t, process(f.nodes[:3]).NewMutex("lock", redsync.WithFencing()).TryLock(), redsync.ErrNoQuorum)
+		f.nodes[2].Thaw()
+		synctest.Wait()
+		assert.LessOrEqual(t, fenceOf(f, 0), "1000000000000002")
+	})
+}
+
 // The error of several names says which registers it may be.
 func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
@@ -178,5 +193,105 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 		require.ErrorContains(t, err, "one of the fencing registers {lock}:fence, {other}:fence is at "+poisons[0])
 		require.Equal(t, 3, strings.Count(err.Error(), poisons[0]), "nobody waits for the others")
 		require.ErrorIs(t, err, redsync.ErrNoQuorum)
+	})
+}
+
+// A liar returns a node that answers each acquire with a token as lie says, and everything else with yes.
+func liar(lie func(proposal uint64) []any) *puppet.Puppet {
+	return &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+		keys, isScript := req.Args[min(2, len(req.Args)-1)].(int)
+		if !isScript || len(req.Args) < 3+keys+7-1 {
+			return puppet.Yes(req)
+		}
+		if _, isAcquire := req.Args[3+keys+1].(int64); !isAcquire {
+			return puppet.Yes(req)
+		}
+		proposal, _ := strconv.ParseUint(req.Args[len(req.Args)-2].(string), 10, 64)
+		reply := lie(proposal)
+		if keys > 3 { // a reply to several names also says which of them are in the way
+			reply = append(reply, []any{})
+		}
+		return &pool.Reply{Value: reply, Fate: pool.Answered, Conn: 1}, nil
+	}}
+}
+
+// One node of five lies about its register. Tokens stay clock readings, no register of the others rises above the clock,
+// and Locks of every kind go on, with the liar and without it.
+func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
+	const end = uint64(1<<63 - 3)
+	lies := map[string]func(proposal uint64) []any{}
+	for done := range int64(8) {
+		for what, register := range map[string]func(proposal uint64) uint64{
+			"the end":               func(uint64) uint64 { return end },
+			"beyond the end":        func(uint64) uint64 { return math.MaxUint64 },
+			"twice the clock":       func(p uint64) uint64 { return 2 * p },
+			"below the proposal":    func(p uint64) uint64 { return p - 1 },
+			"just above a proposal": func(p uint64) uint64 { return p + 1 },
+			"nothing":               func(uint64) uint64 { return 0 },
+		} {
+			lies[fmt.Sprintf("%s, done %d", what, done)] = func(p uint64) []any {
+				return []any{int64(0), strconv.FormatUint(register(p), 10), done}
+			}
+		}
+	}
+	lies["a refusal"] = func(uint64) []any { return []any{int64(7), strconv.FormatUint(end, 10), int64(1)} }
+	kinds := map[string]func(*redsync.Redsync) *redsync.Mutex{
+		"plain":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock") },
+		"fair":   func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFair()) },
+		"reader": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithShared()) },
+		"names":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"lock", "other"}) },
+	}
+	for kind, of := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			for name, lie := range lies {
+				play(t, func(f field) {
+					honest, last := f.nodes[1:], uint64(0)
+					locks := func(rs *redsync.Redsync) {
+						for range 3 {
+							m := of(rs)
+							require.NoError(t, m.TryLock(), name)
+							assert.Greater(t, m.Fence(), last, name)
+							last = m.Fence()
+							require.LessOrEqual(t, last, uint64(time.Now().Add(time.Second).UnixMicro()), name) //nolint:gosec // after 1970
+							f.unlock(m)
+						}
+						require.NoError(t, rs.Close(f.Context()))
+					}
+					pools := []pool.Pool{liar(lie)}
+					for _, c := range clientsOf(honest) {
+						pools = append(pools, pool.New(c))
+					}
+					locks(redsync.New(pools...).With(redsync.WithFencing()))
+					locks(process(honest).With(redsync.WithFencing())) // it has gone, and another process takes over
+					f.areAt("", last, last, last, last)
+				})
+			}
+		})
+	}
+}
+
+// An older version believed a liar: a quorum of registers is at the end. Deleting them brings the tokens of the name back,
+// also for a process that knows the last token.
+func TestFenceIsRecoveredByDeletingTheRegisters(t *testing.T) {
+	play(t, func(f field) {
+		const spoilt = "9223372036854775805"
+		rs := f.fenced()
+		f.registers(spoilt, spoilt, spoilt, spoilt, "")
+		for range 2 {
+			m := rs.NewMutex("lock")
+			require.NoError(t, m.TryLock())
+			f.unlock(m)
+		}
+		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+		f.areAt(slices.Repeat([]any{uint64(math.MaxInt64)}, 5)...)
+		for _, n := range f.nodes {
+			n.Del(fenceKey)
+		}
+		for _, rs := range []*redsync.Redsync{rs, f.fenced()} {
+			m := rs.NewMutex("lock")
+			require.NoError(t, m.TryLock())
+			assert.LessOrEqual(t, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
+			f.unlock(m)
+		}
 	})
 }

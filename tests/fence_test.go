@@ -34,31 +34,6 @@ func TestFenceIsTheClock(t *testing.T) {
 	})
 }
 
-func TestFenceRisesWithEachLock(t *testing.T) {
-	play(t, func(f field) {
-		var last uint64
-		for range 5 {
-			m := f.NewMutex("lock", redsync.WithFencing())
-			assert.Zero(t, m.Fence())
-			sets := f.commands("evalsha")
-			require.NoError(t, m.Lock())
-			synctest.Wait()
-			assert.Equal(t, sets+5, f.commands("evalsha"), "Lock takes one round trip")
-			assert.Greater(t, m.Fence(), last)
-			last = m.Fence()
-			ok, err := m.Unlock()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			assert.Zero(t, m.Fence())
-			synctest.Wait()
-			for _, n := range f.nodes {
-				assert.NotZero(t, n.TTL("{lock}:fence"))
-			}
-			time.Sleep(time.Millisecond)
-		}
-	})
-}
-
 // After Unlock at the latest, the nodes that did not vote for the hold have its token, too.
 func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 	for name, fault := range map[string]func(f field){

@@ -90,6 +90,12 @@ var provocations = map[string]func(f speech) error{
 		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false)).Unlock())
 	},
 
+	"a queue that is too long": func(f speech) error {
+		for _, n := range f.nodes {
+			require.NoError(f, n.Set("{lock}:queue", strings.Repeat("0", 1<<20+1)))
+		}
+		return f.NewMutex("lock", redsync.WithFair()).TryLock()
+	},
 	"taken, waited for": func(f speech) error {
 		f.occupy("lock")
 		for _, n := range f.nodes[:3] {

@@ -79,6 +79,8 @@ func trials(name, other, channel string) []trial {
 		{"+exists", own, []any{"exists", name}},
 		{"+mget", own, []any{"mget", name}},
 		{"+type", own, []any{"type", name}},
+		{"+strlen", none, []any{"strlen", name}},
+		{"+getrange", none, []any{"getrange", name, 0, 0}},
 		{"+eval", own, []any{"eval", nothing, 1, name}},
 		{"+evalsha", own, []any{"evalsha", redis.NewScript(nothing).Hash(), 1, name}},
 	}

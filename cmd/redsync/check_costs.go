@@ -52,7 +52,7 @@ var features = []feature{
 		name: guardFeature, rules: "+info", cost: "the node's votes never count",
 	},
 	{
-		name: "Inspect, ErrTaken.Owner", rules: "~app:* +get +pttl +eval +evalsha +time ~{app:*",
+		name: "Inspect, ErrTaken.Owner", rules: "~app:* +get +strlen +pttl +eval +evalsha +time ~{app:*",
 		sides: queueSide + " " + fenceSide + " " + slotSide + " " + slotsSide,
 		cost:  "the node says nothing. Without ~{app:* alone, NodeStatus.Denied is true, and of permits it says nothing",
 	},
@@ -68,6 +68,10 @@ var features = []feature{
 	},
 	{
 		name: "Unlock of several names: one command reads all keys", rules: "+mget", cost: "its script reads each key alone",
+	},
+	{
+		name: "a script knows how long a key is before it reads it", rules: "+strlen +getrange",
+		cost: "it reads a key that somebody has made long, and every client waits; Unlock runs more commands",
 	},
 	{
 		name: "the type in an error about a key of another type", rules: "+type", cost: "the error names the key alone",

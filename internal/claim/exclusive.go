@@ -60,8 +60,8 @@ func (e *Exclusive) Acquire(ttl time.Duration, at script.Place, f script.Fence) 
 		return Call{script.Acquire(e.Lock(e.value), ttl.Milliseconds()), readSet}
 	}
 	call := Call{script.Enter(e.Lock(e.value), ttl.Milliseconds(), at, f), readEntered}
-	if at.Ticket.IsZero() {
-		call.Read = readEnteredWith(f)
+	if f.Token != 0 {
+		call.Read = readEnteredWith(script.ParseEntered, at, f)
 	}
 	return call
 }
@@ -166,7 +166,7 @@ func readSet(reply any) (Answer, error) {
 	return Answer{}, fmt.Errorf("redsync: odd answer to an acquire: %s", script.Describe(reply))
 }
 
-// readEntered reads the reply of enter.lua.
+// readEntered reads the reply of enter.lua to an acquire without a fence.
 func readEntered(reply any) (Answer, error) {
 	entered, err := script.ParseEntered(reply)
 	if err != nil {
@@ -175,22 +175,32 @@ func readEntered(reply any) (Answer, error) {
 	return answerTo(entered), nil
 }
 
-// readEnteredWith returns a reader of the replies to an acquire with a fence and without a ticket. Most nodes grant and
-// store the token, and say nothing else. Their answers have one Detail, which saves an allocation for each. It must not
-// be changed.
-func readEnteredWith(f script.Fence) func(reply any) (Answer, error) {
+// readEnteredWith returns a reader of the replies to an acquire with a fence. Most nodes grant and store the token, and say
+// nothing else. Without a ticket their answers have one Detail, which saves an allocation for each. It must not be changed.
+func readEnteredWith(parse func(any) (script.Entered, error), at script.Place, f script.Fence) func(reply any) (Answer, error) {
 	stored := script.Entered{Wait: script.Granted, Register: f.Token, Stored: true}
-	usual := answerTo(stored)
+	usual := usualTo(stored, at)
 	return func(reply any) (Answer, error) {
-		entered, err := script.ParseEntered(reply)
+		entered, err := parse(reply)
+		if err == nil {
+			entered, err = entered.Checked(stored.Register)
+		}
 		switch {
 		case err != nil:
 			return Answer{}, err
-		case entered == stored:
+		case entered == stored && usual.Detail != nil:
 			return usual, nil
 		}
 		return answerTo(entered), nil
 	}
+}
+
+// usualTo returns the answer that nodes may have in common, zero if the place has a ticket: then each answer gets its time.
+func usualTo(stored script.Entered, at script.Place) Answer {
+	if at.Ticket.IsZero() {
+		return answerTo(stored)
+	}
+	return Answer{}
 }
 
 // answerTo returns the answer that says how an acquire has ended on a node.
@@ -200,7 +210,7 @@ func answerTo(entered script.Entered) Answer {
 		return Answer{Found: Mine, Detail: d}
 	}
 	if entered.Wait > 0 {
-		d.Wait = time.Duration(entered.Wait) * time.Millisecond
+		d.Wait = script.DurationOf(entered.Wait)
 	}
 	return Answer{Found: Other, Detail: d}
 }

@@ -43,7 +43,11 @@ func (m *Multi) PassesTo(Claim) bool { return false }
 
 // Acquire implements Claim.
 func (m *Multi) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
-	return Call{script.EnterMulti(m.locks, ttl.Milliseconds(), at, f), readEnteredMulti}
+	call := Call{script.EnterMulti(m.locks, ttl.Milliseconds(), at, f), readEnteredMulti}
+	if f.Token != 0 {
+		call.Read = func(reply any) (Answer, error) { return readEnteredMultiWith(f.Token, reply) }
+	}
+	return call
 }
 
 // AcquireAgain implements Claim, as that of Exclusive does.
@@ -82,9 +86,15 @@ func (m *Multi) Shorten(rest time.Duration, p script.Process, t script.Turnover,
 	return Call{script.ShortenMulti(m.locks, rest.Milliseconds(), p, t, f), readReleasedMulti}
 }
 
-// readEnteredMulti reads the reply of enter_multi.lua.
-func readEnteredMulti(reply any) (Answer, error) {
+// readEnteredMulti reads the reply of enter_multi.lua to an acquire without a fence.
+func readEnteredMulti(reply any) (Answer, error) { return readEnteredMultiWith(0, reply) }
+
+// readEnteredMultiWith reads the reply of enter_multi.lua to an acquire with a token; 0 stands for none.
+func readEnteredMultiWith(token uint64, reply any) (Answer, error) {
 	entered, err := script.ParseEnteredMulti(reply)
+	if err == nil {
+		entered, err = entered.Checked(token)
+	}
 	if err != nil {
 		return Answer{}, err
 	}

@@ -116,7 +116,7 @@ func detailOf(entered script.EnteredPermits) *Detail {
 	}{Detail{Wait: Never, WasThere: entered.WasThere}, entered}
 	d.Own = &d.own
 	if entered.Wait > 0 {
-		d.Wait = time.Duration(entered.Wait) * time.Millisecond
+		d.Wait = script.DurationOf(entered.Wait)
 	}
 	return &d.Detail
 }

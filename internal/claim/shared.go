@@ -41,7 +41,10 @@ func (s *Shared) PassesTo(Claim) bool { return false }
 // Blind, the command does not name it.
 func (s *Shared) Acquire(ttl time.Duration, at script.Place, f script.Fence) Call {
 	call := Call{script.EnterShared(s.Lock(s.value), ttl.Milliseconds(), at, f), readEnteredShared}
-	if at.Ticket.IsZero() {
+	switch {
+	case f.Token != 0:
+		call.Read = readEnteredWith(script.ParseEnteredShared, at, f)
+	case at.Ticket.IsZero():
 		call.Read = readEnteredSharedPlainly
 	}
 	return call
@@ -102,7 +105,7 @@ func (d *Downgraded) Extend(ttl time.Duration, heal bool) Call {
 	return Call{d.how.Extend(d.Lock(d.value), ttl.Milliseconds(), heal), readFound}
 }
 
-// readEnteredShared reads the reply of enter_shared.lua.
+// readEnteredShared reads the reply of enter_shared.lua to an acquire without a fence.
 func readEnteredShared(reply any) (Answer, error) {
 	entered, err := script.ParseEnteredShared(reply)
 	if err != nil {

@@ -220,7 +220,7 @@ func (a *acquire) Sending(i int) { a.writes.sending(i) }
 func (a *acquire) Unsent(i int) { a.writes.unsent(i) }
 
 // MayWait implements quorum.Waiter. The round does not end while a quorum of nodes can turn out to be far ahead. If it is
-// far ahead already, the missing nodes show which register is just high enough. If no node is far ahead, none can: the
+// far ahead already, the missing nodes show how high a quorum is. If no node is far ahead, none can: the
 // missing nodes of a blocked round are no quorum.
 func (a *acquire) MayWait(rule claim.Rule, missing claim.Nodes) bool {
 	far := claim.Nodes(a.special.far.Load())
@@ -236,14 +236,16 @@ func (a *acquire) beyondRegisters(res quorum.Result, known uint64) (next uint64)
 	case res.Won:
 		return 0
 	case !res.Rule.Blocks(res.Taken | res.Count.Failed):
-		next = known + 1
+		if !isFar(known, a.First) {
+			next = known + 1
+		}
 		for _, v := range res.Votes {
 			if r := v.Answer.Details().Register; v.Answer.Found == claim.Mine && !isFar(r, a.First) {
 				next = max(next, r+1)
 			}
 		}
 	case res.Rule.Quorum(claim.Nodes(a.special.far.Load()) & res.Count.Failed):
-		next = lowestOfQuorum(res) + 1
+		next = shownByQuorum(res) + 1
 	}
 	if next <= a.special.fence.Token || next >= endOfTokens {
 		return 0

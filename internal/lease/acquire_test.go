@@ -77,14 +77,19 @@ func FuzzVotes(f *testing.F) {
 		case !fences && !queues: // odd for a SET
 		case drawn.IsNumber() && n == 0 && !fences:
 			want = claim.Granted
-		case drawn.IsNumber(): // it refuses, or says nothing of the token
+		case drawn.IsNumber() && n == 0: // it says nothing of the token
+		case drawn.IsNumber():
 			want = claim.Refused
 		case drawn.IsTriple() && register.MatchString(text):
-			if token, _ := new(big.Int).SetString(text, 10); token.IsUint64() {
+			token, _ := new(big.Int).SetString(text, 10)
+			stored := done&1 != 0
+			switch {
+			case !token.IsUint64():
+			case parts[0] == int64(0) && fences && (stored && token.Uint64() != 7 || !stored && token.Uint64() < 7): // a lie
+			case parts[0] == int64(0) && (done&2 == 0 || sentBefore) && (stored || !fences):
+				want = claim.Granted
+			default:
 				want = claim.Refused
-				if parts[0] == int64(0) && (done&2 == 0 || sentBefore) && (done&1 != 0 || !fences) {
-					want = claim.Granted
-				}
 			}
 		}
 		v = a.Judge(0, reply, read(a.Brief().Call))

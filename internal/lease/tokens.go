@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,8 +20,8 @@ import (
 //
 // Somebody may have set a register to a value that no client can have written. If it is not below the proposal, it is
 // the node's error, and the attempt does not follow it. Only if a quorum of nodes has such values, the clock of a client
-// must have been wrong. Then the next proposal is just high enough for a quorum: one node with an even higher value may
-// be the one that somebody has set.
+// must have been wrong. Then the next proposal is just above the highest value that a quorum reaches: a value that fewer
+// nodes exceed may be a lie.
 
 const (
 	// fenceTTL is how long a register is kept after its last use. It must exceed
@@ -46,9 +45,14 @@ func fence(token uint64) script.Fence {
 }
 
 // proposal returns the first proposal of an attempt for these names: the wall clock in microseconds, or the
-// token after the highest one that is known for the names, whichever is greater.
+// token after the highest one that is known for the names, whichever is greater. A token that is far ahead of the clock
+// does not count: if the registers are still there, a quorum shows them again; otherwise somebody has deleted them, to
+// bring the tokens of the name back.
 func (t *Tokens) proposal(names []string, start clock.Instant) uint64 {
-	return max(micros(start), t.highest(names)+1)
+	if known := t.highest(names); !isFar(known, start) {
+		return max(micros(start), known+1)
+	}
+	return micros(start)
 }
 
 // micros returns the wall clock in microseconds.
@@ -88,27 +92,20 @@ func (e *farRegister) Error() string {
 	return fmt.Sprintf("%s %s is at %d, which no client can have written", which, strings.Join(keys, ", "), e.value)
 }
 
-// lowestOfQuorum returns the lowest value that is not below the registers of a quorum of nodes.
-func lowestOfQuorum(res quorum.Result) uint64 {
-	var registers []uint64
-	for _, v := range res.Votes {
-		if v.Answer.Found == claim.Mine {
-			registers = append(registers, v.Answer.Details().Register)
-		}
-	}
-	slices.Sort(registers)
-	for _, value := range registers {
-		var nodes claim.Nodes
+// shownByQuorum returns the highest value that the registers of a quorum of nodes reach.
+func shownByQuorum(res quorum.Result) (shown uint64) {
+	for _, value := range res.Votes {
+		r, nodes := value.Answer.Details().Register, claim.Nodes(0)
 		for i, v := range res.Votes {
-			if v.Answer.Found == claim.Mine && v.Answer.Details().Register <= value {
+			if v.Answer.Found == claim.Mine && v.Answer.Details().Register >= r {
 				nodes = nodes.With(i)
 			}
 		}
-		if res.Rule.Quorum(nodes) {
-			return value
+		if r > shown && res.Rule.Quorum(nodes) {
+			shown = r
 		}
 	}
-	return endOfTokens
+	return shown
 }
 
 // maxKnown bounds how many tokens are remembered. A forgotten token may cost an attempt one more round.

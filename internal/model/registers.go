@@ -11,12 +11,17 @@ import (
 // repeatedly. Values are small: limit stands for 2^63, far for the time for which a register is kept. Somebody may set a
 // register to a value that nobody has proposed. There is no time. In each state a fresh Lock must succeed if the nodes
 // answer it.
+//
+// Or one node lies: it answers an acquire as it likes, and a fresh Lock must succeed without it. An answer that the script
+// cannot give is a failed vote, as silence is. A liar can help two Locks to one token, because it can be the only node of
+// two quorums that both have. So beside a liar only the size of tokens is checked, and that Locks succeed.
 
 type regState struct {
 	regs     [numNodes]uint8
 	locks    [maxLocks]regLock
 	poisoned uint8  // nodes, as bits
 	used     uint32 // tokens
+	believed uint8  // the highest register that a client has believed of one node, because it said "stored"
 	fault    uint8
 }
 
@@ -38,6 +43,7 @@ type regBounds struct {
 	far     uint8   // a register that is further ahead of the caller's clock is far
 	limit   uint8   // a register of this value or more is followed by nobody
 	poison  []uint8 // what somebody may set the register of one node to
+	lies    []uint8 // the registers of which one node tells
 	rounds  uint8   // after the first round
 	silent  int     // how many nodes may be silent when a fresh Lock must succeed; -1: it need not
 	highest uint8   // the highest token, as long as no clock is wrong; 0: any
@@ -53,7 +59,7 @@ func (b regBounds) without() regBounds {
 
 // Each field of regFlaws weakens a rule: see regRules.
 type regFlaws struct {
-	ignoresHighest, countsFar, notFollowed, raises, followsHighest, judgesStored bool
+	ignoresHighest, countsFar, notFollowed, raises, followsHighest, judgesStored, believesStored, highestNeeded bool
 }
 
 type register struct {
@@ -69,6 +75,8 @@ var (
 	regNear     = regBounds{name: "clocks agree, one register is poisoned, not far", locks: 2, clocks: []uint8{1, 2}, far: 6, limit: 17, poison: []uint8{7, 8}, rounds: 1, highest: 11, size: Medium}
 	regWrong    = regBounds{name: "a clock is wrong, one register is poisoned", locks: 2, clocks: []uint8{1, 9}, far: 6, limit: 17, poison: []uint8{16}, rounds: 1, memory: true}
 	regThree    = regBounds{name: "a clock is wrong, three locks", locks: 3, clocks: []uint8{1, 9}, far: 6, limit: 17, silent: -1, size: Medium}
+	regLiar     = regBounds{name: "clocks agree, one node lies", locks: 2, clocks: []uint8{1, 2}, far: 6, limit: 17, lies: []uint8{12, 15}, rounds: 1, silent: 1, highest: 8, memory: true}
+	regLiarFar  = regBounds{name: "a clock is wrong, one node lies", locks: 2, clocks: []uint8{1, 9}, far: 6, limit: 24, lies: []uint8{22}, rounds: 1, silent: -1, highest: 12, memory: true}
 	regSilent   = regBounds{name: "clocks agree, one node is silent", locks: 2, clocks: []uint8{1, 2, 3}, far: 6, limit: 17, rounds: 1, silent: 1, highest: 8}
 )
 
@@ -81,12 +89,14 @@ var regRules = []struct {
 	{"a far register is a grant", "the vote of a node whose register is far does not count", regWrong.without(), regFlaws{countsFar: true}},
 	{"far registers are not followed", "if a quorum is far, a clock was wrong, and the next proposal follows them", regWrong, regFlaws{notFollowed: true}},
 	{"one far register is followed", "a register is followed only if a quorum is not below it", regPoisoned, regFlaws{raises: true}},
-	{"the highest far register is followed", "the next proposal is just above the lowest value that a quorum does not exceed", regWrong, regFlaws{followsHighest: true}},
+	{"the highest far register is followed", "the next proposal is just above the highest value that a quorum reaches", regWrong, regFlaws{followsHighest: true}},
+	{"stored is believed with another register", "a node that has stored the proposal can answer no other register", regLiar, regFlaws{believesStored: true}},
+	{"far registers are followed as high as a quorum needs", "beyond the day ahead of its clock a client follows what a quorum shows", regLiarFar, regFlaws{highestNeeded: true}},
 	{"a far proposal that was stored does not count", "a proposal that a node has stored is never judged", regWrong, regFlaws{judgesStored: true}},
 }
 
 func registerCases() (cases []Case) {
-	for _, b := range []regBounds{regPoisoned, regTwice, regNear, regWrong, regThree, regSilent} {
+	for _, b := range []regBounds{regPoisoned, regTwice, regNear, regWrong, regThree, regLiar, regLiarFar, regSilent} {
 		cases = append(cases, Case{Model: "registers", Name: b.name, Size: b.size, Explore: register{b, regFlaws{}}.explore})
 	}
 	return cases
@@ -100,8 +110,12 @@ func registerMutations() (cases []Case) {
 }
 
 func (r register) explore(limit int) Result {
+	var start regState
+	if r.lies != nil {
+		start.poisoned = 1
+	}
 	return Explore(System[regState]{
-		Clients: []string{"A", "B", "C"}, Next: r.next, Same: r.same, Wrong: r.wrong, Show: r.show,
+		Start: start, Clients: []string{"A", "B", "C"}, Next: r.next, Same: r.same, Wrong: r.wrong, Show: r.show,
 	}, limit)
 }
 
@@ -129,7 +143,7 @@ func (r register) stuck(s *regState, clock uint8) string {
 		for n := range numNodes {
 			down += silent >> n & 1
 		}
-		if down > r.silent {
+		if down > r.silent || r.lies != nil && silent != int(s.poisoned) { // the liar is gone
 			continue
 		}
 		regs, l := s.regs, regLock{clock: clock, proposal: clock}
@@ -195,29 +209,33 @@ func (r register) catchUp(l *regLock) uint8 {
 	for _, a := range l.answers[:numNodes] {
 		switch {
 		case a == 0:
+			continue
 		case a == 1:
-			counted++
 			all = append(all, l.proposal)
-		case a-2 >= r.limit && !r.raises:
-		case a-2 > l.clock+r.far && !r.raises:
-			far++
-			all = append(all, a-2)
 		default:
-			counted++
-			near = max(near, a-2)
 			all = append(all, a-2)
+		}
+		switch {
+		case a == 1 || a-2 <= l.clock+r.far || r.raises:
+			counted++
+			near = max(near, all[len(all)-1])
+		case a-2 < r.limit:
+			far++
 		}
 	}
-	next := uint8(0)
+	if counted < quorum && (far < quorum || r.notFollowed) {
+		return 0
+	}
+	slices.Sort(all)
+	next := all[len(all)-1] + 1
 	switch {
+	case r.raises, r.followsHighest:
 	case counted >= quorum:
 		next = near + 1
-	case far >= quorum && !r.notFollowed:
-		slices.Sort(all)
+	case r.highestNeeded:
 		next = all[quorum-1] + 1 // the q-th lowest
-		if r.followsHighest {
-			next = all[len(all)-1] + 1
-		}
+	default:
+		next = all[len(all)-quorum] + 1 // the q-th highest: more nodes than a minority show it
 	}
 	if next <= l.proposal || next >= r.limit || next > 24 {
 		return 0
@@ -282,7 +300,11 @@ func (r register) client(s regState, i int, do func(Step, regState)) {
 		}
 		for _, c := range r.clocks {
 			proposals := []uint8{c}
-			if known := highestRegToken(s.used) + 1; r.memory && known > c {
+			known := highestRegToken(s.used)
+			if known > c+r.far {
+				known = 0
+			}
+			if known = max(known, s.believed) + 1; r.memory && known > c && known < r.limit {
 				proposals = append(proposals, known)
 			}
 			for _, p := range proposals {
@@ -310,9 +332,9 @@ func (r register) client(s regState, i int, do func(Step, regState)) {
 func (r register) win(s *regState, i int) {
 	l := &s.locks[i]
 	switch {
-	case l.proposal <= l.least:
+	case l.proposal <= l.least && r.lies == nil:
 		s.fault = 1
-	case s.used>>l.proposal&1 == 1:
+	case s.used>>l.proposal&1 == 1 && r.lies == nil:
 		s.fault = 2
 	case r.highest > 0 && l.proposal > r.highest:
 		s.fault = 3
@@ -336,9 +358,32 @@ func (r register) node(s regState, i, node int, do func(Step, regState)) {
 	if l.phase != asking || l.answers[node] != 0 {
 		return
 	}
+	if s.poisoned>>node&1 == 1 && r.lies != nil {
+		r.lie(s, i, node, do)
+		return
+	}
 	a := r.answer(&s.regs[node], l.proposal)
 	s.locks[i].answers[node] = a
 	do(Step{"node {n} executes {c}'s acquire", Work, i, node}, s)
+}
+
+// lie makes a node answer what it likes.
+func (r register) lie(s regState, i, node int, do func(Step, regState)) {
+	answers := &s.locks[i].answers[node]
+	*answers = 1
+	do(Step{"node {n} tells {c} that it has stored the proposal", Choice, i, node}, s)
+	for _, v := range r.lies {
+		t := s
+		if r.believesStored {
+			t.believed = max(t.believed, v)
+			do(Step{fmt.Sprintf("node {n} tells {c} that it has stored the proposal, and that its register is %d", v), Choice, i, node}, t)
+			t = s
+		}
+		if v >= s.locks[i].proposal {
+			t.locks[i].answers[node] = v + 2
+			do(Step{fmt.Sprintf("node {n} tells {c} that its register is %d", v), Choice, i, node}, t)
+		}
+	}
 }
 
 // same sorts the nodes.

@@ -278,8 +278,8 @@ func IsForbidden(err error) bool {
 	return err != nil && (pool.IsDenied(err) || pool.IsCrossSlot(err) || IsNoQueue(err))
 }
 
-// IsNoQueue reports whether err comes from a node that has a key of another type where the queue belongs. The text is
-// that of other_type.lua in package script.
+// IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
+// that of read.lua in package script.
 func IsNoQueue(err error) bool {
 	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
 }

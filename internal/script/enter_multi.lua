@@ -44,22 +44,20 @@ if ticket == '' and not p then
   if set then return set == true and 0 or set end
 end
 
--- include other_type.lua
+-- include read.lua
+-- include above.lua
 local register = '0'
--- Tokens are decimals without leading zeros. They are compared as text, because Lua's
--- numbers are exact only below 2^53.
-local function above(a, b) return #a > #b or #a == #b and a > b end
 if p then
   for i = fences + 1, #KEYS do
-    local r, failed = readText(KEYS[i], 'fencing register')
-    if failed then return failed end
-    if r and above(r, register) then register = r end
+    local r = read(KEYS[i], 64) or '0'
+    if type(r) ~= 'string' then return why(r, KEYS[i], 'fencing register') end
+    if above(r, register) then register = r end
   end
 end
 local values, mine, by, first, wait = {}, false, {}, 0, 0
 for i = 1, k do
-  local v, failed = readText(KEYS[i], 'key') -- MGET would say that a key of another type is missing
-  if failed then return failed end
+  local v = read(KEYS[i], most) -- MGET would say that a key of another type is missing
+  if type(v) == 'table' then return why(v, KEYS[i], 'key') end
   values[i] = v
   if v and p and v == value then
     mine = true
@@ -74,16 +72,13 @@ end
 
 if ticket ~= '' then
   -- include queue.lua
-  -- include cut.lua
+  -- include show.lua
   local t = redis.call('TIME')
   local now, queues = t[1] * 1000 + math.floor(t[2] / 1000), {}
   local latest = now + ARGV[4]
   for i = 1, k do
-    local before, failed = readText(KEYS[k + i], 'queue')
-    if failed then return failed end
-    local queue = living(with(before or '', ticket, latest), now)
-    local head, deadline = waiter(1, queue)
-    if deadline > latest then queue, deadline = cut(queue, latest), latest end
+    local queue, head, deadline = show(KEYS[k + i], ticket, now, latest, true)
+    if not queue then return head end
     if ARGV[5] == '1' and not values[i] and head ~= string.sub(ticket, 23, 38) then
       by[#by + 1] = i
       if first == 0 or i < first then first, wait = i, deadline - now end

@@ -16,26 +16,29 @@
 local value, wanted, ticket, n = ARGV[1], tonumber(ARGV[3]), ARGV[4], #KEYS
 if ticket then n = n - 1 end
 
-if ticket then
-  -- include queue.lua
-  -- include cut.lua
-  local t = redis.call('TIME')
-  local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  -- include other_type.lua
-  local before, failed = readText(KEYS[n + 1], 'queue')
-  if failed then return failed end
-  local latest = now + ARGV[5]
-  local queue = living(with(before or '', ticket, latest), now)
-  local first, deadline = waiter(1, queue)
-  if deadline > latest then queue, deadline = cut(queue, latest), latest end
-  store(redis.call, KEYS[n + 1], queue, 2 * ARGV[5]) -- it must fail: a waiter that is not stored is never told
-  if ARGV[6] == '1' and first ~= string.sub(ticket, 23, 38) then return {0, deadline - now, {}, {}} end
-end
-
 -- In the plain case the first slot is free. Then this is the only command.
 if wanted == 1 and not ticket and redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[2]) then return 0 end
 
-local values, mine, free, missing = redis.call('MGET', unpack(KEYS, 1, n)), {}, {}, {}
+-- include read.lua
+-- include slots.lua
+local keepTicket = function() end
+if ticket then
+  -- include queue.lua
+  -- include show.lua
+  local t = redis.call('TIME')
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  local queue, first, deadline = show(KEYS[n + 1], ticket, now, now + ARGV[5], true)
+  if not queue then return first end
+  keepTicket = function() store(redis.call, KEYS[n + 1], queue, 2 * ARGV[5]) end -- it must fail: a waiter that is not stored is never told
+  if ARGV[6] == '1' and first ~= string.sub(ticket, 23, 38) then
+    keepTicket()
+    return {0, deadline - now, {}, {}}
+  end
+end
+
+local values, mine, free, missing = slots(n), {}, {}, {}
+keepTicket()
+if values.err then return values end
 for i = 1, n do
   if values[i] == value then
     mine[#mine + 1] = i - 1
@@ -58,10 +61,7 @@ if #free > 0 and redis.call('EXISTS', unpack(missing)) > 0 then
     end
   end
 end
-if n - lists < wanted then
-  -- include other_type.lua
-  return select(2, readText(aList, 'key'))
-end
+if n - lists < wanted then return why(redis.pcall('GET', aList), aList, 'key') end
 
 if #free >= wanted then
   local taken, rest = {}, {}

@@ -15,11 +15,13 @@
 -- adds 4 for a grant without a look at the queue.
 
 local key = KEYS[1]
--- include read_lock.lua
+-- include read.lua
+local v = read(key, most)
+if type(v) == 'table' or v == true then return why(v, key, 'key') end
 
 -- The plain case needs none of the functions below: nobody holds the lock or waits for it,
 -- and the reader has no ticket.
-if not v and #ARGV == 4 and ARGV[3] == '' and KEYS[2] and not redis.pcall('GET', KEYS[2]) then
+if not v and #ARGV == 4 and ARGV[3] == '' and KEYS[2] and redis.pcall('STRLEN', KEYS[2]) == 0 then
   local t = redis.call('TIME')
   local deadline = math.min(t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2], 9999999999999)
   local text = 'readers\n' .. ARGV[1] .. string.format(' %013.0f\n', deadline)
@@ -29,46 +31,46 @@ end
 
 local value, ticket, fence, place = ARGV[1], ARGV[3], ARGV[5] and KEYS[#KEYS], KEYS[2]
 if place == fence then place = nil end
--- include other_type.lua
-local register, failed
-if fence then register, failed = readText(fence, 'fencing register') end
-if failed then return failed end
-register = register or '0'
+local register = fence and read(fence, 64) or '0'
+if type(register) ~= 'string' then return why(register, fence, 'fencing register') end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 -- include queue.lua
--- include cut.lua
+-- include show.lua
 -- include readers.lua
 
-local queue, blind, latest = nil, false, now + ARGV[4]
+local queue, changed, blind, latest = nil, nil, false, now + ARGV[4]
 if ticket ~= '' then
-  local before, unread = readText(place, 'queue')
-  if unread then return unread end
-  queue = living(with(before or '', ticket, latest), now)
-  store(redis.call, place, queue, 2 * ARGV[4]) -- it must fail: a waiter that is not stored is never told
+  local failed
+  queue, failed = show(place, ticket, now, latest)
+  if not queue then return failed end
+  changed = queue
 end
 
 local text, wait = readersOf(v, now), 0
 local mine = text and reader(text, value)
 if not text then
-  wait = redis.call('PTTL', KEYS[1])
+  wait = redis.call('PTTL', key)
   if wait < 0 then wait = -1 else wait = math.max(wait, 1) end
 elseif place and not mine then
-  queue = queue or redis.pcall('GET', place) or ''
-  if type(queue) ~= 'string' then
-    blind = not string.find(queue.err, 'WRONGTYPE', 1, true) -- in a key of another type nobody waits
-    queue = ''
-  end
-  if queue ~= '' then
+  queue = queue or read(place, 1048576) or ''
+  if type(queue) == 'table' then blind = not string.find(queue.err, 'WRONGTYPE', 1, true) end
+  if type(queue) == 'string' then -- in a key that is no queue, nobody waits
     -- include writers.lua
     local _, deadline = firstWriter(queue, now, ticket ~= '' and string.sub(ticket, 1, 49) or nil)
     if deadline and deadline > latest then
-      store(redis.pcall, place, cut(queue, latest), 1)
+      changed = cut(queue, latest)
       deadline = latest
     end
     if deadline then wait = deadline - now end
   end
+end
+if wait == 0 and not mine and #text + #value + 15 > most then return why(true, key, 'key') end
+if ticket ~= '' then
+  store(redis.call, place, changed, 2 * ARGV[4]) -- it must fail: a waiter that is not stored is never told
+elseif changed then
+  store(redis.pcall, place, changed, 1)
 end
 
 local function answer(done)
@@ -80,9 +82,9 @@ if wait ~= 0 then return answer(0) end
 if not mine then keep(KEYS[1], add(text, value, now + ARGV[2]), now) end
 if not fence then return mine and -2 or blind and -3 or 0 end
 
--- Tokens are compared as enter.lua says.
+-- include above.lua
 local p, done = ARGV[5], 0
-if #p > #register or #p == #register and p > register then
+if above(p, register) then
   redis.call('SET', fence, p, 'PX', ARGV[6])
   register, done = p, 1
 else

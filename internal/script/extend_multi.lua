@@ -1,10 +1,11 @@
 -- KEYS: locks   ARGV: 1 value  2 ttl in milliseconds
 -- Prolongs all locks if all have the value, else none. Never shortens a TTL: see extend.lua.
 -- Returns 1 all mine, 0 some missing, 2 some have another value.
+-- include read.lua
 local missing, other = false, false
 for i = 1, #KEYS do
-  local key = KEYS[i]
-  -- include read_lock.lua
+  local v = read(KEYS[i], most)
+  if type(v) == 'table' then return why(v, KEYS[i], 'key') end
   if not v then missing = true elseif v ~= ARGV[1] then other = true end
 end
 if other then return 2 end

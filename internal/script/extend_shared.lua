@@ -10,7 +10,9 @@
 -- Returns 1 mine, 0 missing or other readers only, 2 a writer's, 3 was missing and is added.
 -- For a downgrade it adds what release.lua adds.
 local value, key = ARGV[1], KEYS[1]
--- include read_lock.lua
+-- include read.lua
+local v = read(key, most)
+if type(v) == 'table' or v == true then return why(v, key, 'key') end
 local heals = ARGV[3] == '1'
 if not v and not heals then return 0 end
 local t = redis.call('TIME')
@@ -21,17 +23,18 @@ local deadline = now + ARGV[2]
 
 if v == value then
   deadline = math.max(deadline, now + redis.call('PTTL', KEYS[1]))
-  keep(KEYS[1], add('readers\n', value, deadline), now, true)
-  local before = KEYS[2] and redis.pcall('GET', KEYS[2]) or ''
-  if before == '' or type(before) ~= 'string' then return 1 end
+  local before = KEYS[2] and read(KEYS[2], 1048576) or ''
+  if type(before) ~= 'string' then before = '' end
   -- include queue.lua
-  local queue = before
+  -- include tell.lua
+  local queue, flags, told = before, 0, {}
   for i = 5, #ARGV do queue = without(queue, ARGV[i]) end
   queue = living(queue, now)
+  if string.sub(queue, 50, 50) == 'r' then flags, told = tell(queue, ARGV[4] or '', now) end
+  keep(KEYS[1], add('readers\n', value, deadline), now, true)
   if queue ~= before then store(redis.pcall, KEYS[2], queue, 1) end
-  if string.sub(queue, 50, 50) ~= 'r' then return 1 end
-  -- include tell.lua
-  return 1 + tell(queue, KEYS[1], ARGV[4] or '', now)
+  for _, head in ipairs(told) do redis.pcall('PUBLISH', 'redsync:' .. head, key) end
+  return 1 + flags
 end
 
 local text = readersOf(v, now)
@@ -39,6 +42,7 @@ if not text then return 2 end
 local at, stop, old = reader(text, value)
 if not at then
   if not heals then return 0 end
+  if #text + #value + 15 > most then return why(true, key, 'key') end
   keep(KEYS[1], add(text, value, deadline), now)
   return 3
 end

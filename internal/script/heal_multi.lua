@@ -3,10 +3,11 @@
 -- The caller does not count that as a grant. If the node refuses to set a key, those set
 -- before stay: the caller may hold all of them.
 -- Returns 1 all mine, 2 some have another value, 3 some were missing and are set again.
+-- include read.lua
 local missing, other = {}, false
 for i = 1, #KEYS do
-  local key = KEYS[i]
-  -- include read_lock.lua
+  local v = read(KEYS[i], most)
+  if type(v) == 'table' then return why(v, KEYS[i], 'key') end
   missing[i] = not v
   if v and v ~= ARGV[1] then other = true end
 end

@@ -99,14 +99,14 @@ func (r *Report) addHolds(held []any, now int64) (ok bool) {
 			return false
 		}
 		if isText {
-			r.addHold(Held{At: i / 2, Value: text, TTL: durationOf(ttl)}, now)
+			r.addHold(Held{At: i / 2, Value: text, TTL: DurationOf(ttl)}, now)
 		}
 	}
 	return true
 }
 
-// durationOf returns the duration of a PTTL.
-func durationOf(ms int64) time.Duration {
+// DurationOf returns the duration of a PTTL, and of what follows from one.
+func DurationOf(ms int64) time.Duration {
 	if ms < 0 || ms > int64(Endless/time.Millisecond) {
 		return Endless
 	}
@@ -147,7 +147,7 @@ func readersIn(text string, now int64) (readers []Held, ok bool) {
 			return nil, false
 		}
 		if left := int64(deadline) - now; left > 0 {
-			readers = append(readers, Held{Value: record[:at], TTL: durationOf(left)})
+			readers = append(readers, Held{Value: record[:at], TTL: DurationOf(left)})
 		}
 		rest = after
 	}

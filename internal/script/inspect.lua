@@ -6,40 +6,40 @@
 --   for each queue the text of the waiters that are not dead
 --   for each register its text, nil if there is none, if it has another type, or is no number
 -- A reply that is too long would end the connection, which the client needs for its locks. So if
--- there is too much to tell, it returns an error.
+-- there is too much to tell, it returns an error, and also if the user may not ask for lengths: no lock depends on a look.
 local locks, queues = tonumber(ARGV[1]), tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+-- include read.lua
 -- include queue.lua
--- include other_type.lua
-local held, waits, registers, length = {}, {}, {}, 0
-local function fits(text)
-  length = length + (text and #text or 0)
-  return length <= 4194304
-end
-local tooLong = redis.error_reply('ERR the keys of this lock are too long: more than 4194304 bytes')
+local may = redis.pcall('STRLEN', KEYS[1])
+if type(may) == 'table' and not find(may.err, 'WRONGTYPE', 1, true) then return may end
+local held, waits, registers = {}, {}, {}
 for i = 1, locks do
-  local text, failed = readText(KEYS[i], 'key')
-  if failed then return failed end
+  local text = read(KEYS[i], 262144)
+  if type(text) == 'table' or text == true then return why(text, KEYS[i], 'key') end
   held[2 * i - 1] = text
-  if not fits(held[2 * i - 1]) then return tooLong end
   held[2 * i] = redis.call('PTTL', KEYS[i])
 end
 for i = locks + 1, locks + queues do
-  local queue, failed = readText(KEYS[i], 'queue')
-  if failed then return failed end
-  if not fits(queue) then return tooLong end
+  local queue = read(KEYS[i], 1048576) or ''
+  if type(queue) ~= 'string' then return why(queue, KEYS[i], 'queue') end
   local alive = {}
-  if queue and #queue % 64 == 0 then
-    for n = 1, #queue / 64 do
-      local _, deadline = waiter(n, queue)
-      if deadline > now then alive[#alive + 1] = string.sub(queue, 64 * n - 63, 64 * n) end
+  if #queue % 64 == 0 then
+    local time = string.format('%013.0f', now)
+    local from = 1 -- the waiters from there to at are alive
+    for at = 1, #queue, 64 do
+      if not lives(queue, at, time) then
+        alive[#alive + 1] = sub(queue, from, at - 1)
+        from = at + 64
+      end
     end
+    alive[#alive + 1] = sub(queue, from)
   end
   waits[i - locks] = table.concat(alive)
 end
 for i = locks + queues + 1, #KEYS do
-  local register = redis.pcall('GET', KEYS[i])
-  registers[i - locks - queues] = type(register) == 'string' and #register <= 20 and register
+  local register = read(KEYS[i], 20)
+  registers[i - locks - queues] = type(register) == 'string' and register
 end
 return {now, held, waits, registers}

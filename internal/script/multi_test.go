@@ -591,14 +591,14 @@ func TestMultiExecutesNoNeedlessCommands(t *testing.T) {
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
 	executes(t, map[string]execution{
 		"enter":            {nil, script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"set": 3}},
-		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), []any{}}, map[string]int{"get": 6, "set": 6, "pttl": 3, "time": 1}},
-		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), []any{}}, map[string]int{"get": 6, "set": 6}},
-		"extend":           {set, script.ExtendMulti(abc, 2*ttl), int64(1), map[string]int{"get": 3, "pttl": 3, "pexpire": 3}},
-		"release":          {set, plain, int64(1), map[string]int{"mget": 1, "del": 1}},
-		"release, missing": {nil, plain, int64(0), map[string]int{"mget": 1, "get": 6}},
-		"release, quietly": {set, script.ReleaseMulti(abc, script.Process{}, quietly, script.Fence{}), int64(1), map[string]int{"mget": 1, "del": 1}},
+		"enter, queued":    {nil, script.EnterMulti(abc, ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), []any{int64(0), "0", int64(0), []any{}}, map[string]int{"get": 6, "pttl": 3, "set": 6, "strlen": 6, "time": 1}},
+		"enter, fenced":    {nil, script.EnterMulti(abc, ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1), []any{}}, map[string]int{"get": 6, "set": 6, "strlen": 6}},
+		"extend":           {set, script.ExtendMulti(abc, 2*ttl), int64(1), map[string]int{"get": 3, "pexpire": 3, "pttl": 3, "strlen": 3}},
+		"release":          {set, plain, int64(1), map[string]int{"del": 1, "mget": 1, "strlen": 6}},
+		"release, missing": {nil, plain, int64(0), map[string]int{"get": 6, "strlen": 10}},
+		"release, quietly": {set, script.ReleaseMulti(abc, script.Process{}, quietly, script.Fence{}), int64(1), map[string]int{"del": 1, "mget": 1, "strlen": 3}},
 		"release, waited for": {func(g ground) { set(g); g.line("a", ticket(1, they)) }, plain, []any{int64(1), []any{}, []any{int64(1)}}, map[string]int{
-			"mget": 1, "get": 3, "del": 1, "time": 1, "publish": 1,
+			"del": 1, "get": 3, "mget": 1, "publish": 1, "strlen": 7, "time": 1,
 		}},
 	})
 }

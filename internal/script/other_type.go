@@ -2,13 +2,13 @@ package script
 
 import "strings"
 
-// A WrongType is what an error of other_type.lua says of a key that is not the library's.
+// A WrongType is what an error of read.lua says of a key that is not the library's.
 type WrongType struct {
 	Key  string // its name; the end of a long one is cut off, and is "..."
 	Type string // such as "list"; "" if the client's user may not ask for it
 }
 
-// WrongTypeIn returns what the text of an error says. It is zero if the text is not from other_type.lua.
+// WrongTypeIn returns what the text of an error says. It is zero if the text is not from read.lua.
 func WrongTypeIn(text string) WrongType {
 	_, text, _ = strings.Cut(text, "WRONGTYPE the ")
 	for _, what := range []string{"key ", "queue ", "fencing register "} {

@@ -492,12 +492,13 @@ func TestReleasePlain(t *testing.T) {
 	onBoth(t, func(g ground) { g.releasesPlainly(func() {}, func() {}) })
 }
 
-// It also does so if it may not look for a queue by BITOP while it deletes the lock, or has no memory for
-// that.
+// It also does so if it may not ask for the length of the queue, or read the first bytes of the lock, and without memory.
 func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	for name, c := range map[string]struct{ hinder, undo []any }{
-		"not allowed": {[]any{"acl", "setuser", "default", "-bitop"}, []any{"acl", "setuser", "default", "+bitop"}},
-		"no memory":   {[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}},
+		"no length":        {[]any{"acl", "setuser", "default", "-strlen"}, []any{"acl", "setuser", "default", "+strlen"}},
+		"no length, no OR": {[]any{"acl", "setuser", "default", "-strlen", "-bitop"}, []any{"acl", "setuser", "default", "+strlen", "+bitop"}},
+		"nothing in part":  {[]any{"acl", "setuser", "default", "-getrange"}, []any{"acl", "setuser", "default", "+getrange"}},
+		"no memory":        {[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}

@@ -7,9 +7,9 @@
 -- deadlineOf returns the digits of the deadline in the record that ends at stop, nil if there
 -- are none. A stop below 15 is in the first line, or right after it.
 local function deadlineOf(text, stop)
-  if stop < 15 or string.sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
-  local digits = string.sub(text, stop - 13, stop - 1)
-  if not string.find(digits, '%D') then return digits end
+  if stop < 15 or sub(text, stop - 14, stop - 14) ~= ' ' then return nil end
+  local digits = sub(text, stop - 13, stop - 1)
+  if not find(digits, '%D') then return digits end
 end
 
 -- readersOf returns the text v without the readers that are gone. If v is missing, it returns
@@ -18,18 +18,18 @@ end
 -- up to one whose reader is not gone, and at the last.
 local function readersOf(v, now)
   if not v then return 'readers\n' end
-  if string.sub(v, 1, 8) ~= 'readers\n' then return nil end
+  if sub(v, 1, 8) ~= 'readers\n' then return nil end
   local at, last, time = 9, deadlineOf(v, #v), string.format('%013.0f', now)
-  if not last or string.sub(v, -1) ~= '\n' then return nil end
+  if not last or sub(v, -1) ~= '\n' then return nil end
   while at < #v do
-    local stop = string.find(v, '\n', at, true)
+    local stop = find(v, '\n', at, true)
     local digits = stop == #v and last or deadlineOf(v, stop)
     if not digits or digits > last then return nil end
     if digits > time then break end
     at = stop + 1
   end
   if at == 9 then return v end
-  return 'readers\n' .. string.sub(v, at)
+  return 'readers\n' .. sub(v, at)
 end
 
 -- reader returns where the record of a value begins and ends in a text that readersOf has
@@ -37,26 +37,26 @@ end
 -- this value and a space, so it looks for the whole record.
 local function reader(text, value)
   local record = '\n' .. value .. ' '
-  local at, stop = string.find(text, record, 1, true)
+  local at, stop = find(text, record, 1, true)
   while at do
-    local digits = string.sub(text, stop + 14, stop + 14) == '\n' and deadlineOf(text, stop + 14)
+    local digits = sub(text, stop + 14, stop + 14) == '\n' and deadlineOf(text, stop + 14)
     if digits then return at + 1, stop + 14, tonumber(digits) end
-    at, stop = string.find(text, record, at + 1, true)
+    at, stop = find(text, record, at + 1, true)
   end
 end
 
 -- add returns a text with one more record, in its place.
 local function add(text, value, deadline)
   local digits, at = string.format('%013.0f', math.min(deadline, 9999999999999)), #text
-  if #text > 8 and string.sub(text, -14, -2) > digits then
-    local stop = string.find(text, '\n', 9, true)
+  if #text > 8 and sub(text, -14, -2) > digits then
+    local stop = find(text, '\n', 9, true)
     at = 8
-    while string.sub(text, stop - 13, stop - 1) <= digits do
+    while sub(text, stop - 13, stop - 1) <= digits do
       at = stop
-      stop = string.find(text, '\n', at + 1, true)
+      stop = find(text, '\n', at + 1, true)
     end
   end
-  return string.sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. string.sub(text, at + 1)
+  return sub(text, 1, at) .. value .. ' ' .. digits .. '\n' .. sub(text, at + 1)
 end
 
 -- keep sets the key to a text that has a reader, and makes it expire at the last deadline. It

@@ -24,39 +24,34 @@ if token ~= '' then groups = groups + 1 end
 local k = #KEYS / groups
 local n = quiet and 0 or k
 
-local mine, held, found, failed = {}, {}, 1, nil
--- Mostly one call shows that all keys have the value, and in the plain case that there is no
--- queue. MGET does not tell a key of another type from a missing one, and a user may not be
--- allowed to call it. So in any other case each key is read alone.
-local plain = #ARGV == 1
-local values = redis.pcall('MGET', unpack(KEYS, 1, plain and 2 * k or k))
-local all = true
+-- include read.lua
+-- Mostly all keys have the value, and in the plain case there is no queue. Then MGET, which does not tell a key of another
+-- type from a missing one, and which a user may not be allowed to call, reads all keys. In any other case each key is read
+-- alone.
+local mine, held, found, failed, all, plain = {}, {}, 1, nil, true, #ARGV == 1
 for i = 1, k do
-  all = all and values[i] == value
-  plain = plain and not values[k + i]
+  all = all and redis.pcall('STRLEN', KEYS[i]) == #value
+  plain = plain and redis.pcall('STRLEN', KEYS[k + i]) == 0
 end
+local values = all and redis.pcall('MGET', unpack(KEYS, 1, k)) or {}
+for i = 1, k do all = all and values[i] == value end
 for i = 1, k do
-  local v = all and value or redis.pcall('GET', KEYS[i])
+  local v = all and value or read(KEYS[i], most)
   if v == value then
     mine[#mine + 1] = KEYS[i]
   elseif v then
     held[i], found = v, 2
-    if type(v) == 'table' then
-      -- include other_type.lua
-      local _, why = readText(KEYS[i], 'key')
-      if not failed or string.find(failed.err, 'WRONGTYPE', 1, true) then failed = why end
-    end
+    if type(v) == 'table' and (not failed or string.find(failed.err, 'WRONGTYPE', 1, true)) then failed = why(v, KEYS[i], 'key') end
   elseif found == 1 then
     found = 0
   end
 end
 
-if #mine > 0 then
-  local deleted = redis.pcall('DEL', unpack(mine))
-  if type(deleted) ~= 'number' then
-    for i = 1, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
-    return deleted
-  end
-  if all and plain then return 1 end
+local function unlock()
+  local deleted = #mine > 0 and redis.pcall('DEL', unpack(mine))
+  if type(deleted) ~= 'table' then return nil end
+  for i = 1, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
+  return deleted
 end
+if all and plain then return unlock() or 1 end
 -- include turnover_multi.lua

@@ -16,31 +16,35 @@
 local value, process, place, change, n = ARGV[1], ARGV[4], KEYS[#KEYS], 5, #KEYS
 if process ~= '-' then n = n - 1 end
 
--- MGET shows a key of another type as missing, and a user may not be allowed to call it. GET
--- tells such a key from a missing one. The loop calls GET for each slot for which MGET shows no
--- value, until it finds a free slot. If MGET fails, the loop calls GET for each slot.
-local values, had, mine, v, failed = redis.pcall('MGET', unpack(KEYS, 1, n)), 0, {}, '', nil
+-- include read.lua
+-- include slots.lua
+
+-- read tells a key of another type from a missing one. The loop calls it for each slot for which MGET shows no
+-- value, until it finds a free slot. If MGET fails, the loop calls it for each slot.
+local values, had, mine, v, wrong = slots(n), 0, {}, '', nil
 for i = 1, n do
   local owner = values[i]
-  if not owner and (v or values.err) then owner = redis.pcall('GET', KEYS[i]) end
+  if not owner and (v or values.err) then owner = read(KEYS[i], most) end
   if owner == value then
     had = had + 1
     if i <= n - ARGV[3] then mine[#mine + 1] = KEYS[i] end
   elseif not owner then
     v = false
   elseif values.err and type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
-    failed = owner
+    wrong = owner
   end
 end
-if #mine > 0 then
-  local deleted = redis.pcall('DEL', unpack(mine))
-  if type(deleted) ~= 'number' then
-    for i = 1, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
-    return deleted
+if #mine > 0 then v = false end
+local function act()
+  if #mine > 0 then
+    local deleted = redis.pcall('DEL', unpack(mine))
+    if type(deleted) == 'table' then
+      for i = 1, #mine do redis.pcall('SET', mine[i], value, 'PX', 1) end
+      return deleted
+    end
   end
-  v = false
+  return wrong
 end
-if failed then return failed end
 local found = had < tonumber(ARGV[2]) and 0 or 1
-if #mine == 0 and not ARGV[change] then return found end
+if #mine == 0 and not ARGV[change] then return wrong or found end
 -- include next.lua

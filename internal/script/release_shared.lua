@@ -4,35 +4,41 @@
 -- The fence and the queue then change as release.lua says.
 -- Returns 1 mine and taken out, 0 missing or other readers only, 2 a writer's. It adds what
 -- release.lua adds.
-local found, key = 0, KEYS[1]
--- include read_lock.lua
+local found, key, value = 0, KEYS[1], ARGV[1]
+-- include read.lua
+local v = read(key, most)
+if type(v) == 'table' or v == true then return why(v, key, 'key') end
+local was, text, now, at = v, 'readers\n', nil, nil
+-- include readers.lua
 if v then
-  local text, only = 'readers\n', 'readers\n' .. ARGV[1] .. ' '
+  local only = 'readers\n' .. value .. ' '
   local alone = #v == #only + 14 and string.sub(v, 1, #only) == only and string.find(v, '^%d+\n$', #only + 1)
-  if alone or v == ARGV[1] then
-    found = 1 -- the plain case needs neither the functions below nor the clock
+  if alone or v == value then
+    found = 1 -- the plain case needs no clock
   else
-    -- include readers.lua
-    local t = redis.call('TIME')
-    local now = t[1] * 1000 + math.floor(t[2] / 1000)
+    local t, stop = redis.call('TIME'), nil
+    now = t[1] * 1000 + math.floor(t[2] / 1000)
     text = readersOf(v, now)
-    local at, stop
-    if text then at, stop = reader(text, ARGV[1]) else found = 2 end
+    if text then at, stop = reader(text, value) else found = 2 end
     if at then
       found = 1
       text = string.sub(text, 1, at - 1) .. string.sub(text, stop + 1)
-      if #text > 8 then keep(KEYS[1], text, now, true) end
     end
   end
   if text and #text == 8 then
-    -- If this is all there is to do, one call deletes the lock and looks for a queue: see release.lua.
-    if not ARGV[2] and redis.pcall('BITOP', 'OR', KEYS[1], KEYS[2]) == 0 then return found end
-    local deleted = redis.pcall('DEL', KEYS[1])
-    if deleted ~= 1 then
-      redis.call('SET', KEYS[1], v, 'PX', 1)
-      return deleted
-    end
+    -- If this is all there is to do, the release ends here: see release.lua.
+    if not ARGV[2] and redis.pcall('STRLEN', KEYS[2]) == 0 and redis.pcall('DEL', key) == 1 then return found end
     v = false
   end
+end
+local function unlock()
+  if at then
+    if #text > 8 then keep(KEYS[1], text, now, true) end
+  end
+  if not was or not text or #text > 8 then return nil end
+  local deleted = redis.pcall('DEL', key)
+  if deleted == 1 then return nil end
+  redis.call('SET', key, was, 'PX', 1)
+  return deleted
 end
 -- include turnover.lua

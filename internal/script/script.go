@@ -6,6 +6,7 @@ package script
 import (
 	_ "embed" // the sources
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ const (
 // Granted is what Enter returns for a grant. Anything else is a refusal: see Enter.
 const Granted int64 = 0
 
-// What scripts include: turnover, next, turnover_multi, queue, cut, writers, tell, readers, read_lock and other_type.
+// What scripts include: turnover, next, turnover_multi, queue, show, slots, writers, tell, readers, above and read.
 
 //go:embed turnover.lua
 var turnover string
@@ -45,8 +46,14 @@ var turnoverMulti string
 //go:embed queue.lua
 var queue string
 
-//go:embed cut.lua
-var cut string
+//go:embed show.lua
+var show string
+
+//go:embed slots.lua
+var slots string
+
+//go:embed above.lua
+var above string
 
 //go:embed writers.lua
 var writers string
@@ -57,11 +64,8 @@ var tell string
 //go:embed readers.lua
 var readers string
 
-//go:embed read_lock.lua
-var readLock string
-
-//go:embed other_type.lua
-var otherType string
+//go:embed read.lua
+var read string
 
 //go:embed release.lua
 var release string
@@ -92,33 +96,76 @@ func newScript(script string) *pool.Script {
 	return pool.NewScriptOf(func() string { return complete(script) })
 }
 
-// complete returns a script with what it includes, and without comments on lines of their own and indentation: each new
-// connection sends all scripts. A script that releases ends with turnover.lua, if it has the arguments of release.lua, or
-// with next.lua, which says what it needs.
+// complete returns a script with what it includes, and without comments and indentation: each new connection sends all
+// scripts. Functions that several scripts include lose all needless spaces, too. A script that releases ends with
+// turnover.lua, if it has the arguments of release.lua, or with next.lua, which says what it needs.
 func complete(script string) string {
-	for _, i := range []struct{ name, text string }{ // an included script can include those further down in this list
-		{"turnover", turnover},
-		{"next", next},
-		{"turnover_multi", turnoverMulti},
-		{"queue", queue},
-		{"cut", cut},
-		{"writers", writers},
-		{"tell", tell},
-		{"readers", readers},
-		{"read_lock", readLock},
-		{"other_type", otherType},
+	for _, i := range []struct {
+		name, text string
+		functions  bool
+	}{ // an included script can include those further down in this list
+		{"turnover", turnover, false},
+		{"next", next, false},
+		{"turnover_multi", turnoverMulti, false},
+		{"queue", queue, true},
+		{"show", show, true},
+		{"slots", slots, true},
+		{"writers", writers, true},
+		{"tell", tell, true},
+		{"readers", readers, true},
+		{"above", above, true},
+		{"read", read, true},
 	} {
-		script = strings.ReplaceAll(script, "-- include "+i.name+".lua\n", i.text)
+		text := i.text
+		if i.functions {
+			text = words().ReplaceAllStringFunc(shortened(text), shorter)
+		}
+		script = strings.ReplaceAll(script, "-- include "+i.name+".lua\n", text)
 	}
+	return shortened(script)
+}
+
+// shortened returns Lua without comments, indentation and empty lines.
+func shortened(lua string) string {
 	var short strings.Builder
-	short.Grow(len(script))
-	for line := range strings.Lines(script) {
-		line = strings.TrimLeft(line, " ")
-		if line != "\n" && !strings.HasPrefix(line, "--") {
-			short.WriteString(line)
+	short.Grow(len(lua))
+	for line := range strings.Lines(lua) {
+		if !strings.Contains(line, "-- include ") { // otherwise it is still to be replaced
+			line, _, _ = strings.Cut(line, "--")
+		}
+		if line = strings.TrimSpace(line); line != "" {
+			short.WriteString(line + "\n")
 		}
 	}
 	return short.String()
+}
+
+// words matches a text in quotes, a word, or signs with the spaces around them. It is made when it is first used: every
+// program that imports the library would pay for it.
+func words() *regexp.Regexp {
+	makeWords.Do(func() { madeWords = regexp.MustCompile(`'(?:\\.|[^'\\])*'|\w+| *[-=~<>+*/%.,{}()]+ *`) })
+	return madeWords
+}
+
+var (
+	makeWords sync.Once
+	madeWords *regexp.Regexp
+)
+
+// local are the names of what is local to the functions that scripts include, each behind a short one. Nothing else there
+// has such a short name.
+const local = "Qqueue Ddeadline Tticket Pprocess Gdigits Vvalue Rrecord Bbefore Mmiddle Oother Llatest Nlength Ilimit Ssecond " +
+	"Wwriter Aasked Hhead Xtext Ystop Zlast Etold Useen Ffirst Jvalues Kthere "
+
+// shorter returns a match of words without the spaces, which Lua does not need, or with a short name.
+func shorter(match string) string {
+	if match[0] == '\'' {
+		return match
+	}
+	if at := strings.Index(local, match+" "); len(match) > 1 && at > 0 && local[at-1] >= 'A' && local[at-1] <= 'Z' {
+		return local[at-1 : at]
+	}
+	return strings.Trim(match, " ")
 }
 
 // A Key is the key of a lock, which is its name, and what follows from it. Each part is kept, because one that is made
@@ -358,6 +405,16 @@ func ParseEntered(reply any) (Entered, error) {
 		}
 	}
 	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: %s", Describe(reply))
+}
+
+// Checked returns e, the answer of a node to an acquire that has proposed a token; 0 stands for none. It returns an error
+// if the node grants the lock, but cannot have run the script: that stores a proposal which is above the register.
+func (e Entered) Checked(token uint64) (Entered, error) {
+	if token == 0 || e.Wait != Granted || e.Stored && e.Register == token || !e.Stored && e.Register >= token {
+		return e, nil
+	}
+	return Entered{}, fmt.Errorf("redsync: odd answer to an acquire: the proposal was %d, stored is %v, and the fencing register %d",
+		token, e.Stored, e.Register)
 }
 
 // A request is a command under construction, its keys first.

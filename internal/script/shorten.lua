@@ -16,31 +16,35 @@ local value, rest, k, n = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumbe
 local process, token, change = ARGV[5], ARGV[6], 8
 if not (rest >= 1) then return redis.error_reply('ERR the rest is less than 1 ms') end
 
-local held, found, failed, told = {}, 1, nil, false
+-- include read.lua
+local held, found, failed, looks, shorter = {}, 1, nil, false, {}
 for i = 1, k do
-  local v = redis.pcall('GET', KEYS[i])
+  local v = read(KEYS[i], most)
   local free = not v
   if v == value then
     local left = redis.pcall('PTTL', KEYS[i])
-    if type(left) == 'number' and (left > rest or left == -1) then
-      left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])
-      free = true
+    if type(left) ~= 'number' then
+      failed = left
+    elseif left > rest or left == -1 then
+      shorter[i], free = true, true
     end
-    if type(left) ~= 'number' then failed = left end
     free = free or ARGV[change]
   elseif v then
     found = 2
-    if type(v) == 'table' then
-      -- include other_type.lua
-      local _, why = readText(KEYS[i], 'key')
-      if not failed or string.find(failed.err, 'WRONGTYPE', 1, true) then failed = why end
-    end
+    if type(v) == 'table' and (not failed or string.find(failed.err, 'WRONGTYPE', 1, true)) then failed = why(v, KEYS[i], 'key') end
   elseif found == 1 then
     found = 0
   end
   if not free then held[i] = v end
-  told = told or free
+  looks = looks or free
 end
-if n < k and told then held = {} end -- one queue for all
+if n < k and looks then held = {} end -- one queue for all
 
+local function unlock()
+  for i in pairs(shorter) do
+    local left = 1
+    left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])
+    if type(left) ~= 'number' then failed = left end
+  end
+end
 -- include turnover_multi.lua

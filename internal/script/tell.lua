@@ -1,32 +1,32 @@
--- tell tells the waiters at the head of the queue that they may have the lock called name: the
+-- tell finds the waiters at the head of the queue that may have the lock: the
 -- first waiter, which must be alive, and if that is a reader, all live readers before the first
--- live writer. It tells each process once, but not process, the caller's, which learns it from
--- the reply. Returns what release.lua adds to the reply.
-local function tell(queue, name, process, now)
+-- live writer. It returns what release.lua adds to the reply, and whom the script must tell: each process once,
+-- but not process, the caller's, which learns it from the reply. A script tells about 1,000 processes, and no more. The
+-- others look again by themselves.
+local untold = 1000
+local function tell(queue, process, now)
   local head, second = waiter(1, queue), waiter(2, queue)
-  if string.sub(queue, 50, 50) ~= 'r' then
-    if head ~= process then
-      redis.pcall('PUBLISH', 'redsync:' .. head, name)
-      return 4
-    end
-    if second ~= '' and second ~= process then return 24 end
-    return 8
+  if sub(queue, 50, 50) ~= 'r' then
+    if head ~= process then return 4, {head} end
+    if second ~= '' and second ~= process then return 24, {} end
+    return 8, {}
   end
-  local own, others, told = 0, 0, {}
-  for n = 1, #queue / 64 do
-    local other, deadline = waiter(n, queue)
-    local kind = string.sub(queue, 64 * n - 14, 64 * n - 14)
-    if deadline > now and kind == ' ' then
-      if own == 8 and others == 0 and other ~= process then others = 16 end
-      break
-    elseif deadline > now and kind == 'r' then
-      if other == process then
+  local own, told, seen = 0, {}, {}
+  now = string.format('%013.0f', now)
+  for at = 1, #queue - 63, 64 do
+    local kind = string.byte(queue, at + 49)
+    if (kind == 32 or kind == 114) and lives(queue, at, now) then
+      local other = sub(queue, at + 22, at + 37)
+      if kind == 32 then
+        if own == 8 and #told == 0 and other ~= process then own = 24 end
+        break
+      elseif other == process then
         own = 8
-      elseif not told[other] then
-        redis.pcall('PUBLISH', 'redsync:' .. other, name)
-        told[other], others = true, 4
+      elseif not seen[other] then
+        seen[other], told[#told + 1], untold = true, other, untold - 1
+        if untold < 1 then break end
       end
     end
   end
-  return own + others
+  return #told > 0 and own + 4 or own, told
 end

@@ -1,6 +1,7 @@
--- What release_multi.lua and shorten.lua do after they have changed the locks: they raise the fences,
+-- What release_multi.lua and shorten.lua do: they change the locks, raise the fences,
 -- and let the next waiter of each queue go on. KEYS are k locks, then n queues, then the fences if there is
--- a token. The including script has set:
+-- a token. The including script has included read.lua, defined
+-- unlock, which changes the locks and returns an error or nil, and set:
 --   k        how many locks
 --   n        how many queues: k, 1 if all locks have one queue, or 0 if the caller may not touch it
 --   found    what it returns if nobody is told
@@ -10,33 +11,35 @@
 --   token    '' for none
 --   change   the index in ARGV of how long a ticket that enters counts as alive; it comes after the fence ttl
 -- With one queue it returns found, to which it adds what release.lua adds. Otherwise see release_multi.lua.
-if token ~= '' then
+-- include above.lua
+
+-- act changes the locks and the fences. It returns an error if the locks cannot be changed.
+local function act()
+  local wrong = unlock()
+  if wrong or token == '' then return wrong end
   for i = #KEYS - k + 1, #KEYS do
-    local register = redis.pcall('GET', KEYS[i]) or '0'
-    if type(register) == 'string' and (#token > #register or #token == #register and token > register) then
-      redis.pcall('SET', KEYS[i], token, 'PX', ARGV[change - 1])
-    end
+    local register = read(KEYS[i], 64) or '0'
+    if type(register) == 'string' and above(token, register) then redis.pcall('SET', KEYS[i], token, 'PX', ARGV[change - 1]) end
   end
 end
 
 local alive, queues, waiting = ARGV[change], {}, false
 for i = 1, n do
   if alive or not held[i] then
-    local queue = redis.pcall('GET', KEYS[k + i]) or ''
+    local queue = read(KEYS[k + i], 1048576) or ''
     if type(queue) == 'string' then queues[i] = queue end
     waiting = waiting or alive or queue ~= ''
   end
 end
-if not waiting then return failed or found end
-local t = redis.pcall('TIME')
-if t.err then return failed or found end
+local t = waiting and redis.pcall('TIME')
+if not t or t.err then return act() or failed or found end
 
 -- include queue.lua
 -- include writers.lua
 -- include tell.lua
 
 local now, general = t[1] * 1000 + math.floor(t[2] / 1000), change + 1 + (ARGV[change + 1] or 0)
-local flags, first, others = 0, {}, {}
+local flags, first, others, stores, tells = 0, {}, {}, {}, {}
 local at = general + 1 -- the changes of the queue of the name begin there
 for i = 1, n do
   local enters, last, before = ARGV[at] or '', at + 1 + (ARGV[at + 1] or 0), queues[i]
@@ -46,14 +49,21 @@ for i = 1, n do
     for j = at + 2, last do queue = without(queue, ARGV[j]) end
     if enters ~= '' then queue, ttl = with(queue, enters, now + alive), 2 * alive end
     queue = living(queue, now)
-    if queue ~= before then store(redis.pcall, KEYS[k + i], queue, ttl) end
+    if queue ~= before then stores[#stores + 1] = {KEYS[k + i], queue, ttl} end
     if queue ~= '' and (not held[i] or freesReaders(before, queue, held[i], now)) then
-      flags = tell(queue, KEYS[i], process, now) -- 4, 8 and 16 are added up
+      flags, tells[i] = tell(queue, process, now) -- 4, 8 and 16 are added up
       if flags % 16 >= 8 then first[#first + 1] = i end
       if flags ~= 8 then others[#others + 1] = i end
     end
   end
   at = last + 1
+end
+local wrong = act()
+if wrong then return wrong end
+for _, s in ipairs(stores) do store(redis.pcall, unpack(s)) end
+for i = 1, n do
+  local name = KEYS[i]
+  for _, head in ipairs(tells[i] or {}) do redis.pcall('PUBLISH', 'redsync:' .. head, name) end
 end
 if failed then return failed end
 if n == 1 then return found + flags end

@@ -1,19 +1,18 @@
 -- This file is about waiting writers, which keep readers back. In the queue a writer is an
--- exclusive waiter: its kind is a space, and there is no other space in a queue.
+-- exclusive waiter: its kind is a space.
 
 -- firstWriter returns the ticket of the first live writer in the queue, and its deadline; nil
 -- if there is none. If a reader's ticket is given, only a writer that keeps this reader back
 -- counts: a writer of another process that stands before the ticket.
 local function firstWriter(queue, now, ticket)
-  local at = string.find(queue, ' ', 1, true)
-  while at do
-    if at % 64 == 50 then
-      local first = string.sub(queue, at - 49, at - 1)
+  now = string.format('%013.0f', now)
+  for at = 1, #queue, 64 do
+    if string.byte(queue, at + 49) == 32 and lives(queue, at, now) then
+      local first = sub(queue, at, at + 48)
       if ticket and first >= ticket then return nil end
-      local process, deadline = waiter((at + 14) / 64, queue)
-      if deadline > now and not (ticket and process == string.sub(ticket, 23, 38)) then return first, deadline end
+      local process, deadline = waiter((at + 63) / 64, queue)
+      if not (ticket and process == sub(ticket, 23, 38)) then return first, deadline end
     end
-    at = string.find(queue, ' ', at + 1, true)
   end
 end
 
@@ -22,7 +21,7 @@ end
 -- readers does, if the first live writer has left the queue, and if a reader leads the queue
 -- now.
 local function freesReaders(before, queue, v, now)
-  if type(v) ~= 'string' or string.sub(v, 1, 8) ~= 'readers\n' or string.sub(queue, 50, 50) ~= 'r' then return false end
+  if type(v) ~= 'string' or sub(v, 1, 8) ~= 'readers\n' or sub(queue, 50, 50) ~= 'r' then return false end
   local writer = firstWriter(before, now)
-  return writer and not string.find(queue, writer, 1, true)
+  return writer and not find(queue, writer, 1, true)
 end

@@ -1,0 +1,221 @@
+package script_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.
+
+// everyCommand returns commands that between them run all paths of all scripts.
+func everyCommand() map[string]script.Command {
+	lock, process, fence := script.NewLock("lock", "v"), script.ProcessOf(us), token(1<<51)
+	names, three := script.NewMulti([]string{"lock", "other"}).With("v"), script.NewSemaphore("lock", 3)
+	slot, all := three.Lock(0, "v"), slots(0, 1, 2)
+	place := script.Place{Ticket: aTicket(20_000, us), Alive: alive, Strict: true}
+	turnover := script.Turnover{Enters: aTicket(20_001, us), Alive: alive, Leave: []script.Ticket{aTicket(20_000, us)}}
+	key := script.NewKey("lock")
+	return map[string]script.Command{
+		"enter":                  script.Enter(lock, ttl, place, fence),
+		"enter, no ticket":       script.Enter(lock, ttl, script.Place{}, fence),
+		"enter shared":           script.EnterShared(lock, ttl, place, fence),
+		"enter shared, plain":    script.EnterShared(lock, ttl, script.Place{}, script.Fence{}),
+		"enter names":            script.EnterMulti(names, ttl, place, fence),
+		"enter permits":          script.EnterPermits(three, "v", ttl, wants(2, 0), place),
+		"enter permit":           script.EnterPermits(three, "v", ttl, wants(1, 0), script.Place{}),
+		"extend":                 script.Extend(lock, 2*ttl),
+		"heal":                   script.Heal(lock, 2*ttl),
+		"valid":                  script.Valid(lock),
+		"extend names":           script.ExtendMulti(names, 2*ttl),
+		"heal names":             script.HealMulti(names, 2*ttl),
+		"valid names":            script.ValidMulti(names),
+		"extend shared":          script.ExtendShared(lock, 2*ttl),
+		"heal shared":            script.HealShared(lock, 2*ttl),
+		"valid shared":           script.ValidShared(lock),
+		"downgrade":              script.Downgrade{Process: process, Leave: turnover.Leave}.Extend(lock, ttl, true),
+		"release":                script.Release(lock, process, turnover, fence),
+		"release, plain":         script.Release(lock, script.Process{}, script.Turnover{}, script.Fence{}),
+		"release shared":         script.ReleaseShared(lock, process, turnover, fence),
+		"release shared, plain":  script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}),
+		"release names":          script.ReleaseMulti(names, process, turnover, fence),
+		"release names, plain":   script.ReleaseMulti(names, script.Process{}, script.Turnover{}, script.Fence{}),
+		"release permits":        script.ReleaseSlots(three, "v", 2, all, script.Slots{}, process, turnover),
+		"release permit":         script.ReleaseSlot(three, slot, process, turnover),
+		"release permit, plain":  script.ReleaseSlot(three, slot, script.Process{}, script.Turnover{}),
+		"shorten":                script.Shorten(lock, 1000, process, turnover, fence),
+		"shorten names":          script.ShortenMulti(names, 1000, process, turnover, fence),
+		"shorten permits":        script.ShortenSlots(three, all, "v", 1000, process, turnover),
+		"inspect":                key.Inspect(false),
+		"inspect names":          names.Inspect(false),
+		"inspect permits":        three.Inspect(false),
+		"inspect, the key alone": key.Inspect(true),
+	}
+}
+
+// keysIn returns the keys of a command.
+func keysIn(c script.Command) (keys []string) {
+	for _, key := range c.Args[3 : 3+c.Args[2].(int)] {
+		keys = append(keys, key.(string))
+	}
+	return keys
+}
+
+func isQueue(key string) bool {
+	return strings.HasSuffix(key, ":queue") || strings.HasSuffix(key, ":slots")
+}
+
+func anyKey(string) bool { return true }
+
+// meets runs each command on a server on which store has stored a forged text at one of its keys, and then calls check. The
+// other locks have the value of the command.
+func (g ground) meets(at func(key string) bool, store func(key string), check func(what string, reply any)) {
+	for what, c := range everyCommand() {
+		keys := keysIn(c)
+		for _, key := range keys {
+			if !at(key) {
+				continue
+			}
+			for _, other := range keys {
+				g.do("del", other)
+				if !isQueue(other) && !strings.HasSuffix(other, ":fence") {
+					g.do("set", other, "v", "px", ttl)
+				}
+			}
+			store(key)
+			g.do("config", "resetstat")
+			reply, err := g.client.Do(g.Context(), c.InFull()...).Result()
+			if err != nil {
+				reply = err
+			}
+			check(fmt.Sprintf("%s, at %s", what, key), reply)
+		}
+	}
+}
+
+// inWords matches the errors of scripts.
+var inWords = regexp.MustCompile(`^(ERR|WRONGTYPE) the (key|queue|fencing register) \S+ is a (string that is too long|list|hash)$`)
+
+// No script copies a text that is too long for its key, or returns it. What it cannot read it says in words.
+func TestScriptsReadNothingThatIsTooLong(t *testing.T) {
+	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g.do("set", "nines", strings.Repeat("9", 20_000_000))
+	g.do("set", "readers", "readers\n"+strings.Repeat("v 9999999999999\n", 100_000))
+	g.do("set", "waiters", strings.Repeat(ticket(1, they)+" 9999999999999\n", 20_000))
+	monitor, err := net.Dial("tcp", g.client.Options().Addr)
+	require.NoError(t, err)
+	defer monitor.Close()
+	fmt.Fprint(monitor, "MONITOR\r\n")
+	seen := bufio.NewScanner(monitor)
+	require.True(t, seen.Scan())
+	for name, store := range map[string]func(key string){
+		"digits":        func(key string) { g.do("copy", "nines", key, "replace") },
+		"readers":       func(key string) { g.do("copy", "readers", key, "replace") },
+		"waiters":       func(key string) { g.do("copy", "waiters", key, "replace") },
+		"a list":        func(key string) { g.do("del", key); g.do("rpush", key, "x") },
+		"a hash":        func(key string) { g.do("del", key); g.do("hset", key, "x", "y") },
+		"no bytes":      func(key string) { g.do("set", key, "") },
+		"no integer":    func(key string) { g.do("set", key, "1e5") },
+		"a far number":  func(key string) { g.do("set", key, "9223372036854775806") },
+		"half a waiter": func(key string) { g.do("set", key, ticket(1, they)) },
+		"half a reader": func(key string) { g.do("set", key, "readers\nv 99") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := g
+			g.T = t
+			forged := ""
+			g.meets(anyKey, func(key string) { store(key); forged = key }, func(what string, reply any) {
+				require.Less(t, len(fmt.Sprintf("%q", reply)), 4096, what)
+				if err, ok := reply.(error); ok {
+					require.Regexp(t, inWords, err.Error(), what)
+				}
+				g.do("echo", what)
+				for seen.Scan() && !strings.HasSuffix(seen.Text(), `"echo" `+strconv.Quote(what)) {
+					_, call, inScript := strings.Cut(seen.Text(), " lua] ")
+					if !inScript || !strings.Contains(call, strconv.Quote(forged)) {
+						continue
+					}
+					if name == "digits" || name == "readers" || name == "waiters" {
+						require.Regexp(t, `^"(STRLEN|PTTL|PEXPIRE|GETRANGE|EXISTS|TYPE|DEL|SET)"`, call, what)
+					}
+				}
+			})
+		})
+	}
+}
+
+// cpu returns how long the processor has worked for the server.
+func (g ground) cpu() (took time.Duration) {
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):(\S+)`).FindAllStringSubmatch(g.do("info", "cpu").(string), -1) {
+		part, _ := time.ParseDuration(m[1] + "s")
+		took += part
+	}
+	return took
+}
+
+// Whatever stands at its keys, the work of a script has a bound. With -v the test shows the times, which are below 20 ms
+// where the processor is fast. A script that is not linear in what it reads takes many seconds.
+func TestScriptsTakeLittleTime(t *testing.T) {
+	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	past, future := time.Now().Add(-time.Hour).UnixMilli(), time.Now().Add(time.Hour).UnixMilli()
+	queue := func(n int, kind string, deadline int64) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "%s%s%013d\n", ticket(i, fmt.Sprintf("%016d", i)), kind, deadline)
+		}
+		return b.String()
+	}
+	readers := func(record string, deadline int64) string {
+		record = fmt.Sprintf("%s %013d\n", record, deadline)
+		return "readers\n" + strings.Repeat(record, 260_000/len(record))
+	}
+	for name, text := range map[string]string{
+		"dead waiters":          queue(16_000, " ", past),
+		"dead readers":          queue(16_000, "r", past),
+		"waiting writers":       queue(15_999, " ", future),
+		"waiting readers":       queue(15_999, "r", future),
+		"more waiting readers":  queue(160_000, "r", future),
+		"of no kind":            queue(16_000, "x", future),
+		"dead, before a reader": queue(15_990, " ", past) + queue(9, "r", future),
+		"readers":               readers("w", future),
+		"readers that are gone": readers("", past),
+		"readers, then lines":   "readers\nw " + strconv.FormatInt(time.Now().UnixMilli()+20_000, 10) + "\n" + strings.Repeat("\n", 260_000) + "w 9999999999999\n",
+		"the value as a prefix": "readers\nw " + strconv.FormatInt(future, 10) + strings.Repeat("\nv ", 80_000) + "\nw 9999999999999\n",
+		"spaces":                strings.Repeat(" ", 1_000_000/64*64),
+		"zeros":                 strings.Repeat("0", 1_000_000/64*64),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := g
+			g.T = t
+			g.do("set", "forged", text)
+			worst, of, before := time.Duration(0), "", time.Duration(0)
+			at := isQueue
+			if strings.HasPrefix(text, "readers\n") {
+				at = func(key string) bool { return key == "lock" }
+			}
+			g.meets(at, func(key string) { g.do("copy", "forged", key, "replace"); before = g.cpu() }, func(what string, _ any) {
+				published := 0
+				if m := regexp.MustCompile(`cmdstat_publish:calls=(\d+)`).FindStringSubmatch(g.do("info", "commandstats").(string)); m != nil {
+					published, _ = strconv.Atoi(m[1])
+				}
+				assert.LessOrEqual(t, published, 1001, what)
+				if took := g.cpu() - before; took > worst {
+					worst, of = took, what
+				}
+			})
+			t.Logf("at most %v: %s", worst, of)
+			assert.Less(t, worst, time.Second, of)
+		})
+	}
+}
