@@ -21,6 +21,17 @@ const (
 	maxPause = showEvery / 2
 )
 
+// A Rash switches rules of this file off, for tests that show what they are good for.
+type Rash uint8
+
+// The rules.
+const (
+	HearsAll    Rash = 1 << iota // nodes that do not count are heard
+	HearsLate                    // late nodes are heard
+	Hopes                        // a wake-up is a reason to try, even if that is hopeless
+	NeverPauses                  // no attempt is followed by a pause
+)
+
 // freeLocked returns the nodes on which the name that c waits for is free, as far as c knows: those that have told it, and
 // those on which the release of its last attempt leaves the name free. Only nodes whose votes count are heard.
 func (c *call) freeLocked() claim.Nodes {
@@ -35,7 +46,7 @@ func (c *call) isHopelessLocked() bool {
 	if n.fresh != 0 { // a release is under way, and some nodes cannot tell c of it
 		taken &= c.group.subscriber.audible()
 	}
-	return !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked() &^ taken)
+	return c.group.Rash&Hopes == 0 && !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked()&^taken)
 }
 
 // votesLocked returns the nodes whose votes count for the next attempt of c. Late nodes are left out if the others can make a
@@ -44,6 +55,12 @@ func (c *call) votesLocked() claim.Nodes {
 	set := c.terms.Keeper.Set
 	rule := set.Rule()
 	votes := rule.All() &^ c.unfit
+	if c.group.Rash&HearsAll != 0 {
+		votes = rule.All()
+	}
+	if c.group.Rash&HearsLate != 0 {
+		return votes
+	}
 	if near := votes &^ set.Late(); rule.Quorum(near) && !(c.split != nil && c.split.arePatient()) {
 		return near
 	}
@@ -71,7 +88,7 @@ func (c *call) pauseLocked(u *turn, o lease.Outcome) (end time.Time) {
 	if o.Result.Taken != 0 {
 		n -= maxHasty // rivals are trying
 	}
-	if n <= 0 {
+	if n <= 0 || c.group.Rash&NeverPauses != 0 {
 		return end
 	}
 	took := time.Since(u.began)
