@@ -28,15 +28,18 @@ import (
 // have guards of different lengths. Package history judges the haste of those who wait.
 
 const (
-	hasteExpiry = 8 * time.Second
-	farthest    = 150 * time.Millisecond // each way
-	hasteEach   = 5                      // attempts for each lock, while processes contend
+	hasteExpiry = 2 * time.Second
+	hasteEach   = 5 // attempts for each lock, while processes contend
 )
+
+// farthest is how long the way to a node may be in a seed. In the first it takes no time at all.
+var farthest = []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond}
 
 // A hasteScene is what a test asks for. The zero value is everything.
 type hasteScene struct {
 	mode string
-	rash queue.Rash // the control: rules that are switched off
+	ways []time.Duration // those of farthest that may be drawn; nil: all
+	rash queue.Rash      // the control: rules that are switched off
 }
 
 // A haste is one play of the scene.
@@ -44,12 +47,13 @@ type haste struct {
 	*simulation
 	asked     hasteScene
 	mode      badMode
+	farthest  time.Duration
 	sets      [][]int
 	tries     history.Tries
 	processes []*hasteProcess
 	stop      atomic.Bool
-	held      atomic.Int64 // how often clients have got locks
-	each      float64      // attempts for each lock, while processes contended
+	held      atomic.Int64 // how often clients have got names
+	each      float64      // attempts for each name that was locked, while processes contended
 }
 
 // A hasteProcess is one process. It is an observer, too.
@@ -84,6 +88,11 @@ func playHaste(t *testing.T, seed uint64, asked hasteScene) (*haste, []history.E
 func (h *haste) run() {
 	r := h.random(1)
 	nodes := 2 + r.IntN(6)
+	ways := h.asked.ways
+	if ways == nil {
+		ways = farthest
+	}
+	h.farthest = ways[r.IntN(len(ways))]
 	if h.mode.joint {
 		nodes = max(nodes, 3)
 	}
@@ -105,15 +114,15 @@ func (h *haste) run() {
 	for range 2 + r.IntN(3) {
 		h.processes = append(h.processes, h.process(r))
 	}
-	h.contend(r, "contended", 12*time.Second, func() { time.Sleep(12 * time.Second) })
+	h.contend(r, "contended", func() { time.Sleep(time.Second + 70*h.farthest) })
 	h.each = float64(h.tries.Len()) / float64(max(h.held.Load(), 1))
 	h.hold(r)
-	h.contend(r, "restarts", time.Minute, func() {
+	h.contend(r, "restarts", func() {
 		for j := range h.nodes[:nodes/2+1] {
 			time.Sleep(between(r, 0, 400*time.Millisecond))
 			h.nodes[j].Restart(true)
 		}
-		time.Sleep(8 * time.Second)
+		time.Sleep(9 * time.Second)
 	})
 	for _, p := range h.processes {
 		p.close()
@@ -123,12 +132,13 @@ func (h *haste) run() {
 // process starts a process. Each has another restart guard, and other ways to the nodes.
 func (h *haste) process(r *rand.Rand) *hasteProcess {
 	p := &hasteProcess{haste: h, slot: len(h.processes)}
-	guard := pool.WithRestartGuard(hasteExpiry + between(r, 0, 10*time.Second))
+	guard := pool.WithRestartGuard(hasteExpiry + between(r, 0, 4*time.Second))
 	var pools []pool.Pool
-	for _, n := range h.nodes {
-		far := between(r, 0, time.Millisecond)
-		if oneIn(r, 2) {
-			far = between(r, 0, farthest)
+	away := r.Perm(len(h.nodes))[:1+r.IntN(len(h.nodes))]
+	for j, n := range h.nodes {
+		far := min(h.farthest, between(r, 0, time.Millisecond))
+		if h.farthest > 0 && slices.Contains(away, j) {
+			far = between(r, h.farthest/2, h.farthest)
 		}
 		client := n.Client(func(opt *redis.Options) {
 			opt.Dialer = n.DialVia(func(bool) time.Duration { return far })
@@ -147,7 +157,7 @@ func (h *haste) process(r *rand.Rand) *hasteProcess {
 		p.redsync = redsync.New(pools...)
 	}
 	peek.BeRash(p.redsync, h.asked.rash)
-	p.redsync = p.redsync.With(redsync.WithObserver(p), redsync.WithTries(0), redsync.WithExpiry(hasteExpiry))
+	p.redsync = p.redsync.With(redsync.WithObserver(p), redsync.WithTries(0), redsync.WithExpiry(hasteExpiry), redsync.WithNodeTimeout(700*time.Millisecond), redsync.WithWatchdog())
 	return p
 }
 
@@ -161,13 +171,13 @@ func (p *hasteProcess) close() {
 }
 
 // contend lets two clients of each process lock a name again and again during what.
-func (h *haste) contend(r *rand.Rand, name string, patience time.Duration, what func()) {
-	ctx, cancel := context.WithTimeout(h.Context(), patience)
+func (h *haste) contend(r *rand.Rand, name string, what func()) {
+	ctx, cancel := context.WithCancel(h.Context())
 	defer cancel()
 	h.stop.Store(false)
 	var all sync.WaitGroup
 	for _, p := range h.processes {
-		for k := range 2 {
+		for k := range 3 {
 			c := &hasteClient{hasteProcess: p, name: fmt.Sprintf("%d %s %d", p.slot, name, k)}
 			c.random = h.random(uint64(1000*r.IntN(1000) + 10*p.slot + k))
 			all.Go(func() {
@@ -184,7 +194,7 @@ func (h *haste) contend(r *rand.Rand, name string, patience time.Duration, what 
 	all.Wait()
 }
 
-// hold lets one client hold the name, while others wait for it. A minority of the nodes is down when the client locks.
+// hold lets one client hold a name, while others wait for it. A minority of the nodes has forgotten that.
 func (h *haste) hold(r *rand.Rand) {
 	var down []int
 	for _, set := range h.sets {
@@ -194,30 +204,24 @@ func (h *haste) hold(r *rand.Rand) {
 			}
 		}
 	}
-	for _, j := range down {
-		h.nodes[j].Freeze()
-	}
-	for i, p := range h.processes {
-		holder := &hasteClient{hasteProcess: p, name: fmt.Sprintf("%d holder", i), random: r, alone: true}
-		ctx, cancel := context.WithTimeout(h.Context(), 6*time.Second)
-		var all sync.WaitGroup
-		holder.lock(ctx, fmt.Sprint("held ", i), func() {
-			for _, j := range down {
-				h.nodes[j].Kill()
-				h.nodes[j].Restart(false)
+	ctx, cancel := context.WithTimeout(h.Context(), 7*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	holder := &hasteClient{hasteProcess: h.processes[0], name: "0 holder", random: r, alone: true}
+	holder.lock(ctx, "held", func() {
+		time.Sleep(h.farthest) // then all nodes have its keys
+		for _, j := range down {
+			h.nodes[j].FlushAll()
+		}
+		for _, p := range h.processes {
+			for k := range 2 {
+				c := &hasteClient{hasteProcess: p, name: fmt.Sprintf("%d waiter %d", p.slot, k), reads: true, random: h.random(uint64(10*p.slot + k))}
+				all.Go(func() { c.lock(ctx, "held", func() {}) })
 			}
-			for _, p := range h.processes {
-				for k := range 2 {
-					c := &hasteClient{hasteProcess: p, name: fmt.Sprintf("%d waiter %d", p.slot, k), random: r}
-					all.Go(func() { c.lock(ctx, fmt.Sprint("held ", i), func() {}) })
-				}
-			}
-			time.Sleep(4 * time.Second)
-		})
-		all.Wait()
-		cancel()
-		break
-	}
+		}
+		time.Sleep(3 * time.Second)
+	})
+	all.Wait()
 }
 
 // A hasteClient locks in the mode of the scene.
@@ -227,6 +231,7 @@ type hasteClient struct {
 	random *rand.Rand
 	term   int
 	alone  bool // it wants the lock alone, or all permits
+	reads  bool // it reads where others do
 }
 
 // lock makes a call, and calls hold while it holds the lock.
@@ -235,6 +240,7 @@ func (c *hasteClient) lock(ctx context.Context, name string, hold func()) {
 	who := fmt.Sprint(c.name, "#", c.term)
 	ctx = context.WithValue(ctx, hasteCall{}, who)
 	w := c.mode.wish(name, c.random)
+	w.shared = w.shared || c.reads && c.mode.name == "readers"
 	if c.alone {
 		w.shared, w.weight = false, max(w.permits, w.weight)
 		if w.permits != 0 && !c.mode.fair {
@@ -242,11 +248,14 @@ func (c *hasteClient) lock(ctx context.Context, name string, hold func()) {
 		}
 	}
 	options := (&badMinority{}).optionsFor(c.mode, w, c.random)
+	if w.permits == 0 && !c.mode.leads && oneIn(c.random, 2) {
+		options = append(options, redsync.WithFencing()) // for which restart guards are longer
+	}
 	note := func(kind history.Kind) {
 		e := history.Event{At: c.now(), Kind: kind, Client: c.name, Term: c.term, Name: w.names[0], More: w.names[1:], Reads: w.shared, Permits: w.permits}
 		if kind == history.Held {
-			c.held.Add(1)
-			e.Until = e.At + hasteExpiry*9/10
+			c.held.Add(int64(len(w.names)))
+			e.Until = e.At + time.Hour // the watchdog extends it
 		}
 		c.log.Note(e)
 	}
@@ -283,9 +292,34 @@ func TestSimulationOfHaste(t *testing.T) {
 	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.Of(4, 18, 300)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h, events := playHaste(t, uint64(seed), hasteScene{mode: ""})
-			t.Logf("%s, %d nodes, %d processes: %d locks, %.1f attempts for each", h.mode.name, len(h.nodes), len(h.processes), h.held.Load(), h.each)
+			t.Logf("%s, %d nodes at most %v away, %d processes: %d locks, %.1f attempts for each", h.mode.name, len(h.nodes), h.farthest, len(h.processes), h.held.Load(), h.each)
 			assert.Positive(t, h.held.Load())
 			assert.Empty(t, h.violations(events))
+		})
+	}
+}
+
+// If rules against haste are switched off, the judge sees it within ten seeds.
+func TestSimulationOfHasteDoneWrong(t *testing.T) {
+	oneByOne(t)
+	near, far := farthest[:2], farthest[3:]
+	for _, asked := range []hasteScene{
+		{mode: "plain", ways: far, rash: queue.HearsLate},
+		{mode: "plain", ways: far, rash: queue.HearsLate | queue.Hopes},
+		{mode: "readers", ways: near, rash: queue.Hopes},
+		{mode: "several", ways: near, rash: queue.HearsAll},
+		{mode: "several", ways: near, rash: queue.NeverPauses},
+		{mode: "several", ways: near, rash: queue.HearsAll | queue.NeverPauses},
+	} {
+		t.Run(fmt.Sprint(asked.mode, asked.rash), func(t *testing.T) {
+			for seed := range uint64(10) {
+				h, events := playHaste(t, seed, asked)
+				if found := h.violations(events); len(found) > 0 {
+					t.Logf("seed %d, %s: %v", seed, h.mode.name, found[0])
+					return
+				}
+			}
+			assert.Fail(t, "nobody has been hasty")
 		})
 	}
 }
