@@ -168,7 +168,7 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 // unlocks or the end does. Another value under the same name is left behind.
 func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
 	lasts := redsync.WithMinHold(time.Hour)
-	inEachForm(t, func(t *testing.T, _ form, _ *redsynctest.Nodes, _ *redsync.Redsync) {
+	inEachForm(t, func(t *testing.T, f form, _ *redsynctest.Nodes, _ *redsync.Redsync) {
 		for mode, lock := range map[string]func(rs *redsync.Redsync) *redsync.Mutex{
 			"one name": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex(name, lasts) },
 			"several names": func(rs *redsync.Redsync) *redsync.Mutex {
@@ -179,6 +179,9 @@ func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
 				return rs.NewMutex(name, lasts, redsync.WithPermits(3), redsync.WithFair(), redsync.WithWeight(2))
 			},
 		} {
+			if f != bubble && mode != "several names" { // it takes real time
+				continue
+			}
 			assert.Empty(t, fails(t, func(tb *fakeTB) {
 				nodes := redsynctest.Start(tb, 3)
 				m := lock(nodes.Redsync())
