@@ -167,7 +167,7 @@ func serve(text string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	stop()
-	return errors.Join(c.close(), c.gauges.atZero(), c.log.Err(), f.Close())
+	return errors.Join(c.close(), c.gauges.atZero(), c.gauges.inHaste(), c.log.Err(), f.Close())
 }
 
 // obey executes one order per line, until the order sayGoodbye.

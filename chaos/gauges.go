@@ -8,20 +8,38 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/seed14bd9ef4/redsync/internal/history"
+	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsyncotel"
 )
 
 // gauges observe the locks of a process as a program would, with OpenTelemetry. Whatever happened, no lock counts as held
-// and no call as waiting once all clients have ended and their Redsync is closed.
+// and no call as waiting once all clients have ended and their Redsync is closed. They also see haste: only the first in line
+// of a process tries, so all calls for a name in one mode count as one waiter.
 type gauges struct {
 	*redsyncotel.Observer
 	reader *metric.ManualReader
+	tries  *history.Tries
+	began  time.Time
+}
+
+// ObserveAttempt implements observe.AttemptObserver.
+func (g gauges) ObserveAttempt(_ context.Context, a observe.Attempt) {
+	g.tries.Note(time.Since(g.began), "", fmt.Sprint(a.Name, " ", a.Mode), a.Name)
+}
+
+// inHaste fails if a waiter has made haste.
+func (g gauges) inHaste() error {
+	if found := g.tries.Judge(nil); len(found) > 0 {
+		return fmt.Errorf("%v", found)
+	}
+	return nil
 }
 
 func newGauges() (gauges, error) {
 	reader := metric.NewManualReader()
 	o, err := redsyncotel.NewObserver(redsyncotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
-	return gauges{o, reader}, err
+	return gauges{o, reader, &history.Tries{}, time.Now()}, err
 }
 
 // atZero fails if something still counts after a second.

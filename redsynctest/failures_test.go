@@ -164,6 +164,50 @@ func TestTheEndFindsWhatNobodyUnlocks(t *testing.T) {
 	})
 }
 
+// The keys of a minimal hold that is not over are not left behind, in any mode, whoever has made the Redsync, and whether the test
+// unlocks or the end does. Another value under the same name is left behind.
+func TestTheRestOfAMinimalHoldIsNotLeftBehind(t *testing.T) {
+	lasts := redsync.WithMinHold(time.Hour)
+	inEachForm(t, func(t *testing.T, f form, _ *redsynctest.Nodes, _ *redsync.Redsync) {
+		for mode, lock := range map[string]func(rs *redsync.Redsync) *redsync.Mutex{
+			"one name": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex(name, lasts) },
+			"several names": func(rs *redsync.Redsync) *redsync.Mutex {
+				return rs.NewMultiMutex([]string{name, "b"}, lasts, redsync.WithFencing())
+			},
+			"a permit": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex(name, lasts, redsync.WithPermits(2)) },
+			"permits": func(rs *redsync.Redsync) *redsync.Mutex {
+				return rs.NewMutex(name, lasts, redsync.WithPermits(3), redsync.WithFair(), redsync.WithWeight(2))
+			},
+		} {
+			if f != bubble && mode != "several names" { // it takes real time
+				continue
+			}
+			assert.Empty(t, fails(t, func(tb *fakeTB) {
+				nodes := redsynctest.Start(tb, 3)
+				m := lock(nodes.Redsync())
+				require.NoError(t, m.Lock())
+				_, err := m.Unlock()
+				require.NoError(t, err)
+				nodes.RequireNothingLeft()
+			}), mode)
+			assert.Empty(t, fails(t, func(tb *fakeTB) {
+				rs := redsync.New(redsynctest.Start(tb, 3).Pools()...)
+				require.NoError(t, lock(rs).Lock())
+				require.NoError(t, rs.Close(t.Context()))
+			}), mode)
+			assert.Empty(t, fails(t, func(tb *fakeTB) { require.NoError(t, lock(redsynctest.Start(tb, 3).Redsync()).Lock()) }), mode)
+		}
+		assert.Contains(t, fails(t, func(tb *fakeTB) {
+			nodes := redsynctest.Start(tb, 1)
+			m := nodes.Redsync().NewMutex(name, redsync.WithMinHold(50*time.Millisecond))
+			require.NoError(t, m.Lock())
+			_, err := m.Unlock()
+			require.NoError(t, err)
+			require.NoError(t, redsync.New(nodes.Pools()...).NewMutex(name, redsync.WithExpiry(time.Hour)).Lock()) // nobody closes it
+		}), `"orders:17" is left`)
+	})
+}
+
 func TestTheEndFindsAnOpenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := fails(t, func(tb *fakeTB) {

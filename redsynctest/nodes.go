@@ -49,6 +49,7 @@ type Nodes struct {
 	pools     []pool.Pool
 	clients   []*redis.Client
 	apart     map[string]bool // names of locks that were lost or detached
+	kept      map[kept]bool   // keys that last for the rest of a minimal hold
 	somebody  int             // how many clients HoldBySomebody and Steal have made up
 	closed    bool            // Close has begun
 
@@ -75,7 +76,8 @@ func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, arg
 //
 // When tb ends, all processes are closed, which unlocks what they still hold. After that the test fails if a key
 // of a lock is left on a node that has had no fault, or if a connection is open. The keys of locks that a process
-// has lost or detached do not count, because they stay until they expire. If a process was cut off, only
+// has lost or detached do not count, because they stay until they expire. Nor do those that an Unlock has left for
+// the rest of a minimal hold (redsync.WithMinHold). If a process was cut off, only
 // connections are checked. A test that has failed before is not checked. None of this finds an Unlock that the
 // code under test has forgotten: call RequireNothingLeft for that.
 //
@@ -113,7 +115,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble(), apart: make(map[string]bool), ended: make(chan struct{})}
+	ns := &Nodes{t: t, bubble: inBubble(), apart: make(map[string]bool), kept: make(map[kept]bool), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+

@@ -16,6 +16,19 @@ import (
 
 // Judge implements quorum.Operation.
 func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
+	free := v.FreeIn()
+	v, counts := a.judge(i, reply, v)
+	if v.Answer.Found != claim.Mine {
+		free = v.FreeIn()
+	}
+	if !a.special.place.Ticket.IsZero() {
+		a.tellWaiter(i, reply, free, counts)
+	}
+	return v
+}
+
+// judge returns how the vote of node i counts, and whether a grant of the node would count.
+func (a *acquire) judge(i int, reply pool.Reply, v claim.Vote) (judged claim.Vote, counts bool) {
 	l := (*Lease)(a)
 	if k := a.terms.Keeper; k.unreached.Load() != 0 && reply.Fate == pool.Answered {
 		k.answered(i)
@@ -30,7 +43,6 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 		a.special.turn.Barred(i, reply.Err)
 	}
 	if !a.special.place.Ticket.IsZero() {
-		a.tellWaiter(i, reply, v)
 		if d := v.Answer.Detail; d != nil {
 			d.At = clock.Now().Mono
 		}
@@ -44,22 +56,21 @@ func (a *acquire) Judge(i int, reply pool.Reply, v claim.Vote) claim.Vote {
 	case v.Choice == claim.Refused && v.Taken():
 		l.refusedBy(i)
 		// The guard of a node whose address leads to another server begins for a process that only waits, too.
-		_ = a.terms.Keeper.Set.Nodes[i].Distrust(reply.Server, a.First.Wall, a.terms.Timing.Drift, 0)
-		return v
+		return v, l.distrust(i, reply.Server, a.First) == nil
 	case v.Choice != claim.Granted:
-		return v
+		return v, v.Choice == claim.Refused
 	case v.Answer.Detail != nil && v.Answer.Detail.WasThere && !a.wasOurs(i):
 		l.refusedBy(i)
-		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}
+		return claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Other, Detail: v.Answer.Detail}}, true
 	}
 	if a.terms.Fencing {
 		a.writes.grants(i) // it may have refused an earlier round
 		if v = a.judgeRegister(i, v); v.Choice != claim.Granted {
-			return v
+			return v, v.Choice == claim.Refused
 		}
 	}
 	l.failIfRestarted(&v, i, reply.Server, a.First)
-	return v
+	return v, v.Choice == claim.Granted
 }
 
 // wasOurs reports whether a value that node i has found there is that of an earlier command. If the node has been sent the
@@ -104,23 +115,24 @@ func (a *acquire) noteBlind(i int, reply pool.Reply, v claim.Vote) {
 	}
 }
 
-// tellWaiter tells the waiter of the attempt what node i has found free, or that it denies access to its queues.
-func (a *acquire) tellWaiter(i int, reply pool.Reply, v claim.Vote) {
+// tellWaiter tells the waiter of the attempt what node i has answered: see Turn.Heard.
+func (a *acquire) tellWaiter(i int, reply pool.Reply, free claim.Lines, counts bool) {
 	denied := quorum.IsForbidden(reply.Err)
 	if denied {
 		a.terms.deny(i, reply.Err, pool.IsDenied(reply.Err))
 	}
+	turn := a.special.turn
 	switch {
-	case a.special.turn == nil:
+	case turn == nil:
+		return
 	case denied && quorum.IsNoQueue(reply.Err):
-		a.special.turn.NoQueue()
+		turn.NoQueue()
 	case denied:
-		a.special.turn.Denied()
-	default:
-		several := len(a.terms.Claim.Lines()) > 1
-		if free := v.FreeIn(); free != 0 || several && v.Answer.Found == claim.Other {
-			a.special.turn.Free(i, free)
-		}
+		turn.Denied()
+	}
+	// A node that has not answered may be free. One that only lacks the script gets the command again.
+	if reply.Fate == pool.Answered && !pool.IsNoScript(reply.Err) {
+		turn.Heard(i, free, counts)
 	}
 }
 
@@ -217,10 +229,15 @@ func (l *Lease) unlessReplaced(c claim.Claim, v claim.Vote) claim.Vote {
 // failIfRestarted makes v, which is a grant of node i in a round that began at start, a failure if the node's server may
 // have forgotten what it granted to others.
 func (l *Lease) failIfRestarted(v *claim.Vote, i int, s *pool.Server, start clock.Instant) {
-	t := l.terms
-	if err := t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin()); err != nil {
+	if err := l.distrust(i, s, start); err != nil {
 		*v = v.Fails(err)
 	}
+}
+
+// distrust returns why a grant of server s of node i would not count in a round that began at start, nil if it would.
+func (l *Lease) distrust(i int, s *pool.Server, start clock.Instant) error {
+	t := l.terms
+	return t.Keeper.Set.Nodes[i].Distrust(s, start.Wall, t.Timing.Drift, t.margin())
 }
 
 // Quarantine implements quorum.Guarded.

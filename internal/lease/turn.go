@@ -13,9 +13,9 @@ type Turn interface {
 	// Room returns memory for the lease of the attempt, which saves an allocation. It is zero.
 	Room() *Room
 
-	// Free tells in which lines of the claim nothing was in the way of the attempt on a node. If the claim has only
-	// one line and the node refuses it, the lease does not call Free.
-	Free(node int, lines claim.Lines)
+	// Heard tells what a node has answered: in which lines of the claim nothing was in the way. counts says whether a grant
+	// of the node would count for the claim. It would not if the node has failed, or if its restart guard ignores it.
+	Heard(node int, lines claim.Lines, counts bool)
 
 	// IsPatient reports whether the attempt waits for late nodes even if the votes are split.
 	IsPatient() bool

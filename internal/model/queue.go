@@ -30,6 +30,8 @@ type queueNode struct {
 	queue uint8 // the calls whose tickets are queued, as bits
 	woken uint8 // the calls that the node has woken since their last attempt began, as bits
 	freed uint8 // the calls that rolled back a grant of this node in their last attempt, as bits
+	taken uint8 // the calls that this node refused in their last attempt, as bits
+	reads uint8 // the readers whose keys are set, as bits
 	slots [maxCalls]slot
 }
 
@@ -87,14 +89,18 @@ type queueBounds struct {
 	name    string
 	process []uint8         // of each call
 	reach   [maxCalls]uint8 // the nodes that each call reaches, as bits; 0: all
+	ignores [maxCalls]uint8 // the nodes whose grants do not count for each call, as bits
+	late    [maxCalls]uint8 // the nodes that are late for each call, as bits
+	shares  uint8           // the calls that are readers, as bits
 	fair    bool
 	early   bool  // attempts end as soon as they are decided; otherwise when all nodes have answered
 	orderly bool  // a call begins an attempt only when all its earlier messages have been executed
-	grace   bool  // a single wake-up starts an attempt; otherwise a quorum of nodes must be free
+	grace   bool  // a single wake-up starts an attempt, unless that is hopeless; otherwise a quorum of nodes must be free
 	patient bool  // an elapsed retry delay alone starts no attempt
 	cancels bool  // waiters may give up
 	losses  uint8 // of acquires, or of the replies to them
 	deaths  uint8
+	deaf    bool  // no call can win
 	goal    []int // from every state these calls must be able to end, by timers if need be; empty: no waiter may depend on a timer
 	size    Size
 }
@@ -103,6 +109,7 @@ type queueBounds struct {
 type queueFlaws struct {
 	lookFirst, dequeued, onlyDeleted, silentRollback, wakesItself, dropsWakes, onlyWoken bool
 	stays, lets, unlockStays, notEntered, triesOnce, cancelsSilently                     bool
+	hearsIgnored, hopes, neverLate                                                       bool
 }
 
 // sized returns the bounds for a mutation, which takes less time than the sound model.
@@ -131,6 +138,9 @@ var (
 	queueDown     = queueBounds{name: "one node is down, fair", process: []uint8{0, 1}, reach: [maxCalls]uint8{3, 3, 0}, fair: true, early: true}
 	queueDeath    = queueBounds{name: "three processes, one dies", process: []uint8{0, 1, 2}, fair: true, orderly: true, deaths: 1, goal: []int{0, 1, 2}, size: Large}
 	queueFast     = queueBounds{name: "three processes, fair, attempts follow at once", process: []uint8{0, 1, 2}, fair: true, patient: true, size: Large}
+	queueIgnored  = queueBounds{name: "two processes ignore a majority", process: []uint8{0, 1}, ignores: [maxCalls]uint8{3, 3, 0}, orderly: true, grace: true, deaf: true, size: Medium}
+	queueMissing  = queueBounds{name: "readers, and a node without the writer's key", process: []uint8{0, 1, 2}, reach: [maxCalls]uint8{3, 7, 7}, shares: 6, orderly: true, grace: true, patient: true, size: Medium}
+	queueLate     = queueBounds{name: "two nodes are late for the second, one for the first", process: []uint8{0, 1}, late: [maxCalls]uint8{4, 3, 0}, fair: true, early: true}
 	queueFastLine = queueBounds{name: "two processes, one with a line, attempts follow at once", process: []uint8{0, 1, 0}, size: Large}
 )
 
@@ -143,7 +153,7 @@ var queueRules = []struct {
 	{"a grant leaves the queue", "6 waiting", "a grant leaves the ticket in the queue, so that a call with too few grants keeps its place", queueDown, queueFlaws{dequeued: true}},
 	{"a release tells only if it has deleted", "6 waiting", "if the lock is free after a release, the node wakes the first in its queue, even if the release has deleted nothing", queueFairLine, queueFlaws{onlyDeleted: true}},
 	{"a rollback tells nobody", "6 waiting", "a rollback wakes the first in the queue, as every release does", queueDown, queueFlaws{silentRollback: true}},
-	{"wakes itself", "6 waiting", "the rollback of a call does not wake the call itself", queueGrace, queueFlaws{wakesItself: true}},
+	{"wakes itself", "6 waiting", "the rollback of a call does not wake the call itself", queueMissing, queueFlaws{wakesItself: true}},
 	{"wake-ups during an attempt are dropped", "6 waiting", "a wake-up that comes during an attempt takes effect after it", queueFairTwo, queueFlaws{dropsWakes: true}},
 	{"its own rollbacks are not counted", "6 waiting", "a waiter counts as free both the nodes that woke it and the nodes whose grants it rolled back", queueDown, queueFlaws{onlyWoken: true}},
 	{"stays although it hears too few", "6 waiting", "a call that hears from fewer than a quorum leaves the queues", queueMinority, queueFlaws{stays: true}},
@@ -151,13 +161,16 @@ var queueRules = []struct {
 	{"an unlock stays in the queue", "6 waiting", "a release takes the holder's ticket out of the queues", queueFairTwo, queueFlaws{unlockStays: true}},
 	{"who gives up tells nobody", "6 waiting", "a call that gives up leaves the queues, and the nodes wake the next waiter", queueFairLine, queueFlaws{cancelsSilently: true}},
 	{"the next in line is not entered", "6 waiting", "if other processes wait too, a release puts the ticket of the next in the process's line into the queues", queueFairLine, queueFlaws{notEntered: true}},
+	{"nodes that do not count are heard", "6 waiting", "a waiter does not count as free the nodes whose grants would not count for it", queueIgnored, queueFlaws{hearsIgnored: true}},
+	{"a hopeless attempt", "6 waiting", "a wake-up by fewer nodes than a quorum starts no attempt if the others have refused the last one", queueMissing, queueFlaws{hopes: true}},
+	{"late nodes are never heard", "6 waiting", "late nodes do not count as free only if the others can make a quorum", queueLate, queueFlaws{neverLate: true}},
 	{"the attempt behind a release is the only one", "6 waiting", "a call that tried right behind a release, without queueing, tries again in the queues", queueLine.sized(Medium), queueFlaws{triesOnce: true}},
 }
 
 func queueCases() (cases []Case) {
 	for _, b := range []queueBounds{
 		queueTwo, queueFairTwo, queueGrace, queueThree, queueFair, queueGivesUp, queueLine, queueFairLine, queueLossy, queueTwoDeath, queueMinority, queueDown,
-		queueDeath, queueFast, queueFastLine,
+		queueDeath, queueFast, queueFastLine, queueIgnored, queueMissing, queueLate,
 	} {
 		cases = append(cases, Case{Model: "queue", Name: b.name, Size: b.size, Explore: queue{b, queueFlaws{}}.explore})
 	}
@@ -176,12 +189,13 @@ func (q queue) explore(limit int) Result {
 		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
 		Spins: q.losses == 0 && q.deaths == 0, // after a loss or a death only randomness, which the model lacks, may end the work
 	}
-	if q.reach != [maxCalls]uint8{} {
+	if q.reach != [maxCalls]uint8{} || q.ignores != [maxCalls]uint8{} || q.late != [maxCalls]uint8{} {
 		sys.Same = nil // the nodes differ in which calls reach them
 	}
-	if len(q.goal) > 0 {
+	switch {
+	case len(q.goal) > 0:
 		sys.Goal = q.served
-	} else {
+	case !q.deaf:
 		sys.Rest = q.rest
 	}
 	return Explore(sys, limit)
@@ -190,14 +204,17 @@ func (q queue) explore(limit int) Result {
 // wrong checks two promises: at most one holder (not checked if calls may die), and no call overtakes a
 // call that was queued before it.
 func (q queue) wrong(s queueState) string {
-	holders := 0
-	for _, c := range s.calls {
-		if c.phase == holding {
+	holders, writers := 0, 0
+	for c := range s.calls {
+		if s.calls[c].phase == holding {
 			holders++
+			if !q.isReader(c) {
+				writers++
+			}
 		}
 	}
 	switch {
-	case holders > 1 && q.deaths == 0:
+	case holders > 1 && writers > 0 && q.deaths == 0:
 		return "two holders"
 	case s.overtook:
 		return "a later ticket has overtaken an earlier one"
@@ -319,6 +336,7 @@ func (q queue) begin(s *queueState, c int, how manner) {
 		n := &s.nodes[i]
 		n.woken &^= bit(c)
 		n.freed &^= bit(c)
+		n.taken &^= bit(c)
 		switch {
 		case !q.reaches(c, i):
 			n.slots[c] = unheard
@@ -333,13 +351,19 @@ func (q queue) begin(s *queueState, c int, how manner) {
 		return
 	}
 	for other := range c {
-		if s.calls[other].phase.inLine() && s.inQueues(other) >= quorum {
+		if s.calls[other].phase.inLine() && s.inQueues(other) >= quorum && !(q.isReader(c) && q.isReader(other)) {
 			call.before |= bit(other)
 		}
 	}
 }
 
 func bit(i int) uint8 { return 1 << i }
+
+func (q queue) isReader(c int) bool { return q.shares&bit(c) != 0 }
+
+func (q queue) isLate(c, node int) bool { return q.late[c]&bit(node) != 0 }
+
+func (q queue) counts(c, node int) bool { return q.ignores[c]&bit(node) == 0 }
 
 func (q queue) reaches(c, node int) bool { return q.reach[c] == 0 || q.reach[c]&bit(node) != 0 }
 
@@ -354,11 +378,15 @@ func (s *queueState) inQueues(c int) (count int) {
 }
 
 // answers counts the answers of the nodes to the attempt of call c.
-func (s *queueState) answers(c int) (grants, refusals, silent, open int) {
-	for _, n := range s.nodes {
+func (q queue) answers(s *queueState, c int) (grants, refusals, silent, open int) {
+	for i, n := range s.nodes {
 		switch n.slots[c] {
 		case granted:
-			grants++
+			if q.counts(c, i) {
+				grants++
+			} else {
+				silent++
+			}
 		case refused:
 			refusals++
 		case unheard:
@@ -372,13 +400,17 @@ func (s *queueState) answers(c int) (grants, refusals, silent, open int) {
 
 // decided reports whether the attempt of call c is over.
 func (q queue) decided(s *queueState, c int) bool {
-	grants, refusals, silent, open := s.answers(c)
-	for _, n := range s.nodes {
-		if n.slots[c] == turning {
+	grants, refusals, silent, open := q.answers(s, c)
+	awaited := open
+	for i, n := range s.nodes {
+		switch {
+		case n.slots[c] == turning:
 			return false // there is no room for another message
+		case n.slots[c] == acquiring && q.isLate(c, i):
+			awaited--
 		}
 	}
-	if open == 0 {
+	if open == 0 || awaited == 0 && refusals > 0 && grants+refusals >= quorum {
 		return true
 	}
 	const minority = numNodes - quorum
@@ -387,7 +419,7 @@ func (q queue) decided(s *queueState, c int) bool {
 }
 
 func (q queue) decide(s queueState, c int, do func(Step, queueState)) {
-	if grants, _, _, _ := s.answers(c); grants >= quorum {
+	if grants, _, _, _ := q.answers(&s, c); grants >= quorum {
 		q.win(s, c, do)
 		return
 	}
@@ -409,6 +441,7 @@ func (q queue) win(s queueState, c int, do func(Step, queueState)) {
 		}
 		n.woken &^= bit(c)
 		n.freed &^= bit(c)
+		n.taken &^= bit(c)
 	}
 	q.makeFirstTry(&s, c)
 	do(Step{"{c} HOLDS the lock", Work, c, 0}, s)
@@ -424,7 +457,7 @@ func (q queue) makeFirstTry(s *queueState, c int) {
 // rollBack ends an attempt that has failed, and sends its release.
 func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 	call := &s.calls[c]
-	grants, refusals, _, _ := s.answers(c)
+	grants, refusals, _, _ := q.answers(&s, c)
 	heard := grants+refusals >= quorum
 	switch {
 	case call.phase == barging:
@@ -441,12 +474,22 @@ func (q queue) rollBack(s queueState, c int, do func(Step, queueState)) {
 	}
 	call.phase, call.before = waiting, 0
 	for i := range s.nodes {
-		if n := &s.nodes[i]; n.slots[c] == granted {
+		switch n := &s.nodes[i]; n.slots[c] {
+		case granted:
 			n.freed |= bit(c)
+		case refused:
+			q.noteTaken(n, c)
 		}
 	}
 	q.release(&s, c)
 	do(Step{"{c} fails and takes its grants back", Work, c, 0}, s)
+}
+
+// noteTaken notes that a node has refused call c. That matters only to a call that a single wake-up makes try.
+func (q queue) noteTaken(n *queueNode, c int) {
+	if q.grace {
+		n.taken |= bit(c)
+	}
 }
 
 // release sends the release of call c after all its earlier messages.
@@ -467,17 +510,20 @@ func (q queue) release(s *queueState, c int) {
 // goOn begins the next attempt of the waiting call c, for the first reason that applies.
 func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	call := s.calls[c]
-	woken, free := 0, 0
-	for _, n := range s.nodes {
+	woken, free, possible := 0, 0, 0
+	for i, n := range s.nodes {
 		if n.woken&bit(c) != 0 {
-			woken++
+			woken++ // of nodes that are not heard, too: it makes the waiter look again
 		}
-		if (n.woken|n.freed)&bit(c) != 0 {
+		if !q.hears(c, i) {
+			continue
+		}
+		if (n.woken|n.freed)&bit(c) != 0 && !(q.onlyWoken && n.woken&bit(c) == 0) {
 			free++
 		}
-	}
-	if q.onlyWoken {
-		free = woken
+		if n.woken&bit(c) != 0 || n.taken&bit(c) == 0 {
+			possible++
+		}
 	}
 	t := s
 	switch {
@@ -487,7 +533,7 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	case call.ready:
 		q.begin(&t, c, strict)
 		do(Step{"{c} tries", Work, c, 0}, t)
-	case woken > 0 && (free >= quorum || q.grace):
+	case woken > 0 && (free >= quorum || q.grace && (possible >= quorum || q.hopes)):
 		q.begin(&t, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, t)
 	case !q.patient:
@@ -498,6 +544,18 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 		q.begin(&t, c, how)
 		do(Step{"{c}'s retry delay has elapsed", Timer, c, 0}, t)
 	}
+}
+
+// hears reports whether the waiting call c heeds what a node says of the lock: its grant must count, and it must not be late,
+// unless the others are no quorum.
+func (q queue) hears(c, node int) bool {
+	near := 0
+	for i := range numNodes {
+		if q.counts(c, i) && !q.isLate(c, i) {
+			near++
+		}
+	}
+	return (q.counts(c, node) || q.hearsIgnored) && (!q.isLate(c, node) || near < quorum && !q.neverLate)
 }
 
 // cancel makes call c stop waiting.
@@ -519,6 +577,7 @@ func (q queue) cancel(s queueState, c int, do func(Step, queueState)) {
 		}
 		n.woken &^= bit(c)
 		n.freed &^= bit(c)
+		n.taken &^= bit(c)
 	}
 	if wasFirst {
 		q.makeFirstTry(&s, c)
@@ -562,6 +621,7 @@ func (q queue) die(s queueState, c int, do func(Step, queueState)) {
 		}
 		n.woken &^= bit(c)
 		n.freed &^= bit(c)
+		n.taken &^= bit(c)
 	}
 	for other := range s.calls {
 		s.calls[other].before &^= bit(c)
@@ -614,9 +674,13 @@ func (q queue) executeAcquire(s *queueState, c, node int) {
 			first = q.isFirst(n.queue, c)
 		}
 	}
-	letIn := n.lock == 0 && (call.how != strict || first || q.lets)
+	letIn := n.lock == 0 && (n.reads == 0 || q.isReader(c)) && (call.how != strict || first || q.lets)
 	if letIn {
-		n.lock = mark(c)
+		if q.isReader(c) {
+			n.reads |= bit(c)
+		} else {
+			n.lock = mark(c)
+		}
 		if q.dequeued {
 			n.queue &^= bit(c)
 		}
@@ -624,8 +688,12 @@ func (q queue) executeAcquire(s *queueState, c, node int) {
 	switch {
 	case n.slots[c] == undoing:
 		n.slots[c] = releasing
-		if letIn && call.phase == waiting {
+		switch {
+		case call.phase != waiting:
+		case letIn:
 			n.freed |= bit(c)
+		default:
+			q.noteTaken(n, c)
 		}
 	case !call.phase.inLine() && call.phase != barging:
 		n.slots[c] = nothing
@@ -636,17 +704,22 @@ func (q queue) executeAcquire(s *queueState, c, node int) {
 	}
 }
 
-// isFirst reports whether the first in a queue is of c's process, or the queue is empty.
+// isFirst reports whether the first in a queue is of c's process, or the queue is empty. For a reader only writers count.
 func (q queue) isFirst(queue uint8, c int) bool {
+	if q.isReader(c) {
+		queue &^= q.shares
+		queue &= bit(c) - 1
+	}
 	return queue == 0 || q.process[bits.TrailingZeros8(queue)] == q.process[c]
 }
 
 func (q queue) executeRelease(s *queueState, c, node int) {
 	n, call := &s.nodes[node], s.calls[c]
-	deleted := n.lock == mark(c)
-	if deleted {
+	deleted := n.lock == mark(c) || n.reads&bit(c) != 0
+	if n.lock == mark(c) {
 		n.lock = 0
 	}
+	n.reads &^= bit(c)
 	if call.leaves {
 		n.queue &^= bit(c)
 	}
@@ -660,18 +733,31 @@ func (q queue) executeRelease(s *queueState, c, node int) {
 	}
 	rollback := call.phase < holding
 	switch {
-	case q.onlyDeleted && !deleted, q.silentRollback && rollback, n.lock != 0 || n.queue == 0:
+	case q.onlyDeleted && !deleted, q.silentRollback && rollback, n.lock != 0 || n.reads != 0 || n.queue == 0:
 		return
 	}
 	q.tell(s, c, node)
 }
 
-// tell wakes the first in line of the process that is first in the queue of a node. It does not wake
+// tell wakes the first in line of the process that is first in the queue of a node, and the readers behind a reader. It does not wake
 // call c, which has released, nor any call of a process that holds the lock.
 func (q queue) tell(s *queueState, c, node int) {
 	n := &s.nodes[node]
-	process := q.process[bits.TrailingZeros8(n.queue)]
-	w := q.firstInLine(s, process)
+	head := bits.TrailingZeros8(n.queue)
+	q.wake(s, c, node, q.process[head])
+	for other := head + 1; other < len(q.process) && q.isReader(head); other++ { // all readers before the first writer
+		if n.queue&bit(other) == 0 {
+			continue
+		}
+		if !q.isReader(other) {
+			break
+		}
+		q.wake(s, c, node, q.process[other])
+	}
+}
+
+func (q queue) wake(s *queueState, c, node int, process uint8) {
+	n, w := &s.nodes[node], q.firstInLine(s, process)
 	switch {
 	case w < 0 || q.holds(s, process):
 	case w == c && !q.wakesItself:
@@ -697,7 +783,7 @@ func (q queue) expire(s queueState, c, node int, do func(Step, queueState)) {
 
 func sameQueue(s queueState) queueState {
 	sortNodes(&s.nodes, func(n *queueNode) uint64 {
-		return pack(n.lock, n.queue, n.woken, n.freed, uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]))
+		return pack(n.lock, n.queue, n.woken, n.freed, n.taken, n.reads, uint8(n.slots[0]), uint8(n.slots[1]), uint8(n.slots[2]))
 	})
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/queue"
 )
 
 var (
@@ -45,6 +46,13 @@ func KnowsToken(r any, name string, token uint64) { Keeper(r).Tokens.Raise([]str
 // WaitOutSplits makes a *redsync.Redsync that has not been used wait for the node deadline where votes are split, as if
 // nodes that are late might still decide.
 func WaitOutSplits(r any) { Keeper(r).Set.WaitOutSplits() }
+
+// BeRash switches rules against haste off for a *redsync.Redsync that has not been used.
+func BeRash(r any, rules queue.Rash) {
+	if g, ok := Keeper(r).Waiters.(*queue.Group); ok {
+		g.Rash = rules
+	}
+}
 
 // Alarms returns how many alarms the locks of a *redsync.Redsync have set, and how many they wait for now.
 func Alarms(r any) (set, now int) { return Keeper(r).CountAlarms() }

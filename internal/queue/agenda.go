@@ -16,7 +16,8 @@ type agenda struct {
 	followsRelease bool      // try right after a release of this process: no other process is known to wait
 	polls          bool      // it polls, because the retry delay of its pacer is over
 	shown          uint8     // how often the ticket was shown since the last attempt
-	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it; zero: no node has
+	graceEnd       time.Time // when it tries even if fewer nodes than a quorum have woken it, unless that is hopeless; zero: no node has
+	pauseEnd       time.Time // before that it does not try, whatever it hears: see haste.go; zero: it need not pause
 	runsOut        time.Time // when what refused the last attempt runs out on a quorum, or the pause after a split is over; zero: not known
 	refresh        time.Time // when the ticket must be shown to the nodes again; zero: it has not been shown
 }
@@ -32,6 +33,8 @@ const showEvery = lease.AliveFor / 2
 type news struct {
 	woken claim.Nodes // the nodes that have told it that the lock of the name is free
 	freed claim.Nodes // the nodes on which its attempt found the name free: the attempt's release leaves the name free there
+	taken claim.Nodes // the nodes on which its attempt found the name taken
+	fresh claim.Nodes // those of woken on which the name was not known to be free
 	ended bool        // something that held the name has ended
 	told  bool        // a message has woken it, or a release of this process
 }
@@ -64,7 +67,8 @@ type view struct {
 	// Set for the first in line only.
 	collides      bool          // another call of this process, with which it shares a name, is trying
 	held          time.Duration // how much longer this process holds the lock, as far as the line knows
-	free          claim.Nodes   // the nodes on which the name that it waits for is free, as far as it knows
+	free          claim.Nodes   // the nodes that count on which the name that it waits for is free, as far as it knows
+	hopeless      bool          // it cannot win, even if the name is free on all nodes that have not said that it is taken
 	quiet         time.Time     // until then it tries only if a quorum is free: see splits.quiet; zero: it does not matter
 	rule          claim.Rule
 	subscriptions subscriptions
@@ -98,9 +102,14 @@ func (v view) next(a agenda) (event, time.Time) {
 		return prompted, v.tick
 	case v.held > 0:
 		return nothing, earlier(earlier(v.tick, v.now.Add(v.held)), shows)
+	case a.pauseEnd.After(v.now):
+		return nothing, earlier(v.tick, a.pauseEnd)
 	}
 	grace := a.graceEnd
-	if !grace.IsZero() && grace.Before(v.quiet) {
+	switch {
+	case v.hopeless:
+		grace = time.Time{}
+	case !grace.IsZero() && grace.Before(v.quiet):
 		grace = v.quiet
 	}
 	tries := earlier(a.runsOut, grace)

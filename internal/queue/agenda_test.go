@@ -107,6 +107,16 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 		"three freed, and nobody woke it": {func(v *view, _ *agenda) { v.free = 0b00111 }, nothing, 100 * ms},
 		"in a graceEnd after the delay":   {func(v *view, a *agenda) { v.free, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
 
+		"woken by two, in a graceEnd, but hopeless": {func(v *view, a *agenda) { v.free, v.hopeless, a.graceEnd = 0b10001, true, noon }, nothing, 100 * ms},
+		"ready, in a pause":                         {func(_ *view, a *agenda) { a.ready, a.pauseEnd = true, in(20*ms) }, nothing, 20 * ms},
+		"with every reason, in a pause": {func(v *view, a *agenda) {
+			v.free = 31
+			*a = agenda{ready: true, graceEnd: noon, runsOut: noon, refresh: noon, pauseEnd: in(time.Second)}
+		}, nothing, 100 * ms},
+		"ready, after a pause":          {func(_ *view, a *agenda) { a.ready, a.pauseEnd = true, noon }, tryNow, 0},
+		"the delay is over, in a pause": {func(v *view, a *agenda) { v.tick, a.pauseEnd = noon, in(20*ms) }, elapsed, 0},
+		"prompted, in a pause":          {func(_ *view, a *agenda) { a.polls, a.pauseEnd = true, in(20*ms) }, prompted, 100 * ms},
+
 		"it runs out":                           {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
 		"it has run out just now":               {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
 		"it ran out before":                     {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, tryNow, 0},

@@ -12,6 +12,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/jitter"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
+	"github.com/seed14bd9ef4/redsync/internal/quorum"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -28,6 +29,7 @@ type turn struct {
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
 	leaves     bool // after this attempt the waiter waits no longer
 	patient    bool // it waits for late nodes even if its votes are split
+	hasty      bool // no time that has passed is the reason for it, but something that the waiter has heard
 
 	denied  atomic.Bool // a node denies us its queue
 	noQueue atomic.Bool // a node has a key of another type in its place
@@ -41,18 +43,25 @@ func (u *turn) Room() *lease.Room { return &u.room }
 // enters reports whether the attempt enters the queues of the nodes.
 func (u *turn) enters() bool { return !u.place.Ticket.IsZero() }
 
-// Free implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails,
+// Heard implements lease.Turn: the attempt has found some of its names free on node i. If the attempt fails,
 // its release follows and leaves them free there, so that they count as free on node i for the next attempt.
-func (u *turn) Free(i int, names claim.Lines) {
+func (u *turn) Heard(i int, names claim.Lines, counts bool) {
 	w, ls := u.waiter, &u.group.lines
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if w.attempts != u.number {
 		return
 	}
+	if !counts {
+		w.unfit = w.unfit.With(i)
+		return
+	}
+	w.unfit = w.unfit.Without(i)
 	for at := range w.news {
 		if names.Has(at) {
 			w.news[at].freed = w.news[at].freed.With(i)
+		} else {
+			w.news[at].taken = w.news[at].taken.With(i)
 		}
 	}
 	if w.sight != nil {
@@ -276,7 +285,11 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 		switch d := v.Answer.Details(); {
 		case v.Answer.Found == claim.Unknown: // it has not answered
 		case v.Answer.Found == claim.Mine: // the grant is being rolled back
-			all = append(all, free{i, d.At})
+			at := d.At
+			if counts, guarded := v.Err.(quorum.Guarding); guarded {
+				at = now.Mono + counts.CountsFrom().Sub(now.Wall)
+			}
+			all = append(all, free{i, at})
 		case d.Wait != claim.Never:
 			all = append(all, free{i, d.At + d.Wait})
 		}

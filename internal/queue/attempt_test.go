@@ -30,6 +30,12 @@ func cameAt(at, wait time.Duration) claim.Vote {
 	return v
 }
 
+// A guarded is why the grants of a node count only from then on after noon.
+type guarded struct{ from time.Duration }
+
+func (guarded) Error() string           { return "it has restarted" }
+func (g guarded) CountsFrom() time.Time { return in(g.from) }
+
 func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	withoutJitter(t)
 	const later = time.Millisecond + runOutJitter - 1 // how much later than the nodes say
@@ -37,6 +43,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	granted := claim.Vote{Choice: claim.Granted, Answer: claim.Answer{Found: claim.Mine}}
 	lowRegister := claim.Vote{Choice: claim.Refused, Answer: claim.Answer{Found: claim.Mine, Detail: &claim.Detail{Register: 7}}, Err: ends.Failed}
 	forgetful := claim.Vote{Choice: claim.Failed, Answer: claim.Answer{Found: claim.Mine}, Err: ends.Failed}
+	ignored := claim.Vote{Choice: claim.Failed, Answer: claim.Answer{Found: claim.Mine}, Err: guarded{time.Minute}}
 	for name, c := range map[string]struct {
 		votes []claim.Vote
 		want  time.Duration // 0: it is not known
@@ -58,6 +65,7 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 		"one with a low token":                  {[]claim.Vote{lowRegister, inTheWay(time.Second), never}, time.Second + later},
 		"all are free":                          {[]claim.Vote{granted, lowRegister, never}, 0},
 		"one has forgotten, and is rolled back": {[]claim.Vote{forgetful, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
+		"the guards of two end":                 {[]claim.Vote{ignored, ignored, never}, time.Minute + later},
 		"counted from each answer":              {[]claim.Vote{cameAt(-100*ms, 150*ms), cameAt(-50*ms, 90*ms), inTheWay(time.Second)}, 50*ms + later},
 		"it was so before the attempt ended":    {[]claim.Vote{cameAt(-400*ms, 150*ms), cameAt(-300*ms, 90*ms), inTheWay(time.Second)}, 0},
 		"at once":                               {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},

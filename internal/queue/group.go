@@ -23,6 +23,7 @@ type Group struct {
 	Process script.Process // identifies the waiters of this process to the nodes
 	Tokens  lease.Tokens
 	Known   *quorum.Known
+	Rash    Rash // set before it is used
 
 	lines      lines
 	sharing    sharing

@@ -11,7 +11,7 @@ const earlyShows = 2
 // isWakableLocked reports whether w, the first in its line, can wait for the nodes to wake it: they have its ticket, a
 // quorum of them can be heard, none denies the queue, and the lock was not released silently of late.
 func (g *Group) isWakableLocked(w *waiter) bool {
-	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes() {
+	if !w.isQueued() || w.heardTooFew || g.lines.silent.hasLocked(w.names[w.at]) || !g.subscriber.wakes(w.unfit) {
 		return false
 	}
 	for _, n := range w.terms.Keeper.Set.Nodes {

@@ -156,9 +156,9 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 
 		u := m.begin(true, false)
 		assert.Zero(t, m.freeLocked(), "a new attempt, new news")
-		u.Free(1, 0b01)
+		u.Heard(1, 0b01, true)
 		assert.Zero(t, m.freeLocked())
-		u.Free(2, 0b11)
+		u.Heard(2, 0b11, true)
 		assert.Equal(t, claim.Nodes(0b100), m.freeLocked())
 		m.end(u, nil, h.keptBack(1))
 		h.allLeave(m)
@@ -194,17 +194,17 @@ func (h *house) answers(w *call, taken []claim.Lines, late ...claim.Lines) *turn
 			continue
 		}
 		o.Result.Votes[i].Answer.Detail.Free = ^taken[i]
-		u.Free(i, ^taken[i])
+		u.Heard(i, ^taken[i], true)
 	}
 	for i, taken := range late {
 		if i == 0 {
-			u.Free(len(o.Result.Votes)-len(late), ^taken)
+			u.Heard(len(o.Result.Votes)-len(late), ^taken, true)
 		}
 	}
 	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
 	for i, taken := range late {
 		if i > 0 {
-			u.Free(len(o.Result.Votes)-len(late)+i, ^taken)
+			u.Heard(len(o.Result.Votes)-len(late)+i, ^taken, true)
 		}
 	}
 	w.end(u, nil, o)
@@ -244,18 +244,18 @@ func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 			u := h.answers(m, first)
 			assert.Equal(t, 0, m.at)
 			assert.False(t, m.agenda.ready)
-			u.Free(3, ^b)
+			u.Heard(3, ^b, true)
 			assert.Equal(t, 0, m.at, "a may still be taken on three nodes")
 			h.lines.wake("b", 0, true, nil)
 			assert.True(t, m.agenda.graceEnd.IsZero())
-			u.Free(4, ^b)
+			u.Heard(4, ^b, true)
 			assert.Equal(t, 1, m.at)
 			assert.False(t, m.agenda.graceEnd.IsZero(), "b has become free on a node")
 			assert.Equal(t, !fair, m.agenda.ready, "unless it is fair, its ticket is not in the queues of b")
 
 			m.agenda = agenda{}
 			u = h.answers(m, first)
-			u.Free(3, ^both)
+			u.Heard(3, ^both, true)
 			assert.Equal(t, 0, m.at, "a is taken on three nodes")
 			assert.Equal(t, !fair, m.agenda.ready)
 

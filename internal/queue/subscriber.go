@@ -77,11 +77,21 @@ func (s *subscriber) ready() bool {
 	return s.session != nil && s.session.ready
 }
 
-// wakes reports whether a quorum of nodes can be heard, as far as is known.
-func (s *subscriber) wakes() bool {
+// wakes reports whether a quorum of nodes can be heard, as far as is known, without those that are unfit.
+func (s *subscriber) wakes(unfit claim.Nodes) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late())
+	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late()&^unfit)
+}
+
+// audible returns the nodes whose messages can be heard.
+func (s *subscriber) audible() claim.Nodes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
+		return 0
+	}
+	return s.session.heard
 }
 
 // hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An

@@ -23,6 +23,7 @@ type call struct {
 	split     *splits        // its attempts, since one was split
 	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
 	queueless bool           // a node denies it its queue
+	hasty     int            // how many of its last attempts were made in haste, and in vain: see haste.go
 	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
 }
 
@@ -236,8 +237,8 @@ func (c *call) due() (event, time.Time) {
 	case v.handedOff:
 	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
-		v.collides, v.held, v.free = ls.collidesLocked(w), ls.heldForLocked(w), c.freeLocked()
-		v.rule, v.subscriptions = c.terms.Keeper.Set.Rule(), c
+		v.collides, v.held, v.rule, v.subscriptions = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c
+		v.free, v.hopeless = c.freeLocked(), c.isHopelessLocked()
 		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
 		if c.split != nil {
 			v.quiet = c.split.untilQuiet()
@@ -330,6 +331,7 @@ func (c *call) begin(poll, last bool) *turn {
 	// Group.Lock.
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
+	hasty := !poll && c.isHastyLocked()
 	c.unasked = c.isUntoldLocked()
 	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
 		ls.silent.noteLocked(c.names[c.at])
@@ -341,7 +343,7 @@ func (c *call) begin(poll, last bool) *turn {
 	}
 	c.attempts++
 	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
-	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last}
+	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last, hasty: hasty}
 	if !plain && (!c.queueless || c.terms.Fair) {
 		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
 		u.place.Strict = c.terms.Fair || !poll
@@ -442,6 +444,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if c.split != nil && c.split.wasSplit() {
 			c.agenda.runsOut = earlier(c.agenda.runsOut, time.Now().Add(max(c.split.quiet, c.split.pause())))
 		}
+		c.agenda.pauseEnd = c.pauseLocked(u, o)
 		c.agenda.refresh = time.Now().Add(showEvery)
 		ls.reconsiderLocked(&c.waiter)
 	}

@@ -41,6 +41,7 @@ type waiter struct {
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
 	denials     denials        // of the lock
+	unfit       claim.Nodes    // the nodes whose grants would not count, as their last answers show
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
 	roomOfNews    [1]news
@@ -104,8 +105,12 @@ func (w *waiter) markReadyLocked() {
 // is a reason to try only if w waits for that name. w may come to wait for it later.
 func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
-	w.news[at].woken = w.news[at].woken.With(i)
-	w.news[at].told = w.news[at].told || message
+	n := &w.news[at]
+	if !n.freed.Has(i) {
+		n.fresh = n.fresh.With(i)
+	}
+	n.woken = n.woken.With(i)
+	n.told = n.told || message
 	if at != w.at {
 		return
 	}
@@ -130,10 +135,6 @@ func (w *waiter) nudgeLocked(name string) {
 	w.news[at].ended = true
 	w.lookAgain() // w may have waited for the end of a hold of its process: see heldForLocked
 }
-
-// freeLocked returns the nodes on which the name that w waits for is free, as far as w knows: those that have
-// told it, and those on which the release of its last attempt leaves the name free.
-func (w *waiter) freeLocked() claim.Nodes { return w.news[w.at].woken | w.news[w.at].freed }
 
 // leaveQueuesWithLocked lets the release of holder, the lease that w has got, take the ticket of w out of the
 // queues. The ticket may have entered a queue after the attempt of w that won.

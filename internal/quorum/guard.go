@@ -149,8 +149,14 @@ func (e *restarted) At(now time.Time) error {
 	return &then
 }
 
-// ends returns when the node counts.
-func (e *restarted) ends() time.Time { return e.at.Add(e.quarantine - e.age) }
+// CountsFrom implements Guarding.
+func (e *restarted) CountsFrom() time.Time { return e.at.Add(e.quarantine - e.age) }
+
+// A Guarding is the error of a node whose restart guard makes its grants not count.
+type Guarding interface {
+	error
+	CountsFrom() time.Time // when they count again
+}
 
 // isDistrust reports whether err comes from a node that answers, but whose grants do not count.
 func isDistrust(err error) bool {

@@ -123,7 +123,7 @@ func (h *Health) reasonLocked(s observation, now time.Time) (news bool) {
 	news = s.proof > needs && needs <= counts
 	if e, ok := s.err.(*restarted); ok { //nolint:errorlint // it is not wrapped
 		h.quarantine = max(h.quarantine, e.quarantine)
-		if ends := e.ends(); ends.After(h.ends) {
+		if ends := e.CountsFrom(); ends.After(h.ends) {
 			news = news || needs == counts && ends.Sub(h.ends) > uptimeGranularity
 			h.ends = ends
 		}

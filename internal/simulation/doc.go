@@ -36,6 +36,9 @@
 // In TestSimulationOfForcers clients release the locks of others by force (ForceUnlock). Package history judges what may break
 // then: forces.go there says what a release by force promises.
 //
+// In TestSimulationOfHaste processes wait in every mode, near two to seven nodes or far from them, while nodes lack keys and
+// restart. Package history judges how often they try: haste.go there has the bounds.
+//
 // In TestSimulationWhileClocksStep clocks step by a minute while a lock is held and waited for, in every mode: the wall
 // clock of the clients or the clocks of a minority of nodes, forward or back, or the clocks of all nodes, back. Judges
 // of its own check that a holder is told if the step ends its hold, and that nobody waits for longer than the TTL and
@@ -96,6 +99,9 @@
 //	go test -run 'TestSimulationOfABadMinority$' ./internal/simulation   # one minority fault after another
 //	REDSYNC_SIM_MINORITY=300                                 # this many seeds; REDSYNC_SIM_FROM as above
 //	REDSYNC_SIM_ATTEMPTS=plain                               # failures show the attempts and votes in this mode: see badModes
+//
+//	go test -run 'TestSimulationOfHaste$' ./internal/simulation      # waiters make no haste
+//	REDSYNC_SIM_HASTE=300                                    # this many seeds; REDSYNC_SIM_FROM as above
 //
 //	go test -run 'TestSimulationWhileClocksStep$' ./internal/simulation  # clocks step by a minute
 //	REDSYNC_SIM_CLOCKS=40                                    # this many seeds; REDSYNC_SIM_FROM as above

@@ -1,0 +1,77 @@
+package redsynctest
+
+import (
+	"bytes"
+	"strconv"
+	"sync"
+
+	"github.com/seed14bd9ef4/redsync/internal/script"
+)
+
+// This file finds the keys that an Unlock has left for the rest of a minimal hold (redsync.WithMinHold). They are not left
+// behind: they run out by themselves. The request that shortens them shows which they are, whichever Redsync has sent it.
+
+// shorten is the digest of the script that lets keys last for the rest of a minimal hold.
+var shorten = sync.OnceValue(func() string {
+	key := script.NewKey("x")
+	sha, _ := script.Shorten(key.Lock("x"), 1, script.Process{}, script.Turnover{}, script.Fence{}).Args[1].(string)
+	return sha
+})
+
+// A kept is a key that an Unlock has left, with its value.
+type kept struct{ key, value string }
+
+// noteKept notes the keys that requests for a node leave for the rest of a minimal hold.
+func (ns *Nodes) noteKept(requests []byte) {
+	sha := shorten()
+	if !bytes.Contains(requests, []byte(sha)) {
+		return
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	for len(requests) > 0 {
+		var words []string
+		if words, requests = nextRequest(requests); len(words) < 4 || words[1] != sha {
+			continue
+		}
+		n, _ := strconv.Atoi(words[2])
+		if keys := words[3:]; 0 < n && n < len(keys) {
+			for _, key := range keys[:n] {
+				ns.kept[kept{key, keys[n]}] = true
+			}
+		}
+	}
+}
+
+// isKept reports whether an Unlock has left a key with that value for the rest of a minimal hold.
+func (ns *Nodes) isKept(key, value string) bool {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	return ns.kept[kept{key, value}]
+}
+
+// nextRequest returns the words of the first request, and the other requests. It returns no words and no requests if p does not
+// begin with a request.
+func nextRequest(p []byte) (words []string, rest []byte) {
+	number := func(kind byte) (n int, ok bool) {
+		line, after, found := bytes.Cut(p, []byte("\r\n"))
+		if !found || len(line) < 2 || line[0] != kind {
+			return 0, false
+		}
+		n, err := strconv.Atoi(string(line[1:]))
+		p = after
+		return n, err == nil && n >= 0
+	}
+	count, ok := number('*')
+	for range count {
+		n, is := number('$')
+		if ok = ok && is && n+2 <= len(p); !ok {
+			return nil, nil
+		}
+		words, p = append(words, string(p[:n])), p[n+2:]
+	}
+	if !ok {
+		return nil, nil
+	}
+	return words, p
+}
