@@ -127,10 +127,10 @@ func TestCompareNoticesEachFigure(t *testing.T) {
 	}
 }
 
-// needsGo skips a test that runs the go command, where there is none.
+// needsGo skips a test that runs the go command, where there is none, and before the gate.
 func needsGo(t *testing.T) {
 	t.Helper()
-	testlength.NotShort(t)
+	testlength.FromGate(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command")
 	}

@@ -18,14 +18,15 @@ const most = 6_000_000
 // two lets two explorations run at once and no more, because each takes a processor and memory.
 var two = make(chan struct{}, 2)
 
-// explore explores c. It skips the test if c is too large for this test run.
-func explore(t *testing.T, c Case) Result {
+// explore explores c. It skips the test if c is too large for this test run. normal is 1 if a medium model is not too
+// large for the normal length.
+func explore(t *testing.T, c Case, normal int) Result {
 	t.Helper()
 	if c.Size == Large && testlength.Of(0, 0, 1) == 0 {
 		t.Skip("only with REDSYNC_TEST_LENGTH=nightly")
 	}
-	if c.Size == Medium && testlength.Of(0, 1, 1) == 0 {
-		t.Skip("not with -short")
+	if c.Size == Medium && testlength.InGate(0, normal, 1, 1) == 0 {
+		t.Skip("only in the gate, or a mutation without -short")
 	}
 	t.Parallel()
 	two <- struct{}{}
@@ -38,7 +39,7 @@ func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, c := range Sound() {
 		t.Run(c.Model+"/"+c.Name, func(t *testing.T) {
-			r := explore(t, c)
+			r := explore(t, c, 0)
 			t.Log(r)
 			assert.True(t, r.Complete, "every state is visited")
 			assert.Empty(t, r.Violation)
@@ -52,7 +53,7 @@ func TestMutations(t *testing.T) {
 	t.Parallel()
 	for _, c := range Mutations() {
 		t.Run(c.Model+"/"+c.Name, func(t *testing.T) {
-			r := explore(t, c)
+			r := explore(t, c, 1)
 			t.Logf("The rule (%s): %s.\nWithout it: %v", c.Section, c.Rule, r)
 			assert.NotEmpty(t, r.Violation, "either the rule is not needed, or the model is too weak")
 			assertListed(t, "mutations.txt", fmt.Sprintf("%s%s states, %d steps\n", c.line(), thousands(r.States), r.Length()))
@@ -98,7 +99,7 @@ func (c Case) line() string {
 }
 
 // when returns the words of bounds.txt for when a case is explored.
-func (s Size) when() string { return [...]string{"", ", not with -short", ", nightly"}[s] }
+func (s Size) when() string { return [...]string{"", ", gate", ", nightly"}[s] }
 
 func thousands(n int) string {
 	if n < 1000 {

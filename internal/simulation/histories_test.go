@@ -62,7 +62,7 @@ func TestHistories(t *testing.T) {
 	if !strings.Contains(string(text), "\n"+platform()+"\n") {
 		t.Skipf("the histories are not recorded for %s", platform())
 	}
-	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.Of(2, 6, recordedSeeds))
+	seeds := fromEnv(t, "REDSYNC_SIM_HISTORIES", testlength.InGate(2, 2, 6, recordedSeeds))
 	for _, class := range recordedClasses {
 		t.Run(class.name, func(t *testing.T) {
 			if class.in.realm == changing && os.Getenv("REDSYNC_SIM_HISTORIES") == "" {

@@ -769,7 +769,7 @@ func TestSimulationOfABadMinority(t *testing.T) {
 	}
 	oneByOne(t)
 	counts, longest := map[pairing]int{}, map[pairing]time.Duration{}
-	seeds, first := fromEnv(t, "REDSYNC_SIM_MINORITY", testlength.Of(1, 7, 300)), fromEnv(t, "REDSYNC_SIM_FROM", 0)
+	seeds, first := fromEnv(t, "REDSYNC_SIM_MINORITY", testlength.InGate(1, 1, 7, 300)), fromEnv(t, "REDSYNC_SIM_FROM", 0)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			b, events := playBad(t, uint64(seed), badScene{})

@@ -79,7 +79,7 @@ func TestSimulation(t *testing.T) {
 		s.check(t, events)
 		return
 	}
-	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.Of(4, 8, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, fromEnv(t, "REDSYNC_SIM_SEEDS", testlength.InGate(4, 4, 8, 3000)), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // run plays seeds of a scene, and checks what the clients believed.
@@ -124,9 +124,9 @@ var isOf = map[string]func(history.Event) bool{
 	"downgraded": func(e history.Event) bool { return e.Kind == history.Downgrade },
 }
 
-// dedicated returns how many seeds a scene of its own plays. At the normal length these are seeds 0 to 6: a rule that is
+// dedicated returns how many seeds a scene of its own plays. In the gate these are seeds 0 to 6: a rule that is
 // switched off is seen broken by then, or no scene is likely to see it.
-func dedicated(nightly int) int { return testlength.Of(1, 7, nightly) }
+func dedicated(nightly int) int { return testlength.InGate(1, 2, 7, nightly) }
 
 // Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
@@ -163,11 +163,11 @@ func TestSimulationBesideRedsyncV4(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
 		t.Run(class, func(t *testing.T) {
-			run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(1, 6, 200)), scene{realm: rough, with: elders + "," + class})
+			run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.InGate(1, 1, 6, 200)), scene{realm: rough, with: elders + "," + class})
 		})
 	}
 	t.Run("change", func(t *testing.T) {
-		run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.Of(1, 2, 200)), scene{realm: changing, with: elders})
+		run(t, fromEnv(t, "REDSYNC_SIM_V4", testlength.InGate(1, 1, 2, 200)), scene{realm: changing, with: elders})
 	})
 }
 
@@ -220,7 +220,7 @@ func TestSimulationOfOwners(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{several, readers, permits} {
 		for _, in := range withFaultsAndWithout(class + "," + owners) {
-			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_OWNERS", testlength.Of(1, 3, 201)), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_OWNERS", testlength.InGate(1, 1, 3, 201)), in) })
 		}
 	}
 }
@@ -236,11 +236,11 @@ func TestSimulationOfLookers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks} {
 		for _, in := range withFaultsAndWithout(class + "," + lookers) {
-			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.InGate(1, 1, 2, 201)), in) })
 		}
 	}
 	t.Run("change", func(t *testing.T) {
-		run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.Of(1, 2, 201)), scene{realm: changing, with: lookers})
+		run(t, fromEnv(t, "REDSYNC_SIM_LOOKERS", testlength.InGate(1, 1, 2, 201)), scene{realm: changing, with: lookers})
 	})
 }
 
@@ -250,7 +250,7 @@ func TestSimulationOfForcers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting} {
 		for _, in := range withFaultsAndWithout(class + "," + forcers) {
-			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_FORCERS", testlength.Of(1, 2, 201)), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, fromEnv(t, "REDSYNC_SIM_FORCERS", testlength.InGate(1, 1, 2, 201)), in) })
 		}
 	}
 }
@@ -542,7 +542,7 @@ func lines(t *testing.T, events []history.Event) (list []string) {
 func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
-	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.Of(15, 15, 100)), 0
+	seeds, broken := fromEnv(t, "REDSYNC_SIM_LAWLESS", testlength.InGate(5, 5, 15, 100)), 0
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			_, events := simulate(t, uint64(seed), scene{realm: lawless})
@@ -562,7 +562,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 // A change of nodes by joint sets keeps the contract.
 func TestSimulationOfAChange(t *testing.T) {
 	oneByOne(t)
-	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.Of(4, 7, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, fromEnv(t, "REDSYNC_SIM_CHANGES", testlength.InGate(2, 2, 7, 1500)), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // A change without one of its steps breaks exclusion, and the checker sees it. The missing step is the joint sets, or

@@ -1,8 +1,9 @@
-// Package testlength decides how long random tests and tests of models run. There are four lengths:
+// Package testlength decides how long random tests and tests of models run. There are five lengths:
 //
 //	go test -short ./...                      # short: a few seeds of each, for a quick look
-//	go test ./...                             # normal
-//	REDSYNC_TEST_LENGTH=sample go test ./...  # a tenth of nightly, but no less than normal
+//	go test ./...                             # normal: each rule is tried, while a person waits
+//	REDSYNC_TEST_LENGTH=gate go test ./...    # gate: what must pass before a merge
+//	REDSYNC_TEST_LENGTH=sample go test ./...  # a tenth of nightly, but no less than gate
 //	REDSYNC_TEST_LENGTH=nightly go test ./... # nightly: all seeds, and models with large bounds
 package testlength
 
@@ -14,8 +15,9 @@ import (
 
 const (
 	env     = "REDSYNC_TEST_LENGTH"
-	nightly = "nightly"
+	gate    = "gate"
 	sample  = "sample"
+	nightly = "nightly"
 )
 
 // NotShort skips a test if the flag -short is set. It is for tests that count operations, or show that another test can
@@ -27,19 +29,35 @@ func NotShort(t *testing.T) {
 	}
 }
 
+// FromGate skips a test that is shorter than the length gate. It is for guards that build programs.
+func FromGate(t *testing.T) {
+	t.Helper()
+	if InGate(0, 0, 1, 1) == 0 {
+		t.Skipf("only with %s=%s", env, gate)
+	}
+}
+
 // Of returns short, normal or night, as the length of this test run says: a number of seeds, for
-// example. The flag -short wins over the environment.
-func Of(short, normal, night int) int {
+// example. The gate is as long as normal. The flag -short wins over the environment.
+func Of(short, normal, night int) int { return InGate(short, normal, normal, night) }
+
+// InGate is Of for a test that takes so long that the gate plays more of it than a person waits for.
+func InGate(short, normal, inGate, night int) int {
 	text := os.Getenv(env)
+	switch text {
+	case "", gate, sample, nightly:
+	default:
+		panic(fmt.Sprintf("%s=%s: it must be %s, %s, %s or empty", env, text, gate, sample, nightly))
+	}
 	switch {
-	case text != "" && text != nightly && text != sample:
-		panic(fmt.Sprintf("%s=%s: it must be %s, %s or empty", env, text, sample, nightly))
 	case testing.Short():
 		return short
 	case text == nightly:
 		return night
 	case text == sample:
-		return max(normal, night/10)
+		return max(inGate, night/10)
+	case text == gate:
+		return inGate
 	}
 	return normal
 }

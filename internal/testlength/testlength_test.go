@@ -17,27 +17,31 @@ func TestOf(t *testing.T) {
 	}{
 		{"short", "true", "", 1},
 		{"normal", "false", "", 2},
-		{"nightly", "false", "nightly", 30},
-		{"sample", "false", "sample", 3},
+		{"gate", "false", "gate", 3},
+		{"sample", "false", "sample", 4},
+		{"nightly", "false", "nightly", 40},
 		{"short wins over nightly", "true", "nightly", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			require.NoError(t, flag.Set("test.short", test.short))
 			t.Setenv(env, test.env)
-			assert.Equal(t, test.want, Of(1, 2, 30))
+			assert.Equal(t, test.want, InGate(1, 2, 3, 40))
+			if test.env == "gate" {
+				assert.Equal(t, 2, Of(1, 2, 40))
+			}
 		})
 	}
 }
 
-func TestASampleIsNoShorterThanNormal(t *testing.T) {
+func TestASampleIsNoShorterThanTheGate(t *testing.T) {
 	NotShort(t)
 	t.Setenv(env, sample)
-	assert.Equal(t, 20, Of(1, 20, 30))
+	assert.Equal(t, 20, InGate(1, 2, 20, 30))
 }
 
 func TestOfAnUnknownLength(t *testing.T) {
 	t.Setenv(env, "nightlY")
-	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be sample, nightly or empty", func() { Of(1, 2, 3) })
+	assert.PanicsWithValue(t, "REDSYNC_TEST_LENGTH=nightlY: it must be gate, sample, nightly or empty", func() { Of(1, 2, 3) })
 }
 
 func TestNotShort(t *testing.T) {
