@@ -21,21 +21,6 @@ import (
 
 // This file tests what Extend and Valid return, and what WithSetNXOnExtend changes.
 
-func TestMutexExtendMovesUntil(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		for range 10 {
-			time.Sleep(7 * time.Second)
-			start := time.Now()
-			ok, err := m.Extend()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			assert.Equal(t, validity, m.Until().Sub(start))
-		}
-		assert.Equal(t, 5, k.keys("lock"))
-	})
-}
-
 func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()

@@ -310,29 +310,6 @@ type renamed struct {
 
 func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 
-func TestLogOfANodeThatGoesDownAndComesBack(t *testing.T) {
-	onKit(t, func(k kit) {
-		var b strings.Builder
-		logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelInfo}))
-		k.Redsync = k.With(redsync.WithLogger(logger))
-		k.meet()
-		k.down(1)
-		for range 20 {
-			k.uses()
-		}
-		k.up(1)
-		time.Sleep(3 * time.Second)
-		for range 20 {
-			k.uses()
-		}
-		synctest.Wait()
-		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-		require.Len(t, lines, 2, "%s", b.String())
-		assert.Contains(t, lines[0], `level=WARN msg="redsync: node is down" node=1 address=127.0.0.1:7002 error="`)
-		assert.Contains(t, lines[1], `level=INFO msg="redsync: node is up again" node=1 address=127.0.0.1:7002 down=`)
-	})
-}
-
 // Observers that were told that a node is down are told when it is up again, no matter which lock finds that out.
 func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,59 +32,6 @@ func inspects(t *testing.T, m *redsync.Mutex, silent ...int) (redsync.Status, er
 		}
 	}
 	return s, err
-}
-
-// A minority of nodes is silent, one frozen and one killed: Inspect names the holder and these nodes. With a further frozen
-// node it knows nothing, until that node goes on.
-func TestInspectOnRealServersWithSilentNodes(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	holder := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithOwner("worker-7@host"), redsync.WithWatchdog())
-	require.NoError(t, holder.Lock())
-	awaitAnswers(t, servers, 1, "exists", "lock")
-	operator := closed(t, realProcess(servers)).NewMutex("lock")
-	s, err := inspects(t, operator)
-	require.NoError(t, err)
-	require.Len(t, s.Holders, 1)
-	first := s.Holders[0]
-
-	servers[3].Freeze()
-	defer servers[3].Thaw()
-	servers[4].Kill()
-	s, err = inspects(t, operator, 3, 4)
-	require.NoError(t, err)
-	assert.Equal(t, redsync.StateHeld, s.State)
-	require.Len(t, s.Holders, 1)
-	h := s.Holders[0]
-	assert.Equal(t, "worker-7@host", h.Owner)
-	assert.NotZero(t, h.Process)
-	assert.Equal(t, first.ID, h.ID)
-	assert.True(t, first.Since.Equal(h.Since))
-	assert.Positive(t, h.TTL)
-	for _, n := range s.Nodes[:3] {
-		require.Len(t, n.Holders, 1)
-		assert.Equal(t, h.ID, n.Holders[0].ID)
-	}
-	require.ErrorContains(t, s.Nodes[3].Err, "no answer")
-
-	servers[2].Freeze()
-	defer servers[2].Thaw()
-	s, err = inspects(t, operator, 2, 3, 4)
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
-	require.NotErrorIs(t, err, redsync.ErrFailed)
-	assert.Equal(t, redsync.StateUnknown, s.State)
-	assert.Empty(t, s.Holders)
-	for i, n := range s.Nodes {
-		silent := i > 1
-		assert.Equal(t, silent, strings.Contains(err.Error(), fmt.Sprintf("node #%d (%s)", i, n.Address)), "%v", err)
-		assert.Equal(t, !silent, slices.ContainsFunc(n.Holders, func(other redsync.Holder) bool { return other.ID == h.ID && other.Owner == h.Owner }))
-	}
-	servers[2].Thaw()
-	servers[3].Thaw()
-	require.Eventually(t, func() bool {
-		s, err := operator.Inspect(t.Context())
-		return err == nil && s.State == redsync.StateHeld && s.Holders[0].Owner == "worker-7@host"
-	}, time.Minute, 10*time.Millisecond)
 }
 
 // inspectACL returns the rules that the page of permissions asks for in its row of Inspect: for the lock alone, and for all.

@@ -225,38 +225,6 @@ func TestLostIsClosedByClose(t *testing.T) {
 	}
 }
 
-func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	rs, others := realProcess(servers), realProcess(servers)
-	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithWatchdog())
-	require.NoError(t, m.Lock())
-	for _, s := range servers {
-		s.Freeze()
-		defer s.Thaw()
-	}
-	lost, until := m.Lost(), m.Until()
-	select {
-	case <-lost:
-	case <-time.After(time.Minute): //nolint:forbidigo // real servers
-		t.Fatal("Lost was not closed within a minute")
-	}
-	known := time.Now()
-	assert.GreaterOrEqual(t, known, until)
-	assert.Less(t, known.Sub(until), 10*time.Second, "Lost is closed late after Until, by more than a timer can be late")
-	require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-	for _, s := range servers {
-		s.Thaw()
-	}
-	other := others.NewMutex("lock", redsync.WithTries(0))
-	require.NoError(t, other.Lock())
-	assert.Greater(t, other.Until().Add(-8*time.Second+drift), known)
-	_, err := other.Unlock()
-	require.NoError(t, err)
-	_ = rs.Close(t.Context()) // the servers may be busy with what they missed
-	_ = others.Close(t.Context())
-}
-
 // A context that a Mutex returns.
 
 // ended checks that ctx has ended by now, without waiting for anything, and returns its cause.
