@@ -21,7 +21,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
