@@ -142,23 +142,6 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	}
 }
 
-func TestLostAtOnceWhenKeysAreGone(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
-		start := m.Until().Add(92*time.Millisecond - 9*time.Second)
-		lost := m.Lost()
-		time.Sleep(4 * time.Second)
-		k.lose(0, 2, 4)
-		<-lost
-		assert.Equal(t, 6*time.Second, time.Since(start))
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-		var taken *redsync.ErrTaken
-		require.NotErrorAs(t, m.Err(), &taken)
-		_, _ = m.Unlock()
-	})
-}
-
 func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 	for _, name := range []string{"Extend", "Valid"} {
 		onKit(t, func(k kit) {

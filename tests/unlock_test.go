@@ -134,19 +134,6 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	}
 }
 
-func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0, 1, 2)
-		time.Sleep(time.Millisecond) // the connections are known to be gone
-		start := time.Now()
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorContains(t, err, "connection refused")
-		assert.Zero(t, time.Since(start))
-	})
-}
-
 func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
