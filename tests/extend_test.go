@@ -54,19 +54,6 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	})
 }
 
-func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithExpiry(3 * time.Second))
-		until := m.Until()
-		k.freeze(1, 2, 3)
-		ok, err := m.Extend()
-		assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	})
-}
-
 func TestMutexExtendEndsWithItsContext(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()

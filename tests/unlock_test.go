@@ -149,34 +149,6 @@ func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithExpiry(time.Minute))
-		k.down(0)
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(20 * time.Second)
-		k.up(0)
-		assert.Equal(t, 1, k.keys("lock"))
-		time.Sleep(3 * time.Second)
-		k.nothingLeft()
-	})
-}
-
-func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0)
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		start := time.Now()
-		require.NoError(t, k.Close(k.Context()), "no release is pending")
-		assert.Zero(t, time.Since(start))
-	})
-}
-
 func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
