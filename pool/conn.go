@@ -174,7 +174,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		case work && !looked && c.inFlight == 0 && hasRested(q.quiet, time.Now()):
 			q.mu.Unlock()
 			looked = true
-			if err := c.checkRested(); err != nil {
+			if err := c.checkRested(q.life); err != nil {
 				return nil, nil, err
 			}
 			continue // it may have ended meanwhile

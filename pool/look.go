@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -37,13 +38,13 @@ var (
 )
 
 // checkRested returns an error if the connection is closed. It does not wait for the network.
-func (c *conn) checkRested() error {
+func (c *conn) checkRested(ctx context.Context) error {
 	for range unreadLooks {
 		err := glance(c.net)
 		if err != errUnread { //nolint:errorlint // a sentinel
 			return err
 		}
-		time.Sleep(unreadPause)
+		sleep(ctx, unreadPause)
 	}
 	return nil
 }

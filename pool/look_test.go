@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -120,7 +121,7 @@ func TestRequestIsNotWrittenToAConnectionThatWasClosedWhileItRested(t *testing.T
 				require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
 			}
 			require.NoError(t, peer.Close())
-			require.Eventually(t, func() bool { return glance(dialed[0]) == errClosed }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return errors.Is(glance(dialed[0]), errClosed) }, 10*time.Second, time.Millisecond)
 			time.Sleep(2 * rest)
 			sendAll(t, p, in, 2, 2)
 			time.AfterFunc(100*time.Millisecond, func() { _ = dialed[0].Close() }) // whoever reads awakes

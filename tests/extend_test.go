@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -19,21 +20,6 @@ import (
 )
 
 // This file tests what Extend and Valid return, and what WithSetNXOnExtend changes.
-
-func TestMutexExtendMovesUntil(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		for range 10 {
-			time.Sleep(7 * time.Second)
-			start := time.Now()
-			ok, err := m.Extend()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			assert.Equal(t, validity, m.Until().Sub(start))
-		}
-		assert.Equal(t, 5, k.keys("lock"))
-	})
-}
 
 func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
 	play(t, func(f field) {
@@ -78,6 +64,24 @@ func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
 		assert.False(t, ok)
 		require.ErrorIs(t, err, redsync.ErrLockLost)
 		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+	})
+}
+
+func TestMutexExtendEndsWithItsContext(t *testing.T) {
+	onKit(t, func(k kit) {
+		m := k.held()
+		k.freeze(1, 2, 3)
+		reason := errors.New("the user went away")
+		ctx, cancel := context.WithTimeoutCause(k.Context(), time.Second, reason)
+		defer cancel()
+		start := time.Now()
+		ok, err := m.ExtendContext(ctx)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.False(t, ok)
+		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, reason)
+		assert.Positive(t, m.Remaining())
 	})
 }
 

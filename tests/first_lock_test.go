@@ -109,24 +109,6 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 	})
 }
 
-// A program may call New for every request. The process waits for every node only once.
-func TestFirstLockOfAProcessWaitsForEveryNodeOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.freeze(0)
-		clients := clientsOf(f.nodes)
-		var took []time.Duration
-		for range 3 {
-			rs := on(clients)
-			m, start := rs.NewMutex("lock"), time.Now()
-			require.NoError(t, m.Lock())
-			took = append(took, time.Since(start))
-			_, _ = m.Unlock()
-			_ = rs.Close(f.Context())
-		}
-		assert.Equal(t, []time.Duration{400 * time.Millisecond, 0, 0}, took)
-	})
-}
-
 // A host that is off does not answer, so connecting to it lasts until go-redis gives up.
 func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
 	play(t, func(f field) {

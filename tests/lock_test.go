@@ -18,18 +18,6 @@ import (
 
 // This file tests what Lock and TryLock return, how often they try, and how long they wait for nodes.
 
-func TestMutexLockTakenSaysWhere(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		err := k.nodes.Process().NewMutex("lock").TryLock()
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		var node *redsync.RedisError
-		assert.NotErrorAs(t, err, &node, "no node is down")
-	})
-}
-
 func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held()

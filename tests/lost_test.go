@@ -21,7 +21,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -143,23 +142,6 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	}
 }
 
-func TestLostAtOnceWhenKeysAreGone(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
-		start := m.Until().Add(92*time.Millisecond - 9*time.Second)
-		lost := m.Lost()
-		time.Sleep(4 * time.Second)
-		k.lose(0, 2, 4)
-		<-lost
-		assert.Equal(t, 6*time.Second, time.Since(start))
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-		var taken *redsync.ErrTaken
-		require.NotErrorAs(t, m.Err(), &taken)
-		_, _ = m.Unlock()
-	})
-}
-
 func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 	for _, name := range []string{"Extend", "Valid"} {
 		onKit(t, func(k kit) {
@@ -223,38 +205,6 @@ func TestLostIsClosedByClose(t *testing.T) {
 			k.nothingLeft()
 		})
 	}
-}
-
-func TestLostOnRealServersBeforeAnotherAcquires(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	rs, others := realProcess(servers), realProcess(servers)
-	m := rs.NewMutex("lock", redsync.WithExpiry(6*time.Second), redsync.WithWatchdog())
-	require.NoError(t, m.Lock())
-	for _, s := range servers {
-		s.Freeze()
-		defer s.Thaw()
-	}
-	lost, until := m.Lost(), m.Until()
-	select {
-	case <-lost:
-	case <-time.After(time.Minute): //nolint:forbidigo // real servers
-		t.Fatal("Lost was not closed within a minute")
-	}
-	known := time.Now()
-	assert.GreaterOrEqual(t, known, until)
-	assert.Less(t, known.Sub(until), 10*time.Second, "Lost is closed late after Until, by more than a timer can be late")
-	require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-	for _, s := range servers {
-		s.Thaw()
-	}
-	other := others.NewMutex("lock", redsync.WithTries(0))
-	require.NoError(t, other.Lock())
-	assert.Greater(t, other.Until().Add(-8*time.Second+drift), known)
-	_, err := other.Unlock()
-	require.NoError(t, err)
-	_ = rs.Close(t.Context()) // the servers may be busy with what they missed
-	_ = others.Close(t.Context())
 }
 
 // A context that a Mutex returns.

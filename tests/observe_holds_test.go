@@ -405,18 +405,6 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	})
 }
 
-func TestObserveLostOfEachHoldOfAMutex(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.NewMutex("lock", redsync.WithExpiry(time.Second))
-		for range 3 {
-			require.NoError(k, m.Lock())
-			time.Sleep(2 * time.Second)
-		}
-		lost, _ := of[observe.Lost](r)
-		assert.Len(t, lost, 3)
-	})
-}
-
 // A clean Unlock is not a loss. A failed attempt is not a loss either, because it never held anything.
 func TestObserveLostNothing(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {

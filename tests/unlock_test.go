@@ -134,19 +134,6 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	}
 }
 
-func TestMutexUnlockFailsAtOnceWhereNobodyListens(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0, 1, 2)
-		time.Sleep(time.Millisecond) // the connections are known to be gone
-		start := time.Now()
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorContains(t, err, "connection refused")
-		assert.Zero(t, time.Since(start))
-	})
-}
-
 func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held()
@@ -159,34 +146,6 @@ func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
 		require.Len(t, votes, 5)
 		assert.Equal(t, 4, votes[4].Node)
 		assert.ErrorContains(t, errs[4], "the key is gone now")
-	})
-}
-
-func TestMutexUnlockRepeatsUntilTheNodeIsBack(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithExpiry(time.Minute))
-		k.down(0)
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(20 * time.Second)
-		k.up(0)
-		assert.Equal(t, 1, k.keys("lock"))
-		time.Sleep(3 * time.Second)
-		k.nothingLeft()
-	})
-}
-
-func TestMutexUnlockGivesUpOnANodeWhenItsKeyHasRunOut(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0)
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		start := time.Now()
-		require.NoError(t, k.Close(k.Context()), "no release is pending")
-		assert.Zero(t, time.Since(start))
 	})
 }
 

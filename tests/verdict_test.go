@@ -390,17 +390,6 @@ func TestLossByTheWatchdogNamesTheNodes(t *testing.T) {
 	}
 }
 
-// A lock that runs out because nobody extends it accuses no node.
-func TestLossWithoutAnExtensionNamesNoNode(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.freeze(1, 2, 3)
-		time.Sleep(guard)
-		assert.EqualError(t, m.Err(), "redsync: lock lost: it has expired")
-		k.thaw(1, 2, 3)
-	})
-}
-
 // An Extend that waits for silent nodes, because they could prove the loss, names them.
 func TestExtendNamesTheNodesThatItWaitedFor(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -327,25 +327,3 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 		require.NoError(t, rs.Close(t.Context()))
 	})
 }
-
-func TestWatchdogManyLocksExtendThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(nil)
-		rs := redsync.New(j)
-		var locks []*redsync.Mutex
-		for i := range 100 {
-			m := rs.NewMutex(strconv.Itoa(i), redsync.WithExpiry(time.Duration(i+1)*time.Second), redsync.WithWatchdog())
-			require.NoError(t, m.Lock())
-			locks = append(locks, m)
-		}
-		time.Sleep(10 * time.Minute)
-		for _, m := range locks {
-			require.NoError(t, m.Err())
-			_, err := m.Unlock()
-			require.NoError(t, err)
-		}
-		j.extended()
-		time.Sleep(time.Hour)
-		assert.Empty(t, j.extended())
-	})
-}
