@@ -89,7 +89,7 @@ func (r *Round) awaitOpeningLocked() bool {
 // callers have waited for the node in vain.
 func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
-	if r.Ballots[i].full { // it has answered that it lacks the script
+	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
 		deadline += min(l.Distance+l.Distance/2, limits.Far)
 	}
 	switch {
