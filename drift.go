@@ -23,11 +23,11 @@ const minNodeTimeout = 50 * time.Millisecond
 // later than that are not worth a wait, however long the expiry is.
 const maxNodeTimeout = 2 * time.Second
 
-// maxReach is the longest that a node with a short expiry may take for one step while its connection is being opened, and
-// maxFar the longest node deadline of a node that is known to be far. Both are for nodes that are farther away than the
-// node deadline allows, up to half a second for an answer.
+// maxReach is the longest that a node may take for one step while its connection is being opened, and maxFar the longest
+// node deadline of a node that is known to be far. Both are for nodes that are farther away than the node deadline allows,
+// up to half a second for an answer.
 const (
-	maxReach = 600 * time.Millisecond
+	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond
 )
 
