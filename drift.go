@@ -30,11 +30,11 @@ const (
 	maxYears = "100 years"
 )
 
-// maxReach is the longest that a node with a short expiry may take for one step while its connection is being opened, and
-// maxFar the longest node deadline of a node that is known to be far. Both are for nodes that are farther away than the
-// node deadline allows, up to half a second for an answer.
+// maxReach is the longest that a node may take for one step while its connection is being opened, and maxFar the longest
+// node deadline of a node that is known to be far. Both are for nodes that are farther away than the node deadline allows,
+// up to half a second for an answer.
 const (
-	maxReach = 600 * time.Millisecond
+	maxReach = time.Second
 	maxFar   = 750 * time.Millisecond
 )
 

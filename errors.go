@@ -338,7 +338,7 @@ var (
 // verdict returns what an attempt with the outcome o proves about the lock of a Mutex, nil if it has won or was not made.
 // name and lines are those of the Mutex: o may be of another call in the same line.
 func verdict(name string, lines []string, o lease.Outcome) error {
-	if o.Told != nil {
+	if o.Told != nil && !o.IsUnopened() {
 		return o.Told // the very error that observers were told, not a new one with the same text
 	}
 	switch o.Kind {

@@ -163,7 +163,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 	}{
 		"a dial":                           {at: dead, took: 4 * time.Second, want: "no answer to the dial within 4s"},
 		"a dial, and the client allows 1s": {at: place{dial: time.Hour, answer: 1}, took: time.Second, want: "no answer to the dial within 1s"},
-		"a greeting":                       {took: 600 * time.Millisecond, want: "no answer to the greeting within 600ms"},
+		"a greeting":                       {took: time.Second, want: "no answer to the greeting within 1s"},
 		"a context that is shorter":        {at: dead, limit: time.Second, took: time.Second, want: "no answer to the dial yet"},
 		"a short expiry":                   {at: place{dial: 20 * time.Millisecond}, expiry: 6 * time.Millisecond, want: "no answer to the dial within 3ms", took: 3 * time.Millisecond},
 	} {

@@ -143,12 +143,14 @@ var provocations = map[string]func(f speech) error{
 		return f.inspection(f.Context())
 	},
 	"no answer to a dial": func(f speech) error {
+		f.uses(f.process())
 		for _, n := range f.nodes[:3] {
 			n.TurnOff()
 		}
 		return f.NewMutex("lock").TryLock()
 	},
 	"no answer to a dial, deadline exceeded": func(f speech) error {
+		f.uses(f.process())
 		for _, n := range f.nodes[:3] {
 			n.TurnOff()
 		}

@@ -149,10 +149,11 @@ func (u *turn) keepTicket() (stop func()) {
 	}
 }
 
-// isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened first.
+// isShort reports whether the attempt lasts no longer than a ticket may go unseen: no connection has to be opened
+// first, and no node is far away.
 func (u *turn) isShort() bool {
 	t := &u.waiter.terms.Terms
-	return max(t.Timing.NodeTimeout, t.Timing.Far) <= showEvery && t.Keeper.Set.IsOpen()
+	return t.Timing.NodeTimeout <= showEvery && t.Keeper.Set.IsNear(showEvery)
 }
 
 // tell tells observers how the attempt for l has ended. It returns the error that they were told, nil if the

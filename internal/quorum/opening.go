@@ -89,7 +89,7 @@ func (r *Round) awaitOpeningLocked() bool {
 // callers have waited for the node in vain.
 func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Duration, late bool) time.Duration {
 	lasts, deadline := time.Since(l.Since), limits.deadlineOf(l)
-	if r.Ballots[i].full { // it has answered that it lacks the script
+	if r.Ballots[i].full && l.Distance > limits.Node/4 { // it has answered that it lacks the script
 		deadline += min(l.Distance+l.Distance/2, limits.Far)
 	}
 	switch {
@@ -191,10 +191,20 @@ func inWords(d time.Duration) time.Duration {
 	return d.Truncate(100 * time.Millisecond)
 }
 
-// IsOpen reports whether no connection to a node is being opened.
-func (s *Set) IsOpen() bool {
+// IsOpen reports whether no connection to a node has to be opened first.
+func (s *Set) IsOpen() bool { return s.IsNear(maxDistance) }
+
+// maxDistance is more than the Distance of any pool.Link.
+const maxDistance = time.Hour
+
+// IsNear reports whether requests can be written to all nodes at once, and no node has a longer node deadline than within
+// because it is far away.
+func (s *Set) IsNear(within time.Duration) bool {
 	for _, n := range s.Nodes {
-		if n.linked != nil && !n.linked.Link().Open {
+		if n.linked == nil {
+			continue
+		}
+		if l := n.linked.Link(); !l.Open || l.Distance+l.Distance/2 > within {
 			return false
 		}
 	}
