@@ -39,14 +39,14 @@ func (c *call) freeLocked() claim.Nodes {
 }
 
 // isHopelessLocked reports whether c cannot win before more nodes tell it that the name is free: those that have not said that
-// it is taken are no quorum.
+// it is taken are no quorum. If one of those that have said so wakes c, something has been released, and the messages of the
+// others may be lost.
 func (c *call) isHopelessLocked() bool {
-	n := &c.news[c.at]
-	taken := n.taken &^ n.woken
-	if n.fresh != 0 { // a release is under way, and some nodes cannot tell c of it
-		taken &= c.group.subscriber.audible()
+	n, votes := &c.news[c.at], c.votesLocked()
+	if n.taken&n.woken&votes != 0 || c.group.Rash&Hopes != 0 {
+		return false
 	}
-	return c.group.Rash&Hopes == 0 && !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked()&^taken)
+	return !c.terms.Keeper.Set.Rule().Quorum(votes &^ n.taken)
 }
 
 // votesLocked returns the nodes whose votes count for the next attempt of c. Late nodes are left out if the others can make a

@@ -105,12 +105,8 @@ func (w *waiter) markReadyLocked() {
 // is a reason to try only if w waits for that name. w may come to wait for it later.
 func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
-	n := &w.news[at]
-	if !n.freed.Has(i) {
-		n.fresh = n.fresh.With(i)
-	}
-	n.woken = n.woken.With(i)
-	n.told = n.told || message
+	w.news[at].woken = w.news[at].woken.With(i)
+	w.news[at].told = w.news[at].told || message
 	if at != w.at {
 		return
 	}
