@@ -29,6 +29,7 @@ type turn struct {
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
 	leaves     bool // after this attempt the waiter waits no longer
 	patient    bool // it waits for late nodes even if its votes are split
+	few        bool // too few nodes have caused it: see areFewLocked
 	hasty      bool // no time that has passed is the reason for it, but something that the waiter has heard
 
 	denied  atomic.Bool // a node denies us its queue

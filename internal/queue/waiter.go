@@ -41,6 +41,7 @@ type waiter struct {
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
 	denials     denials        // of the lock
+	vainUntil   time.Time      // too few nodes had caused an attempt in vain: until then they cause no other
 	unfit       claim.Nodes    // the nodes whose grants would not count, as their last answers show
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
