@@ -281,7 +281,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 		case v.Answer.Found == claim.Unknown: // it has not answered
 		case v.Answer.Found == claim.Mine: // the grant is being rolled back
 			at := d.At
-			if counts, guarded := v.Err.(quorum.Guarding); guarded {
+			if counts, guarded := v.Err.(quorum.Guarding); guarded { //nolint:errorlint // it is not wrapped
 				at = now.Mono + counts.CountsFrom().Sub(now.Wall)
 			}
 			all = append(all, free{i, at})

@@ -54,7 +54,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				}
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
-				r.Prepare(nil, h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
+				r.Prepare(t.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
 				for i := range 5 {
 					if c.late.Has(i) {
 						r.NoteLate(i, pool.Reply{Fate: pool.Unknown})
