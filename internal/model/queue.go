@@ -162,7 +162,7 @@ var queueRules = []struct {
 	{"who gives up tells nobody", "6 waiting", "a call that gives up leaves the queues, and the nodes wake the next waiter", queueFairLine, queueFlaws{cancelsSilently: true}},
 	{"the next in line is not entered", "6 waiting", "if other processes wait too, a release puts the ticket of the next in the process's line into the queues", queueFairLine, queueFlaws{notEntered: true}},
 	{"nodes that do not count are heard", "6 waiting", "a waiter does not count as free the nodes whose grants would not count for it", queueIgnored, queueFlaws{hearsIgnored: true}},
-	{"a hopeless attempt", "6 waiting", "a wake-up by fewer nodes than a quorum starts no attempt if the others have refused the last one", queueMissing, queueFlaws{hopes: true}},
+	{"a hopeless attempt", "6 waiting", "a wake-up by fewer nodes than a quorum starts no attempt if too many of the others have refused the last one, and none of these has woken it", queueMissing, queueFlaws{hopes: true}},
 	{"late nodes are never heard", "6 waiting", "late nodes do not count as free only if the others can make a quorum", queueLate, queueFlaws{neverLate: true}},
 	{"the attempt behind a release is the only one", "6 waiting", "a call that tried right behind a release, without queueing, tries again in the queues", queueLine.sized(Medium), queueFlaws{triesOnce: true}},
 }
@@ -510,7 +510,7 @@ func (q queue) release(s *queueState, c int) {
 // goOn begins the next attempt of the waiting call c, for the first reason that applies.
 func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	call := s.calls[c]
-	woken, free, possible := 0, 0, 0
+	woken, free, possible, released := 0, 0, 0, false
 	for i, n := range s.nodes {
 		if n.woken&bit(c) != 0 {
 			woken++ // of nodes that are not heard, too: it makes the waiter look again
@@ -521,9 +521,10 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 		if (n.woken|n.freed)&bit(c) != 0 && !(q.onlyWoken && n.woken&bit(c) == 0) {
 			free++
 		}
-		if n.woken&bit(c) != 0 || n.taken&bit(c) == 0 {
+		if n.taken&bit(c) == 0 {
 			possible++
 		}
+		released = released || (n.taken&n.woken)&bit(c) != 0
 	}
 	t := s
 	switch {
@@ -533,7 +534,7 @@ func (q queue) goOn(s queueState, c int, do func(Step, queueState)) {
 	case call.ready:
 		q.begin(&t, c, strict)
 		do(Step{"{c} tries", Work, c, 0}, t)
-	case woken > 0 && (free >= quorum || q.grace && (possible >= quorum || q.hopes)):
+	case woken > 0 && (free >= quorum || q.grace && (released || possible >= quorum || q.hopes)):
 		q.begin(&t, c, strict)
 		do(Step{"{c} wakes up and tries", Work, c, 0}, t)
 	case !q.patient:

@@ -34,7 +34,6 @@ type news struct {
 	woken claim.Nodes // the nodes that have told it that the lock of the name is free
 	freed claim.Nodes // the nodes on which its attempt found the name free: the attempt's release leaves the name free there
 	taken claim.Nodes // the nodes on which its attempt found the name taken
-	fresh claim.Nodes // those of woken on which the name was not known to be free
 	ended bool        // something that held the name has ended
 	told  bool        // a message has woken it, or a release of this process
 }

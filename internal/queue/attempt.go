@@ -29,6 +29,7 @@ type turn struct {
 	conclusive bool // if the attempt fails, there is no reason to repeat it at once
 	leaves     bool // after this attempt the waiter waits no longer
 	patient    bool // it waits for late nodes even if its votes are split
+	few        bool // too few nodes have caused it: see areFewLocked
 	hasty      bool // no time that has passed is the reason for it, but something that the waiter has heard
 
 	denied  atomic.Bool // a node denies us its queue
@@ -287,7 +288,7 @@ func runsOut(o lease.Outcome, now clock.Instant) time.Time {
 		case v.Answer.Found == claim.Unknown: // it has not answered
 		case v.Answer.Found == claim.Mine: // the grant is being rolled back
 			at := d.At
-			if counts, guarded := v.Err.(quorum.Guarding); guarded {
+			if counts, guarded := v.Err.(quorum.Guarding); guarded { //nolint:errorlint // it is not wrapped
 				at = now.Mono + counts.CountsFrom().Sub(now.Wall)
 			}
 			all = append(all, free{i, at})

@@ -39,14 +39,21 @@ func (c *call) freeLocked() claim.Nodes {
 }
 
 // isHopelessLocked reports whether c cannot win before more nodes tell it that the name is free: those that have not said that
-// it is taken are no quorum.
+// it is taken are no quorum. If one of those that have said so wakes c, something has been released, and the messages of the
+// others may be lost. That is a reason to try, unless such an attempt was in vain not long ago, or some nodes are not heard: what
+// a late node has been sent may reach it while others release.
 func (c *call) isHopelessLocked() bool {
-	n := &c.news[c.at]
-	taken := n.taken &^ n.woken
-	if n.fresh != 0 { // a release is under way, and some nodes cannot tell c of it
-		taken &= c.group.subscriber.audible()
+	if c.group.Rash&Hopes != 0 || !c.areFewLocked() {
+		return false
 	}
-	return c.group.Rash&Hopes == 0 && !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked()&^taken)
+	n := &c.news[c.at]
+	return n.taken&n.woken == 0 || c.votesLocked() != c.terms.Keeper.Set.Rule().All() || time.Now().Before(c.vainUntil)
+}
+
+// areFewLocked reports whether the nodes that have not said that the name is taken, or have woken c since, are no quorum.
+func (c *call) areFewLocked() bool {
+	n := &c.news[c.at]
+	return !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked() &^ (n.taken &^ n.woken))
 }
 
 // votesLocked returns the nodes whose votes count for the next attempt of c. Late nodes are left out if the others can make a

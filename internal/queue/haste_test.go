@@ -20,8 +20,7 @@ import (
 func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		granted, taken, unfit claim.Nodes // by the last attempt
-		late, deaf            claim.Nodes // deaf: we hear no message of theirs
-		woken                 claim.Nodes
+		late, woken           claim.Nodes
 		free                  claim.Nodes
 		hopeless              bool
 	}{
@@ -31,9 +30,8 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 		"a free node wakes it":                  {taken: 7, granted: 24, woken: 8, free: 24, hopeless: true},
 		"one that has refused wakes it":         {taken: 7, granted: 24, woken: 1, free: 25},
 		"two have not answered":                 {taken: 7, woken: 1, free: 1},
-		"one of five that have refused":         {taken: 31, woken: 1, free: 1, hopeless: true},
-		"the others cannot be heard":            {taken: 31, deaf: 12, woken: 1, free: 1},
-		"deaf, and a free node wakes it":        {taken: 15, granted: 16, deaf: 15, woken: 16, free: 16, hopeless: true},
+		"one of five that have refused":         {taken: 31, woken: 1, free: 1},
+		"one that is late has refused":          {taken: 31, late: 1, woken: 1, hopeless: true},
 		"a majority does not count":             {unfit: 7, woken: 31, free: 24, hopeless: true},
 		"a minority does not count":             {unfit: 3, woken: 31, free: 28},
 		"a minority does not count, and grants": {unfit: 1, granted: 6, woken: 1, free: 6},
@@ -45,7 +43,6 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHouse(t, 5)
 				w := h.waits(h.terms(), h.refused())
-				h.subscriber.session = &session{set: h.keeper.Set, heard: 31 &^ c.deaf}
 				u := w.begin(true, false)
 				for i := range 5 {
 					switch {
@@ -57,7 +54,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				}
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
-				r.Prepare(nil, h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
+				r.Prepare(t.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
 				for i := range 5 {
 					if c.late.Has(i) {
 						r.NoteLate(i, pool.Reply{Fate: pool.Unknown})
@@ -68,7 +65,6 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				}
 				assert.Equal(t, c.free, w.freeLocked())
 				assert.Equal(t, c.hopeless, w.isHopelessLocked())
-				h.subscriber.session = nil
 				h.allLeave(w)
 			})
 		})

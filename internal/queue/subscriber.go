@@ -84,16 +84,6 @@ func (s *subscriber) wakes(unfit claim.Nodes) bool {
 	return s.session != nil && s.session.ready && s.session.rule.Quorum(s.session.heard&^s.session.set.Late()&^unfit)
 }
 
-// audible returns the nodes whose messages can be heard.
-func (s *subscriber) audible() claim.Nodes {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session == nil {
-		return 0
-	}
-	return s.session.heard
-}
-
 // hears returns until when an attempt must wait for the subscriptions: the zero time if it need not wait. An
 // attempt waits until the session is ready, but not longer than its node deadline and maxWaitToHear after the
 // session began. listens says whether there is a session.

@@ -332,6 +332,7 @@ func (c *call) begin(poll, last bool) *turn {
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
+	few := hasty && !c.agenda.ready && c.areFewLocked() && c.group.Rash&Hopes == 0
 	c.unasked = c.isUntoldLocked()
 	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
 		ls.silent.noteLocked(c.names[c.at])
@@ -343,7 +344,7 @@ func (c *call) begin(poll, last bool) *turn {
 	}
 	c.attempts++
 	c.tries = uint32(c.pace.try) //nolint:gosec // it is positive
-	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last, hasty: hasty}
+	u := &turn{group: c.group, waiter: w, number: c.attempts, began: time.Now(), leaves: last, hasty: hasty, few: few}
 	if !plain && (!c.queueless || c.terms.Fair) {
 		u.place.Ticket, u.place.Alive = c.group.ticketLocked(w), lease.AliveFor.Milliseconds()
 		u.place.Strict = c.terms.Fair || !poll
@@ -445,6 +446,9 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 			c.agenda.runsOut = earlier(c.agenda.runsOut, time.Now().Add(max(c.split.quiet, c.split.pause())))
 		}
 		c.agenda.pauseEnd = c.pauseLocked(u, o)
+		if u.few {
+			c.vainUntil = time.Now().Add(showEvery) // by then it shows its ticket
+		}
 		c.agenda.refresh = time.Now().Add(showEvery)
 		ls.reconsiderLocked(&c.waiter)
 	}

@@ -41,6 +41,7 @@ type waiter struct {
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
 	denials     denials        // of the lock
+	vainUntil   time.Time      // too few nodes had caused an attempt in vain: until then they cause no other
 	unfit       claim.Nodes    // the nodes whose grants would not count, as their last answers show
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
@@ -105,12 +106,8 @@ func (w *waiter) markReadyLocked() {
 // is a reason to try only if w waits for that name. w may come to wait for it later.
 func (w *waiter) wakeLocked(name string, i int, message bool) {
 	at := slices.Index(w.names, name)
-	n := &w.news[at]
-	if !n.freed.Has(i) {
-		n.fresh = n.fresh.With(i)
-	}
-	n.woken = n.woken.With(i)
-	n.told = n.told || message
+	w.news[at].woken = w.news[at].woken.With(i)
+	w.news[at].told = w.news[at].told || message
 	if at != w.at {
 		return
 	}

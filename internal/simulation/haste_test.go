@@ -60,7 +60,6 @@ type haste struct {
 type hasteProcess struct {
 	*haste
 	slot    int
-	far     []time.Duration // by node: the way there
 	redsync *redsync.Redsync
 	clients []*redis.Client
 }
