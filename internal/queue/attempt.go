@@ -257,6 +257,7 @@ func (g *Group) showTicket(w *waiter) {
 	ls.mu.Lock()
 	w.agenda.refresh = time.Now().Add(showEvery)
 	if w.state != trying {
+		w.vain = false
 		w.agenda.shown++
 	}
 	ticket, at := g.ticketLocked(w), w.at

@@ -47,7 +47,7 @@ func (c *call) isHopelessLocked() bool {
 		return false
 	}
 	n := &c.news[c.at]
-	return n.taken&n.woken == 0 || c.votesLocked() != c.terms.Keeper.Set.Rule().All() || time.Now().Before(c.vainUntil)
+	return n.taken&n.woken == 0 || c.votesLocked() != c.terms.Keeper.Set.Rule().All() || c.vain
 }
 
 // areFewLocked reports whether the nodes that have not said that the name is taken, or have woken c since, are no quorum.
@@ -89,9 +89,9 @@ func (c *call) pauseLocked(u *turn, o lease.Outcome) (end time.Time) {
 		c.hasty = 0
 		return end
 	case u.hasty:
-		c.hasty++
+		c.hasty = min(c.hasty+1, maxHasty+maxRepeats+1) // the pause grows no further
 	}
-	n := c.hasty
+	n := int(c.hasty)
 	if o.Result.Taken != 0 {
 		n -= maxHasty // rivals are trying
 	}

@@ -23,7 +23,7 @@ type call struct {
 	split     *splits        // its attempts, since one was split
 	opened    func()         // must be called once it has left its line: others wait to join its hold; nil if there are none
 	queueless bool           // a node denies it its queue
-	hasty     int            // how many of its last attempts were made in haste, and in vain: see haste.go
+	hasty     int8           // how many of its last attempts were made in haste, and in vain: see haste.go
 	unasked   bool           // its attempt was made although nothing had told it that the lock is free: see lines.silent
 }
 
@@ -332,6 +332,7 @@ func (c *call) begin(poll, last bool) *turn {
 	plain := (c.agenda.followsRelease || c.terms.Joins && c.why == nil) && !c.terms.Fair
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
+	c.vain = c.vain && !poll
 	few := hasty && !c.agenda.ready && c.areFewLocked() && c.group.Rash&Hopes == 0
 	c.unasked = c.isUntoldLocked()
 	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
@@ -447,7 +448,7 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		}
 		c.agenda.pauseEnd = c.pauseLocked(u, o)
 		if u.few {
-			c.vainUntil = time.Now().Add(showEvery) // by then it shows its ticket
+			c.vain = true
 		}
 		c.agenda.refresh = time.Now().Add(showEvery)
 		ls.reconsiderLocked(&c.waiter)

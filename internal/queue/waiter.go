@@ -29,6 +29,7 @@ type waiter struct {
 	// lines.mu guards what follows.
 	state       state
 	heardTooFew bool           // the last attempt heard fewer nodes than a quorum
+	vain        bool           // too few nodes had caused an attempt in vain: they cause no other until it polls or shows its ticket
 	attempts    uint16         // made so far, modulo 65536
 	tries       uint32         // the number of its last attempt, as observers are told
 	place       uint32         // the order in which waiters have joined their lines
@@ -41,7 +42,6 @@ type waiter struct {
 	news        []news         // by name
 	sight       *lease.Sight   // what its last attempt has seen; nil for one name, and for a waiter in no line
 	denials     denials        // of the lock
-	vainUntil   time.Time      // too few nodes had caused an attempt in vain: until then they cause no other
 	unfit       claim.Nodes    // the nodes whose grants would not count, as their last answers show
 	entered     []*lease.Lease // the leases whose releases take the ticket out of the queues; none if it is in no queue
 
