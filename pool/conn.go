@@ -97,8 +97,8 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	at := q.destination()
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
-		heed, _ := c.heed.on(greeted) // ask returns the error
-		q := heed.questions()
+		heeded, _ := c.heed.on(greeted) // ask returns the error
+		q := heeded.questions()
 		return q.encoded(), len(q.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }

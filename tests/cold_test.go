@@ -115,11 +115,11 @@ func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
 	play(t, func(f field) {
 		at := plainly(100 * time.Millisecond)
 		rs := f.from(at, at, at)
-		for _, want := range []time.Duration{4, 1} {
+		for _, trips := range []int{4, 1} {
 			start := time.Now()
-			m := rs.NewMutex(fmt.Sprint(want))
+			m := rs.NewMutex(fmt.Sprint(trips))
 			require.NoError(f, m.TryLock())
-			assert.Equal(f, want*at.answer, time.Since(start))
+			assert.Equal(f, time.Duration(trips)*at.answer, time.Since(start))
 			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano(), "the validity counts from before the dial")
 		}
 	})

@@ -178,23 +178,23 @@ func TestErrorsReadAsOneSentence(t *testing.T) {
 	take := func(f field) {
 		onNodes(f, func(n *embedded.Node) { require.NoError(f, n.Set("lock", "another's")) })
 	}
-	second := func(_ bool, err error) error { return err }
+	failure := func(_ bool, err error) error { return err }
 	for want, fail := range map[string]func(f field, m *redsync.Mutex) error{
 		`redsync: failed to acquire lock "lock": it is taken on nodes #0 #1 #2 #3 #4`: func(f field, _ *redsync.Mutex) error {
 			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
 		},
 		`redsync: unlock "lock": lock was already expired: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
 			take(f)
-			return second(m.Unlock())
+			return failure(m.Unlock())
 		},
 		`redsync: extend "lock": lock was already expired`: func(_ field, m *redsync.Mutex) error {
 			time.Sleep(8 * time.Second)
-			return second(m.Extend())
+			return failure(m.Extend())
 		},
 		`redsync: unlock "a, b": lock was already expired: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
 			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
 			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
-			return second(f.lostKeys([]string{"a", "b"}, "b").Unlock())
+			return failure(f.lostKeys([]string{"a", "b"}, "b").Unlock())
 		},
 		`redsync: failed to acquire lock "new": it is taken on nodes #2 #3 #4: ` +
 			`node #0 (127.0.0.1:7001): dial 127.0.0.1:7001: connection refused; ` +
