@@ -67,10 +67,7 @@ type conn struct {
 	delivered int      // replies delivered, not yet subtracted from inFlight
 }
 
-var (
-	errDone      = errors.New("the connection is not needed any more")
-	errForgotten = errors.New("no reply while a second connection was opened")
-)
+var errDone = errors.New("the connection is not needed any more")
 
 // connect opens a connection for q, and calls sign at each sign of life of the node. On an error no request has been
 // written. The end of ctx closes the connection.
@@ -517,4 +514,16 @@ func (c *conn) handOver(next *conn, wait time.Duration) {
 			c.abort(errAskedToMove)
 		}
 	}
+}
+
+// checkRested returns an error if the connection is closed. It does not wait for the network.
+func (c *conn) checkRested(ctx context.Context) error {
+	for range unreadLooks {
+		err := glance(c.net)
+		if err != errUnread { //nolint:errorlint // a sentinel
+			return err
+		}
+		sleep(ctx, unreadPause)
+	}
+	return nil
 }

@@ -52,6 +52,9 @@ func IsCrossSlot(err error) bool { return answers(err, "CROSSSLOT") || answers(e
 // command was not run. A script ended at that key.
 func IsWrongType(err error) bool { return scriptEndedWith(err, "WRONGTYPE") }
 
+// errForgotten is why a connection ends that has been replaced while it was silent.
+var errForgotten = errors.New("no reply while a second connection was opened")
+
 // IsSilence reports whether err is the end of a connection that was given up because the node was silent for too long. It
 // may be frozen, so another request will not be answered sooner.
 func IsSilence(err error) bool {

@@ -60,38 +60,3 @@ func (p *progress) link() Link {
 	}
 	return l
 }
-
-// Link implements Linked.
-func (p *streamPool) Link() (l Link) {
-	if s := p.last.Load(); s != nil {
-		l = s.link()
-		l.Distance = time.Duration(s.distance.Load())
-	}
-	l.Limit = dialTimeout(p.client.Options())
-	return l
-}
-
-func (s *stream) link() Link {
-	if c := s.conn.Load(); c != nil {
-		return Link{Open: true, Since: c.ready}
-	}
-	if p := s.opening.Load(); p != nil {
-		return p.link()
-	}
-	return Link{}
-}
-
-// Link implements Linked. It tells of the node whose connection was opened last, or is still being opened.
-func (p *routedPool) Link() (l Link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) > 0 && !p.loading.IsZero() { // the client learns which nodes there are
-		return Link{Since: p.loading, Sign: p.loading, Limit: routeTimeout}
-	}
-	for _, node := range p.nodes {
-		if of := node.Link(); of.Open == l.Open && of.Since.After(l.Since) || !of.Open && !of.Since.IsZero() && l.Open || l.Since.IsZero() {
-			l = of
-		}
-	}
-	return l
-}

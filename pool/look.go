@@ -1,9 +1,7 @@
 package pool
 
 import (
-	"context"
 	"errors"
-	"io"
 	"net"
 	"syscall"
 	"time"
@@ -37,18 +35,6 @@ var (
 	errClosed = errors.New("the connection was closed while it rested")
 )
 
-// checkRested returns an error if the connection is closed. It does not wait for the network.
-func (c *conn) checkRested(ctx context.Context) error {
-	for range unreadLooks {
-		err := glance(c.net)
-		if err != errUnread { //nolint:errorlint // a sentinel
-			return err
-		}
-		sleep(ctx, unreadPause)
-	}
-	return nil
-}
-
 // glance returns errClosed if the other side has closed a connection, errUnread if there is data to be read, and nil if
 // there is neither, or if the connection does not tell.
 func glance(conn net.Conn) (found error) {
@@ -66,13 +52,14 @@ func glance(conn net.Conn) (found error) {
 		return nil //nolint:nilerr // it has no socket
 	}
 	// Control, unlike Read, does not wait for the goroutine that reads.
-	if raw.Control(func(fd uintptr) { found = peek(fd) }) != nil {
-		return errClosed // on our side
+	var unread bool
+	if raw.Control(func(fd uintptr) { unread, err = peek(fd) }) != nil || err != nil {
+		return errClosed // on our side, or on the other
 	}
-	if found == io.EOF { //nolint:errorlint // a sentinel
-		return errClosed
+	if unread {
+		return errUnread
 	}
-	return found
+	return nil
 }
 
 // socketOf returns the socket below conn, nil if conn does not show it.

@@ -4,4 +4,4 @@ package pool
 
 // peek finds nothing: the system has no simple way to look at a socket. A round asks the node again if the connection was
 // closed.
-func peek(uintptr) error { return nil }
+func peek(uintptr) (unread bool, err error) { return false, nil }

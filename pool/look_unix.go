@@ -7,15 +7,18 @@ import (
 	"syscall"
 )
 
-// peek looks at what a socket has to be read. It takes nothing, and does not wait.
-func peek(fd uintptr) error {
+// peek reports whether a socket has something to be read. It takes nothing, and does not wait. Its error says that nothing more
+// will come.
+func peek(fd uintptr) (unread bool, err error) {
 	var first [1]byte
 	n, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	switch {
 	case n > 0:
-		return errUnread
+		return true, nil
 	case err == syscall.EAGAIN, err == syscall.EWOULDBLOCK, err == syscall.EINTR: //nolint:errorlint // an Errno
-		return nil
+		return false, nil
+	case err == nil:
+		return false, io.EOF
 	}
-	return io.EOF // or an error, such as a reset
+	return false, err
 }

@@ -435,3 +435,18 @@ func keyOf(args []any) string {
 	}
 	return fmt.Sprint(args[at])
 }
+
+// Link implements Linked. It tells of the node whose connection was opened last, or is still being opened.
+func (p *routedPool) Link() (l Link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) > 0 && !p.loading.IsZero() { // the client learns which nodes there are
+		return Link{Since: p.loading, Sign: p.loading, Limit: routeTimeout}
+	}
+	for _, node := range p.nodes {
+		if of := node.Link(); of.Open == l.Open && of.Since.After(l.Since) || !of.Open && !of.Since.IsZero() && l.Open || l.Since.IsZero() {
+			l = of
+		}
+	}
+	return l
+}

@@ -390,3 +390,23 @@ func (s *stream) refuse(err error) {
 	s.mu.Unlock()
 	s.fail(refused, Reply{Err: err, Fate: NotSent, Conn: connections.Load()})
 }
+
+// Link implements Linked.
+func (p *streamPool) Link() (l Link) {
+	if s := p.last.Load(); s != nil {
+		l = s.link()
+		l.Distance = time.Duration(s.distance.Load())
+	}
+	l.Limit = dialTimeout(p.client.Options())
+	return l
+}
+
+func (s *stream) link() Link {
+	if c := s.conn.Load(); c != nil {
+		return Link{Open: true, Since: c.ready}
+	}
+	if p := s.opening.Load(); p != nil {
+		return p.link()
+	}
+	return Link{}
+}

@@ -116,7 +116,7 @@ type arrival struct {
 func (c *conn) Write(p []byte) (int, error) {
 	if isOfLock(p) {
 		c.locks.Store(true)
-		c.node.set.noteKept(p)
+		c.node.set.kept.note(p)
 		if c.node.losesReply() {
 			sent := make(chan struct{})
 			c.lossy.Store(&sent)

@@ -18,17 +18,23 @@ var shorten = sync.OnceValue(func() string {
 	return sha
 })
 
-// A kept is a key that an Unlock has left, with its value.
-type kept struct{ key, value string }
+// A kept holds the keys that Unlocks have left, with their values.
+type kept struct {
+	mu sync.Mutex // guards of
+	of map[[2]string]bool
+}
 
-// noteKept notes the keys that requests for a node leave for the rest of a minimal hold.
-func (ns *Nodes) noteKept(requests []byte) {
+// note notes the keys that requests for a node leave for the rest of a minimal hold.
+func (k *kept) note(requests []byte) {
 	sha := shorten()
 	if !bytes.Contains(requests, []byte(sha)) {
 		return
 	}
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = map[[2]string]bool{}
+	}
 	for len(requests) > 0 {
 		var words []string
 		if words, requests = nextRequest(requests); len(words) < 4 || words[1] != sha {
@@ -37,17 +43,17 @@ func (ns *Nodes) noteKept(requests []byte) {
 		n, _ := strconv.Atoi(words[2])
 		if keys := words[3:]; 0 < n && n < len(keys) {
 			for _, key := range keys[:n] {
-				ns.kept[kept{key, keys[n]}] = true
+				k.of[[2]string{key, keys[n]}] = true
 			}
 		}
 	}
 }
 
-// isKept reports whether an Unlock has left a key with that value for the rest of a minimal hold.
-func (ns *Nodes) isKept(key, value string) bool {
-	ns.mu.Lock()
-	defer ns.mu.Unlock()
-	return ns.kept[kept{key, value}]
+// has reports whether an Unlock has left a key with that value for the rest of a minimal hold.
+func (k *kept) has(key, value string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.of[[2]string{key, value}]
 }
 
 // nextRequest returns the words of the first request, and the other requests. It returns no words and no requests if p does not

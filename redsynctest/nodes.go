@@ -43,13 +43,13 @@ type Nodes struct {
 	bubble  bool
 	nodes   []*Node
 	redsync *redsync.Redsync
+	kept    kept // keys that last for the rest of a minimal hold
 
 	mu        sync.Mutex
 	processes []*participant
 	pools     []pool.Pool
 	clients   []*redis.Client
 	apart     map[string]bool // names of locks that were lost or detached
-	kept      map[kept]bool   // keys that last for the rest of a minimal hold
 	somebody  int             // how many clients HoldBySomebody and Steal have made up
 	closed    bool            // Close has begun
 
@@ -115,7 +115,7 @@ func start(n int, t reporter) (*Nodes, error) {
 	if n < 1 || n > maxNodes {
 		return nil, fmt.Errorf("the number of nodes must be 1 to %d, not %d", maxNodes, n)
 	}
-	ns := &Nodes{t: t, bubble: inBubble(), apart: make(map[string]bool), kept: make(map[kept]bool), ended: make(chan struct{})}
+	ns := &Nodes{t: t, bubble: inBubble(), apart: make(map[string]bool), ended: make(chan struct{})}
 	program := os.Getenv(serversEnv)
 	if program != "" && ns.bubble {
 		return nil, fmt.Errorf("%s=%s: real servers cannot run in a testing/synctest bubble; "+

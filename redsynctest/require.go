@@ -164,7 +164,7 @@ func (ns *Nodes) left(counts func(*Node) bool, except func(key string) bool) (sh
 		for _, key := range list {
 			name := fmt.Sprint(key)
 			seen := n.sees(name)
-			if script.Reserved(name) != ":fence" && seen.value != "" && !seen.ofSomebody() && !except(name) && !ns.isKept(name, seen.value) {
+			if script.Reserved(name) != ":fence" && seen.value != "" && !seen.ofSomebody() && !except(name) && !ns.kept.has(name, seen.value) {
 				shortest = min(shortest, seen.ttl)
 				errs = append(errs, fmt.Errorf("%v: %q is left: %v", n, name, seen))
 			}

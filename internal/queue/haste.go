@@ -32,72 +32,79 @@ const (
 	NeverPauses                  // no attempt is followed by a pause
 )
 
-// freeLocked returns the nodes on which the name that c waits for is free, as far as c knows: those that have told it, and
-// those on which the release of its last attempt leaves the name free. Only nodes whose votes count are heard.
-func (c *call) freeLocked() claim.Nodes {
-	return (c.news[c.at].woken | c.news[c.at].freed) & c.votesLocked()
+// A listening is how a waiter hears nodes.
+type listening struct {
+	*waiter
+	rash    Rash
+	patient bool // its attempts wait for late nodes
 }
 
-// isHopelessLocked reports whether c cannot win before more nodes tell it that the name is free: those that have not said that
-// it is taken are no quorum. If one of those that have said so wakes c, something has been released, and the messages of the
+// freeLocked returns the nodes on which the name that h waits for is free, as far as h knows: those that have told it, and
+// those on which the release of its last attempt leaves the name free. Only nodes whose votes count are heard.
+func (h listening) freeLocked() claim.Nodes {
+	return (h.news[h.at].woken | h.news[h.at].freed) & h.votesLocked()
+}
+
+// isHopelessLocked reports whether h cannot win before more nodes tell it that the name is free: those that have not said that
+// it is taken are no quorum. If one of those that have said so wakes h, something has been released, and the messages of the
 // others may be lost. That is a reason to try, unless such an attempt was in vain not long ago, or some nodes are not heard: what
 // a late node has been sent may reach it while others release.
-func (c *call) isHopelessLocked() bool {
-	if c.group.Rash&Hopes != 0 || !c.areFewLocked() {
+func (h listening) isHopelessLocked() bool {
+	if !h.areFewLocked() {
 		return false
 	}
-	n := &c.news[c.at]
-	return n.taken&n.woken == 0 || c.votesLocked() != c.terms.Keeper.Set.Rule().All() || c.vain
+	n := &h.news[h.at]
+	return n.taken&n.woken == 0 || h.votesLocked() != h.terms.Keeper.Set.Rule().All() || h.vain
 }
 
-// areFewLocked reports whether the nodes that have not said that the name is taken, or have woken c since, are no quorum.
-func (c *call) areFewLocked() bool {
-	n := &c.news[c.at]
-	return !c.terms.Keeper.Set.Rule().Quorum(c.votesLocked() &^ (n.taken &^ n.woken))
+// areFewLocked reports whether the nodes that have not said that the name is taken, or have woken h since, are no quorum.
+func (h listening) areFewLocked() bool {
+	n := &h.news[h.at]
+	return h.rash&Hopes == 0 && !h.terms.Keeper.Set.Rule().Quorum(h.votesLocked()&^(n.taken&^n.woken))
 }
 
-// votesLocked returns the nodes whose votes count for the next attempt of c. Late nodes are left out if the others can make a
+// votesLocked returns the nodes whose votes count for the next attempt of h. Late nodes are left out if the others can make a
 // quorum: the attempt does not wait for late nodes then, unless it is patient.
-func (c *call) votesLocked() claim.Nodes {
-	set := c.terms.Keeper.Set
+func (h listening) votesLocked() claim.Nodes {
+	set := h.terms.Keeper.Set
 	rule := set.Rule()
-	votes := rule.All() &^ c.unfit
-	if c.group.Rash&HearsAll != 0 {
+	votes := rule.All() &^ h.unfit
+	if h.rash&HearsAll != 0 {
 		votes = rule.All()
 	}
-	if c.group.Rash&HearsLate != 0 {
+	if h.rash&HearsLate != 0 {
 		return votes
 	}
-	if near := votes &^ set.Late(); rule.Quorum(near) && !(c.split != nil && c.split.arePatient()) {
+	if near := votes &^ set.Late(); rule.Quorum(near) && !h.patient {
 		return near
 	}
 	return votes
 }
 
-// isHastyLocked reports whether c tries because of what it has heard, and not because a time has passed.
-func (c *call) isHastyLocked() bool {
-	a, now := &c.agenda, time.Now()
+// isHastyLocked reports whether w tries because of what it has heard, and not because a time has passed.
+func (w *waiter) isHastyLocked() bool {
+	a, now := &w.agenda, time.Now()
 	passed := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
 	return !passed(a.runsOut) && !passed(a.refresh)
 }
 
-// pauseLocked returns until when c pauses after its attempt u with the outcome o has failed; zero if it need not pause.
-func (c *call) pauseLocked(u *turn, o lease.Outcome) (end time.Time) {
+// afterLocked returns for how long h pauses after an attempt that took so long and has failed with the outcome o, 0 if it need
+// not pause. hasty says how many of its last attempts were made in haste, and in vain; afterLocked also returns that number
+// for the next attempt.
+func (h listening) afterLocked(o lease.Outcome, took time.Duration, inHaste bool, hasty int8) (pause time.Duration, now int8) {
 	rule := o.Result.Rule
 	switch {
 	case rule == nil || rule.Quorum(o.Result.Taken): // a rival may hold the lock, and its release is a reason to try at once
-		c.hasty = 0
-		return end
-	case u.hasty:
-		c.hasty = min(c.hasty+1, maxHasty+maxRepeats+1) // the pause grows no further
+		return 0, 0
+	case inHaste:
+		hasty = min(hasty+1, maxHasty+maxRepeats+1) // the pause grows no further
 	}
-	n := int(c.hasty)
+	n := int(hasty)
 	if o.Result.Taken != 0 {
 		n -= maxHasty // rivals are trying
 	}
-	if n <= 0 || c.group.Rash&NeverPauses != 0 {
-		return end
+	if n <= 0 || h.rash&NeverPauses != 0 {
+		return 0, hasty
 	}
-	took := time.Since(u.began)
-	return time.Now().Add(min(jitter.N(max(2*took, minJitter)<<min(n-1, maxRepeats)), maxPause))
+	return min(jitter.N(max(2*took, minJitter)<<min(n-1, maxRepeats)), maxPause), hasty
 }

@@ -63,8 +63,8 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 						h.lines.wake("lock", i, true, nil)
 					}
 				}
-				assert.Equal(t, c.free, w.freeLocked())
-				assert.Equal(t, c.hopeless, w.isHopelessLocked())
+				assert.Equal(t, c.free, w.listening().freeLocked())
+				assert.Equal(t, c.hopeless, w.listening().isHopelessLocked())
 				h.allLeave(w)
 			})
 		})

@@ -137,14 +137,14 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 			h.lines.wake("b", i, true, nil)
 		}
 		assert.Equal(t, agenda{}, m.agenda)
-		assert.Zero(t, m.freeLocked())
+		assert.Zero(t, m.listening().freeLocked())
 		h.lines.nudge("b")
 		assert.Equal(t, agenda{}, m.agenda)
 
 		h.lines.mu.Lock()
 		h.lines.moveLocked(&m.waiter, 1, true)
 		h.lines.mu.Unlock()
-		assert.Equal(t, claim.Nodes(0b111), m.freeLocked(), "now it waits for b")
+		assert.Equal(t, claim.Nodes(0b111), m.listening().freeLocked(), "now it waits for b")
 		assert.False(t, m.agenda.graceEnd.IsZero())
 		assert.True(t, m.agenda.ready)
 
@@ -155,11 +155,11 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		assert.False(t, m.agenda.graceEnd.IsZero())
 
 		u := m.begin(true, false)
-		assert.Zero(t, m.freeLocked(), "a new attempt, new news")
+		assert.Zero(t, m.listening().freeLocked(), "a new attempt, new news")
 		u.Heard(1, 0b01, true)
-		assert.Zero(t, m.freeLocked())
+		assert.Zero(t, m.listening().freeLocked())
 		u.Heard(2, 0b11, true)
-		assert.Equal(t, claim.Nodes(0b100), m.freeLocked())
+		assert.Equal(t, claim.Nodes(0b100), m.listening().freeLocked())
 		m.end(u, nil, h.keptBack(1))
 		h.allLeave(m)
 	})

@@ -227,6 +227,11 @@ func (c *call) sleepUntilDue(ctx context.Context) event {
 	}
 }
 
+// listening returns how c hears nodes now.
+func (c *call) listening() listening {
+	return listening{&c.waiter, c.group.Rash, c.split != nil && c.split.arePatient()}
+}
+
 // due returns what c must do now, and when it must look again if that is nothing: see view.next.
 func (c *call) due() (event, time.Time) {
 	ls, w := &c.group.lines, &c.waiter
@@ -238,7 +243,8 @@ func (c *call) due() (event, time.Time) {
 	case ls.isFirstLocked(w):
 		v.now, v.first = time.Now(), true
 		v.collides, v.held, v.rule, v.subscriptions = ls.collidesLocked(w), ls.heldForLocked(w), c.terms.Keeper.Set.Rule(), c
-		v.free, v.hopeless = c.freeLocked(), c.isHopelessLocked()
+		hears := c.listening()
+		v.free, v.hopeless = hears.freeLocked(), hears.isHopelessLocked()
 		v.rests = c.terms.Rests && c.group.isWakableLocked(w)
 		if c.split != nil {
 			v.quiet = c.split.untilQuiet()
@@ -333,7 +339,7 @@ func (c *call) begin(poll, last bool) *turn {
 	ls.beginTryLocked(w)
 	hasty := !poll && c.isHastyLocked()
 	c.vain = c.vain && !poll
-	few := hasty && !c.agenda.ready && c.areFewLocked() && c.group.Rash&Hopes == 0
+	few := hasty && !c.agenda.ready && c.listening().areFewLocked()
 	c.unasked = c.isUntoldLocked()
 	if c.unasked && c.terms.Keeper.Set.Rule().Quorum(c.news[c.at].woken) {
 		ls.silent.noteLocked(c.names[c.at])
@@ -446,7 +452,10 @@ func (c *call) end(u *turn, l *lease.Lease, o lease.Outcome) {
 		if c.split != nil && c.split.wasSplit() {
 			c.agenda.runsOut = earlier(c.agenda.runsOut, time.Now().Add(max(c.split.quiet, c.split.pause())))
 		}
-		c.agenda.pauseEnd = c.pauseLocked(u, o)
+		var pause time.Duration
+		if pause, c.hasty = c.listening().afterLocked(o, time.Since(u.began), u.hasty, c.hasty); pause > 0 {
+			c.agenda.pauseEnd = time.Now().Add(pause)
+		}
 		if u.few {
 			c.vain = true
 		}

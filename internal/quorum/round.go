@@ -701,17 +701,6 @@ func (r *Round) Close() {
 	r.closed = true
 }
 
-// Limits say how long a round may take.
-type Limits struct {
-	Decide time.Duration   // after this an undecided round is given up
-	Node   time.Duration   // the node deadline
-	Over   <-chan struct{} // the round is given up when this is closed; may be nil
-
-	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
-	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
-	Open, Reach, Far time.Duration
-}
-
 // Why a node that was waited for has no vote.
 var (
 	ErrNoAnswer = errors.New("no answer")

@@ -14,6 +14,17 @@ import (
 // origin is what the times of a roundTimer count from. The time since then needs one clock, and time.Now reads two.
 var origin = time.Now()
 
+// Limits say how long a round may take.
+type Limits struct {
+	Decide time.Duration   // after this an undecided round is given up
+	Node   time.Duration   // the node deadline
+	Over   <-chan struct{} // the round is given up when this is closed; may be nil
+
+	// An undecided round waits for connections that are being opened until Open, and for an answer to a greeting until
+	// Reach. Far bounds the node deadline of a node that is known to be far. If Open is 0, the round does none of that.
+	Open, Reach, Far time.Duration
+}
+
 // A roundTimer lets a caller wait for a round. It is used again for other rounds. Its timer is left
 // alone for as long as it fires early enough: most rounds end long before their deadline, and resetting
 // a timer is expensive.
