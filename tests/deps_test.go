@@ -23,7 +23,7 @@ var mayImport = map[string][]string{
 	module + "/internal/clock":   {},
 	module + "/internal/notice":  {},
 	module + "/internal/address": {"github.com/redis/go-redis/v9/"},
-	module + "/internal/peek":    {module + "/internal/lease"},
+	module + "/internal/peek":    {module + "/internal/lease", module + "/internal/queue"},
 	module + "/observe":          {},
 	module + "/internal/alarm":   {module + "/internal/clock"},
 	module + "/internal/journal": {module + "/internal/notice"},

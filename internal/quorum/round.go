@@ -281,7 +281,7 @@ func IsForbidden(err error) bool {
 // IsNoQueue reports whether err comes from a node that has a key of another type, or one that is too long, where the queue belongs. The text is
 // that of read.lua in package script.
 func IsNoQueue(err error) bool {
-	return pool.IsWrongType(err) && strings.Contains(err.Error(), "WRONGTYPE the queue ")
+	return err != nil && (strings.Contains(err.Error(), "WRONGTYPE the queue ") || strings.Contains(err.Error(), "ERR the queue "))
 }
 
 // sendAlone sends the command of the Fallback to node i, which has refused the command of the Brief. Like resend, it

@@ -1,7 +1,7 @@
--- A script reads at most 1 MiB from keys, because every client of the node waits for it: 262,144 bytes from the key of a lock,
+-- A script reads at most 1 MiB from keys, or twice what it writes, because every client of the node waits for it: 262,144 bytes from the key of a lock,
 -- a queue of 16,000 waiters, 64 bytes from a register. It knows the length of a text before it reads it. A user who may not
 -- call STRLEN has the text read first.
-local room, most, sub, find = 1048576, math.max(262144, #ARGV[1]), string.sub, string.find
+local room, most, sub, find = math.max(1048576, 2 * #KEYS * #ARGV[1]), math.max(262144, #ARGV[1]), string.sub, string.find
 
 -- read returns the text at a key; false if there is none, true if it is longer than limit, and an error if the key has
 -- another type or the user may not read it.
@@ -19,10 +19,10 @@ end
 
 -- why returns the error of a script for what read has returned in place of a text. It says what the key is for, its name,
 -- and its type if the user may ask for that. A name is cut after 200 bytes: the client keeps no more than 300 bytes of an
--- error. The library reads the name and the type from the error. A queue or a register that is too long is as useless as a
--- list. The key of a lock may be shorter soon.
+-- error. The library reads the name and the type from the error. A register that is too long is as useless as
+-- a list. The key of a lock or a queue may be shorter soon.
 local function why(text, key, what)
-  local is, begins = 'string that is too long', what == 'key' and 'ERR' or 'WRONGTYPE'
+  local is, begins = 'string that is too long', what == 'fencing register' and 'WRONGTYPE' or 'ERR'
   if text ~= true then
     if not find(text.err, 'WRONGTYPE', 1, true) then return text end
     is, begins = redis.pcall('TYPE', key).ok or 'key of another type', 'WRONGTYPE'

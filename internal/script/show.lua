@@ -9,12 +9,17 @@ local function cut(queue, latest)
 end
 
 -- show returns the queue at key with a ticket in it, whose deadline is latest, the process of the first waiter, and that
--- waiter's deadline. If that is too late, and cuts is true, it cuts the queue. It returns nil and an error if the key cannot be read, or if too many wait. It sets nothing.
+-- waiter's deadline. If that is too late, and cuts is true, it cuts the queue. It returns nil and an error if the key cannot be read, or
+-- if too many wait: then the queue goes soon, unless they live and show their tickets. It sets nothing else.
 local function show(key, ticket, now, latest, cuts)
   local queue = read(key, 1048576) or ''
-  if type(queue) ~= 'string' then return nil, why(queue, key, 'queue') end
-  queue = living(with(queue, ticket, latest), now)
-  if #queue > 1024000 then return nil, why(true, key, 'queue') end
+  if type(queue) == 'table' then return nil, why(queue, key, 'queue') end
+  if queue ~= true then queue = living(with(queue, ticket, latest), now) end
+  if queue == true or #queue > 1024000 then
+    local left, alive = redis.pcall('PTTL', key), 2 * (latest - now)
+    if type(left) == 'number' and (left < 0 or left > alive) then redis.pcall('PEXPIRE', key, alive) end
+    return nil, why(true, key, 'queue')
+  end
   local first, deadline = waiter(1, queue)
   if cuts and deadline > latest then queue, deadline = cut(queue, latest), latest end
   return queue, first, deadline
