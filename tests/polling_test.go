@@ -105,21 +105,6 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 	}
 }
 
-// Waiting costs the nodes little: one attempt every half second.
-func TestWaitingIsNoPolling(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		w := f.calls(f.another(mode...), patient()...)
-		before := f.traffic()
-		time.Sleep(10*time.Second + time.Millisecond)
-		assert.Equal(f, 5*2*20, f.traffic()-before, "each node is sent an attempt and its release every half second")
-		w.cancel()
-		<-w.done
-		f.unlock(m)
-		f.nobodyWaits()
-	})
-}
-
 // If a waiter can subscribe only late, it may have missed messages. So it tries again once it has subscribed.
 func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
