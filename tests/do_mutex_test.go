@@ -605,39 +605,6 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 	}
 }
 
-// One Do adopts the lock. The others wait and lock.
-func TestManyDosOfOneMutexThatAdopts(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		s, err := m.Detach(f.Context())
-		require.NoError(t, err)
-		m = f.NewMutex("lock", redsync.WithSequencer(s), redsync.WithTries(0))
-		for _, n := range f.nodes {
-			n.On("evalsha", 3, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		inside, adopted := 0, 0
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				assert.NoError(t, m.Do(f.Context(), func(ctx context.Context) error {
-					inside++
-					assert.Equal(t, 1, inside)
-					if peek.Value(m) == s.Value {
-						adopted++
-					}
-					err := lasts(20 * time.Second)(ctx)
-					inside--
-					return err
-				}))
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, 1, adopted)
-		time.Sleep(time.Second)
-		f.noKeys()
-	})
-}
-
 // Another call comes while the nodes answer a Do that adopts.
 func TestDoThatAdoptsMeetsAnotherCall(t *testing.T) {
 	for name, c := range map[string]struct {

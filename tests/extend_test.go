@@ -143,8 +143,6 @@ func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
 	})
 }
 
-// What Valid decides.
-
 // extends reports whether a request to a puppet is an extension, which is a script with one key. It is only for tests
 // that do not call Valid, because Valid sends a script with one key, too.
 func extends(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }

@@ -158,5 +158,3 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 		}
 	})
 }
-
-// Many goroutines use one Mutex.
