@@ -71,18 +71,6 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 	}
 }
 
-func TestWithSequencerOfAHoldWithoutAToken(t *testing.T) {
-	play(t, func(f field) {
-		s := f.given()
-		m := f.NewMutex("lock", redsync.WithSequencer(s), redsync.WithFencing())
-		_, err := m.Extend()
-		require.NoError(t, err)
-		assert.Zero(t, m.Fence())
-		f.unlocks(m)
-		f.areAt("", "", "", "", "")
-	})
-}
-
 // A release raises the registers of the nodes that did not get the token, or have lost it. Without WithFencing it
 // needs no permission for them.
 func TestReleaseOfAnAdoptedHoldRaisesTheRegisters(t *testing.T) {

@@ -18,34 +18,6 @@ import (
 // This file shows how a lock is adopted by its value: with WithValue, and by the Extend that takes the lock
 // over.
 
-func TestMutexAdoptedGoesByTheNodesAlone(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		adopted := k.NewMutex("lock", redsync.WithValue(m.Value()))
-		assert.Zero(t, adopted.Until())
-		assert.Equal(t, m.Value(), adopted.Value())
-		ok, err := adopted.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, adopted.Until(), "Valid does not take the lock over")
-
-		time.Sleep(5 * time.Second)
-		start := time.Now()
-		ok, err = adopted.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, validity, adopted.Until().Sub(start))
-
-		time.Sleep(7 * time.Second)
-		require.Zero(t, m.Remaining(), "the former holder's time is over")
-		ok, err = adopted.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-	})
-}
-
 func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithExpiry(time.Hour))
@@ -133,23 +105,6 @@ func TestMutexAdoptedUnlockIsSettledByNodesThatHadTheValue(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The value may reach a node only after Unlock has asked that node. So the release must be repeated there.
-func TestMutexAdoptedUnlockGoesOnWhereTheValueWasMissing(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		defer func() { _ = other.Close(f.Context()) }()
-		f.nodes[1].On("set", 1, embedded.Fault{Delay: 3 * time.Second})
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		ok, err := other.NewMutex("lock", redsync.WithValue(m.Value())).Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(5 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
 }
 
 func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {

@@ -260,22 +260,6 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	})
 }
 
-func TestDoWaitsForTheEndOfTheMutexsOwnHold(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.NewMutex("lock", patient()...)
-		require.NoError(t, m.Lock())
-		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { k.unlock(m) })
-		require.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-			assert.Equal(t, 3*time.Second, time.Since(start))
-			return lasts(time.Minute)(ctx)
-		}))
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-	})
-}
-
 // A Do that waits does not stop the holder from giving the lock away.
 func TestDetachWhileADoWaits(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -365,37 +349,6 @@ func TestDoWhoseFunctionUnlocks(t *testing.T) {
 	})
 }
 
-// A Do unlocks its own hold, not one that began later.
-func TestDoLeavesALaterHoldAlone(t *testing.T) {
-	for name, lock := range map[string]func(k kit, m *redsync.Mutex){
-		"Lock": func(k kit, m *redsync.Mutex) { require.NoError(k, m.Lock()) },
-		"Lock of another goroutine": func(k kit, m *redsync.Mutex) {
-			var wg sync.WaitGroup
-			wg.Go(func() { assert.NoError(k, m.Lock()) })
-			wg.Wait()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.NewMutex("lock")
-				var until time.Time
-				err := m.Do(k.Context(), func(ctx context.Context) error {
-					k.unlock(m)
-					lock(k, m)
-					until = m.Until()
-					return ctx.Err()
-				})
-				require.ErrorIs(t, err, redsync.ErrNotHeld)
-				require.NoError(t, m.Err())
-				assert.Equal(t, until, m.Until())
-				assert.Equal(t, 5, k.keys("lock"))
-				time.Sleep(validity)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "the hold of Lock has no watchdog, so it expires")
-			})
-		})
-	}
-}
-
 // The function unlocks the hold of Do and calls Lock. The new hold does not belong to Do, so the function may detach
 // it.
 func TestDoWhoseFunctionGivesALaterHoldAway(t *testing.T) {
@@ -462,26 +415,6 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A Do within a Do on the same name fails if it does not get the outer Do's context, because the outer hold is in its
-// way.
-func TestDoWithinDoWithoutItsContext(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock")
-		require.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-			var taken *redsync.ErrTaken
-			require.ErrorIs(t, k.notRun(m.TryDo(k.Context(), never)), errOthers)
-			require.ErrorAs(t, m.Do(k.Context(), never), &taken)
-			require.ErrorIs(t, k.notRun(k.TryDo(k.Context(), "lock", never)), errOthers)
-			return k.Do(ctx, "other", func(inner context.Context) error {
-				assert.Equal(t, "other", redsync.FromContext(inner).Name())
-				return m.Err()
-			})
-		}))
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-	})
 }
 
 func TestDoWhoseContextEndsWhileItWaits(t *testing.T) {
@@ -672,39 +605,6 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 	}
 }
 
-// One Do adopts the lock. The others wait and lock.
-func TestManyDosOfOneMutexThatAdopts(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		s, err := m.Detach(f.Context())
-		require.NoError(t, err)
-		m = f.NewMutex("lock", redsync.WithSequencer(s), redsync.WithTries(0))
-		for _, n := range f.nodes {
-			n.On("evalsha", 3, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		inside, adopted := 0, 0
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				assert.NoError(t, m.Do(f.Context(), func(ctx context.Context) error {
-					inside++
-					assert.Equal(t, 1, inside)
-					if peek.Value(m) == s.Value {
-						adopted++
-					}
-					err := lasts(20 * time.Second)(ctx)
-					inside--
-					return err
-				}))
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, 1, adopted)
-		time.Sleep(time.Second)
-		f.noKeys()
-	})
-}
-
 // Another call comes while the nodes answer a Do that adopts.
 func TestDoThatAdoptsMeetsAnotherCall(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -770,20 +670,4 @@ func TestDoAfterAnExtendThatAdopted(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestDoThatAdoptsWhoseObserverPanics(t *testing.T) {
-	onKit(t, func(k kit) {
-		giver := k.another().NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		s, err := giver.Detach(k.Context())
-		require.NoError(t, err)
-		m := k.NewMutex("lock", redsync.WithSequencer(s), redsync.WithObserver(panics{on: "acquired"}))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Do(k.Context(), never) })
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-		assert.Equal(t, s.Value, m.Value())
-		assert.Equal(t, 5, k.keys("lock"))
-		time.Sleep(guard)
-		k.nothingLeft()
-	})
 }

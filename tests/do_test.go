@@ -110,18 +110,6 @@ func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
 	})
 }
 
-func TestDoTellsOfAnUnlockThatFailed(t *testing.T) {
-	onKit(t, func(k kit) {
-		err := k.Do(k.Context(), "lock", func(context.Context) error {
-			k.freeze(0, 1, 2)
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorContains(t, err, `unlock "lock"`)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-	})
-}
-
 func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		work  func()
@@ -165,27 +153,6 @@ func TestDoWhoseContextEndsUnlocks(t *testing.T) {
 		require.NotErrorIs(t, err, redsync.ErrLockLost)
 		time.Sleep(time.Millisecond)
 		k.nothingLeft()
-	})
-}
-
-func TestDoOneAfterAnother(t *testing.T) {
-	onKit(t, func(k kit) {
-		inside, count := 0, 0
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				assert.NoError(t, k.Do(nil, "lock", func(context.Context) error { //nolint:staticcheck // nil is context.Background
-					inside++
-					assert.Equal(t, 1, inside)
-					time.Sleep(10 * time.Second)
-					inside--
-					count++
-					return nil
-				}, redsync.WithTries(0)))
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, 5, count)
 	})
 }
 

@@ -67,16 +67,6 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 	}
 }
 
-func TestDuplicateNodeOfOneClient(t *testing.T) {
-	play(t, func(f field) {
-		client := f.nodes[0].Client()
-		rs := redsync.New(pool.New(client), pool.New(f.nodes[1].Client()), pool.New(client, newNodes))
-		require.ErrorContains(t, rs.NewMutex("lock").Lock(), "#0 and #2")
-		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
 // A client, an address or a Pool that is given twice is found before anything is sent.
 func TestNewRefusesOneNodeTwice(t *testing.T) {
 	clientOf := func(addr string, db int) *redis.Client {
@@ -167,71 +157,6 @@ func (a *movable) client() *redis.Client {
 		},
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-}
-
-// An address moves to the server of another address, and back.
-func TestDuplicateNodeFoundLater(t *testing.T) {
-	for _, guarded := range []bool{false, true} {
-		t.Run(fmt.Sprintf("guarded=%v", guarded), func(t *testing.T) {
-			play(t, func(f field) {
-				var moving movable
-				moving.to.Store(f.nodes[1])
-				var of []pool.Option
-				if guarded {
-					of = []pool.Option{pool.WithRestartGuard(guard), newNodes}
-				}
-				clients := clientsOf(f.nodes)
-				clients[1] = moving.client()
-				rs := on(clients, of...)
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.TryLock())
-
-				moving.to.Store(f.nodes[0])
-				f.nodes[1].Kill()
-				time.Sleep(time.Millisecond)
-				for range 2 { // the first finds that the connection is gone
-					ok, err := m.Extend()
-					require.NoError(t, err)
-					assert.True(t, ok)
-					time.Sleep(100 * time.Millisecond)
-				}
-				other := rs.NewMutex("other")
-				require.NoError(t, other.TryLock(), "four servers are left")
-				_, err := other.Unlock()
-				require.NoError(t, err)
-				ok, err := m.Valid()
-				require.NoError(t, err)
-				assert.True(t, ok)
-				assert.Positive(t, m.Remaining())
-
-				// Pools 0 and 1 lead to one server, so pools 0, 1 and 2 have two votes together. Nodes 3 and 4 do not
-				// answer.
-				f.freeze(3, 4)
-				until := m.Until()
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				ok, err = m.ExtendContext(ctx)
-				assert.False(t, ok)
-				require.ErrorIs(t, err, redsync.ErrExtendFailed)
-				assert.Equal(t, until, m.Until())
-				f.nodes[3].Thaw()
-				f.nodes[4].Thaw()
-				ok, err = m.Unlock()
-				require.NoError(t, err)
-				assert.True(t, ok)
-
-				time.Sleep(time.Minute) // no release is repeated any more
-				moving.to.Store(f.nodes[1])
-				f.nodes[1].Restart(true)
-				f.nodes[0].Kill() // this ends the connections of the moving address, too
-				f.nodes[0].Restart(true)
-				time.Sleep(time.Second)
-				wake(rs)
-				time.Sleep(time.Second)
-				require.NoError(t, rs.NewMutex("lock").TryLock())
-			})
-		})
-	}
 }
 
 func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
@@ -480,35 +405,6 @@ func TestVotesOfUnknownServersCount(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The validity counts from when the acquire is sent, not from the requests before it that ask which servers the nodes
-// are.
-func TestLockAfterDuplicateNodeLastsAsLongAsAny(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage()
-		s.grants = false
-		go func() {
-			synctest.Wait()
-			for i := range s.puppets {
-				s.deliver(i, script.Mine, &pool.Server{RunID: "twin"})
-			}
-		}()
-		ok, _ := s.NewMutex("another", redsync.WithValue("v")).Valid()
-		require.False(t, ok)
-		s.grants = true
-		s.puppets[2].Answer = func(req pool.Request) (*pool.Reply, error) {
-			if req.Args[0] == "ping" {
-				return nil, nil // it is frozen
-			}
-			return puppet.Yes(req)
-		}
-		m := s.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(0.4))
-		begin := time.Now()
-		require.NoError(t, m.TryLock())
-		require.NotZero(t, time.Since(begin))
-		assert.Equal(t, 988*time.Millisecond, m.Remaining())
-	})
 }
 
 // Two addresses led to one server, and lead to two by now. The next lock finds that out. Its validity counts from the

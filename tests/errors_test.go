@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,36 +135,6 @@ func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
 		}
 		assert.NotErrorIs(t, one, other)
 	})
-}
-
-// Unlock and Detach end an Extend that is under way. The lock is not lost by that.
-func TestExtendThatIsInterruptedIsNotALoss(t *testing.T) {
-	for name, end := range map[string]func(k kit, m *redsync.Mutex){
-		"Unlock": func(_ kit, m *redsync.Mutex) { _, _ = m.Unlock() },
-		"Detach": func(k kit, m *redsync.Mutex) { _, _ = m.Detach(k.Context()) },
-	} {
-		for kind, options := range map[string][]redsync.Option{"": nil, ", healing": {redsync.WithSetNXOnExtend()}} {
-			t.Run(name+kind, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					m := k.held(options...)
-					k.freeze(0, 1, 2)
-					var wg sync.WaitGroup
-					wg.Go(func() {
-						ok, err := m.Extend()
-						assert.False(k, ok)
-						assert.ErrorIs(k, err, redsync.ErrNotHeld)
-						assert.NotErrorIs(k, err, redsync.ErrLockLost)
-						assert.NotErrorIs(k, err, redsync.ErrExtendFailed)
-					})
-					time.Sleep(10 * time.Millisecond)
-					end(k, m)
-					wg.Wait()
-					k.thaw(0, 1, 2)
-					time.Sleep(guard) // what was detached runs out
-				})
-			})
-		}
-	}
 }
 
 // Each message says everything once, and always in one order: what failed, why, and on which nodes.

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,25 +19,6 @@ import (
 )
 
 // This file tests what Extend and Valid return, and what WithSetNXOnExtend changes.
-
-func TestMutexExtendUnconfirmedLeavesTheOldUntil(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		until := m.Until()
-		for _, n := range f.nodes[:3] {
-			n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
-		}
-		time.Sleep(time.Second)
-		ok, err := m.Extend()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		assert.Equal(t, until, m.Until())
-		ok, err = m.Extend()
-		require.NoError(t, err, "Extend may be called again")
-		assert.True(t, ok)
-	})
-}
 
 func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	onKit(t, func(k kit) {
@@ -51,19 +31,6 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, 3*time.Second, time.Since(start))
 		assert.Equal(t, validity, m.Until().Sub(start))
-	})
-}
-
-func TestMutexExtendWithAFrozenMajorityLosesTheLockAtUntil(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithExpiry(3 * time.Second))
-		until := m.Until()
-		k.freeze(1, 2, 3)
-		ok, err := m.Extend()
-		assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 	})
 }
 
@@ -173,23 +140,6 @@ func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
 		assert.Equal(t, 1, f.nodes.Keys("lock"))
 		time.Sleep(2 * time.Second)
 		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// What Valid decides.
-
-func TestMutexValidWithTooFewAnswersIsNotTrueAndLosesNothing(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.freeze(0, 1, 2)
-		start := time.Now()
-		ok, err := m.Valid()
-		assert.Equal(t, 400*time.Millisecond, time.Since(start))
-		assert.False(t, ok)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		var nodes *multierror.Error
-		require.ErrorAs(t, err, &nodes)
-		assert.Positive(t, m.Remaining())
 	})
 }
 

@@ -300,19 +300,6 @@ func TestFrozenNodesDoNotDelayWhoHearsOfTheForce(t *testing.T) {
 	})
 }
 
-// A hold with a short expiry heals before it listens.
-func TestAHolderThatHealsBeforeItListensIsTold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-		require.NoError(f, m.Lock())
-		time.Sleep(300 * time.Millisecond)
-		operator := f.NewMutex("lock")
-		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-		time.Sleep(5 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
-	})
-}
-
 // The nodes take a while to subscribe. A force that comes meanwhile is heard by nobody, and a hold that heals would undo it.
 func TestAHolderThatHealsIsToldOfAForceBeforeItsSubscriptions(t *testing.T) {
 	play(t, func(f field) {

@@ -505,31 +505,6 @@ func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
 	}
 }
 
-// Joined readers have one value: each of them learns of the force.
-func TestReadersThatShareAHoldAreForcedTogether(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithOwner("w"))
-		f.closes(rs)
-		r := &redsynctest.Recorder{}
-		var all []*redsync.Mutex
-		for range 3 {
-			m := rs.With(redsync.WithObserver(r)).NewMutex("a", redsync.WithShared(), redsync.WithWatchdog())
-			require.NoError(f, m.Lock())
-			all = append(all, m)
-		}
-		time.Sleep(2 * time.Second)
-		operator := f.NewMutex("a")
-		for _, h := range f.inspected(operator).Holders {
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-		}
-		time.Sleep(100 * time.Millisecond)
-		for _, m := range all {
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
-		}
-		assert.Len(f, redsynctest.Events[observe.Lost](r), 3)
-	})
-}
-
 // A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
 // that extension counts when the holder begins to listen.
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"runtime"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -192,35 +190,4 @@ func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 		runtime.GC()
 		return keeper.Value() == nil
 	}, time.Minute, 10*time.Millisecond)
-}
-
-func TestNewForEachRequestOnRealServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 3)
-	var clients []*redis.Client
-	for _, s := range servers {
-		clients = append(clients, s.Client())
-	}
-	connections := func() int {
-		n, err := servers[0].Client().InfoMap(t.Context(), "clients").Result()
-		require.NoError(t, err)
-		count, err := strconv.Atoi(n["Clients"]["connected_clients"])
-		require.NoError(t, err)
-		return count
-	}
-	of := on(clients)
-	defer func() { _ = of.Close(t.Context()) }()
-	holder := of.NewMutex("lock", redsync.WithExpiry(time.Minute))
-	require.NoError(t, holder.Lock())
-	before := connections()
-	for range 50 {
-		rs := on(clients)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		require.Error(t, rs.NewMutex("lock").LockContext(ctx))
-		cancel()
-		defer func() { _ = rs.Close(context.Background()) }() //nolint:usetesting // t's is done then
-	}
-	assert.Less(t, connections(), before+10)
-	_, err := holder.Unlock()
-	require.NoError(t, err)
 }

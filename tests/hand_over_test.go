@@ -70,39 +70,6 @@ func TestHandOverTellsTheGiver(t *testing.T) {
 	})
 }
 
-// The time at which the giver's hold would have ended does not end the receiver's hold.
-func TestHandOverOutlivesTheGiversUntil(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		giver := k.NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		givers := giver.Lost()
-		m := k.calls(k.Redsync, patient()...)
-		k.atOnce(giver, m)
-		lost := m.Lost()
-		time.Sleep(7 * time.Second)
-		_, err := m.Extend()
-		require.NoError(t, err)
-		time.Sleep(7 * time.Second)
-		assert.True(t, open(lost))
-		assert.True(t, open(givers), "Unlock does not close the giver's Lost")
-		require.NoError(t, m.Err())
-		k.unlocks(m.Mutex)
-	})
-}
-
-func TestHandOverIsLostAtItsUntil(t *testing.T) {
-	play(t, func(f field) {
-		_, m, until := f.handed(nil, nil)
-		lost := m.Lost()
-		time.Sleep(time.Until(until) - time.Millisecond)
-		assert.True(t, open(lost))
-		time.Sleep(time.Millisecond)
-		assert.False(t, open(lost))
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-	})
-}
-
 func TestHandOverFromAWatchdogExtendsNoMore(t *testing.T) {
 	play(t, func(f field) {
 		_, m, until := f.handed([]redsync.Option{redsync.WithWatchdog()}, nil)

@@ -94,39 +94,6 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	}
 }
 
-// An exclusive Mutex sees the readers of its name, a reader sees the writer, and neither sees permits.
-func TestInspectOfALockSeesReadersAndWriters(t *testing.T) {
-	play(t, func(f field) {
-		plain, reader := f.NewMutex("a"), f.NewMutex("a", redsync.WithShared())
-		var readers []*redsync.Mutex
-		for range 3 {
-			m := f.another().NewMutex("a", redsync.WithShared())
-			require.NoError(f, m.Lock())
-			readers = append(readers, m)
-		}
-		permit := f.another().NewMutex("a", redsync.WithPermits(3))
-		require.NoError(f, permit.Lock())
-		synctest.Wait()
-		for _, m := range []*redsync.Mutex{plain, reader} {
-			s := f.inspected(m)
-			assert.Equal(f, redsync.StateHeld, s.State)
-			require.Len(f, s.Holders, 3)
-			for _, h := range s.Holders {
-				assert.True(f, h.Shared)
-				assert.Zero(f, h.Permits)
-			}
-		}
-		for _, m := range readers {
-			f.unlock(m)
-		}
-		assert.Equal(f, redsync.StateFree, f.inspected(plain).State)
-		require.NoError(f, plain.Lock())
-		s := f.inspected(reader)
-		require.Len(f, s.Holders, 1)
-		assert.False(f, s.Holders[0].Shared)
-	})
-}
-
 // Readers whose deadline has passed are no holders, although others keep their text on the nodes.
 func TestInspectDoesNotSeeReadersThatAreGone(t *testing.T) {
 	play(t, func(f field) {
@@ -252,16 +219,6 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A key without an end has no TTL.
-func TestInspectOfAKeyWithoutAnEnd(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("a", "v"))
-		}
-		assert.Negative(f, f.inspected(f.NewMutex("a")).Holders[0].TTL)
-	})
 }
 
 // It takes a quorum to be a holder, and to be sure that there is none.
@@ -503,41 +460,6 @@ func TestInspectChangesNothing(t *testing.T) {
 		assert.Equal(f, ttl, f.nodes[2].TTL("a"))
 		f.unlock(m)
 		synctest.Wait()
-	})
-}
-
-// A holder has a quorum of both sets. A lock is not free while a value has a quorum of one of them: a client that knows only
-// this set may hold it.
-func TestInspectOfJointSets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(6)
-		defer nodes.Close()
-		clients := clientsOf(nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(c))
-		}
-		rs := redsync.NewJoint(pools[:3], pools[3:])
-		u := user{t, rs}
-		for _, set := range []embedded.Nodes{nodes[:3], nodes[3:]} {
-			require.NoError(t, set[0].Set("a", "v"))
-			assert.Equal(t, redsync.StateFree, u.inspected(rs.NewMutex("a")).State)
-			require.NoError(t, set[1].Set("a", "v"))
-			_, _ = u.unknown(rs.NewMutex("a"))
-			set[1].Del("a")
-		}
-		for _, set := range []embedded.Nodes{nodes[:3], nodes[3:]} {
-			require.NoError(t, set[1].Set("a", "v"))
-		}
-		assert.Equal(t, redsync.StateHeld, u.inspected(rs.NewMutex("a")).State)
-		nodes[4].Kill()
-		time.Sleep(time.Millisecond)
-		u.unknown(rs.NewMutex("a"))
-		require.NoError(t, rs.Close(t.Context()))
-		for _, c := range clients {
-			_ = c.Close()
-		}
-		time.Sleep(time.Minute)
 	})
 }
 

@@ -392,33 +392,6 @@ func TestJointWaitersAreWoken(t *testing.T) {
 	}
 }
 
-// Tokens of a name rise throughout the change, even if the clocks of later processes are behind. The condition is that
-// a joint process locked the name after the last lock by an old process.
-func TestJointTokensKeepTheirOrder(t *testing.T) {
-	changing(t, 10, func(s change) {
-		was, is := []int{0, 1, 2, 3, 4}, []int{5, 6, 7, 8, 9}
-		var last uint64
-		lock := func(rs *redsync.Redsync) {
-			s.Helper()
-			m := rs.NewMutex("lock", redsync.WithFencing())
-			require.NoError(s, m.Lock())
-			assert.Greater(s, m.Fence(), last)
-			last = m.Fence()
-			s.unlock(m)
-			time.Sleep(time.Millisecond)
-		}
-		ahead := s.alone(s.at(was...))
-		peek.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
-		lock(ahead)
-		lock(s.joint(s.at(was...), s.at(is...)))
-		s.nodes[5].Freeze()
-		s.nodes[6].Freeze()
-		lock(s.alone(s.at(is...)))
-		s.nodes[5].Thaw()
-		s.nodes[6].Thaw()
-	})
-}
-
 // Redsyncs of one process on the same clients share what they know, and hand locks to each other, only if they decide
 // by the same rule.
 func TestJointSharesNothingWithAnotherRule(t *testing.T) {

@@ -19,40 +19,6 @@ import (
 
 // This file shows the line in which the waiters of one process stand.
 
-func TestManyWaitersOfAProcessCostAsMuchAsOne(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	for name, options := range map[string][]redsync.Option{
-		"default":  {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond)},
-		"fair":     {redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithFair()},
-		"patient":  patient(),
-		"impolite": {redsync.WithTries(0), redsync.WithRetryDelay(10 * time.Millisecond)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			costs := func(waiters int) (commands int) {
-				play(t, func(f field) {
-					m := f.another().NewMutex("lock", redsync.WithExpiry(time.Hour))
-					require.NoError(f, m.Lock())
-					for range waiters {
-						c := f.NewMutex("lock", options...)
-						ctx, cancel := context.WithCancel(f.Context())
-						f.Cleanup(cancel)
-						go func() { assert.Error(f, c.LockContext(ctx)) }()
-					}
-					time.Sleep(time.Second)
-					before := f.traffic()
-					time.Sleep(3 * time.Second)
-					commands = f.traffic() - before
-				})
-				return commands
-			}
-			one, many := costs(1), costs(testlength.Of(20, 20, 1000))
-			assert.Positive(t, one)
-			assert.LessOrEqual(t, many, one)
-		})
-	}
-}
-
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"handed over":     nil,

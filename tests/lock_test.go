@@ -18,23 +18,6 @@ import (
 
 // This file tests what Lock and TryLock return, how often they try, and how long they wait for nodes.
 
-func TestMutexLockTakenWithDeadNodesSaysBoth(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		k.down(0, 1)
-		err := k.nodes.Process().NewMutex("lock").TryLock()
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		assert.NotEmpty(t, taken.Nodes)
-		var down *redsync.RedisError
-		require.ErrorAs(t, err, &down)
-		assert.Contains(t, []int{0, 1}, down.Node)
-		assert.NotContains(t, err.Error(), "\n")
-		assert.NotContains(t, err.Error(), "had decided")
-	})
-}
-
 func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held()

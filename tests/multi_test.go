@@ -64,38 +64,6 @@ func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
 	})
 }
 
-func TestMultiExcludesWhoeverSharesAName(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		m := f.locked(both)
-		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
-			for _, rival := range []*redsync.Mutex{
-				rs.NewMutex("a"), rs.NewMutex("b"), rs.NewMultiMutex(both), rs.NewMultiMutex([]string{"b", "c"}),
-				rs.NewMultiMutex([]string{"0", "a"}), rs.NewMutex("b", redsync.WithFair()),
-				rs.NewMultiMutex([]string{"b", "c"}, redsync.WithFair()),
-			} {
-				var taken *redsync.ErrTaken
-				require.ErrorAs(f, rival.TryLock(), &taken, rival.Name())
-			}
-			for want, names := range map[string][]string{"a": {"0", "a", "b"}, "b": {"b", "c"}} {
-				var taken *redsync.ErrTaken
-				err := rs.NewMultiMutex(names).TryLock()
-				require.ErrorAs(f, err, &taken)
-				assert.Equal(f, want, taken.Name)
-				require.ErrorContains(f, err, fmt.Sprintf("%q is taken on nodes #", want))
-			}
-			free := rs.NewMultiMutex([]string{"c", "d"})
-			require.NoError(f, free.TryLock())
-			f.unlock(free)
-		}
-		time.Sleep(time.Second)
-		f.have(5, both...)
-		f.have(0, "0", "c", "d")
-		f.unlock(m)
-	})
-}
-
 // If one name is taken, a lock on several names leaves all others free.
 func TestMultiThatFailsLeavesNothing(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {

@@ -184,28 +184,6 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 	})
 }
 
-// A release that is repeated is one round.
-func TestObserveVotesTellARepeatedReleaseOnce(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		k.down(4)
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		time.Sleep(5 * time.Second)
-		k.up(4)
-		time.Sleep(5 * time.Second)
-		k.nothingLeft()
-		unlocks := 0
-		votes, _ := of[observe.Vote](r)
-		for _, v := range votes {
-			if v.Op == "unlock" {
-				unlocks++
-			}
-		}
-		assert.Equal(t, 5, unlocks)
-	})
-}
-
 func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes[:3] {

@@ -22,28 +22,6 @@ import (
 
 // This file shows the events of one hold: acquired, extended, released, lost.
 
-func TestObserveAcquiredOnceWhereTwoCallsAdoptALock(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.With().NewMutex("lock")
-		require.NoError(t, m.Lock())
-		a := f.NewMutex("lock", redsync.WithValue(m.Value()))
-		forget(r)
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Delay: 10 * time.Millisecond})
-		}
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				_, err := a.Extend()
-				assert.NoError(t, err)
-			})
-		}
-		wg.Wait()
-		acquired, _ := of[observe.Acquired](r)
-		assert.Len(t, acquired, 1)
-	})
-}
-
 // contexts is an observer that keeps every event with its context.
 type contexts struct {
 	mu   sync.Mutex

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,18 +240,6 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 		time.Sleep(guard)
 		synctest.Wait()
 		assert.Equal(k, 2, lost)
-	})
-}
-
-func TestObserverOfOneKindIsEnough(t *testing.T) {
-	onKit(t, func(k kit) {
-		var lost atomic.Int32
-		m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithWatchdog(),
-			redsync.WithObserver(onlyLost{func(observe.Lost) { lost.Add(1) }}))
-		require.NoError(k, m.Lock())
-		k.freeze(0, 1, 2)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, int32(1), lost.Load())
 	})
 }
 

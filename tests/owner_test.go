@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,110 +172,6 @@ func TestOwnerIsHandedOver(t *testing.T) {
 		time.Sleep(time.Second)
 		f.ownedBy(peek.Value(receiver.Mutex), oddLabel, since)
 		f.unlocks(receiver.Mutex)
-	})
-}
-
-// mixed returns the i-th of labels that alternate; every third call has none.
-func mixed(i int) (label string, options []redsync.Option) {
-	if i%3 == 2 {
-		return "", nil
-	}
-	label = fmt.Sprint("worker-", i%3)
-	return label, []redsync.Option{redsync.WithOwner(label)}
-}
-
-// Waiters with other labels than the holder get the lock by its release, each at once, with a value that says their own.
-func TestOwnersThatDifferTakeTurns(t *testing.T) {
-	for name, fair := range map[string][]redsync.Option{"by default": nil, "fair": {redsync.WithFair()}} {
-		for _, permit := range [][]redsync.Option{nil, {redsync.WithPermits(1)}} {
-			t.Run(fmt.Sprint(name, " ", len(permit)), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					other := f.another()
-					f.closes(other)
-					f.as(other).meet()
-					more := append(slices.Clone(fair), permit...)
-					holder := f.NewMutex("lock", more...)
-					require.NoError(f, holder.Lock())
-					var calls []*call
-					for i := range 24 {
-						_, options := mixed(i)
-						rs := f.Redsync
-						if i%4 == 3 {
-							rs = other
-						}
-						calls = append(calls, f.calls(rs, patient(append(options, more...)...)...))
-						time.Sleep(time.Millisecond)
-					}
-					start := time.Now()
-					var wg sync.WaitGroup
-					for i, c := range calls {
-						wg.Go(func() {
-							<-c.done
-							if !assert.NoError(f, c.err) {
-								return
-							}
-							label, _ := mixed(i)
-							owner, ok := script.OwnerOf(peek.Value(c.Mutex))
-							assert.Equal(f, label != "", ok)
-							assert.Equal(f, label, owner.Label)
-							time.Sleep(time.Millisecond)
-							_, err := c.Unlock()
-							assert.NoError(f, err)
-						})
-					}
-					f.unlock(holder)
-					wg.Wait()
-					assert.Equal(f, time.Duration(len(calls))*time.Millisecond, time.Since(start), "the lock does not rest")
-					time.Sleep(3 * time.Second)
-					f.nobodyWaits()
-					if permit == nil {
-						f.noKeys()
-					}
-				})
-			})
-		}
-	}
-}
-
-// Readers that wait for a writer all enter when it unlocks, whatever their labels. The nodes have one reader for each
-// label, which says it.
-func TestReadersWithOwnersEnterTogether(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		writer := f.NewMutex("lock")
-		require.NoError(t, writer.Lock())
-		var readers []*call
-		for i := range 12 {
-			_, options := mixed(i)
-			readers = append(readers, f.calls(f.Redsync, patient(append(options, redsync.WithShared())...)...))
-			time.Sleep(time.Millisecond)
-		}
-		f.unlock(writer)
-		values := map[string]string{}
-		for i, c := range readers {
-			f.within(c, 0)
-			label, _ := mixed(i)
-			owner, ok := script.OwnerOf(peek.Value(c.Mutex))
-			assert.Equal(t, label != "", ok)
-			assert.Equal(t, label, owner.Label)
-			values[peek.Value(c.Mutex)] = label
-		}
-		on := f.readersOf("lock")
-		assert.Len(t, on, len(values), "no value is left from an attempt that has failed")
-		for _, value := range on {
-			assert.Contains(t, values, value)
-		}
-		next := f.calls(f.Redsync, patient(redsync.WithOwner("writer"))...)
-		for _, c := range readers {
-			require.True(t, open(next.done))
-			f.unlock(c.Mutex)
-		}
-		f.within(next, 0)
-		f.unlock(next.Mutex)
-		time.Sleep(time.Second)
-		f.nobodyWaits()
-		f.noKeys()
 	})
 }
 

@@ -206,33 +206,6 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	})
 }
 
-func TestAnObserverThatPanicsLeavesNothingLocked(t *testing.T) {
-	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
-		for _, taken := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					if taken {
-						f.held()
-					}
-					assert.PanicsWithValue(t, "the user's", func() {
-						_ = f.NewMutex("lock", mode, redsync.WithObserver(panics{on: "attempt"})).Lock()
-					})
-					time.Sleep(time.Second)
-					want := 0
-					if taken {
-						want = 5
-					}
-					assert.Equal(t, want, f.nodes.Keys("lock"))
-					for i := range f.nodes {
-						assert.Zero(t, f.inQueue(i))
-					}
-				})
-			})
-		}
-	}
-}
-
 // A waiter is handed the lock while a function of its user runs. Then that function panics. Nobody holds the lock, so
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {

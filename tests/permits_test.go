@@ -545,33 +545,6 @@ func TestPermitsOfOneMutex(t *testing.T) {
 	})
 }
 
-// A winner's ticket does not stay in the queues while it holds. The next waiter becomes the head.
-func TestWinnerOfAPermitLeavesTheQueue(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		other, third := f.another(), f.another()
-		f.closes(other, third)
-		options := permitsOf(2, 1, patient(mode...)...)
-		a, b := f.NewMutex("lock", options...), f.NewMutex("lock", options...)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		first := f.calls(other, options...)
-		time.Sleep(time.Millisecond)
-		second := f.calls(third, options...)
-		f.unlock(a)
-		f.within(first, 10*time.Millisecond)
-		time.Sleep(time.Millisecond)
-		queue, err := f.nodes[0].Get("{lock}:slots")
-		require.NoError(f, err)
-		assert.Equal(f, 1, strings.Count(queue, "\n"))
-		f.unlock(b)
-		f.within(second, 10*time.Millisecond)
-		f.nobodyWaits()
-		f.unlock(first.Mutex)
-		f.unlock(second.Mutex)
-		f.nothingOfPermits()
-	})
-}
-
 // A Lock that fails leaves no slots behind, and neither does a Redsync that is closed.
 func TestPermitsLeaveNothing(t *testing.T) {
 	play(t, func(f field) {

@@ -15,21 +15,6 @@ import (
 
 // This file tests how often a waiter tries if no message wakes it.
 
-// Other programs publish no messages, so a waiter finds out by its retry delay that their lock is free.
-func TestHolderOfAnotherLibraryIsSeenByTheRetryDelay(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "another's"))
-			n.SetTTL("lock", time.Minute)
-		}
-		w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
-		time.Sleep(610 * time.Millisecond)
-		f.lose(0, 1, 2, 3, 4)
-		assert.Equal(f, 190*time.Millisecond, f.within(w, 200*time.Millisecond))
-	})
-}
-
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
@@ -103,21 +88,6 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Waiting costs the nodes little: one attempt every half second.
-func TestWaitingIsNoPolling(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		w := f.calls(f.another(mode...), patient()...)
-		before := f.traffic()
-		time.Sleep(10*time.Second + time.Millisecond)
-		assert.Equal(f, 5*2*20, f.traffic()-before, "each node is sent an attempt and its release every half second")
-		w.cancel()
-		<-w.done
-		f.unlock(m)
-		f.nobodyWaits()
-	})
 }
 
 // If a waiter can subscribe only late, it may have missed messages. So it tries again once it has subscribed.

@@ -13,30 +13,10 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows the restart guard on real servers.
-
-// guardedOn returns a Redsync with the restart guard on real servers that it has not met.
-func guardedOn(t *testing.T, servers []*realredis.Server, guard time.Duration, more ...pool.Option) *redsync.Redsync {
-	t.Helper()
-	var pools []pool.Pool
-	for _, s := range servers {
-		pools = append(pools, pool.New(s.Client(), append(more, pool.WithRestartGuard(guard))...))
-	}
-	rs := redsync.New(pools...).With(redsync.WithExpiry(guard), redsync.WithNodeTimeout(guard/4))
-	closesSoon(t, rs)
-	return rs
-}
-
-func reboot(servers ...*realredis.Server) {
-	for _, s := range servers {
-		s.Kill()
-		s.Restart()
-	}
-}
 
 // declaredNew returns pool.WithNoLocksBefore for servers that have just been started. It waits until they are so old
 // that they all count. A server that restarts from now on does not count.
@@ -109,82 +89,6 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestRestartGuardOnRealServersAFreshDeploymentWaits(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 3)
-	const guard = 8 * time.Second
-	started := time.Now()
-	reboot(servers...) // an uptime of 0, however long the start took
-	waiting := guardedOn(t, servers, guard)
-	err := waiting.NewMutex("lock").TryLock()
-	for err != nil && !strings.Contains(err.Error(), "the restart guard (") { // a slow machine may answer too late
-		require.ErrorContains(t, err, "no answer within")
-		err = waiting.NewMutex("lock").TryLock()
-	}
-	require.Error(t, err)
-	told := guardedOn(t, servers, guard, pool.WithNoLocksBefore(time.Now().Round(0).Add(3*time.Second))).NewMutex("lock")
-	require.NoError(t, told.Lock())
-	_, err = told.Unlock()
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, waiting.NewMutex("lock", redsync.WithTries(0)).LockContext(ctx))
-	assert.Greater(t, time.Since(started), guard)
-}
-
-// A process holds one lock while all five servers restart, one after another. Between two of them is the time of the
-// guard and the longest TTL, as docs/operating.md says. If the machine stalls, the lock may be lost. Then the scene is
-// played once more, with a longer expiry.
-func TestRestartGuardOnRealServersALockLivesThroughARollingRestart(t *testing.T) {
-	testlength.NotShort(t)
-	for name, c := range map[string]struct {
-		server []string
-		option redsync.Option
-	}{
-		"with their keys":  {[]string{"--appendonly", "yes", "--appendfsync", "always"}, redsync.WithWatchdog()},
-		"without, healing": {nil, redsync.WithSetNXOnExtend()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, expiry := range []time.Duration{4 * time.Second, 8 * time.Second} {
-				servers := realredis.Start(t, 5, c.server...)
-				stalled := stallsOf(t, servers)
-				err := rollingRestart(t, servers, expiry, c.option)
-				if err == nil {
-					return
-				}
-				require.Greater(t, stalled(), time.Second, err)
-			}
-			t.Error("the machine stalled in each play")
-		})
-	}
-}
-
-// rollingRestart returns an error if the lock does not outlive the restarts.
-func rollingRestart(t *testing.T, servers []*realredis.Server, expiry time.Duration, option redsync.Option) error {
-	t.Helper()
-	wait := int(2*expiry/time.Second) + 2 // the guard, with a drift of 1 % and 1 s, and the TTL, in whole seconds
-	fresh := declaredNew(t, servers)
-	m := guardedOn(t, servers, expiry, fresh).NewMutex("lock", redsync.WithWatchdog(), option)
-	require.NoError(t, m.Lock())
-	other := guardedOn(t, servers, expiry, fresh).NewMutex("lock")
-	for i, s := range servers {
-		reboot(s)
-		require.Eventually(t, func() bool { return uptime(t, s) >= wait }, time.Minute, 100*time.Millisecond)
-		if err := m.Err(); err != nil {
-			return err
-		}
-		if other.TryLock() == nil {
-			return fmt.Errorf("after restart %d another process got the lock", i+1)
-		}
-	}
-	ok, err := m.Unlock()
-	if err != nil || !ok {
-		return fmt.Errorf("unlock: %v, %w", ok, err)
-	}
-	return other.Lock()
 }
 
 // uptime returns how long a server has run, in seconds.

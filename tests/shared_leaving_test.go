@@ -35,40 +35,6 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// While nodes are frozen, readers that share a hold leave it, each while its watchdog runs the round that extends the
-// hold for all. Once the nodes answer again, the last reader's watchdog still extends the hold in time, as if the
-// reader had been alone.
-func TestTheWatchdogOfTheLastReaderTakesOverInTime(t *testing.T) {
-	for _, others := range []int{0, 2} {
-		play(t, func(f field) {
-			f.meet()
-			options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
-			var leaving []*redsync.Mutex
-			for range others {
-				m := f.NewMutex("lock", options...)
-				require.NoError(f, m.Lock())
-				leaving = append(leaving, m)
-				time.Sleep(time.Millisecond)
-			}
-			stays := f.NewMutex("lock", options...)
-			require.NoError(f, stays.Lock())
-			start := time.Now()
-			time.Sleep(2500 * time.Millisecond)
-			f.freeze(0, 1, 2, 3, 4)
-			for i, m := range leaving {
-				time.Sleep(time.Until(start.Add(time.Duration(i+1)*guard/3 + 100*time.Millisecond)))
-				f.unlock(m)
-			}
-			time.Sleep(time.Until(start.Add(6 * time.Second)))
-			f.thaw(0, 1, 2, 3, 4)
-			time.Sleep(10 * time.Second)
-			require.NoError(f, stays.Err(), "the reader that stays has lost the hold, with %d other readers leaving", others)
-			f.unlock(stays)
-			f.noKeys()
-		})
-	}
-}
-
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
@@ -102,24 +68,6 @@ func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
 		f.unlock(w)
 		f.within(r, 10*time.Millisecond)
 		f.unlock(r.Mutex)
-	})
-}
-
-// Readers that do not wait share a hold, too.
-func TestReadersThatTryShareAHold(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		var all []*redsync.Mutex
-		for range 10 {
-			m := f.NewMutex("lock", redsync.WithShared())
-			require.NoError(f, m.TryLock())
-			all = append(all, m)
-		}
-		assert.Equal(f, 1, f.entries("lock"))
-		for _, m := range all {
-			f.unlock(m)
-		}
-		f.noKeys()
 	})
 }
 

@@ -482,35 +482,6 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	assert.Equal(t, costs(1), costs(10))
 }
 
-// If the reader whose watchdog extends the hold unlocks it meanwhile, the others extend it.
-func TestReadersExtendWhenTheOneThatExtendedIsGone(t *testing.T) {
-	play(t, func(f field) {
-		shared := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
-		a, b := f.NewMutex("lock", shared...), f.NewMutex("lock", shared...)
-		require.NoError(f, a.Lock())
-		time.Sleep(time.Millisecond)
-		require.NoError(f, b.Lock())
-		synctest.Wait()
-		for range 3 {
-			time.Sleep(time.Until(a.Until()) - 5500*time.Millisecond) // a is about to extend it
-			for _, n := range f.nodes {
-				n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
-			}
-			time.Sleep(200 * time.Millisecond)
-			f.unlock(a)
-			time.Sleep(20 * time.Second)
-			require.NoError(f, b.Err())
-			f.unlock(b)
-			require.NoError(f, a.Lock())
-			time.Sleep(time.Millisecond)
-			require.NoError(f, b.Lock())
-		}
-		f.unlock(a)
-		f.unlock(b)
-		f.noKeys()
-	})
-}
-
 // However many readers of a process come and go, it makes at most 50 entries per second for a name and for each kind
 // of readers that can share a hold.
 func TestReadersOfAProcessMakeFewEntries(t *testing.T) {

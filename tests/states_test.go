@@ -127,22 +127,6 @@ func TestMutexOverByProofStaysSo(t *testing.T) {
 	}
 }
 
-func TestMutexLockStartsANewHoldWhenOver(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		former := m.Value()
-		k.lose(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.NoError(t, m.TryLock())
-		assert.NotEqual(t, former, m.Value())
-		ok, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(guard) // the keys of the former value, which was shown, expire
-	})
-}
-
 func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
@@ -172,63 +156,5 @@ func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
 		for i := range 5 {
 			assert.NotEqual(t, former, k.command(i, "get", "lock"), "node %d", i)
 		}
-	})
-}
-
-// Many goroutines use one Mutex.
-
-func TestMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(time.Second), redsync.WithRetryDelay(time.Millisecond))
-		var wg sync.WaitGroup
-		for i := range 16 {
-			wg.Go(func() {
-				for range 10 {
-					switch i % 4 {
-					case 0:
-						if m.TryLock() == nil {
-							_, _ = m.Unlock()
-						}
-					case 1:
-						_, _ = m.Extend()
-					case 2:
-						_, _ = m.Valid()
-					case 3:
-						_, _, _, _, _ = m.Until(), m.Remaining(), m.Value(), m.Name(), m.Context(k.Context())
-					}
-					time.Sleep(time.Duration(i+1) * time.Millisecond)
-				}
-			})
-		}
-		wg.Wait()
-		_, _ = m.Unlock()
-		time.Sleep(2 * time.Second)
-		k.nothingLeft()
-	})
-}
-
-func TestMutexSharedByGoroutinesExcludesThem(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(3*time.Millisecond))
-		var inside, count int
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 20 {
-					if !assert.NoError(t, m.Lock()) {
-						return
-					}
-					inside++
-					assert.Equal(t, 1, inside)
-					time.Sleep(time.Millisecond)
-					inside--
-					count++
-					_, err := m.Unlock()
-					assert.NoError(t, err)
-				}
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, 160, count)
 	})
 }

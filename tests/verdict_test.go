@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -404,33 +403,6 @@ func TestExtendNamesTheNodesThatItWaitedFor(t *testing.T) {
 		require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed: ")
 		k.thaw(3, 4)
 	})
-}
-
-// Errors name no node that works, however the answers come.
-func TestHealthyNodesAreNotAccused(t *testing.T) {
-	for _, failFast := range []bool{true, false} {
-		t.Run(fmt.Sprintf("failFast %v", failFast), func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.Redsync = k.With(redsync.WithFailFast(failFast))
-				m := k.held(redsync.WithExpiry(time.Hour))
-				k.down(0, 2, 3)
-				time.Sleep(time.Millisecond)
-				for range 10 {
-					tried := k.NewMutex("other", redsync.WithTries(1)).Lock()
-					_, extended := m.Extend()
-					_, valid := m.Valid()
-					for _, err := range []error{tried, extended, valid} {
-						require.Equal(t, noQuorum, judged(t, err))
-						require.Equal(t, []int{0, 2, 3}, failedNodes(err), "%v", err)
-						var all *multierror.Error
-						require.ErrorAs(t, err, &all)
-						require.Len(t, all.Errors, 3)
-					}
-				}
-				k.up(0, 2, 3)
-			})
-		})
-	}
 }
 
 // If so many nodes deny access that no quorum is left, the error says that waiting does not help.

@@ -16,7 +16,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests what happens when the wall clock is set while a lock is held. For steps of both clocks see
@@ -256,29 +255,6 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 		<-m.Lost()
 		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
-}
-
-// Err returns the first cause of a loss, whatever ends the hold afterwards.
-func TestClockSetForwardStaysTheCauseAfterClose(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"observed":   {redsync.WithObserver(&redsynctest.Recorder{})},
-		"unobserved": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := clocktest.StepWall(t)
-				rs := redsync.New(newJournal(nil))
-				m := rs.NewMutex("lock", options...)
-				require.NoError(t, m.Lock())
-				s.Step(time.Hour)
-				assert.False(t, open(m.Lost()))
-				require.NoError(t, rs.Close(t.Context()))
-				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
-			})
-		})
-	}
 }
 
 func TestClockSetForwardStaysTheReasonAfterClose(t *testing.T) {

@@ -142,19 +142,6 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	})
 }
 
-func TestWatchdogHealsAMajorityByExtendingTwice(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
-		until := m.Until()
-		k.lose(0, 1, 2)
-		time.Sleep(3 * time.Second)
-		assert.Equal(t, until, m.Until(), "nodes on which the key was set again do not count, so Until stays")
-		time.Sleep(time.Second)
-		assert.Greater(t, m.Until(), until)
-		k.unlocks(m)
-	})
-}
-
 func TestWatchdogHealsNothingAfterALoss(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())

@@ -231,23 +231,6 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	})
 }
 
-func TestWatchdogEndsWithClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(nil)
-		rs := redsync.New(j)
-		m := rs.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		require.NoError(t, rs.Close(t.Context()))
-		assert.False(t, open(lost))
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		require.ErrorIs(t, m.Err(), redsync.ErrClosed)
-		time.Sleep(time.Minute)
-		assert.Empty(t, j.extended())
-		assert.Len(t, j.releases, 1)
-	})
-}
-
 // Close may come at any point of Lock.
 func TestWatchdogOfALockThatMeetsClose(t *testing.T) {
 	for range 300 {
