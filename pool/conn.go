@@ -80,9 +80,13 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	}
 	c.silence.timeout = boundedTimeout(opt.ReadTimeout)
 	dial := dialTimeout(opt)
+	var asked *questions // more scripts may become known meanwhile
 	ask := func(ctx context.Context, cn *redis.Conn, opened *ownConn) (err error) {
 		if c.heed, err = c.heed.on(opened); err == nil {
-			c.server, err = askServer(ctx, cn, c.heed.questions(), opened)
+			if asked == nil {
+				asked = c.heed.questions()
+			}
+			c.server, err = askServer(ctx, cn, asked, opened)
 		}
 		return err
 	}
@@ -95,8 +99,8 @@ func connect(ctx context.Context, q *queue, user *redis.Client, sign func()) (*c
 	how := opening{dial: dial, whole: dial + maxReadTimeout, ask: ask, renewed: c.renew, sign: sign, at: at, heeds: c.heed.wanted}
 	how.behind = func(greeted *ownConn) ([]byte, int) {
 		heeded, _ := c.heed.on(greeted) // ask returns the error
-		q := heeded.questions()
-		return q.encoded(), len(q.commands)
+		asked = heeded.questions()
+		return asked.encoded(), len(asked.commands)
 	}
 	how.dialed = func(net.Conn) { q.opening.Load().dialed() }
 	how.heard = func() { q.opening.Load().heard() }
@@ -168,7 +172,7 @@ func (c *conn) take(encoded []byte, requests []queued) ([]byte, []queued, error)
 		case c.dead, c.inFlight == 0 && (c.retired || q.ending && !work):
 			q.mu.Unlock()
 			return nil, nil, errDone
-		case work && !looked && c.inFlight == 0 && hasRested(q.quiet, time.Now()):
+		case work && !looked && c.inFlight == 0 && hasRested(q.quiet, time.Now()) && hasRested(c.ready, time.Now()):
 			q.mu.Unlock()
 			looked = true
 			if err := c.checkRested(q.life); err != nil {

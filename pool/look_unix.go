@@ -19,6 +19,8 @@ func peek(fd uintptr) (unread bool, err error) {
 		return false, nil
 	case err == nil:
 		return false, io.EOF
+	case err == syscall.ENOTSOCK, err == syscall.EOPNOTSUPP, err == syscall.EINVAL, err == syscall.ENOSYS, err == syscall.EPERM: //nolint:errorlint // an Errno
+		return false, nil // it does not tell
 	}
 	return false, err
 }

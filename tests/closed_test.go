@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // connections, and succeeds. Whatever the lost commands have done, or do later, nothing stays behind.
 func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 	parallelComputing(t)
-	fair, users := redsync.WithFair(), redsync.WithGenValueFunc(freshValue())
+	fair, users := redsync.WithFair(), redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })
 	options := map[string]redsync.Option{
 		"plainly": redsync.WithTries(1), "fenced": redsync.WithFencing(), "fair": fair, "user's values": users,
 		"set again": redsync.WithSetNXOnExtend(), "all nodes": redsync.WithFailFast(false), "with an owner": redsync.WithOwner("me"),

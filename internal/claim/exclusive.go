@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -87,8 +86,17 @@ func again(heals Call) Call {
 	return heals
 }
 
-// errWhose is why a refusal is no answer.
-var errWhose = errors.New("redsync: the connection was lost, and the node does not tell whether the value there is the caller's own")
+// errWhose is why a refusal is no answer. The node works.
+var errWhose error = undecided{}
+
+type undecided struct{}
+
+func (undecided) Error() string {
+	return "redsync: the connection was lost, and the node does not tell whether the value there is the caller's own"
+}
+
+// NotCounted implements quorum.NotCounted.
+func (undecided) NotCounted() {}
 
 // againWith returns enters, an acquire with a ticket or with f, as one that is sent again. Without a token the script does not
 // tell whose value it has found.

@@ -16,6 +16,7 @@ type surplus struct {
 	won   claim.Winner   // nil until the lease has won
 	early []claim.Answer // by node: the answers that came before
 	nodes claim.Nodes    // the nodes with an early answer
+	twice claim.Nodes    // those of them that were asked twice: each command may have been granted slots of its own
 }
 
 // heard takes the reply of node i to the acquire. If the lease has won already and the node may have granted a surplus,
@@ -32,6 +33,9 @@ func (s *surplus) heard(i int, reply pool.Reply, answer claim.Answer) (won claim
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.won == nil {
+		if s.nodes.Has(i) {
+			s.twice = s.twice.With(i)
+		}
 		s.early[i] = answer
 		s.nodes = s.nodes.With(i)
 		return nil, false
@@ -49,9 +53,10 @@ func (s *surplus) wins(won claim.Winner) (nodes, others claim.Nodes) {
 	defer s.mu.Unlock()
 	s.won = won
 	for i, answer := range s.early {
-		if s.nodes.Has(i) && won.IsSurplus(answer) {
+		more := won.IsSurplus(answer)
+		if s.nodes.Has(i) && (more || s.twice.Has(i) && won.IsSurplus(claim.Answer{})) {
 			nodes = nodes.With(i)
-			if answer.Found == claim.Mine {
+			if more && answer.Found == claim.Mine {
 				others = others.With(i)
 			}
 		}

@@ -93,6 +93,8 @@ func (r *Round) leftToAnswer(i int, l pool.Link, limits Limits, began time.Durat
 		deadline += min(l.Distance+l.Distance/2, limits.Far)
 	}
 	switch {
+	case l.Open && lasts < began && r.hastened:
+		return min(deadline, maxSplit) - lasts
 	case l.Open && lasts < began:
 		return deadline - lasts
 	case l.Open && !r.hastened && !late:
@@ -192,10 +194,15 @@ func inWords(d time.Duration) time.Duration {
 }
 
 // IsOpen reports whether no connection to a node has to be opened first.
-func (s *Set) IsOpen() bool { return s.IsNear(maxDistance) }
-
-// maxDistance is more than the Distance of any pool.Link.
-const maxDistance = time.Hour
+func (s *Set) IsOpen() bool {
+	var open claim.Nodes
+	for i, n := range s.Nodes {
+		if n.linked == nil || n.linked.Link().Open {
+			open = open.With(i)
+		}
+	}
+	return claim.FirstNodes(len(s.Nodes))&^open&^s.known.late.load() == 0 && s.rule.Quorum(open)
+}
 
 // IsNear reports whether requests can be written to all nodes at once, and no node has a longer node deadline than within
 // because it is far away.

@@ -18,8 +18,11 @@ type repeated Round
 
 // Receive takes a node's reply.
 func (p *repeated) Receive(i int, reply pool.Reply) {
-	c, _ := (*Round)(p).op.(Repeater).Repeat()
-	(*Round)(p).receive(i, reply, c.Read)
+	r := (*Round)(p)
+	r.mu.Lock()
+	read := r.rare.again.Read
+	r.mu.Unlock()
+	r.receive(i, reply, read)
 }
 
 // noteLost notes that the connection to node i was lost, before the failure becomes the node's vote.
@@ -65,9 +68,11 @@ func (r *Round) askAgainLocked() {
 	if g, ok := r.op.(Gate); ok && !g.Open() {
 		return
 	}
-	if _, may := r.op.(Repeater).Repeat(); !may {
+	c, may := r.op.(Repeater).Repeat()
+	if !may {
 		return
 	}
+	r.rareLocked().again = &c
 	asked := false
 	for i := range r.Ballots {
 		if !lost.Has(i) {

@@ -42,6 +42,7 @@ type Round struct {
 type rare struct {
 	tally claim.Tally // adds up the votes; nil if they are counted plainly
 	errs  []error     // by node: of the vote; while the vote is Pending, what WaitFor has noted; nil while all are nil
+	again *claim.Call // what askAgainLocked has sent; nil until then
 	trace trace       // zero if votes are not traced
 }
 
@@ -186,7 +187,7 @@ func (r *Round) commandLocked(i int) []any {
 	case b.alone:
 		c = r.fallback().Without()
 	case b.again:
-		c, _ = r.op.(Repeater).Repeat()
+		c = *r.rare.again
 	}
 	if b.full {
 		return c.Command.InFull()
@@ -349,7 +350,9 @@ func (r *Round) sendAgain() (refusals []error) {
 // none or it is not known. Cast changes *v to the vote as it counts.
 func (r *Round) Cast(i int, v *claim.Vote, by *pool.Server) {
 	late := r.add(i, v, by)
-	r.tellTracer(i, v, late, false)
+	if v.Choice != claim.Pending { // otherwise the node has been asked again
+		r.tellTracer(i, v, late, false)
+	}
 }
 
 // Refuse counts the refusal of node i's pool to send. Observers are told on another goroutine, because this

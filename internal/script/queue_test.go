@@ -492,6 +492,20 @@ func TestReleasePlain(t *testing.T) {
 	onBoth(t, func(g ground) { g.releasesPlainly(func() {}, func() {}) })
 }
 
+// It compares the whole of a value, however long that is.
+func TestReleasePlainOfLongValues(t *testing.T) {
+	onBoth(t, func(g ground) {
+		for _, n := range []int{1, 255, 256, 257, 300_000} {
+			own := strings.Repeat("v", n)
+			for stored, want := range map[string]int64{own + "w": script.Other, own[1:] + "w": script.Other, own: script.Mine} {
+				g.do("set", "lock", stored, "px", ttl)
+				assert.Equal(g, want, g.release(own, ""), "%d bytes beside %d", n, len(stored))
+				assert.Equal(g, want == script.Mine, g.do("get", "lock") == nil)
+			}
+		}
+	})
+}
+
 // It also does so if it may not ask for the length of the queue, or read the first bytes of the lock, and without memory.
 func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 	for name, c := range map[string]struct{ hinder, undo []any }{
