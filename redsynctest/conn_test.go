@@ -42,7 +42,7 @@ func (r *racing) Close() error {
 // when the node has got that request.
 func TestLoseReplySendsTheRequestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, node := &racing{answer: make(chan struct{})}, &Node{}
+		inner, node := &racing{answer: make(chan struct{})}, &Node{set: &Nodes{}}
 		node.losing.Store(1)
 		c := &conn{Conn: inner, node: node, of: &network{}, changed: make(chan struct{}, 1), closed: make(chan struct{})}
 		var reading sync.WaitGroup

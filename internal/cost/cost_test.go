@@ -44,7 +44,7 @@ var bounds = map[string]figure{
 	"Lock + Unlock, fair":                     {23, 3433, 10, 11, 1},
 	"Lock + Unlock, with an owner":            {8, 1409, 10, 5, 1},
 	"Lock + Unlock, shared":                   {16, 2977, 10, 8, 1},
-	"Lock + Unlock, permits":                  {13, 2496, 10, 5, 1},
+	"Lock + Unlock, permits":                  {13, 2512, 10, 5, 1},
 	"Lock + Unlock, two names":                {9, 1801, 10, 5, 1},
 	"TryLock, taken":                          {25, 2793, 10, 1, 0}, // it waits for what the release finds in its way
 	"Lock waits, handed over":                 {46, 7505, 30, 17, 2},
