@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -162,10 +163,24 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 	})
 }
 
-// A repeating is an act whose command may be sent twice.
-type repeating struct{ *act }
+// A repeating is an act whose command may be sent twice. It makes another command each time that it is asked, as an acquire does
+// whose token has changed meanwhile. The answer to one is not that to another.
+type repeating struct {
+	*act
+	made *int
+}
 
-func (p repeating) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
+func (p repeating) Repeat() (claim.Call, bool) {
+	*p.made++
+	c, number := p.Brief().Call, *p.made
+	c.Read = func(reply any) (claim.Answer, error) {
+		if number != *p.made {
+			return claim.Answer{}, errors.New("it was not sent")
+		}
+		return p.Brief().Call.Read(reply)
+	}
+	return c, true
+}
 
 func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 	silence := pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1}
@@ -213,12 +228,19 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		}, []int{2, 2, 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, a, r := newScene(3), &act{}, &Round{}
-			r.Prepare(t.Context(), s.Set, repeating{a}, false, false)
+			to := &tracer{traces: true}
+			s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
+			r.Prepare(t.Context(), s.Set, repeating{a, new(int)}, false, false)
 			r.Send()
 			c.play(s, r, a)
 			assert.Equal(t, c.sent, s.sentTo())
 			assert.Equal(t, c.won, r.Result(nil).Won)
+			var told claim.Nodes
+			for _, v := range to.votes {
+				assert.NotEqual(t, claim.Pending, v.Vote.Choice, "node %d has been asked again", v.Node.Index)
+				told = told.With(v.Node.Index)
+			}
+			assert.Zero(t, r.count.Answered()&^told, "a tracer hears of each vote")
 		})
 	}
 }
