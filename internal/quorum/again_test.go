@@ -3,12 +3,14 @@ package quorum
 import (
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -163,21 +165,27 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 	})
 }
 
-// A repeating is an act whose command may be sent twice. It makes another command each time that it is asked, as an acquire does
-// whose token has changed meanwhile. The answer to one is not that to another.
+// A repeating is an act whose command may be sent twice. Each time that it is asked, it makes another command, as an acquire does
+// whose token has changed meanwhile. It knows the answer only to a command that one of the nodes was sent.
 type repeating struct {
 	*act
-	made *int
+	nodes []*puppet.Puppet
+	made  *int
 }
 
 func (p repeating) Repeat() (claim.Call, bool) {
 	*p.made++
 	c, number := p.Brief().Call, *p.made
+	read := c.Read
+	c.Command.Args = append(slices.Clip(c.Command.Args), number)
 	c.Read = func(reply any) (claim.Answer, error) {
-		if number != *p.made {
-			return claim.Answer{}, errors.New("it was not sent")
+		for _, n := range p.nodes {
+			sent := n.Sent()
+			if args := sent[len(sent)-1].Args; args[len(args)-1] == number {
+				return read(reply)
+			}
 		}
-		return p.Brief().Call.Read(reply)
+		return claim.Answer{}, errors.New("it was not sent")
 	}
 	return c, true
 }
@@ -230,7 +238,7 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			to := &tracer{traces: true}
 			s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
-			r.Prepare(t.Context(), s.Set, repeating{a, new(int)}, false, false)
+			r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
 			r.Send()
 			c.play(s, r, a)
 			assert.Equal(t, c.sent, s.sentTo())
