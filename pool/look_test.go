@@ -8,8 +8,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -127,6 +129,60 @@ func TestRequestIsNotWrittenToAConnectionThatWasClosedWhileItRested(t *testing.T
 			time.AfterFunc(100*time.Millisecond, func() { _ = dialed[0].Close() }) // whoever reads awakes
 			require.Eventually(t, func() bool { return in.fates() == c.fates }, 10*time.Second, time.Millisecond, c.fates)
 			require.NoError(t, p.Close())
+		})
+	}
+}
+
+// A showing connection shows a file that is not its own.
+type showing struct {
+	net.Conn
+	file *os.File
+}
+
+func (s showing) SyscallConn() (syscall.RawConn, error) { return s.file.SyscallConn() }
+
+// A connection that has carried nothing yet is not looked at, however long its greeting took. If each connection is closed as soon as it
+// is open, the requests are written and fail, and the next connection is opened at the usual pace.
+func TestOnlyAConnectionThatHasRestedIsLookedAt(t *testing.T) {
+	for name, c := range map[string]struct {
+		files  func() (ours, theirs *os.File, err error)
+		opened int // connections for two requests
+	}{
+		"a socket that was closed": {func() (*os.File, *os.File, error) {
+			pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+			return os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs"), err
+		}, 2},
+		"a file that is no socket": {os.Pipe, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs, err := c.files()
+			require.NoError(t, err)
+			require.NoError(t, theirs.Close())
+			defer func() { _ = ours.Close() }()
+			virtual(t, func(t *testing.T) {
+				var opened atomic.Int64
+				p := peer(func(_ int, k *talk) {
+					opened.Add(1)
+					time.Sleep(2 * rest)
+					if k.greet(whole) {
+						k.echo()
+					}
+				}).pool(func(o *redis.Options) {
+					dial := o.Dialer
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						conn, err := dial(ctx, network, addr)
+						return showing{conn, ours}, err
+					}
+				})
+				in := newLedger(t)
+				for i, fates := range []string{"a", "aa"} {
+					sendAll(t, p, in, i+1, i+1)
+					time.Sleep(time.Second)
+					assert.Equal(t, fates, in.fates())
+				}
+				assert.EqualValues(t, c.opened, opened.Load())
+				require.NoError(t, p.Close())
+			})
 		})
 	}
 }

@@ -1,8 +1,10 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -172,6 +174,30 @@ func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
 		p := New(clientOf(t, node, nil))
 		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
 		known(t, p)
+	})
+}
+
+// A learning connection makes another script as soon as the questions to the node have been written.
+type learning struct{ net.Conn }
+
+func (l learning) Write(b []byte) (int, error) {
+	n, err := l.Conn.Write(b)
+	if bytes.Contains(b, []byte("script")) {
+		NewScript(fmt.Sprintf("return %d", len(knownScripts())))
+	}
+	return n, err
+}
+
+func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, node *embedded.Node) {
+		before := len(knownScripts())
+		known(t, New(clientOf(t, node, func(o *redis.Options) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := node.Dial(ctx, network, addr)
+				return learning{conn}, err
+			}
+		})))
+		require.Len(t, knownScripts(), before+1, "on one connection")
 	})
 }
 

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"math/big"
 	"regexp"
 	"strconv"
@@ -148,6 +149,44 @@ func storesToken(req pool.Request) *pool.Reply {
 		return &pool.Reply{Value: []any{script.Granted, args[5], int64(1)}, Fate: pool.Answered, Conn: 1}
 	}
 	return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}
+}
+
+// A reachable node is a puppet with a restart guard that tells whether its connection is open.
+type reachable struct {
+	*puppet.Puppet
+	open bool
+}
+
+func (reachable) RestartGuard() time.Duration { return time.Minute }
+func (r reachable) Link() pool.Link           { return pool.Link{Open: r.open} }
+
+// Under a restart guard an acquire with a token first opens connections, with a ping to each node. A dead node has no connection, but
+// only the first acquire sends pings because of it.
+func TestFencedAcquiresUnderAGuardPingForADeadNodeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pools := []pool.Pool{reachable{on(broken), false}}
+		for range 4 {
+			pools = append(pools, reachable{on(func(req pool.Request) (*pool.Reply, error) {
+				reply := &pool.Reply{Value: "PONG", Fate: pool.Answered, Conn: 1}
+				if req.Args[0] != "ping" {
+					reply = storesToken(req)
+				}
+				reply.Server = &pool.Server{RunID: fmt.Sprint(req.Tag), At: time.Now(), New: true}
+				return reply, nil
+			}), true})
+		}
+		terms := newTerms(timingOf(8*time.Second), pools...)
+		terms.Fencing = true
+		for range 3 {
+			l := begun(t, terms)
+			l.End(nil)
+			l.Release(Releasing{})
+			synctest.Wait()
+			for i, p := range pools {
+				assert.Equal(t, 1, p.(reachable).Count("ping"), "node %d", i)
+			}
+		}
+	})
 }
 
 // A node answers an acquire late: after the lease was won and released, and while its successor is acquired. Its answer

@@ -287,6 +287,26 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	})
 }
 
+// A node is asked once more if its connection broke. It may have granted a slot to each of the two commands, although it answers only
+// the second one. So it is sent a release of all slots but the one that the lease has won.
+func TestSurplusOfTheFirstOfTwoSendings(t *testing.T) {
+	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+		for _, n := range nodes[:2] {
+			n.replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		}
+		for _, n := range nodes[:2] {
+			require.Len(t, n.asked, 2)
+			n.grants(1)
+		}
+		l := won(1)
+		nodes[2].grants(1)
+		for i, want := range [][]string{{"give 0 2 keep 1"}, {"give 0 2 keep 1"}, nil} {
+			assert.Equal(t, want, nodes[i].released(), "node %d", i)
+		}
+		l.End(nil)
+	})
+}
+
 // A connection may break long after the win. The node may execute the acquire as late as that, so the release of the surplus
 // is repeated for a whole TTL from then on.
 func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {

@@ -1,13 +1,16 @@
 package quorum
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
+	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -162,10 +165,30 @@ func TestRoundIsSentAgainInFull(t *testing.T) {
 	})
 }
 
-// A repeating is an act whose command may be sent twice.
-type repeating struct{ *act }
+// A repeating is an act whose command may be sent twice. Each time that it is asked, it makes another command, as an acquire does
+// whose token has changed meanwhile. It knows the answer only to a command that one of the nodes was sent.
+type repeating struct {
+	*act
+	nodes []*puppet.Puppet
+	made  *int
+}
 
-func (p repeating) Repeat() (claim.Call, bool) { return p.Brief().Call, true }
+func (p repeating) Repeat() (claim.Call, bool) {
+	*p.made++
+	c, number := p.Brief().Call, *p.made
+	read := c.Read
+	c.Command.Args = append(slices.Clip(c.Command.Args), number)
+	c.Read = func(reply any) (claim.Answer, error) {
+		for _, n := range p.nodes {
+			sent := n.Sent()
+			if args := sent[len(sent)-1].Args; args[len(args)-1] == number {
+				return read(reply)
+			}
+		}
+		return claim.Answer{}, errors.New("it was not sent")
+	}
+	return c, true
+}
 
 func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 	silence := pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1}
@@ -213,12 +236,19 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		}, []int{2, 2, 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, a, r := newScene(3), &act{}, &Round{}
-			r.Prepare(t.Context(), s.Set, repeating{a}, false, false)
+			to := &tracer{traces: true}
+			s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
+			r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
 			r.Send()
 			c.play(s, r, a)
 			assert.Equal(t, c.sent, s.sentTo())
 			assert.Equal(t, c.won, r.Result(nil).Won)
+			var told claim.Nodes
+			for _, v := range to.votes {
+				assert.NotEqual(t, claim.Pending, v.Vote.Choice, "node %d has been asked again", v.Node.Index)
+				told = told.With(v.Node.Index)
+			}
+			assert.Zero(t, r.count.Answered()&^told, "a tracer hears of each vote")
 		})
 	}
 }

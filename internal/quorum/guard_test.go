@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -151,4 +152,40 @@ func TestGuardIsThatOfTheNodeThatAllowsLeast(t *testing.T) {
 	}
 	n, _ := setOf(&puppet.Puppet{}, nil).Guard()
 	assert.Nil(t, n, "pools that know of no guard")
+}
+
+// A linked node is a puppet that tells whether its connection is open.
+type linked struct {
+	*puppet.Puppet
+	open bool
+}
+
+func (l linked) Link() pool.Link { return pool.Link{Open: l.open} }
+
+// A set is open without a node that is known to be dead, so an acquire under a restart guard does not wait for it each time.
+func TestSetIsOpenAsSoonAsAQuorumAndAllButLateNodesAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		open, late claim.Nodes
+		want       bool
+	}{
+		"all":                      {0b11111, 0, true},
+		"all, some late":           {0b11111, 0b11100, true},
+		"all but one":              {0b01111, 0, false},
+		"all but one that is late": {0b01111, 0b10000, true},
+		"another one is late":      {0b01111, 0b01000, false},
+		"a quorum":                 {0b00111, 0b11000, true},
+		"no quorum":                {0b00011, 0b11100, false},
+		"none":                     {0, 0b11111, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pools []pool.Pool
+			for i := range 5 {
+				pools = append(pools, linked{&puppet.Puppet{}, c.open.Has(i)})
+			}
+			s := setOf(pools...)
+			s.known.late.add(c.late)
+			assert.Equal(t, c.want, s.IsOpen())
+		})
+	}
+	assert.True(t, newScene(3).IsOpen(), "pools that do not tell")
 }
