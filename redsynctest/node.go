@@ -149,6 +149,9 @@ func (n *Node) Delay(d time.Duration) {
 // breaks instead of bringing the answer. The process cannot know whether the request was executed. A second
 // call loses the reply to the request after that, and so on. The process also loses all other replies that
 // were still to come on this connection, for example to requests of other locks.
+//
+// A call that would fail for lost replies asks these nodes once more, unless it releases. So it takes two calls of
+// LoseReply on a quorum of the nodes to make a Lock fail.
 func (n *Node) LoseReply() {
 	n.set.t.Helper()
 	n.try("LoseReply", func() error {

@@ -196,6 +196,7 @@ func TestNodeLoseReplyExecutesTheRequest(t *testing.T) {
 		warm(t, rs)
 		for i := range 3 {
 			nodes.Node(i).LoseReply()
+			nodes.Node(i).LoseReply() // it is asked twice
 		}
 		r := &redsynctest.Recorder{}
 		mutex := rs.NewMutex(name, redsync.WithObserver(r))
@@ -223,12 +224,17 @@ func TestNodeLoseReplyOfASingleNode(t *testing.T) {
 		warm(t, nodes.Redsync())
 		mutex := nodes.Redsync().NewMutex(name)
 		nodes.Node(0).LoseReply()
+		require.NoError(t, mutex.TryLock(), "it asks again")
+		_, err := mutex.Unlock()
+		require.NoError(t, err)
+		nodes.Node(0).LoseReply()
+		nodes.Node(0).LoseReply()
 		var failed *redsync.RedisError
 		require.ErrorAs(t, mutex.TryLock(), &failed)
 		nodes.RequireNothingLeft() // the library has released the key that the node granted
 		require.NoError(t, mutex.Lock())
 		nodes.Node(0).LoseReply()
-		_, err := mutex.Unlock()
+		_, err = mutex.Unlock()
 		require.Error(t, err)
 		nodes.RequireFree(name) // the node has executed the release, although its reply was lost
 	})
