@@ -18,7 +18,7 @@ import (
 func TestForgedQueueThatIsTooLongGoes(t *testing.T) {
 	play(t, func(f field) {
 		for _, n := range f.nodes {
-			require.NoError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, 9999999999999), 16_001)))
+			require.NoError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
 		defer cancel()
