@@ -190,9 +190,9 @@ func (w *luaWalk) statement(i int) {
 			break
 		}
 		switch next.text {
-		case "(", "{", "[":
+		case "(", "{", "[", "function", "if", "do": // the last three in a function that is assigned
 			open++
-		case ")", "}", "]":
+		case ")", "}", "]", "end":
 			open--
 		}
 		last++
