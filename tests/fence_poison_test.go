@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -218,6 +219,7 @@ func liar(lie func(proposal uint64) []any) *puppet.Puppet {
 // One node of five lies about its register. Tokens stay clock readings, no register of the others rises above the clock,
 // and Locks of every kind go on, with the liar and without it.
 func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
+	testlength.NotShort(t)
 	const end = uint64(1<<63 - 3)
 	lies := map[string]func(proposal uint64) []any{}
 	for done := range int64(8) {
