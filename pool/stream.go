@@ -280,11 +280,11 @@ func (s *stream) run() {
 				s.conn.Store(nil)
 				continue
 			}
-			s.opening.Store(nil)
 			failures++
 			retry = time.Now().Add(redialPause)
 		}
 		s.refuse(failed)
+		s.opening.Store(nil) // a request is told why before nothing seems to be opened any more
 	}
 }
 
