@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	addresses "github.com/seed14bd9ef4/redsync/internal/address"
 )
 
 // This file derives what it can about a node from the client's options, without asking the node.
@@ -86,14 +88,7 @@ func withoutUser(address string) string {
 	if at := strings.LastIndexByte(address, '@'); at >= 0 {
 		return "..." + address[at:]
 	}
-	host := 0 // an IPv6 address in brackets has colons of its own
-	if strings.HasPrefix(address, "[") {
-		host = strings.IndexByte(address, ']') + 1
-	}
-	if strings.Count(address[host:], ":") < 2 || net.ParseIP(address) != nil {
-		return address
-	}
-	return address[:host+strings.IndexByte(address[host:], ':')] + ":..."
+	return addresses.WithoutPassword(address)
 }
 
 // badPort returns an error unless port is a port number or the name of a service.

@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	module + "/internal/alarm":   {module + "/internal/clock"},
 	module + "/internal/journal": {module + "/internal/notice"},
 	module + "/internal/foreign": {},
-	module + "/pool":             {module + "/internal/jitter", module + "/internal/foreign", "github.com/redis/go-redis/v9/"},
+	module + "/pool":             {module + "/internal/jitter", module + "/internal/foreign", module + "/internal/address", "github.com/redis/go-redis/v9/"},
 	module + "/internal/script":  {module + "/pool"},
 	module + "/internal/claim":   {module + "/internal/script", module + "/internal/jitter"},
 	module + "/internal/quorum":  {module + "/internal/claim", module + "/internal/clock", module + "/pool"},

@@ -98,12 +98,20 @@ func Redacted(address string) string {
 // hostAndPort returns the beginning of a URL or an address without what is no host and no port, as in host:port:password.
 func hostAndPort(rest string) string {
 	authority, _, _ := strings.Cut(rest, "/")
+	if cut := WithoutPassword(authority); cut != authority {
+		return cut
+	}
+	return rest
+}
+
+// WithoutPassword cuts what follows the host, if that is more than a port, as in host:port:password.
+func WithoutPassword(address string) string {
 	from := 0 // an IPv6 address in brackets has colons of its own
-	if strings.HasPrefix(authority, "[") {
-		from = strings.IndexByte(authority, ']') + 1
+	if strings.HasPrefix(address, "[") {
+		from = strings.IndexByte(address, ']') + 1
 	}
-	if strings.Count(authority[from:], ":") < 2 || net.ParseIP(authority) != nil {
-		return rest
+	if strings.Count(address[from:], ":") < 2 || net.ParseIP(address) != nil {
+		return address
 	}
-	return authority[:from+strings.IndexByte(authority[from:], ':')] + ":..."
+	return address[:from+strings.IndexByte(address[from:], ':')] + ":..."
 }
