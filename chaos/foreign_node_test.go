@@ -22,7 +22,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file runs node-redlock itself, from npm, in processes of Node.js. objections_redlock_test.go re-enacts it in Go.
+// This file runs node-redlock itself, from npm, in processes of Node.js.
 
 // What is installed. There is no other version 5 of node-redlock.
 const (
@@ -49,10 +49,7 @@ type redlockSettings struct {
 }
 
 // contestSettings are the defaults, but for the delays: with those the other side would have to wait for node-redlock.
-var contestSettings = redlockSettings{
-	DriftFactor: redlockDrift, RetryCount: redlockRetries, RetryDelay: 10, RetryJitter: 8,
-	AutomaticExtensionThreshold: int(redlockThreshold / time.Millisecond),
-}
+var contestSettings = redlockSettings{DriftFactor: 0.01, RetryCount: 10, RetryDelay: 10, RetryJitter: 8, AutomaticExtensionThreshold: 500}
 
 // ioredisOptions make a command fail at once while its node is down. By default ioredis keeps it until the node is back.
 var ioredisOptions = map[string]any{"enableOfflineQueue": false, "maxRetriesPerRequest": 0, "autoResendUnfulfilledCommands": false}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -49,9 +51,7 @@ func pausedHolderWrites(s *stage) finding {
 	a.next(saidLocked)
 	a.stop()
 	second := s.mustNext(b)
-	if err := writeData(s.t.Context(), data.Client(), "the next one", second.Token()); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, writeData(s.t.Context(), data.Client(), "the next one", second.Token()))
 	a.cont()
 	a.next(saidWoke)
 	a.goOn()
@@ -143,21 +143,22 @@ func clockOfABareQuorum(s *stage) finding {
 	return s.contest(g, b)
 }
 
-func (s *stage) restart(servers ...int) {
-	for _, i := range servers {
-		s.servers[i].Kill()
-	}
-	for _, i := range servers {
-		s.servers[i].Restart()
-	}
+func (s *stage) restart(server int) {
+	s.servers[server].Kill()
+	s.servers[server].Restart()
 }
 
-func minorityRestarts(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	s.restart([]int{0, 1}[:s.some(2)]...)
-	return s.contest(g, b)
+// onAMinority lets two nodes forget the lock, one after the other.
+func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
+	return func(s *stage) finding {
+		set := setting{Expiry: long}
+		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		g := s.lock(a, s.accused.nodes)
+		for i := range s.some(2) {
+			forget(s, i)
+		}
+		return s.contest(g, b)
+	}
 }
 
 func bareQuorumRestarts(set setting) func(*stage) finding {
@@ -166,8 +167,9 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 		s.servers[3].Kill()
 		s.servers[4].Kill()
 		g := s.lock(a, 3)
-		s.restart(3, 4)
-		s.restart(2)
+		for _, i := range []int{3, 4, 2} {
+			s.restart(i)
+		}
 		return s.contest(g, b)
 	}
 }
@@ -272,8 +274,7 @@ func lostReplies(s *stage) finding {
 		_ = g.Unlock(ctx)
 	}
 	f := s.gone()
-	switch {
-	case err != nil && s.accused.saysTaken(err):
+	if err != nil && s.accused.saysTaken(err) {
 		return found(broken, "called taken by somebody else; %s", f.saw)
 	}
 	return f
@@ -293,9 +294,7 @@ func cancelledLock(s *stage) finding {
 	for i := range s.some(3) {
 		s.servers[i].Thaw()
 	}
-	if err == nil {
-		s.t.Fatal("TryLock succeeded without a quorum")
-	}
+	require.Error(s.t, err, "TryLock succeeded without a quorum")
 	f := s.gone()
 	if f.verdict == kept && took > soon {
 		return found(broken, "Lock ended after %s, 0.1 s were given", seconds(took))
@@ -344,10 +343,7 @@ func splitVote(s *stage) finding {
 func failover(s *stage) finding {
 	replica := realredis.Start(s.t, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
-	_, err := replica.Do("replicaof", host, port)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	realredis.Must(s.t, replica, "replicaof", host, port)
 	s.until("the replica is in step", func() bool {
 		info, err := replica.Do("info", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
@@ -356,22 +352,10 @@ func failover(s *stage) finding {
 	set := setting{Expiry: long}
 	a, b := s.party(addrs, set), s.party(addrs, set)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
-	if _, err := replica.Do("replicaof", "no", "one"); err != nil {
-		s.t.Fatal(err)
-	}
+	realredis.Must(s.t, replica, "replicaof", "no", "one")
 	g := s.lock(a, s.accused.nodes)
 	s.servers[0].Kill()
 	detours[0].lead(replica.Addr())
-	return s.contest(g, b)
-}
-
-func minorityFlushed(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	for i := range s.some(2) {
-		s.do(i, "flushall")
-	}
 	return s.contest(g, b)
 }
 
@@ -398,38 +382,17 @@ func allFlushed(s *stage) finding {
 	}
 }
 
-func eviction(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	for i := range s.some(2) {
-		s.fill(i)
-	}
-	return s.contest(g, b)
-}
-
 // fill sets a small maxmemory on server i, and adds keys until the server has evicted the key of the lock.
 func (s *stage) fill(i int) {
 	s.t.Helper()
-	const limit = 4 << 20 // bytes; an empty server uses about 1 MB
-	c, ctx := s.servers[i].Client(), s.t.Context()
-	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", fmt.Sprint(limit)}} {
-		if err := c.ConfigSet(ctx, setting[0], setting[1]).Err(); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	s.do(i, "config", "set", "maxmemory-policy", "allkeys-random")
+	s.do(i, "config", "set", "maxmemory", 4<<20) // bytes; an empty server uses about 1 MB
 	text := strings.Repeat("x", 10_000)
 	for n := 0; s.has(i); n++ {
-		if n == 20_000 {
-			s.t.Fatal("the server did not evict the key of the lock")
-		}
-		if err := c.Set(ctx, fmt.Sprint("filler ", n), text, 0).Err(); err != nil {
-			s.t.Fatal(err)
-		}
+		require.Less(s.t, n, 20_000, "the server did not evict the key of the lock")
+		s.do(i, "set", fmt.Sprint("filler ", n), text)
 	}
-	if err := c.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.do(i, "config", "set", "maxmemory", 0)
 }
 
 func extendAfterLoss(s *stage) finding {
@@ -486,16 +449,11 @@ func unlockOfAnothers(s *stage) finding {
 	return s.unharmed(second)
 }
 
+// cutOff cuts a holder off from all nodes. Another process waits for the lock. If the machine stalls, the holder may see too
+// late that it was told. Then the scene is played again.
 func cutOff(s *stage) finding {
-	return cutOffHolder(s, func(p party) grip { return s.lock(p, 0) })
-}
-
-// cutOffHolder lets a process lock by calling take, and then cuts it off from all nodes. Another process waits for the
-// lock. If the machine stalls, the holder may see too late that it was told. Then the scene is played again.
-func cutOffHolder(s *stage, take func(party) grip) finding {
-	s.t.Helper()
 	for plays := 1; ; plays++ {
-		f, next, spoilt := cutOffOnce(s, take)
+		f, next, spoilt := cutOffOnce(s)
 		if !spoilt || plays == 5 {
 			return f
 		}
@@ -504,12 +462,12 @@ func cutOffHolder(s *stage, take func(party) grip) finding {
 }
 
 // cutOffOnce also returns the next holder, and whether the first one was told late while the machine stalled.
-func cutOffOnce(s *stage, take func(party) grip) (f finding, next grip, spoilt bool) {
+func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
-	g := take(a)
+	g := s.lock(a, 0)
 	if s.accused.name != redsyncV4 { // the lock extends itself; wait for a time at which no extension is due
 		time.Sleep(short * 7 / 4)
 	}
@@ -623,9 +581,7 @@ func nodesReplacedJointly(s *stage) finding {
 		if f.verdict != kept {
 			return f
 		}
-		if err := g.Unlock(s.t.Context()); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, g.Unlock(s.t.Context()))
 		if f := s.gone(); f.verdict != kept {
 			return f
 		}
