@@ -123,15 +123,6 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	require.NotContains(t, err.Error(), defaults)
 }
 
-func TestReportHasATableForEveryScene(t *testing.T) {
-	p := plan{scenes: scenes, rounds: 1}
-	report := reportOf(machine{}, p, sampled(p, scenes...))
-	for _, sc := range scenes {
-		require.Contains(t, report, "### "+sc.name)
-	}
-	require.Contains(t, report, "| one frozen ")
-}
-
 // TestReportFromAFileIsThatOfTheRun measures nothing: it writes invented figures to a file, and reports that file, and
 // then the report of that file.
 func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
@@ -190,14 +181,6 @@ func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestJSONHasTheVariants(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "all.json")
-	require.NoError(t, writeJSON(path, machine{}, plan{}, sampled(plan{}, faultsScene)))
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"variant": "one frozen"`)
-}
-
 // TestResultsArePrintedByThisReport compares results.txt with the code: the scenes, what it says of them, and the titles
 // of the columns.
 func TestResultsArePrintedByThisReport(t *testing.T) {
@@ -250,46 +233,6 @@ const smallReport = reportBegins + `1234567: go run ./bench
 | there |          1 | a       |    3000 |      - |
 `
 
-func TestPageGetsTheFiguresOfItsRows(t *testing.T) {
-	page, err := readTables(smallReport).fill(`text
-### scene
-
-| place | goroutines | library | p99 µs |
-|:--|--:|:--|--:|
-| here | 16 | a | ? |
-| there | 1 | a | 7 |
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-
-## another heading
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-`)
-	require.NoError(t, err)
-	require.Equal(t, `text
-### scene
-
-| place | goroutines | library | p99 µs |
-|:--|--:|:--|--:|
-| here | 16 | a | 1142 |
-| there | 1 | a | - |
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | 29085 |
-
-## another heading
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-`, page)
-}
-
 // A page that the report cannot fill is an error, and stays as it is.
 func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 	for want, table := range map[string]string{
@@ -319,18 +262,6 @@ func TestChartsShowEveryFigure(t *testing.T) {
 	for _, chart := range []string{throughput, faulty} {
 		require.Contains(t, chart, "logarithmic")
 	}
-}
-
-func TestChartsWithoutResultsAreNotDrawn(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, drawCharts(dir, readTables(reportOf(machine{}, plan{scenes: []scene{commandsScene}}, nil))))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, files)
-}
-
-func TestAppendCommandIsRESP(t *testing.T) {
-	require.Equal(t, "*2\r\n$3\r\nGET\r\n$0\r\n\r\n", string(appendCommand(nil, "GET", "")))
 }
 
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {

@@ -11,24 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReadersRelateToPlainLocks(t *testing.T) {
-	results := sampled(plan{}, readersScene)
-	table := rows(readersScene, index(results))
-	require.Len(t, table, 1+2*3)
-	for i, want := range []string{"1.00", "2.00", "1.00", "1.33", "1.00", "1.20"} {
-		require.Equal(t, want, table[1+i][8], "x plain: %v", table[1+i])
-	}
-	require.ErrorContains(t, verdict(results), "readers, goroutines 1, "+oursShared+": 1 keys left behind")
-}
-
-func TestReadersOfOneNameRelateToLocksThatGoToTheNodes(t *testing.T) {
-	table := rows(readersOneScene, index(sampled(plan{}, readersOneScene)))
-	require.Len(t, table, 1+3*6)
-	for i, want := range []string{"0.33", "0.67", "1.00"} {
-		require.Equal(t, want, table[1+i][4], "x WithHandOver(false): %v", table[1+i])
-	}
-}
-
 func testVisits(readers int) visitOrder {
 	o := visitOrder{Hold: 5 * time.Millisecond, Time: time.Second}
 	for range readers {
@@ -54,16 +36,6 @@ func TestVisitAllCountsVisitsAndWaits(t *testing.T) {
 		require.InDelta(t, 40, len(w.Times), 1, "each visit must take 5 ms, and the pause after it 20 ms")
 		require.NoError(t, l.counts(len(w.Times)))
 		require.ErrorContains(t, l.counts(len(w.Times)+1), "the account is")
-	})
-}
-
-// TestVisitAllAllowsReadersAtATime has readers whose locks do not exclude each other. visitAll must not report them as
-// two holders.
-func TestVisitAllAllowsReadersAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, err := visitAll(t.Context(), fake{}, newTestLedger(t, 1), testVisits(4))
-		require.NoError(t, err)
-		require.InDelta(t, 4*1000/6, len(w.Times), 10, "4 readers visit at once: 1 ms in Lock and 5 ms in the visit")
 	})
 }
 
@@ -118,35 +90,4 @@ func TestFiguresOfVisitsLeaveOutAWriterThatNeverCame(t *testing.T) {
 	f = visitFigures(&readers, &waits{Times: []time.Duration{4000, 5000}}, time.Second)
 	require.InDelta(t, 2, f["writes"], 0)
 	require.InDelta(t, 4, f["writer_p50"], 0)
-}
-
-func TestCellsOfReadersAndAWriterSayHowTheyLock(t *testing.T) {
-	var names []string
-	for _, c := range readersWriterScene.cells(plan{}) {
-		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process must find the contender")
-	}
-	require.Equal(t, []string{oursShared, ours + aNameEach, ours, defaults}, names)
-	require.NotEmpty(t, named(oursMany), "a child process must find the contender of the writer")
-}
-
-func TestProcessesReadAndWriteOnAllNodes(t *testing.T) {
-	for _, library := range []string{oursShared, ours + aNameEach, ours} {
-		l, c := shortLab(t, readersWriterScene, library)
-		l.plan.contend = time.Second
-		f := measureLonger(t, l, c, "rate")
-		require.Zero(t, f["failed"], library)
-	}
-}
-
-// TestReadersShareOnTheNodes compares how many locks the readers of one name acquired with how many entries they needed
-// on the nodes. Readers that share an entry acquire several locks with it.
-func TestReadersShareOnTheNodes(t *testing.T) {
-	for _, variant := range []string{inOne, inEight} {
-		l, c := shortLab(t, readersOneScene, oursShared)
-		c.Variant, c.Goroutines = variant, 2*manyReaders
-		f := measureLonger(t, l, c, "entries")
-		require.Greater(t, f["rate"], 2*f["entries"], variant)
-		require.Zero(t, f["failed"], variant)
-	}
 }
