@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -24,42 +23,6 @@ func needFakeTime(t *testing.T) string {
 		t.Skipf("%v; %s=%s makes this a failure", err, envFakeTime, requireFakeTime)
 	}
 	return library
-}
-
-// shown returns how far the clock of a server is ahead of the true time now. It computes this from the file
-// that libfaketime reads. The server process started at c.started.
-func shown(t *testing.T, c *nodeClock, now time.Time) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile(c.file)
-	require.NoError(t, err)
-	var offset, rate float64
-	_, err = fmt.Sscanf(string(text), "%f x%f", &offset, &rate)
-	require.NoError(t, err)
-	return time.Duration((offset + now.Sub(c.started).Seconds()*(rate-1)) * float64(time.Second))
-}
-
-func TestNodeClockRunsOnFromWhereItIs(t *testing.T) {
-	c, err := newNodeClock("library", t.TempDir())
-	require.NoError(t, err)
-	c.started = c.started.Add(-100 * time.Second)
-	about := func(want time.Duration) {
-		t.Helper()
-		assert.InDelta(t, want, shown(t, c, time.Now()), float64(50*ms))
-	}
-	require.NoError(t, c.run(1.01))
-	about(0)
-	require.NoError(t, c.step(-2*time.Second))
-	about(-2 * time.Second)
-	c.started = c.started.Add(-100 * time.Second) // pretends that 100 s have passed
-	about(-time.Second)
-	require.NoError(t, c.run(1))
-	about(-time.Second)
-	require.NoError(t, c.starting()) // a new process
-	about(-time.Second)
-	assert.Equal(t, 2*time.Second, c.wasSetBack())
-	require.NoError(t, c.step(5*time.Second))
-	about(4 * time.Second)
-	assert.Equal(t, 2*time.Second, c.wasSetBack())
 }
 
 func TestServerGoesByItsNodeClock(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -98,22 +97,6 @@ func TestRunbook(t *testing.T) {
 	assert.Positive(t, cut, "no hold outlived its process, although processes were killed")
 }
 
-func TestSwapEachEndsWithOtherNodes(t *testing.T) {
-	all := swapEach()
-	require.Len(t, all, 2*nodeCount+1)
-	assert.Equal(t, span(0, nodeCount), all[0].before)
-	assert.Equal(t, span(nodeCount, nodeCount), all[len(all)-1].before)
-	for i, d := range all {
-		if i%2 == 0 {
-			assert.Nil(t, d.after, "%v", d)
-			continue
-		}
-		assert.Equal(t, all[i-1].before, d.before)
-		assert.Equal(t, all[i+1].before, d.after)
-		assert.Len(t, d.addresses(), nodeCount+1, "each deployment must swap one node")
-	}
-}
-
 // swapped returns the result of a run with two deployments: processes 1 and 2 had node 0, process 3 had node 1.
 func swapped(locks ...history.Term) *result {
 	r := &result{settings: settings{Scene: scene{nodes: 2, deployments: []deployment{{before: span(0, 1)}, {before: span(1, 1)}}}}}
@@ -141,18 +124,4 @@ func TestServed(t *testing.T) {
 	require.ErrorContains(t, late.unserved(), "nodes 1: no process ran beside those of nodes 0")
 	r.Events = r.Events[:1]
 	require.ErrorContains(t, r.unserved(), "node 1: no lock's key was seen there")
-}
-
-func TestUnservedWithoutHoldsThatOutliveTheirProcess(t *testing.T) {
-	r := swapped()
-	var locks []history.Term
-	for i := range cutEvery {
-		r.Scene.deployments = append(r.Scene.deployments[:i], deployment{before: span(0, 2)})
-		r.Processes = append(r.Processes[:i], &process{number: i, version: i, killed: 50 * ms})
-		locks = append(locks, slices.Repeat([]history.Term{{Client: fmt.Sprintf("%d/plain/1", i), To: 50 * ms}}, leastServed)...)
-	}
-	r.Terms = locks
-	require.ErrorContains(t, r.unserved(), "0 holds outlived their process: 1 are needed")
-	r.Terms[7].To++
-	require.NoError(t, r.unserved())
 }

@@ -191,12 +191,3 @@ func TestToldAgain(t *testing.T) {
 		assert.Len(t, toldAgain(c.events, refusals...), c.want, name)
 	}
 }
-
-func TestFarTokens(t *testing.T) {
-	origin := time.Unix(1000, 0)
-	held := func(token uint64) []history.Event {
-		return []history.Event{{Kind: history.Held, At: time.Second, Token: token}}
-	}
-	assert.Empty(t, farTokens(held(1_001_000_001), origin))
-	assert.Len(t, farTokens(held(1_003_000_000), origin), 1)
-}
