@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,27 +51,5 @@ func TestShareOneMeasuresHowLongNobodyHasTheLock(t *testing.T) {
 			require.Len(t, w.Counts, 2)
 			require.Equal(t, d, (<-over).Sub(start))
 		})
-	}
-}
-
-func TestABadNodeIsComparedWithOneThatRefuses(t *testing.T) {
-	for _, sc := range []scene{nodeSilentScene, nodeSlowScene} {
-		results := sampled(plan{}, sc)
-		table := rows(sc, index(results))
-		require.Len(t, table, 1+2*2*5)
-		for _, fields := range table[1:] {
-			ratio := fields[4]
-			switch {
-			case strings.HasSuffix(fields[0], refuses):
-				require.Equal(t, "1.00", ratio)
-			case strings.HasPrefix(fields[2], ours):
-				require.NotContains(t, []string{"-", "1.00"}, ratio)
-			default:
-				require.Equal(t, "-", ratio, "another library has no row with a node that refuses")
-			}
-		}
-		quick := sc.cells(plan{quick: true})
-		require.Len(t, quick, 2)
-		require.Equal(t, quick[1].id, toRefusing(quick[0].id))
 	}
 }

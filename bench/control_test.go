@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -168,36 +167,6 @@ func TestAContenderThatIsNotWhatItsNameSaysDoesNotStart(t *testing.T) {
 		_, err := c.start(t.Context(), addrs, patientExpiry)
 		require.ErrorContains(t, err, c.name+": "+c.says)
 	}
-}
-
-func TestDifferNamesTheSetting(t *testing.T) {
-	type inner struct{ b string }
-	type outer struct {
-		a    *inner
-		f    func()
-		list []int
-		any  any
-		name string
-	}
-	one, other := func() {}, func() { panic("another") }
-	got := outer{a: &inner{"x"}, f: one, list: []int{1}, any: 1, name: "mine"}
-	same := outer{a: &inner{"x"}, f: one, list: []int{2}, any: "2", name: "yours"}
-	require.NoError(t, differ("it", reflect.ValueOf(got), reflect.ValueOf(same)))
-	for says, change := range map[string]func(*outer){
-		"its it.a.b is x, want y":        func(o *outer) { o.a = &inner{"y"} },
-		"its it.a is false, want true":   func(o *outer) { o.a = nil },
-		"its it.f is ":                   func(o *outer) { o.f = other },
-		"its it.list is 1, want 2":       func(o *outer) { o.list = []int{1, 2} },
-		"its it.any is false, want true": func(o *outer) { o.any = nil },
-	} {
-		want := same
-		change(&want)
-		require.ErrorContains(t, differ("it", reflect.ValueOf(got), reflect.ValueOf(want)), says)
-	}
-	v := reflect.ValueOf(&got)
-	require.ErrorContains(t, differ("it", v, reflect.ValueOf(1)), "its it is ")
-	require.ErrorContains(t, differPart(v, v, "none"), "its none is ")
-	require.ErrorContains(t, differPart(v, v, "list", "none"), "want a struct with none")
 }
 
 func TestCheckTTLAllowsForTheTimeThatHasPassed(t *testing.T) {

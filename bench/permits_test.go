@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // A semaphore implements library inside this process: each of its locks is one permit.
@@ -84,53 +81,4 @@ func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 		both.Wait()
 		require.ErrorIs(t, errors.Join(errs...), errTooMany)
 	})
-}
-
-// TestHeldAtOnceDoesNotAddUpDifferentMoments lets one holder move between two accounts, so that at most one account is
-// held at any moment. A single read of the ledger could find both held.
-func TestHeldAtOnceDoesNotAddUpDifferentMoments(t *testing.T) {
-	l := newTestLedger(t, 2)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for visit := int64(1); ; visit++ {
-			i := int(visit % 2)
-			_ = l.write(i, account{Balance: visit, Holder: 1})
-			_ = l.write(i, account{Balance: visit})
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	}()
-	for range 5000 {
-		n, err := l.heldAtOnce(2)
-		require.NoError(t, err)
-		require.LessOrEqual(t, n, 1)
-	}
-	close(stop)
-	<-stopped
-}
-
-func TestAttemptsKeepSplitOnesApart(t *testing.T) {
-	var c attempts
-	for _, a := range []observe.Attempt{
-		{Granted: 3, Refused: 2},
-		{Granted: 2, Refused: 2, Err: io.ErrUnexpectedEOF},
-		{Refused: 3, Err: io.ErrUnexpectedEOF},
-		{Refused: 3, Err: io.ErrUnexpectedEOF},
-		{Granted: 5},
-	} {
-		c.ObserveAttempt(t.Context(), a)
-	}
-	w := waits{Times: make([]time.Duration, 2)}
-	c.addTo(&w)
-	f := figures{}
-	f.addRounds(&w)
-	require.Equal(t, figures{"rounds": 2.5, "split": 0.5, "refused": 1}, f)
-	f = figures{}
-	f.addRounds(&waits{Attempts: 3})
-	f.addRounds(&waits{Times: w.Times})
-	require.Empty(t, f)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"testing"
@@ -56,22 +55,6 @@ func TestProxyDelaysDoNotAddUp(t *testing.T) {
 	_, err = io.ReadFull(c, make([]byte, chunks))
 	require.NoError(t, err)
 	require.Less(t, time.Since(start), chunks*delay/2, "the delays of the chunks add up")
-}
-
-func TestProxyKeepsOrderAndTakesAnyAmount(t *testing.T) {
-	p, err := startProxy(echo(t), 5*time.Millisecond)
-	require.NoError(t, err)
-	defer p.close()
-	c := through(t, p.addr())
-	want := make([]byte, 4<<20)
-	for i := range want {
-		want[i] = byte(i >> 10)
-	}
-	go func() { _, _ = c.Write(want) }()
-	got := make([]byte, len(want))
-	_, err = io.ReadFull(c, got)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(want, got))
 }
 
 func TestRemoteIsAProcessThatChangesItsDelaysAndEnds(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,37 +56,4 @@ func TestVisitAllEndsAtAWriterBesideAnother(t *testing.T) {
 			require.Less(t, time.Since(start), time.Second/2)
 		})
 	}
-}
-
-func TestVisitNoticesAWriteDuringIt(t *testing.T) {
-	l := newTestLedger(t, 1)
-	v := visitor{book: l, visitOrder: visitOrder{Hold: 50 * time.Millisecond}}
-	require.NoError(t, v.visit())
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		for start := time.Now(); err == nil && time.Since(start) < time.Minute; { // on a slow machine no write may come meanwhile
-			err = v.visit()
-		}
-		done <- err
-	}()
-	var writes atomic.Int64
-	for len(done) == 0 { // a write that begins and ends between the two reads of the visit
-		require.NoError(t, l.write(0, account{Balance: opening + writes.Add(1)}))
-		time.Sleep(time.Millisecond)
-	}
-	require.ErrorIs(t, <-done, errTwoHolders)
-}
-
-func TestFiguresOfVisitsLeaveOutAWriterThatNeverCame(t *testing.T) {
-	readers := waits{Counts: []int{3}, Times: []time.Duration{1000, 2000, 3000}, Failed: 1}
-	f := visitFigures(&readers, &waits{CutOff: []time.Duration{7000}, Failed: 2}, time.Second)
-	require.Zero(t, f["writes"])
-	require.NotContains(t, f, "writer_p50")
-	require.InDelta(t, 7, f["writer_max"], 0)
-	require.InDelta(t, 3, f["failed"], 0)
-	require.InDelta(t, 3, f["rate"], 0)
-	f = visitFigures(&readers, &waits{Times: []time.Duration{4000, 5000}}, time.Second)
-	require.InDelta(t, 2, f["writes"], 0)
-	require.InDelta(t, 4, f["writer_p50"], 0)
 }

@@ -70,12 +70,6 @@ func TestWaitsCountWhatTheEndCutOff(t *testing.T) {
 	}, f)
 }
 
-func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
-	w := joinWaits([]waits{{Counts: []int{3}, Times: make([]time.Duration, 3)}, {Counts: []int{1}, Times: make([]time.Duration, 1)}})
-	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
-	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "no locks, so no mean")
-}
-
 func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {
 	var w wakeups
 	w.add(1000, 3000, wakeAnswer{Called: 100, Locked: 2000, Futile: []int64{100, 900, 1500}})

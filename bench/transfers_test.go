@@ -103,26 +103,3 @@ func TestAwaitLocksInOrderAndUnlocksTheFirstIfTheSecondFails(t *testing.T) {
 	require.Empty(t, lib.held)
 	require.ErrorContains(t, unlock(t.Context(), lock), "false and no error")
 }
-
-func TestAwaitEndsWithItsContextAndUnlocks(t *testing.T) {
-	lib := &locker{held: make(map[string]bool)}
-	one := teller{transferOrder: testOrder(10), lib: lib}
-	lib.held[one.name(7)] = true
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	require.Nil(t, one.await(ctx, &transfer{from: 3, to: 7}))
-	require.Equal(t, map[string]bool{one.name(7): true}, lib.held)
-	require.Empty(t, one.Times)
-	require.Len(t, one.CutOff, 1)
-	require.Zero(t, one.Failed)
-	delete(lib.held, one.name(7))
-	require.Nil(t, one.await(canceled(t), &transfer{from: 3, to: 7}))
-	require.Empty(t, lib.held)
-}
-
-func canceled(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
-}
