@@ -18,4 +18,3 @@ func needFakeTime(t *testing.T) string {
 	}
 	return library
 }
-

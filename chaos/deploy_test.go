@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -95,33 +93,4 @@ func TestRunbook(t *testing.T) {
 		})
 	}
 	assert.Positive(t, cut, "no hold outlived its process, although processes were killed")
-}
-
-// swapped returns the result of a run with two deployments: processes 1 and 2 had node 0, process 3 had node 1.
-func swapped(locks ...history.Term) *result {
-	r := &result{settings: settings{Scene: scene{nodes: 2, deployments: []deployment{{before: span(0, 1)}, {before: span(1, 1)}}}}}
-	r.Processes = []*process{{number: 1, killed: 50 * ms}, {number: 2}, {number: 3, version: 1}}
-	r.Terms = locks
-	r.Events = []history.Event{keyEvent(0, 0, "quick", 1), keyEvent(0, 1, "quick", 1)}
-	return r
-}
-
-func TestServed(t *testing.T) {
-	enough := func(client string, from, to time.Duration) []history.Term {
-		return slices.Repeat([]history.Term{{Client: client, From: from, To: to}}, leastServed)
-	}
-	first := slices.Concat(enough("1/plain/1", 20*ms, 60*ms), enough("2/plain/1", 30*ms, 60*ms))
-	both := slices.Concat(first, enough("3/plain/1", 30*ms, 70*ms))
-	r := swapped(both...)
-	assert.Equal(t, []served{
-		{Nodes: "nodes 0", Locks: 2 * leastServed, From: 20 * ms, To: 30 * ms, Cut: leastServed},
-		{Nodes: "nodes 1", Locks: leastServed, From: 30 * ms, To: 30 * ms},
-	}, r.served())
-	require.NoError(t, r.unserved())
-
-	require.ErrorContains(t, swapped(both[:len(both)-1]...).unserved(), "nodes 1: only 9 locks were acquired")
-	late := swapped(append(first, enough("3/plain/1", 31*ms, 70*ms)...)...)
-	require.ErrorContains(t, late.unserved(), "nodes 1: no process ran beside those of nodes 0")
-	r.Events = r.Events[:1]
-	require.ErrorContains(t, r.unserved(), "node 1: no lock's key was seen there")
 }

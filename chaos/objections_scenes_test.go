@@ -73,15 +73,11 @@ func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
 	b := s.party(s.addrs(), setting{Expiry: long})
-	for _, d := range detours {
-		d.holdReplies()
-	}
+	each(detours, (*detour).holdReplies)
 	a.goOn()
 	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() || len(a.lines) > 0 })
 	a.stop()
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	s.mustNext(b)
 	a.cont()
 	if said := a.next(saidLocked, saidFailed); said.What == saidLocked {
@@ -91,7 +87,7 @@ func pausedDuringLock(s *stage) finding {
 }
 
 func clocksForward(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	s.jump(0, s.some(2), time.Hour)
 	s.until("the keys have expired", func() bool { return s.holding() == s.accused.nodes-s.some(2) })
@@ -118,7 +114,7 @@ func clocksBack(s *stage) finding {
 func clocksDiffer(s *stage) finding {
 	s.jump(0, s.accused.nodes, time.Minute)
 	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	a, b := s.parties(set, set)
 	g, err := s.next(a, scenePatience)
 	if err != nil {
 		return found(broken, "Lock failed")
@@ -152,7 +148,7 @@ func (s *stage) restart(server int) {
 func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 	return func(s *stage) finding {
 		set := setting{Expiry: long}
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		a, b := s.parties(set, set)
 		g := s.lock(a, s.accused.nodes)
 		for i := range s.some(2) {
 			forget(s, i)
@@ -163,7 +159,7 @@ func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
 
 func bareQuorumRestarts(set setting) func(*stage) finding {
 	return func(s *stage) finding {
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		a, b := s.parties(set, set)
 		s.servers[3].Kill()
 		s.servers[4].Kill()
 		g := s.lock(a, 3)
@@ -179,17 +175,12 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 func lateSet(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
-	for _, d := range detours[:s.some(3)] {
-		d.holdRequests()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(detours[:s.some(3)], (*detour).holdRequests)
+	ctx := s.patience()
 	if g, err := a.TryLock(ctx, sceneLock); err == nil {
 		_ = g.Unlock(ctx)
 	}
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	time.Sleep(persistence / 2) // the late SETs arrive
 	return s.gone()
 }
@@ -204,14 +195,11 @@ func lateRelease(s *stage) finding {
 		// on it.
 		d.future.up.shut()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var unlocking sync.WaitGroup
 	unlocking.Go(func() { _ = g.Unlock(ctx) })
 	second := s.mustNext(b)
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	unlocking.Wait()
 	time.Sleep(persistence / 2) // the late release arrives
 	return s.unharmed(second)
@@ -231,8 +219,7 @@ func frozenMinority(s *stage) finding {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var g grip
 	steps := []struct {
 		name string
@@ -264,11 +251,8 @@ func frozenMinority(s *stage) finding {
 func lostReplies(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
-	for _, d := range detours[:s.some(3)] {
-		d.loseReplies()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(detours[:s.some(3)], (*detour).loseReplies)
+	ctx := s.patience()
 	g, err := a.TryLock(ctx, sceneLock)
 	if err == nil {
 		_ = g.Unlock(ctx)
@@ -305,8 +289,7 @@ func cancelledLock(s *stage) finding {
 // splitVote lets five processes lock the same name again and again.
 func splitVote(s *stage) finding {
 	const processes, times = 5, 4
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var holder atomic.Pointer[grip]
 	var two, failures atomic.Int64
 	var wg sync.WaitGroup
@@ -370,7 +353,7 @@ func allFlushed(s *stage) finding {
 	}
 	for expiry := short; ; expiry *= 2 {
 		set := setting{Expiry: expiry, Auto: true}
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		a, b := s.parties(set, set)
 		start := time.Now()
 		g := s.lockBriefly(a)
 		flush()
@@ -396,7 +379,7 @@ func (s *stage) fill(i int) {
 }
 
 func extendAfterLoss(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: short / 2, Heal: true}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, setting{Expiry: long})
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
 	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys are deleted
@@ -422,7 +405,7 @@ func (s *stage) taken(b party) grip {
 }
 
 func autoExtensionAfterLoss(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: short, Auto: true}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short, Auto: true}, setting{Expiry: long})
 	g := s.lockBriefly(a)
 	second := s.taken(b)
 	waited, ok := toldWithin(g, disbelief)
@@ -441,7 +424,7 @@ func autoExtensionAfterLoss(s *stage) finding {
 }
 
 func unlockOfAnothers(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
 	_ = g.Unlock(s.t.Context()) // this scene does not judge what Unlock returns
@@ -471,9 +454,7 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	if s.accused.name != redsyncV4 { // the lock extends itself; wait for a time at which no extension is due
 		time.Sleep(short * 7 / 4)
 	}
-	for _, d := range detours {
-		d.stall()
-	}
+	each(detours, (*detour).stall)
 	came := make(chan time.Time, 1)
 	go func() {
 		var err error
@@ -528,20 +509,15 @@ func nodesReplaced(s *stage) finding {
 	detours, before, after := s.replaceLast()
 	a, b := s.party(before, set), s.party(after, set)
 	held := overtaken(detours)
-	for _, d := range held {
-		d.holdRequests()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(held, (*detour).holdRequests)
+	ctx := s.patience()
 	var g grip
 	var errOfA error
 	var locking sync.WaitGroup
 	locking.Go(func() { g, errOfA = a.TryLock(ctx, sceneLock) })
 	s.until("a has its quorum", func() bool { return s.holding() >= s.accused.nodes-len(held) })
 	second, err := b.TryLock(ctx, sceneLock)
-	for _, d := range held {
-		d.resume()
-	}
+	each(held, (*detour).resume)
 	locking.Wait()
 	switch {
 	case errOfA != nil:
@@ -570,14 +546,10 @@ func nodesReplacedJointly(s *stage) finding {
 		{j, b, overtaken(detoursOfJ[:last+1])},
 	}
 	for _, step := range steps {
-		for _, d := range step.slow {
-			d.holdRequests()
-		}
+		each(step.slow, (*detour).holdRequests)
 		g := s.lock(step.holder, 0)
 		f := s.contest(g, step.other)
-		for _, d := range step.slow {
-			d.resume()
-		}
+		each(step.slow, (*detour).resume)
 		if f.verdict != kept {
 			return f
 		}

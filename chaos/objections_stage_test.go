@@ -123,6 +123,19 @@ func (s *stage) party(addrs []string, set setting) party {
 	return p
 }
 
+// parties opens the library twice.
+func (s *stage) parties(a, b setting) (party, party) {
+	s.t.Helper()
+	return s.party(s.addrs(), a), s.party(s.addrs(), b)
+}
+
+// patience returns the context of calls that a scene needs to go on.
+func (s *stage) patience() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
 // warm opens connections and loads scripts, so that a later fault hits the commands of the
 // scene, and not these preparations. An answer that comes too late on a busy machine does no
 // harm here.
@@ -148,9 +161,7 @@ func warm(ctx context.Context, p party) error {
 // lock acquires the lock, and waits until its key is on the given number of nodes or more.
 func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
-	g, err := p.Lock(ctx, sceneLock)
+	g, err := p.Lock(s.patience(), sceneLock)
 	require.NoError(s.t, err, "the process could not lock")
 	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
 	return g
