@@ -163,6 +163,26 @@ func TestSwapsArguments(t *testing.T) {
 	}
 }
 
+func TestGoMutantsOutsideOfFunctions(t *testing.T) {
+	assert.Equal(t, []string{"const quorum = 3 => const quorum = 4"}, changes(goMutants(t, "const quorum = 3")))
+	assert.Empty(t, goMutants(t, "const delay = 10 * time.Millisecond"), "a tuning value is not mutated")
+	assert.Empty(t, goMutants(t, "func (e *E) Error() string { return f(e.n + 1) }"), "a text for people is not mutated")
+}
+
+func TestGoMutantsAreNamedAfterTheirFunction(t *testing.T) {
+	for code, want := range map[string]string{
+		"func f() { g() }":             "x.go f",
+		"func (t T) f() { g() }":       "x.go (T).f",
+		"func (t *T) f() { g() }":      "x.go (*T).f",
+		"func (t *T[A]) f() { g() }":   "x.go (*T).f",
+		"func (t T[A, B]) f() { g() }": "x.go (T).f",
+		"var x = 1 + f":                "x.go",
+	} {
+		name, _, _ := strings.Cut(goMutants(t, code)[0].id(), ":")
+		assert.Equal(t, want, name)
+	}
+}
+
 func TestLuaMutants(t *testing.T) {
 	for code, want := range map[string][]string{
 		"if a == 'x' then return 0 end": {
