@@ -14,28 +14,6 @@ func newTestLedger(t *testing.T, accounts int) *ledger {
 	return l
 }
 
-func TestTransfersOneAfterTheOtherConserveMoney(t *testing.T) {
-	l := newTestLedger(t, 3)
-	for _, next := range []transfer{
-		{from: 0, to: 1, amount: 7, holder: 1},
-		{from: 2, to: 1, amount: 3, holder: 2},
-		{from: 1, to: 0, amount: 2 * opening, holder: 1},
-	} {
-		require.NoError(t, next.begin(l))
-		require.NoError(t, next.end(l))
-	}
-	require.NoError(t, l.audit(3))
-	for i, want := range []int64{3*opening - 7, 10 - opening, opening - 3} {
-		a, err := l.read(i)
-		require.NoError(t, err)
-		require.Equal(t, account{Balance: want}, a)
-	}
-	other, err := openLedger(l.path())
-	require.NoError(t, err)
-	require.NoError(t, other.audit(3))
-	require.NoError(t, other.close())
-}
-
 func TestTransfersNoticeTheSecondHolderOfAnAccount(t *testing.T) {
 	l := newTestLedger(t, 3)
 	first, second := transfer{from: 0, to: 1, amount: 1, holder: 1}, transfer{from: 1, to: 2, amount: 1, holder: 2}

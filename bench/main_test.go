@@ -30,30 +30,27 @@ func TestMain(m *testing.M) {
 func TestParsePlanRefusesWhatIsOutOfRange(t *testing.T) {
 	dir := t.TempDir()
 	none := filepath.Join(dir, "none")
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"-rounds", "0"}, "-rounds 0 is out of range: 1 to 99"},
-		{[]string{"-rounds", "100"}, "-rounds 100 is out of range: 1 to 99"},
-		{[]string{"-rounds", "few"}, `"few" for flag -rounds`},
-		{[]string{"-time", "1ms"}, "-time 1ms is out of range: 100ms to 1m"},
-		{[]string{"-time", "2m"}, "-time 2m0s is out of range: 100ms to 1m"},
-		{[]string{"more"}, `unexpected argument "more"`},
-		{[]string{"-no-such-flag"}, "-no-such-flag"},
-		{[]string{"-scenes", "distinct,none"}, `-scenes distinct,none: no scene "none"; there are: distinct`},
-		{[]string{"-scenes", ""}, `no scene ""`},
-		{[]string{"-charts", none}, "-charts " + none},
-		{[]string{"-page", dir}, "-page " + dir},
-		{[]string{"-json", filepath.Join(none, "all.json")}, "-json " + none},
-		{[]string{"-json", dir}, "-json " + dir},
-		{[]string{"-beside", none}, "-beside " + none},
-		{[]string{"-bounded"}, "-bounded needs -beside"},
+	for args, want := range map[string]string{
+		"-rounds 0":             "-rounds 0 is out of range: 1 to 99",
+		"-rounds 100":           "-rounds 100 is out of range: 1 to 99",
+		"-rounds few":           `"few" for flag -rounds`,
+		"-time 1ms":             "-time 1ms is out of range: 100ms to 1m",
+		"-time 2m":              "-time 2m0s is out of range: 100ms to 1m",
+		"more":                  `unexpected argument "more"`,
+		"-no-such-flag":         "-no-such-flag",
+		"-scenes distinct,none": `-scenes distinct,none: no scene "none"; there are: distinct`,
+		"-scenes=":              `no scene ""`,
+		"-charts " + none:       "-charts " + none,
+		"-page " + dir:          "-page " + dir,
+		"-json " + none + "/a":  "-json " + none,
+		"-json " + dir:          "-json " + dir,
+		"-beside " + none:       "-beside " + none,
+		"-bounded":              "-bounded needs -beside",
 	} {
-		err := run(t.Context(), test.args, io.Discard, io.Discard)
-		require.ErrorContains(t, err, test.want)
+		err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard)
+		require.ErrorContains(t, err, want)
 		var errs bytes.Buffer
-		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, &errs), test.args)
+		require.Equal(t, cli.Misuse, cli.Status("bench", err, io.Discard, &errs), args)
 		require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line: %s", errs.String())
 	}
 }
@@ -123,15 +120,6 @@ func TestVerdictNamesWhatAStrictContenderLeftBehind(t *testing.T) {
 	require.NotContains(t, err.Error(), defaults)
 }
 
-func TestReportHasATableForEveryScene(t *testing.T) {
-	p := plan{scenes: scenes, rounds: 1}
-	report := reportOf(machine{}, p, sampled(p, scenes...))
-	for _, sc := range scenes {
-		require.Contains(t, report, "### "+sc.name)
-	}
-	require.Contains(t, report, "| one frozen ")
-}
-
 // TestReportFromAFileIsThatOfTheRun measures nothing: it writes invented figures to a file, and reports that file, and
 // then the report of that file.
 func TestReportFromAFileIsThatOfTheRun(t *testing.T) {
@@ -178,24 +166,6 @@ func TestRatioIsTheMedianOfThoseOfTheRounds(t *testing.T) {
 	require.False(t, ok)
 	_, ok = ratio(of(), of(1), "rate")
 	require.False(t, ok)
-}
-
-func TestColumnsOfRatiosUseTheirBase(t *testing.T) {
-	results := sampled(plan{}, distinctScene)
-	col := column{key: "rate", base: toLibrary(defaults)}
-	v, ok := col.value(results[0], index(results))
-	require.True(t, ok)
-	require.InDelta(t, 0.5, v, 1e-9, "the rate is 100 in the first result and 200 in the second, which is the base")
-	_, ok = column{key: "rate", base: toLibrary("none")}.value(results[0], index(results))
-	require.False(t, ok)
-}
-
-func TestJSONHasTheVariants(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "all.json")
-	require.NoError(t, writeJSON(path, machine{}, plan{}, sampled(plan{}, faultsScene)))
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"variant": "one frozen"`)
 }
 
 // TestResultsArePrintedByThisReport compares results.txt with the code: the scenes, what it says of them, and the titles
@@ -250,46 +220,6 @@ const smallReport = reportBegins + `1234567: go run ./bench
 | there |          1 | a       |    3000 |      - |
 `
 
-func TestPageGetsTheFiguresOfItsRows(t *testing.T) {
-	page, err := readTables(smallReport).fill(`text
-### scene
-
-| place | goroutines | library | p99 µs |
-|:--|--:|:--|--:|
-| here | 16 | a | ? |
-| there | 1 | a | 7 |
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-
-## another heading
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-`)
-	require.NoError(t, err)
-	require.Equal(t, `text
-### scene
-
-| place | goroutines | library | p99 µs |
-|:--|--:|:--|--:|
-| here | 16 | a | 1142 |
-| there | 1 | a | - |
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | 29085 |
-
-## another heading
-
-| goroutines | library | pairs/s |
-|--:|:--|--:|
-| 16 | a | ? |
-`, page)
-}
-
 // A page that the report cannot fill is an error, and stays as it is.
 func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 	for want, table := range map[string]string{
@@ -309,42 +239,12 @@ func TestPageWithoutItsRowsInTheReportIsAnError(t *testing.T) {
 	}
 }
 
-// TestChartsShowEveryFigure looks for a dot of each library at each number of goroutines, and for each fault.
-func TestChartsShowEveryFigure(t *testing.T) {
-	report := readTables(reportOf(machine{}, plan{scenes: scenes}, sampled(plan{}, scenes...)))
-	throughput, faulty := throughputChart(report).String(), faultsChart(report).String()
-	require.Equal(t, 6*(4+1), strings.Count(throughput, "<circle"), "four figures of six libraries, and the legend")
-	require.Equal(t, 6*3, strings.Count(throughput, "stroke-width")-6, "three lines between four figures, and the legend")
-	require.Equal(t, len(faults)*3, strings.Count(faulty, "<circle"))
-	for _, chart := range []string{throughput, faulty} {
-		require.Contains(t, chart, "logarithmic")
-	}
-}
-
-func TestChartsWithoutResultsAreNotDrawn(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, drawCharts(dir, readTables(reportOf(machine{}, plan{scenes: []scene{commandsScene}}, nil))))
-	files, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, files)
-}
-
-func TestAppendCommandIsRESP(t *testing.T) {
-	require.Equal(t, "*2\r\n$3\r\nGET\r\n$0\r\n\r\n", string(appendCommand(nil, "GET", "")))
-}
-
 func TestRunChildRefusesWhatItDoesNotKnow(t *testing.T) {
-	for _, args := range [][]string{
-		nil,
-		{"nap", "{}"},
-		{"proxy", "["},
-		{"contend", `{"Library":"none"}`},
-		{"wakeup", `{"Library":"none"}`},
-		{"waiters", `{"Library":"none"}`},
-		{"transfers", `{"Library":"none"}`},
-		{"visits", `{"Library":"none"}`},
-		{"permits", `{"Library":"none"}`},
-	} {
+	for _, order := range []string{"", "nap {}", "proxy [", "contend", "wakeup", "waiters", "transfers", "visits", "permits"} {
+		args := strings.Fields(order)
+		if len(args) == 1 {
+			args = append(args, `{"Library":"none"}`)
+		}
 		require.Error(t, runChild(t.Context(), args, new(bytes.Buffer), io.Discard), args)
 	}
 }

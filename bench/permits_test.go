@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // A semaphore implements library inside this process: each of its locks is one permit.
@@ -84,140 +81,4 @@ func TestUsersInTwoProcessesNoticeEachOther(t *testing.T) {
 		both.Wait()
 		require.ErrorIs(t, errors.Join(errs...), errTooMany)
 	})
-}
-
-func TestHeldAtOnceCountsWhatStaysHeld(t *testing.T) {
-	l := newTestLedger(t, 4)
-	for i, holder := range []int64{1, 0, 1, 1} {
-		require.NoError(t, l.write(i, account{Balance: 7, Holder: holder}))
-	}
-	n, err := l.heldAtOnce(4)
-	require.NoError(t, err)
-	require.Equal(t, 3, n)
-	n, err = l.heldAtOnce(2)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	_, err = l.heldAtOnce(5)
-	require.Error(t, err, "the ledger is too short")
-}
-
-// TestHeldAtOnceDoesNotAddUpDifferentMoments lets one holder move between two accounts, so that at most one account is
-// held at any moment. A single read of the ledger could find both held.
-func TestHeldAtOnceDoesNotAddUpDifferentMoments(t *testing.T) {
-	l := newTestLedger(t, 2)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for visit := int64(1); ; visit++ {
-			i := int(visit % 2)
-			_ = l.write(i, account{Balance: visit, Holder: 1})
-			_ = l.write(i, account{Balance: visit})
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	}()
-	for range 5000 {
-		n, err := l.heldAtOnce(2)
-		require.NoError(t, err)
-		require.LessOrEqual(t, n, 1)
-	}
-	close(stop)
-	<-stopped
-}
-
-func TestUsePermitsReturnsTheErrorOfTheLedger(t *testing.T) {
-	order := testPermits(1)
-	order.Accounts = 2
-	_, err := usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order, time.Sleep)
-	require.ErrorContains(t, err, "2 accounts")
-	order.First = -1
-	_, err = usePermits(t.Context(), newSemaphore(1), newTestLedger(t, 1), order, time.Sleep)
-	require.Error(t, err)
-}
-
-func TestAttemptsKeepSplitOnesApart(t *testing.T) {
-	var c attempts
-	for _, a := range []observe.Attempt{
-		{Granted: 3, Refused: 2},
-		{Granted: 2, Refused: 2, Err: io.ErrUnexpectedEOF},
-		{Refused: 3, Err: io.ErrUnexpectedEOF},
-		{Refused: 3, Err: io.ErrUnexpectedEOF},
-		{Granted: 5},
-	} {
-		c.ObserveAttempt(t.Context(), a)
-	}
-	w := waits{Times: make([]time.Duration, 2)}
-	c.addTo(&w)
-	f := figures{}
-	f.addRounds(&w)
-	require.Equal(t, figures{"rounds": 2.5, "split": 0.5, "refused": 1}, f)
-	f = figures{}
-	f.addRounds(&waits{Attempts: 3})
-	f.addRounds(&waits{Times: w.Times})
-	require.Empty(t, f)
-}
-
-func TestLocksInTurnTryAllNames(t *testing.T) {
-	lib, err := named(inTurn)[0].start(t.Context(), startNodes(t, 5), patientExpiry)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, lib.Close()) }()
-	var locks []held
-	for range fewPermits {
-		lock, err := lib.Lock(t.Context(), "test")
-		require.NoError(t, err)
-		locks = append(locks, lock)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = lib.Lock(ctx, "test")
-	require.Error(t, err, "all are taken")
-	for _, lock := range locks {
-		require.NoError(t, unlock(t.Context(), lock))
-	}
-}
-
-func TestPermitsRelateToPlainLocks(t *testing.T) {
-	results := sampled(plan{}, permitsScene)
-	table := rows(permitsScene, index(results))
-	require.Len(t, table, 1+2*3)
-	for i, want := range []string{"1.00", "2.00", "1.00", "1.33", "1.00", "1.20"} {
-		require.Equal(t, want, table[1+i][8], "column \"x plain\" of %v", table[1+i])
-	}
-	require.ErrorContains(t, verdict(results), "permits, goroutines 1, "+oursPermits+": 1 keys left behind")
-}
-
-func TestChildrenFindTheLibrariesOfPermits(t *testing.T) {
-	var names []string
-	for _, c := range permitsQueueScene.cells(plan{}) {
-		names = append(names, c.Library)
-		require.Len(t, named(c.contender.name), 1)
-	}
-	one := []string{oursPermits, oursPermitsFair, oursAtRandom, inTurn}
-	require.Equal(t, append(one, one...), names)
-}
-
-func TestProcessesUsePermitsOfAllNodes(t *testing.T) {
-	for _, library := range []string{oursPermitsFair, inTurn} {
-		l, c := shortLab(t, permitsQueueScene, library)
-		l.plan.contend = 300 * time.Millisecond
-		f := measureLonger(t, l, c, "rate")
-		require.LessOrEqual(t, f["at_once"], float64(fewPermits), library)
-		require.InDelta(t, f["rate"]/800, f["ideal_share"], 1e-9)
-		if library != inTurn {
-			require.GreaterOrEqual(t, f["rounds"], 1.0, library)
-			require.Zero(t, f["failed"], library)
-		}
-	}
-}
-
-func TestRoundsOfPermitsAreCounted(t *testing.T) {
-	for _, library := range []string{oursPermits, oursPermits + anew} {
-		l, c := shortLab(t, permitsRoundsScene, library)
-		f := measureLonger(t, l, c, "rate")
-		require.GreaterOrEqual(t, f["rounds"], 1.0, library)
-		require.InDelta(t, float64(c.Goroutines)/fewPermits, f["demand"], 0, library)
-	}
 }

@@ -49,24 +49,6 @@ func TestObservedFiguresCountEveryPair(t *testing.T) {
 	require.Equal(t, want, f)
 }
 
-func TestDigitsShowSmallNumbers(t *testing.T) {
-	for want, v := range map[string]float64{"1235": 1234.6, "12.35": 12.345, "0.1": 0.0999, "0.00012": 0.000123, "0": 0} {
-		require.Equal(t, want, digits(v))
-	}
-}
-
-func TestObservedFiguresOfNothing(t *testing.T) {
-	f := observed{}.figures()
-	f.since(usage{}, usage{})
-	require.Equal(t, figures{"pairs": 0, "failed": 0}, f)
-}
-
-func TestParseCommandStats(t *testing.T) {
-	text := "# Commandstats\r\ncmdstat_set:calls=12,usec=3,usec_per_call=0.25\r\n" +
-		"cmdstat_client|setinfo:calls=2,usec=1\r\nother:1\r\n"
-	require.Equal(t, map[string]int64{"set": 12, "client|setinfo": 2}, parseCommandStats(text))
-}
-
 func TestAddCommandsTakesTheBusiestNodeAndLeavesOutScripts(t *testing.T) {
 	f := figures{"pairs": 10}
 	f.addCommands(map[string]int64{"set": 5}, map[string]int64{"set": 15, "evalsha": 10, "get": 10, "info": 1}, []string{"get"})
@@ -86,12 +68,6 @@ func TestWaitsCountWhatTheEndCutOff(t *testing.T) {
 	require.Equal(t, figures{
 		"rate": 1, "failed": 1, "fewest": 0, "most": 2, "fewest_share": 0, "wait_p50": 1, "wait_p99": 3, "wait_max": 9,
 	}, f)
-}
-
-func TestWaitsRelateTheFewestToTheMean(t *testing.T) {
-	w := joinWaits([]waits{{Counts: []int{3}, Times: make([]time.Duration, 3)}, {Counts: []int{1}, Times: make([]time.Duration, 1)}})
-	require.InDelta(t, 0.5, w.figures(time.Second)["fewest_share"], 1e-9)
-	require.NotContains(t, (&waits{Counts: []int{0}}).figures(time.Second), "fewest_share", "no locks, so no mean")
 }
 
 func TestWakeupsLeaveOutAWaiterThatCameTooLate(t *testing.T) {

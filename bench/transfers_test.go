@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -91,28 +90,6 @@ func TestMoveMoneyEndsAtTheFirstAccountWithTwoHolders(t *testing.T) {
 	})
 }
 
-func TestPickReturnsEachPairOfDifferentAccounts(t *testing.T) {
-	seen := make(map[[2]int]bool)
-	one := teller{transferOrder: testOrder(3), holder: 5}
-	for range 1000 {
-		next := one.pick()
-		require.NotEqual(t, next.from, next.to)
-		require.Positive(t, next.amount)
-		require.EqualValues(t, 5, next.holder)
-		seen[[2]int{next.from, next.to}] = true
-	}
-	require.Len(t, seen, 6)
-}
-
-func TestNamesAreInTheOrderOfTheAccounts(t *testing.T) {
-	one := teller{transferOrder: testOrder(0)}
-	var names []string
-	for i := range 1200 {
-		names = append(names, one.name(i))
-	}
-	require.True(t, slices.IsSorted(names))
-}
-
 func TestAwaitLocksInOrderAndUnlocksTheFirstIfTheSecondFails(t *testing.T) {
 	lib := &locker{held: make(map[string]bool)}
 	one := teller{transferOrder: testOrder(10), lib: lib}
@@ -125,47 +102,4 @@ func TestAwaitLocksInOrderAndUnlocksTheFirstIfTheSecondFails(t *testing.T) {
 	require.NoError(t, unlock(t.Context(), lock))
 	require.Empty(t, lib.held)
 	require.ErrorContains(t, unlock(t.Context(), lock), "false and no error")
-}
-
-func TestAwaitEndsWithItsContextAndUnlocks(t *testing.T) {
-	lib := &locker{held: make(map[string]bool)}
-	one := teller{transferOrder: testOrder(10), lib: lib}
-	lib.held[one.name(7)] = true
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	require.Nil(t, one.await(ctx, &transfer{from: 3, to: 7}))
-	require.Equal(t, map[string]bool{one.name(7): true}, lib.held)
-	require.Empty(t, one.Times)
-	require.Len(t, one.CutOff, 1)
-	require.Zero(t, one.Failed)
-	delete(lib.held, one.name(7))
-	require.Nil(t, one.await(canceled(t), &transfer{from: 3, to: 7}))
-	require.Empty(t, lib.held)
-}
-
-func canceled(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
-}
-
-func TestCellsOfTransfersSayHowTheyLock(t *testing.T) {
-	var names []string
-	for _, c := range transfersScene.cells(plan{}) {
-		names = append(names, c.Library)
-		require.NotEmpty(t, named(c.contender.name), "a child process must find the contender")
-	}
-	require.Equal(t, []string{
-		oursTwo, oursTwoFair, ours + inOrder, oursFair + inOrder, defaults + inOrder,
-	}, names)
-}
-
-func TestProcessesTransferOnAllNodes(t *testing.T) {
-	for _, library := range []string{oursTwo, oursTwoFair, defaults + inOrder} {
-		l, c := shortLab(t, transfersScene, library)
-		l.plan.transfer = 500 * time.Millisecond
-		f := measureLonger(t, l, c, "rate")
-		require.Zero(t, f["failed"], library)
-	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/nonsense"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -219,9 +218,6 @@ func (c *crowd) open() *redsync.Redsync {
 	if c.Factor != 0 {
 		rs = rs.With(redsync.WithTimeoutFactor(c.Factor))
 	}
-	if c.WaitsOut {
-		peek.WaitOutSplits(rs)
-	}
 	if c.scene.tells {
 		rs = rs.With(redsync.WithObserver(teller{c}))
 	}
@@ -313,26 +309,6 @@ func (c *crowd) start() {
 		number++
 		one := newClient(c, habit{name: "stubborn"}, number)
 		c.clients.Go(one.insist)
-	}
-	for range c.FakeLeaders {
-		number++
-		one := newClient(c, habit{name: "fake-leader"}, number)
-		c.clients.Go(one.usurp)
-	}
-	for range c.Careless {
-		number++
-		one := newClient(c, habit{name: "careless", careless: true, pace: 30 * ms, do: (*client).tick}, number)
-		c.clients.Go(one.live)
-	}
-	for range c.Hollow {
-		number++
-		one := newClient(c, habit{name: "hollow", hollow: true, pace: 30 * ms, do: (*client).nest}, number)
-		c.clients.Go(one.live)
-	}
-	for range c.Gullible {
-		number++
-		one := newClient(c, habit{name: "gullible", gullible: true, pace: 10 * ms, do: (*client).look}, number)
-		c.clients.Go(one.live)
 	}
 	for range c.Blunt {
 		number++
@@ -447,12 +423,9 @@ type habit struct {
 	permits bool // takes permits
 	v4      bool // uses redsync v4
 
-	careless bool // its jobs rely on a minimal hold but do not set one; for tests
-	hollow   bool // it releases its hold while joined calls still run; for tests
-	gullible bool // it takes the word of one node for who holds; for tests
-	blunt    bool // it deletes keys without comparing their values; for tests
-	pace     time.Duration
-	do       func(*client)
+	blunt bool // it deletes keys without comparing their values; for tests
+	pace  time.Duration
+	do    func(*client)
 }
 
 // A client is one client of a process.
@@ -549,20 +522,6 @@ func (c *client) pickSeveral() lockName {
 func (c *client) believe() {
 	for c.ctx.Err() == nil {
 		c.pretend()
-		pause(c.ctx, c.between(0, 200*ms))
-	}
-}
-
-// usurp leads without asking any node, and numbers its terms itself.
-func (c *client) usurp() {
-	for c.ctx.Err() == nil {
-		t := c.begin(offices[c.rand.IntN(len(offices))])
-		at := c.now()
-		t.note(history.Event{
-			At: at, Kind: history.Held, Until: at + c.Expiry, Token: uint64(t.number), Leads: true, Within: true, //nolint:gosec // it is positive
-		})
-		pause(c.ctx, 100*ms)
-		t.note(history.Event{Kind: history.Unlock})
 		pause(c.ctx, c.between(0, 200*ms))
 	}
 }

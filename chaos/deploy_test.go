@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -96,63 +93,4 @@ func TestRunbook(t *testing.T) {
 		})
 	}
 	assert.Positive(t, cut, "no hold outlived its process, although processes were killed")
-}
-
-func TestSwapEachEndsWithOtherNodes(t *testing.T) {
-	all := swapEach()
-	require.Len(t, all, 2*nodeCount+1)
-	assert.Equal(t, span(0, nodeCount), all[0].before)
-	assert.Equal(t, span(nodeCount, nodeCount), all[len(all)-1].before)
-	for i, d := range all {
-		if i%2 == 0 {
-			assert.Nil(t, d.after, "%v", d)
-			continue
-		}
-		assert.Equal(t, all[i-1].before, d.before)
-		assert.Equal(t, all[i+1].before, d.after)
-		assert.Len(t, d.addresses(), nodeCount+1, "each deployment must swap one node")
-	}
-}
-
-// swapped returns the result of a run with two deployments: processes 1 and 2 had node 0, process 3 had node 1.
-func swapped(locks ...history.Term) *result {
-	r := &result{settings: settings{Scene: scene{nodes: 2, deployments: []deployment{{before: span(0, 1)}, {before: span(1, 1)}}}}}
-	r.Processes = []*process{{number: 1, killed: 50 * ms}, {number: 2}, {number: 3, version: 1}}
-	r.Terms = locks
-	r.Events = []history.Event{keyEvent(0, 0, "quick", 1), keyEvent(0, 1, "quick", 1)}
-	return r
-}
-
-func TestServed(t *testing.T) {
-	enough := func(client string, from, to time.Duration) []history.Term {
-		return slices.Repeat([]history.Term{{Client: client, From: from, To: to}}, leastServed)
-	}
-	first := slices.Concat(enough("1/plain/1", 20*ms, 60*ms), enough("2/plain/1", 30*ms, 60*ms))
-	both := slices.Concat(first, enough("3/plain/1", 30*ms, 70*ms))
-	r := swapped(both...)
-	assert.Equal(t, []served{
-		{Nodes: "nodes 0", Locks: 2 * leastServed, From: 20 * ms, To: 30 * ms, Cut: leastServed},
-		{Nodes: "nodes 1", Locks: leastServed, From: 30 * ms, To: 30 * ms},
-	}, r.served())
-	require.NoError(t, r.unserved())
-
-	require.ErrorContains(t, swapped(both[:len(both)-1]...).unserved(), "nodes 1: only 9 locks were acquired")
-	late := swapped(append(first, enough("3/plain/1", 31*ms, 70*ms)...)...)
-	require.ErrorContains(t, late.unserved(), "nodes 1: no process ran beside those of nodes 0")
-	r.Events = r.Events[:1]
-	require.ErrorContains(t, r.unserved(), "node 1: no lock's key was seen there")
-}
-
-func TestUnservedWithoutHoldsThatOutliveTheirProcess(t *testing.T) {
-	r := swapped()
-	var locks []history.Term
-	for i := range cutEvery {
-		r.Scene.deployments = append(r.Scene.deployments[:i], deployment{before: span(0, 2)})
-		r.Processes = append(r.Processes[:i], &process{number: i, version: i, killed: 50 * ms})
-		locks = append(locks, slices.Repeat([]history.Term{{Client: fmt.Sprintf("%d/plain/1", i), To: 50 * ms}}, leastServed)...)
-	}
-	r.Terms = locks
-	require.ErrorContains(t, r.unserved(), "0 holds outlived their process: 1 are needed")
-	r.Terms[7].To++
-	require.NoError(t, r.unserved())
 }

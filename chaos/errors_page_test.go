@@ -29,224 +29,139 @@ type cast struct {
 	*testing.T
 	open safety.Open
 	rs   safety.Library
+	m    safety.Mutex
 	ctx  context.Context //nolint:containedctx // of the call
 	end  context.CancelFunc
 	down int // how many nodes fail
+	errs []error
 }
 
-func (c *cast) must(_ bool, err error) { assert.NoError(c.T, err) }
-
-// held returns a Mutex that has the lock for 4 s, which is less than the time after which a connection is given up.
-func (c *cast) held() safety.Mutex {
-	m := c.rs.NewMutex("lock", safety.Options{Expiry: 4 * time.Second})
-	c.must(true, m.LockContext(context.Background()))
-	time.Sleep(time.Millisecond) // the last nodes have answered
-	return m
+func (c *cast) lock(ctx context.Context, rs safety.Library, o safety.Options) error {
+	c.m = rs.NewMutex("lock", o)
+	return c.m.LockContext(ctx)
 }
 
-// another makes another process take the lock, which must be free.
-func (c *cast) another() {
-	m := c.Process().NewMutex("lock", safety.Options{Expiry: time.Minute})
-	c.must(true, m.LockContext(context.Background()))
-	time.Sleep(time.Millisecond)
-}
-
-func (c *cast) empty() {
-	for i := range safety.N {
-		c.Delete(i, "lock")
+// step plays one step. Its last word may be a duration.
+func (c *cast) step(what string) {
+	what, of, _ := strings.Cut(what, " for ")
+	d, _ := time.ParseDuration(of)
+	result := func(_ bool, err error) { c.errs = append(c.errs, err) }
+	switch what {
+	case "another has it": // another process takes the lock, which must be free
+		mine := c.m
+		assert.NoError(c.T, c.lock(context.Background(), c.Process(), safety.Options{Expiry: time.Minute}))
+		time.Sleep(time.Millisecond) // the last nodes have answered
+		c.m = mine
+	case "held": // for 4 s, which is less than the time after which a connection is given up
+		assert.NoError(c.T, c.lock(context.Background(), c.rs, safety.Options{Expiry: 4 * time.Second}))
+		time.Sleep(time.Millisecond)
+	case "released":
+		_, err := c.m.UnlockContext(c.ctx)
+		assert.NoError(c.T, err)
+		time.Sleep(time.Millisecond)
+	case "new":
+		c.m = c.rs.NewMutex("lock", safety.Options{})
+	case "keys gone":
+		for i := range safety.N {
+			c.Delete(i, "lock")
+		}
+	case "nodes down", "nodes silent":
+		c.down = safety.Quorum
+		for i := range c.down {
+			if what == "nodes down" {
+				c.Kill(i)
+			} else {
+				c.Freeze(i)
+			}
+		}
+		if what == "nodes down" {
+			time.Sleep(time.Millisecond) // the ends of the connections have been noticed
+		}
+	case "no pools":
+		c.rs = c.open(nil)
+	case "sleep":
+		time.Sleep(d)
+	case "past Until":
+		time.Sleep(time.Until(c.m.Until()))
+	case "end":
+		c.down = safety.N
+		c.end()
+	case "another goroutine waits":
+		m := c.rs.NewMutex("lock", safety.Options{Tries: 100})
+		go func() { _ = m.LockContext(c.ctx) }()
+		time.Sleep(d)
+	case "Close":
+		if v4, is := c.rs.(rivalLibrary); is {
+			_, has := reflect.TypeOf(v4.rs).MethodByName("Close")
+			assert.False(c.T, has)
+			c.errs = []error{errNoClose}
+			return
+		}
+		c.rs.Close()
+	case "Lock": // with two tries, or until the context ends
+		o := safety.Options{Tries: 2, RetryDelay: 10 * time.Millisecond}
+		if d > 0 {
+			o = safety.Options{Tries: 100}
+			time.AfterFunc(d, c.end)
+		}
+		mine := c.m
+		result(false, c.lock(c.ctx, c.rs, o))
+		c.m = mine
+	case "Lock with the expiry -1":
+		c.down = safety.N
+		result(false, c.lock(c.ctx, c.rs, safety.Options{Expiry: -1, Tries: 1}))
+	case "Extend", "Extend in vain":
+		until := c.m.Until()
+		result(c.m.ExtendContext(c.ctx))
+		assert.True(c.T, what == "Extend" || c.m.Until().Equal(until), "Until has moved")
+	case "Valid":
+		result(c.m.ValidContext(c.ctx))
+	case "Unlock":
+		result(c.m.UnlockContext(c.ctx))
+	default:
+		assert.Fail(c.T, "there is no such step", what)
 	}
-}
-
-func (c *cast) kill() {
-	c.down = safety.Quorum
-	for i := range c.down {
-		c.Kill(i)
-	}
-	time.Sleep(time.Millisecond) // the ends of the connections have been noticed
-}
-
-func (c *cast) freeze() {
-	c.down = safety.Quorum
-	for i := range c.down {
-		c.Freeze(i)
-	}
-}
-
-// lock calls Lock with two tries.
-func (c *cast) lock() []error {
-	m := c.rs.NewMutex("lock", safety.Options{Tries: 2, RetryDelay: 10 * time.Millisecond})
-	return []error{m.LockContext(c.ctx)}
-}
-
-// lockUntilEnd calls Lock. The context ends after a time, before the tries are used up.
-func (c *cast) lockUntilEnd(after time.Duration) []error {
-	time.AfterFunc(after, c.end)
-	return []error{c.rs.NewMutex("lock", safety.Options{Tries: 100}).LockContext(c.ctx)}
-}
-
-// waits makes another goroutine of the process wait for the lock, until the play ends.
-func (c *cast) waits(after time.Duration) {
-	m := c.rs.NewMutex("lock", safety.Options{Tries: 100})
-	go func() { _ = m.LockContext(c.ctx) }()
-	time.Sleep(after)
-}
-
-func (c *cast) extend(m safety.Mutex) error { return second(m.ExtendContext(c.ctx)) }
-func (c *cast) valid(m safety.Mutex) error  { return second(m.ValidContext(c.ctx)) }
-func (c *cast) unlock(m safety.Mutex) error { return second(m.UnlockContext(c.ctx)) }
-
-func second(_ bool, err error) error { return err }
-
-// An errorRow is how a row is played.
-type errorRow struct {
-	errs      func(c *cast) []error // each must match the cell
-	explained string                // how the page's function explain begins, for each error of this library
 }
 
 // errNoClose stands for a library that cannot be closed.
 var errNoClose = errors.New("it has no Close")
 
-// errorRows has the play of each row, by its first cell.
-var errorRows = map[string]errorRow{
-	"Lock, taken": {func(c *cast) []error {
-		c.another()
-		return c.lock()
-	}, "another process has the lock"},
-	"Lock, taken; the context ends while it waits": {func(c *cast) []error {
-		c.another()
-		return c.lockUntilEnd(time.Second)
-	}, "another process has the lock"},
-	"Lock, nodes down": {func(c *cast) []error {
-		c.kill()
-		return c.lock()
-	}, "too few nodes answered: node #"},
-	"Lock, nodes down; the context ends after an attempt": {func(c *cast) []error {
-		c.kill()
-		return c.lockUntilEnd(3 * time.Second)
-	}, "too few nodes answered: node #"},
-	"Lock, nodes silent": {func(c *cast) []error {
-		c.freeze()
-		return c.lock()
-	}, "too few nodes answered: node #"},
-	"Lock, nodes silent; the context ends during the first attempt": {func(c *cast) []error {
-		c.freeze()
-		return c.lockUntilEnd(10 * time.Millisecond)
-	}, "the context ended"},
-	"Lock, taken; other goroutines of the process wait for it": {func(c *cast) []error {
-		c.another()
-		c.waits(time.Second)
-		return c.lock()
-	}, "another process has the lock"},
-	"Lock `WithFair`, nodes silent; another goroutine of the process is ahead": {func(c *cast) []error {
-		c.freeze()
-		c.waits(time.Millisecond)
-		return c.lock()
-	}, "other callers of this process are ahead"},
-	"Lock, no pools": {func(c *cast) []error {
-		c.rs = c.open(nil)
-		return c.lock()
-	}, "redsync: "},
-	"Lock, `WithExpiry(-1)`": {func(c *cast) []error {
-		c.down = safety.N
-		return []error{c.rs.NewMutex("lock", safety.Options{Expiry: -1, Tries: 1}).LockContext(c.ctx)}
-	}, `redsync: lock "lock": WithExpiry(-1ns) is out of range`},
-	"Lock, Extend, Valid, Unlock after `Close`": {func(c *cast) []error {
-		if v4, is := c.rs.(rivalLibrary); is {
-			_, has := reflect.TypeOf(v4.rs).MethodByName("Close")
-			assert.False(c.T, has)
-			return []error{errNoClose}
-		}
-		m := c.held()
-		c.rs.Close()
-		return append(c.lock(), c.extend(m), c.valid(m), c.unlock(m))
-	}, "redsync: "},
-	"Extend, nodes down": {func(c *cast) []error {
-		m := c.held()
-		until := m.Until()
-		c.kill()
-		err := c.extend(m)
-		assert.Equal(c.T, until, m.Until())
-		return []error{err}
-	}, "not extended; held until the old Until"},
-	"Extend, nodes silent until `Until`": {func(c *cast) []error {
-		m := c.held()
-		c.freeze()
-		return []error{c.extend(m)}
-	}, "the lock is over"},
-	"Extend, the context has ended": {func(c *cast) []error {
-		m := c.held()
-		c.down = safety.N
-		c.end()
-		return []error{c.extend(m)}
-	}, "not extended; held until the old Until"},
-	"Valid, Unlock, nodes down": {func(c *cast) []error {
-		m := c.held()
-		c.kill()
-		return []error{c.valid(m), c.unlock(m)}
-	}, "too few nodes answered: node #"},
-	"Extend, Valid, keys are gone": {func(c *cast) []error {
-		m := c.held()
-		c.empty()
-		extended := c.extend(m)
-		m = c.held()
-		c.empty()
-		return []error{extended, c.valid(m)}
-	}, "the lock is over"},
-	"Extend, Valid, another process holds the lock": {func(c *cast) []error {
-		m := c.held()
-		c.empty()
-		c.another()
-		extended := c.extend(m)
-		c.empty()
-		m = c.held()
-		c.empty()
-		c.another()
-		return []error{extended, c.valid(m)}
-	}, "the lock is over"},
-	"Extend, Valid, Unlock after `Until`, nodes still have the keys": {func(c *cast) []error {
-		m := c.held()
-		time.Sleep(time.Until(m.Until()))
-		return []error{c.valid(m), c.extend(m), c.unlock(m)}
-	}, "the lock is over"},
-	"Extend, Valid after `Until`, keys have expired": {func(c *cast) []error {
-		m := c.held()
-		time.Sleep(4 * time.Second)
-		return []error{c.valid(m), c.extend(m)}
-	}, "the lock is over"},
-	"Unlock, keys are gone or have expired": {func(c *cast) []error {
-		m := c.held()
-		c.empty()
-		gone := c.unlock(m)
-		m = c.held()
-		time.Sleep(4 * time.Second)
-		return []error{gone, c.unlock(m)}
-	}, "the lock is over"},
-	"Unlock, another process holds the lock": {func(c *cast) []error {
-		m := c.held()
-		c.empty()
-		c.another()
-		return []error{c.unlock(m)}
-	}, "the lock is over"},
-	"second Unlock, lock is free": {func(c *cast) []error {
-		m := c.held()
-		c.must(true, c.unlock(m))
-		time.Sleep(time.Millisecond)
-		return []error{c.unlock(m)}
-	}, "not locked, or already unlocked"},
-	"second Unlock, another process holds the lock": {func(c *cast) []error {
-		m := c.held()
-		c.must(true, c.unlock(m))
-		time.Sleep(time.Millisecond)
-		c.another()
-		return []error{c.unlock(m)}
-	}, "not locked, or already unlocked"},
-	"Extend, Valid without Lock": {func(c *cast) []error {
-		m := c.rs.NewMutex("lock", safety.Options{})
-		return []error{c.extend(m), c.valid(m)}
-	}, "not locked, or already unlocked"},
-	"Unlock without Lock, lock is free": {func(c *cast) []error {
-		return []error{c.unlock(c.rs.NewMutex("lock", safety.Options{}))}
-	}, "not locked, or already unlocked"},
+const (
+	isTaken   = "another process has the lock"
+	tooFew    = "too few nodes answered: node #"
+	isOver    = "the lock is over"
+	staysHeld = "not extended; held until the old Until"
+	notLocked = "not locked, or already unlocked"
+)
+
+// errorRows has the play of each row, by its first cell, and how the page's function explain begins for each error of this
+// library.
+var errorRows = map[string][2]string{
+	"Lock, taken": {"another has it, Lock", isTaken},
+	"Lock, taken; the context ends while it waits": {"another has it, Lock for 1s", isTaken},
+	"Lock, nodes down": {"nodes down, Lock", tooFew},
+	"Lock, nodes down; the context ends after an attempt": {"nodes down, Lock for 3s", tooFew},
+	"Lock, nodes silent": {"nodes silent, Lock", tooFew},
+	"Lock, nodes silent; the context ends during the first attempt":            {"nodes silent, Lock for 10ms", "the context ended"},
+	"Lock, taken; other goroutines of the process wait for it":                 {"another has it, another goroutine waits for 1s, Lock", isTaken},
+	"Lock `WithFair`, nodes silent; another goroutine of the process is ahead": {"nodes silent, another goroutine waits for 1ms, Lock", "other callers of this process are ahead"},
+	"Lock, no pools":                                                 {"no pools, Lock", "redsync: "},
+	"Lock, `WithExpiry(-1)`":                                         {"Lock with the expiry -1", `redsync: lock "lock": WithExpiry(-1ns) is out of range`},
+	"Lock, Extend, Valid, Unlock after `Close`":                      {"held, Close, Lock, Extend, Valid, Unlock", "redsync: "},
+	"Extend, nodes down":                                             {"held, nodes down, Extend in vain", staysHeld},
+	"Extend, nodes silent until `Until`":                             {"held, nodes silent, Extend", isOver},
+	"Extend, the context has ended":                                  {"held, end, Extend", staysHeld},
+	"Valid, Unlock, nodes down":                                      {"held, nodes down, Valid, Unlock", tooFew},
+	"Extend, Valid, keys are gone":                                   {"held, keys gone, Extend, held, keys gone, Valid", isOver},
+	"Extend, Valid, another process holds the lock":                  {"held, keys gone, another has it, Extend, keys gone, held, keys gone, another has it, Valid", isOver},
+	"Extend, Valid, Unlock after `Until`, nodes still have the keys": {"held, past Until, Valid, Extend, Unlock", isOver},
+	"Extend, Valid after `Until`, keys have expired":                 {"held, sleep for 4s, Valid, Extend", isOver},
+	"Unlock, keys are gone or have expired":                          {"held, keys gone, Unlock, held, sleep for 4s, Unlock", isOver},
+	"Unlock, another process holds the lock":                         {"held, keys gone, another has it, Unlock", isOver},
+	"second Unlock, lock is free":                                    {"held, released, Unlock", notLocked},
+	"second Unlock, another process holds the lock":                  {"held, released, another has it, Unlock", notLocked},
+	"Extend, Valid without Lock":                                     {"new, Extend, Valid", notLocked},
+	"Unlock without Lock, lock is free":                              {"new, Unlock", notLocked},
 }
 
 // claims are what a cell can say of an error.
@@ -352,14 +267,14 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 		rows = append(rows, cells[0])
 		t.Run(cells[0], func(t *testing.T) {
 			row := errorRows[cells[0]]
-			require.NotNil(t, row.errs, "there is no play of this row")
-			compareCell(t, openRival, row, cells[1])
+			require.NotEmpty(t, row[0], "there is no play of this row")
+			compareCell(t, openRival, row[0], cells[1])
 			var options []redsync.Option
 			if strings.Contains(cells[0], "`WithFair`") { // redsync v4 has no such option
 				options = append(options, redsync.WithFair())
 			}
-			for _, err := range compareCell(t, safety.Ours(options...), row, cells[2]) {
-				assert.True(t, strings.HasPrefix(explain(err), row.explained), "explained: %s", explain(err))
+			for _, err := range compareCell(t, safety.Ours(options...), row[0], cells[2]) {
+				assert.True(t, strings.HasPrefix(explain(err), row[1]), "explained: %s", explain(err))
 			}
 		})
 	}
@@ -368,14 +283,18 @@ func TestErrorsPageSaysWhatBothLibrariesReturn(t *testing.T) {
 
 // compareCell plays with one library, and compares the errors with a cell such as "`A`, `B` and `C`, sometimes also
 // `D`, not `E`".
-func compareCell(t *testing.T, open safety.Open, row errorRow, cell string) (errs []error) {
+func compareCell(t *testing.T, open safety.Open, play, cell string) []error {
 	t.Helper()
 	c := &cast{T: t, open: open}
 	_ = safety.PlayEmbedded(t, open, safety.Scene{Play: func(e *safety.Env) error {
 		c.Env, c.rs = e, e.Process()
 		c.ctx, c.end = context.WithCancel(context.Background())
 		defer c.end()
-		errs = row.errs(c)
+		for step := range strings.SplitSeq(play, ", ") {
+			if c.step(step); slices.Contains(c.errs, errNoClose) {
+				break
+			}
+		}
 		return nil
 	}})
 	cell, not, _ := strings.Cut(cell, ", not ")
@@ -385,13 +304,13 @@ func compareCell(t *testing.T, open safety.Open, row errorRow, cell string) (err
 	for _, claim := range []string{not, atTimes} {
 		assert.True(t, claim == "" || claims[claim] != nil, claim)
 	}
-	for _, err := range errs {
+	for _, err := range c.errs {
 		got := slices.DeleteFunc(claimed(err, c.down), func(claim string) bool { return claim == atTimes })
 		assert.Equal(t, want, got, "%v", err)
 		assert.NotContains(t, got, not)
 	}
-	assert.NotEmpty(t, errs)
-	return errs
+	assert.NotEmpty(t, c.errs)
+	return c.errs
 }
 
 func TestErrorsPageHasTheFunctionExplain(t *testing.T) {

@@ -112,9 +112,6 @@ func (c *client) nest() {
 	ctx, cancel := context.WithTimeout(c.ctx, lockTime)
 	defer cancel()
 	l := c.pick()
-	if c.hollow {
-		l = lockName{name: "hollow"}
-	}
 	t := c.begin(l)
 	t.within = true
 	t.waits()
@@ -126,11 +123,7 @@ func (c *client) nest() {
 		t.m = redsync.FromContext(ctx)
 		t.took(nil)
 		t.callWithin(ctx, 1, &calls)
-		if c.hollow {
-			t.hold(30 * ms) // in this time other calls join
-			other := c.rs.NewMutex(t.on.name, redsync.WithExpiry(t.expiry), redsync.WithSequencer(t.m.Sequencer()))
-			_, _ = other.UnlockContext(ctx) // the joined calls lose the lock: a test expects that the check finds this
-		} else if t.hold(c.between(0, 40*ms), ctx.Done()) {
+		if t.hold(c.between(0, 40*ms), ctx.Done()) {
 			t.checkContext(ctx)
 			t.checkOver(ctx)
 		}
@@ -182,11 +175,7 @@ func (c *client) within(ctx context.Context, outer *turn, depth int, calls *sync
 		}
 		t.took(nil)
 		t.callWithin(ctx, depth+1, calls)
-		work := t.between(0, 40*ms)
-		if c.hollow {
-			work += 300 * ms
-		}
-		if t.hold(work) {
+		if t.hold(t.between(0, 40*ms)) {
 			t.checkContext(ctx)
 		}
 		t.leaveFunc(history.Gave)
@@ -214,21 +203,14 @@ var errOthers = errors.New("others have the lock")
 // time up to 50 ms after the tick. In one case out of four it locks the job and does not unlock it, as if it had
 // crashed.
 func (c *client) tick() {
-	every, late := c.Expiry, 50*ms
-	if c.careless {
-		every, late = c.Expiry/3, c.Expiry/6
-	}
+	every := c.Expiry
 	keeps := every * 3 / 4
-	pause(c.ctx, every-c.now()%every+c.between(0, late))
+	pause(c.ctx, every-c.now()%every+c.between(0, 50*ms))
 	l := schedules[c.rand.IntN(len(schedules))]
 	l.owner = c.label()
-	options := []redsync.Option{redsync.WithMinHold(keeps)}
-	if c.careless {
-		l, options = lockName{name: "careless"}, nil
-	}
-	t := c.begin(l, append(l.options(), options...)...)
+	t := c.begin(l, append(l.options(), redsync.WithMinHold(keeps))...)
 	t.keeps = keeps
-	if !c.careless && c.chance(4) {
+	if c.chance(4) {
 		if t.took(t.m.TryLockContext(c.ctx)) {
 			t.goAway(c.ctx)
 		}
@@ -239,7 +221,7 @@ func (c *client) tick() {
 		t.m = redsync.FromContext(ctx)
 		t.took(nil)
 		work := c.between(0, 15*ms)
-		if !c.careless && c.chance(4) {
+		if c.chance(4) {
 			work = c.between(0, 2*keeps)
 		}
 		if t.hold(work) {

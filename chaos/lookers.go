@@ -31,22 +31,7 @@ func (c *client) look() {
 	c.term++
 	began := c.now()
 	s, err := l.mutex(c.rs, append(l.options(), redsync.WithExpiry(c.Expiry))...).Inspect(ctx)
-	if c.gullible {
-		s = byAnyWord(s)
-	}
 	c.saw(began, l, s, err)
-}
-
-// byAnyWord returns a status that names everybody whose value some node has.
-func byAnyWord(s redsync.Status) redsync.Status {
-	for _, n := range s.Nodes {
-		for _, one := range n.Holders {
-			if !slices.ContainsFunc(s.Holders, func(h redsync.Holder) bool { return h.ID == one.ID }) {
-				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: one.ID})
-			}
-		}
-	}
-	return s
 }
 
 // saw notes what a look has said of each name.

@@ -167,36 +167,27 @@ func TestRunFindsWhatABadMinorityWouldBreak(t *testing.T) {
 }
 
 func TestToldAgain(t *testing.T) {
-	fault := func(k kind, ends bool) history.Event {
-		return history.Event{Kind: history.Fault, Where: "node 1", What: string(k) + " for 1s: node 1", Ends: ends}
+	of := map[string]history.Event{
+		"begin": {Kind: history.Fault, What: string(readOnly) + " for 1s: node 1"}, "end": {Kind: history.Fault, What: string(readOnly) + " for 1s: node 1", Ends: true},
+		"frozen": {Kind: history.Fault, What: string(freeze) + " for 1s: node 1"}, "thawed": {Kind: history.Fault, What: string(freeze) + " for 1s: node 1", Ends: true},
+		"down": {Kind: toldDown, Process: "1"}, "up": {Kind: toldUp, Process: "1"}, "down-2": {Kind: toldDown, Process: "2"}, "up-2": {Kind: toldUp, Process: "2"},
 	}
-	told := func(k history.Kind, process string) history.Event {
-		return history.Event{Kind: k, Where: "node 1", Process: process}
-	}
-	down, up := told(toldDown, "1"), told(toldUp, "1")
-	begin, end := fault(readOnly, false), fault(readOnly, true)
-	for name, c := range map[string]struct {
-		events []history.Event
-		want   int
-	}{
-		"once":                       {[]history.Event{begin, down, end, up}, 0},
-		"in each fault":              {[]history.Event{begin, down, end, up, begin, down, end, up}, 0},
-		"in another fault":           {[]history.Event{fault(freeze, false), down, up, down, up, fault(freeze, true)}, 0},
-		"before and during":          {[]history.Event{down, up, begin, down, end, up}, 0},
-		"each process":               {[]history.Event{begin, down, told(toldDown, "2"), end, up, told(toldUp, "2")}, 0},
-		"again":                      {[]history.Event{begin, down, up, down, end, up}, 1},
-		"again, in the second fault": {[]history.Event{begin, down, end, up, begin, down, up, down, end, up}, 1},
-		"never up":                   {[]history.Event{begin, down, end}, 1},
+	for told, want := range map[string]int{
+		"begin down end up":                           0,
+		"begin down end up begin down end up":         0,
+		"frozen down up down up thawed":               0, // another fault
+		"down up begin down end up":                   0,
+		"begin down down-2 end up up-2":               0,
+		"begin down up down end up":                   1,
+		"begin down end up begin down up down end up": 1,
+		"begin down end":                              1, // never up
 	} {
-		assert.Len(t, toldAgain(c.events, refusals...), c.want, name)
+		var events []history.Event
+		for word := range strings.FieldsSeq(told) {
+			e := of[word]
+			e.Where = "node 1"
+			events = append(events, e)
+		}
+		assert.Len(t, toldAgain(events, refusals...), want, told)
 	}
-}
-
-func TestFarTokens(t *testing.T) {
-	origin := time.Unix(1000, 0)
-	held := func(token uint64) []history.Event {
-		return []history.Event{{Kind: history.Held, At: time.Second, Token: token}}
-	}
-	assert.Empty(t, farTokens(held(1_001_000_001), origin))
-	assert.Len(t, farTokens(held(1_003_000_000), origin), 1)
 }

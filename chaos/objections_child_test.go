@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/fencing"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
@@ -23,17 +25,12 @@ import (
 // envChild is the environment variable with the orders for a child. If it is set, TestObjectionsChild is a child.
 const envChild = "OBJECTIONS_CHILD"
 
-// orders say what a child process must do. It opens a library, waits for a line on its standard input, and locks names.
-// After the next line it writes to the data or reads it, without asking whether it still holds the lock, or it unlocks.
+// orders say what a child process must do. It opens a library, waits for a line on its standard input, and locks.
+// After the next line it writes to the data, without asking whether it still holds the lock.
 type orders struct {
 	Library string
 	Addrs   []string
 	Set     setting
-	Names   []string // nil: sceneLock
-	Reads   bool     // it locks to read, and reads the data instead of writing it
-	Permits int      // how many permits the name has, of which the child takes one; 0: it locks
-	Leads   bool     // it waits until it leads
-	Unlocks bool
 	Once    bool   // it makes one attempt to lock
 	Data    string // the address of the server with the data
 }
@@ -44,7 +41,7 @@ const dataKey = "data"
 // A said is one message from a child.
 type said struct {
 	What string // one of the following
-	Text string // the text of an error, or with saidRead the data
+	Text string // of an error
 
 	// With saidWoke: Held is whether the library told the holder, on its first look after
 	// a pause, that it still holds the lock. Longer is how long the library went on to do so.
@@ -58,7 +55,6 @@ const (
 	saidFailed = "failed"
 	saidWoke   = "woke"
 	saidWrote  = "wrote"
-	saidRead   = "read"
 )
 
 // saidMark begins a line that is meant for the parent.
@@ -75,14 +71,10 @@ func TestObjectionsChild(t *testing.T) {
 		t.Skip("this is no test: the scenes of TestObjections start it as a child process")
 	}
 	var o orders
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &o))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*scenePatience)
 	defer cancel()
-	if err := o.obey(ctx, os.Stdin); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.obey(ctx, os.Stdin))
 }
 
 func say(s said) {
@@ -91,7 +83,8 @@ func say(s said) {
 }
 
 func (o orders) obey(ctx context.Context, in io.Reader) error {
-	p, err := accusedNamed(o.Library).open(o.Addrs, o.Set)
+	library := slices.IndexFunc(libraries, func(a accused) bool { return a.name == o.Library })
+	p, err := libraries[library].open(o.Addrs, o.Set)
 	if err != nil {
 		return err
 	}
@@ -105,19 +98,10 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 		return nil //nolint:nilerr // the end of the orders
 	}
 	lock := p.Lock
-	switch {
-	case o.Once:
+	if o.Once {
 		lock = p.TryLock
-	case o.Leads:
-		lock = func(ctx context.Context, names ...string) (grip, error) { return p.(leadingParty).Lead(ctx, names[0]) }
-	case o.Permits != 0:
-		lock = func(ctx context.Context, names ...string) (grip, error) {
-			return p.(permitParty).Permit(ctx, names[0], o.Permits, 1)
-		}
-	case o.Reads:
-		lock = func(ctx context.Context, names ...string) (grip, error) { return p.(readingParty).Read(ctx, names[0]) }
 	}
-	g, err := lock(ctx, o.Names...)
+	g, err := lock(ctx, sceneLock)
 	switch {
 	case err != nil:
 		say(said{What: saidFailed, Text: err.Error()})
@@ -131,9 +115,6 @@ func (o orders) obey(ctx context.Context, in io.Reader) error {
 	say(said{What: saidLocked})
 	if _, err := lines.ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // the end of the orders
-	}
-	if o.Unlocks {
-		return g.Unlock(ctx)
 	}
 	say(o.write(ctx, g))
 	return nil
@@ -160,19 +141,11 @@ func watchForPause(ctx context.Context, g grip, last time.Time) {
 	}
 }
 
-// write writes to the data, or reads it if o.Reads is set. It uses the token of g if g has one.
+// write writes to the data. It uses the token of g if g has one.
 func (o orders) write(ctx context.Context, g grip) said {
 	data := redis.NewClient(&redis.Options{Addr: o.Data})
 	defer func() { _ = data.Close() }()
-	if o.Reads {
-		text, err := readData(ctx, data, g.Token())
-		if err != nil {
-			return said{What: saidFailed, Text: err.Error()}
-		}
-		return said{What: saidRead, Text: text}
-	}
-	err := writeData(ctx, data, "the paused one", g.Token())
-	if err != nil {
+	if err := writeData(ctx, data, "the paused one", g.Token()); err != nil {
 		return said{What: saidFailed, Text: err.Error()}
 	}
 	return said{What: saidWrote}
@@ -196,42 +169,24 @@ type child struct {
 // startChild starts a child, and waits until the child has opened its library.
 func (s *stage) startChild(o orders) *child {
 	s.t.Helper()
-	c := s.spawn(o)
-	c.next(saidOpen)
-	return c
-}
-
-func (s *stage) spawn(o orders) *child {
-	s.t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	o.Library = s.accused.name
-	if o.Names == nil {
-		o.Names = []string{sceneLock}
-	}
 	text, err := json.Marshal(o)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	cmd := exec.Command(program, "-test.run=^TestObjectionsChild$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), envChild+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = realredis.EndWithParent()
 	c := &child{t: s.t, cmd: cmd, lines: make(chan said, 8)}
-	if c.stdin, err = cmd.StdinPipe(); err != nil {
-		s.t.Fatal(err)
-	}
+	c.stdin, err = cmd.StdinPipe()
+	require.NoError(s.t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, cmd.Start())
 	go c.listen(stdout)
 	s.t.Cleanup(c.kill)
+	c.next(saidOpen)
 	return c
 }
 
@@ -249,17 +204,13 @@ func (c *child) listen(out io.Reader) {
 // next returns the next message of the child. It fails the test if What of the message is not among what.
 func (c *child) next(what ...string) said {
 	c.t.Helper()
-	limit := time.NewTimer(scenePatience)
-	defer limit.Stop()
 	select {
 	case s, ok := <-c.lines:
-		for _, w := range what {
-			if ok && s.What == w {
-				return s
-			}
+		if ok && slices.Contains(what, s.What) {
+			return s
 		}
 		c.t.Fatalf("the child said %+v, want %v", s, what)
-	case <-limit.C:
+	case <-time.After(scenePatience):
 		c.t.Fatalf("the child said nothing in time, want %v", what)
 	}
 	return said{}
@@ -268,9 +219,8 @@ func (c *child) next(what ...string) said {
 // goOn lets the child take its next step.
 func (c *child) goOn() {
 	c.t.Helper()
-	if _, err := io.WriteString(c.stdin, "\n"); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := io.WriteString(c.stdin, "\n")
+	require.NoError(c.t, err)
 }
 
 // stop stops the process, and returns when it has stopped. As after a long garbage
@@ -278,15 +228,14 @@ func (c *child) goOn() {
 // overdue when it goes on.
 func (c *child) stop() {
 	c.t.Helper()
-	c.do(realredis.Pause)
-	if _, ok := within(scenePatience, c.stopped); !ok {
-		c.t.Fatal("the child did not stop")
-	}
+	require.NoError(c.t, realredis.Pause(c.cmd.Process))
+	_, ok := within(scenePatience, c.stopped)
+	require.True(c.t, ok, "the child did not stop")
 }
 
 func (c *child) cont() {
 	c.t.Helper()
-	c.do(realredis.Resume)
+	require.NoError(c.t, realredis.Resume(c.cmd.Process))
 }
 
 // stopped reports whether all threads of the process have stopped. One thread may still run
@@ -304,13 +253,6 @@ func (c *child) stopped() bool {
 		}
 	}
 	return len(tasks) > 0
-}
-
-func (c *child) do(what func(*os.Process) error) {
-	c.t.Helper()
-	if err := what(c.cmd.Process); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // kill ends the process, stopped or not, and returns when it has ended.

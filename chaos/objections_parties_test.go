@@ -38,10 +38,6 @@ type setting struct {
 	Guard   bool      // nodes that have restarted do not count for an expiry
 	Fresh   time.Time // nobody held a lock before; the stage sets it for a party with Guard
 
-	// AtLeast is the minimal hold of a lock that TryLock acquires; 0: none.
-	AtLeast time.Duration
-	Ahead   time.Duration // by how much the clock of a party is ahead, where its library sends times
-
 	// After are the addresses of the nodes after a change, for which this library makes a joint set; nil: no change.
 	After []string
 
@@ -52,9 +48,9 @@ type setting struct {
 
 // A party is one process that uses a library, with connections of its own.
 type party interface {
-	// Lock waits for the lock on all of these names; TryLock makes one attempt.
-	Lock(ctx context.Context, names ...string) (grip, error)
-	TryLock(ctx context.Context, names ...string) (grip, error)
+	// Lock waits for the lock; TryLock makes one attempt.
+	Lock(ctx context.Context, name string) (grip, error)
+	TryLock(ctx context.Context, name string) (grip, error)
 	Close()
 }
 
@@ -75,16 +71,11 @@ const (
 	thisOne       = "this library"
 	redsyncV4     = "redsync v4.18.1"
 	oneKeyOnOne   = "rueidislock v1.0.79"
-	nodeRedlock   = "node-redlock v5"
-	oneSet        = "DistributedLock"
-	counting      = "redis-semaphore"
-	clientGo      = "client-go"
-	shedLock      = "ShedLock"
 	standardNodes = 5
-	fewNodes      = 3
 )
 
-var accusedOnes = []accused{
+// libraries are in the order of the columns of docs/objections.md.
+var libraries = []accused{
 	{
 		name: thisOne, nodes: standardNodes, open: openThis,
 		key:       func(name string) string { return name },
@@ -100,60 +91,6 @@ var accusedOnes = []accused{
 		key:       func(name string) string { return "rueidislock:0:" + name },
 		saysTaken: func(err error) bool { return errors.Is(err, rueidislock.ErrNotLocked) },
 	},
-}
-
-// accusedOfSeveral are the libraries that can lock several names. Redsync v4 locks them one after another.
-var accusedOfSeveral = []accused{
-	accusedOnes[0],
-	{
-		name: nodeRedlock, nodes: standardNodes, open: openRedlock,
-		key:       func(name string) string { return name },
-		saysTaken: func(error) bool { return false }, // its error does not say
-	},
-	accusedOnes[1],
-}
-
-// accusedOfReaders are the libraries that have readers and writers.
-var accusedOfReaders = []accused{
-	accusedOnes[0],
-	{
-		name: oneSet, nodes: standardNodes, open: openOneSet,
-		key:       func(name string) string { return name + ".writer" },
-		saysTaken: func(err error) bool { return errors.Is(err, errOneSetTaken) },
-	},
-}
-
-// accusedOfPermits are the libraries that have permits. They use three nodes, as in the README of redis-semaphore.
-var accusedOfPermits = []accused{
-	{
-		name: thisOne, nodes: fewNodes, open: openThis,
-		key:       func(name string) string { return "{" + name + "}:slot:0" },
-		saysTaken: accusedOnes[0].saysTaken,
-	},
-	{
-		name: counting, nodes: fewNodes, open: openCounting,
-		key:       func(name string) string { return name },
-		saysTaken: func(err error) bool { return errors.Is(err, errCountingTaken) },
-	},
-}
-
-// accusedOfLeaders are the libraries that elect leaders.
-var accusedOfLeaders = []accused{
-	accusedOnes[0],
-	{
-		name: clientGo, nodes: 1, open: openElector,
-		key:       func(name string) string { return name },
-		saysTaken: func(err error) bool { return errors.Is(err, errNotLeader) },
-	},
-}
-
-func accusedNamed(name string) accused {
-	for _, a := range slices.Concat(accusedOnes, accusedOfSeveral, accusedOfReaders, accusedOfPermits, accusedOfLeaders, accusedOfTicks) {
-		if a.name == name {
-			return a
-		}
-	}
-	panic("no library is called " + name)
 }
 
 // dialAll returns one go-redis client per node, with the defaults of go-redis.
@@ -176,7 +113,6 @@ func closeAll(clients []*redis.Client) {
 type thisParty struct {
 	rs      *redsync.Redsync
 	clients []*redis.Client
-	try     []redsync.Option // of TryLock
 }
 
 func openThis(addrs []string, set setting) (party, error) {
@@ -206,20 +142,16 @@ func openThis(addrs []string, set setting) (party, error) {
 	if set.After != nil {
 		rs = redsync.NewJoint(pools[:len(addrs)], pools[len(addrs):])
 	}
-	p := &thisParty{rs: rs.With(options...), clients: clients}
-	if set.AtLeast != 0 {
-		p.try = []redsync.Option{redsync.WithMinHold(set.AtLeast)}
-	}
-	return p, nil
+	return &thisParty{rs: rs.With(options...), clients: clients}, nil
 }
 
-func (p *thisParty) Lock(ctx context.Context, names ...string) (grip, error) {
-	m := p.rs.NewMultiMutex(names, redsync.WithTries(0))
+func (p *thisParty) Lock(ctx context.Context, name string) (grip, error) {
+	m := p.rs.NewMutex(name, redsync.WithTries(0))
 	return thisGrip{m}, m.LockContext(ctx)
 }
 
-func (p *thisParty) TryLock(ctx context.Context, names ...string) (grip, error) {
-	m := p.rs.NewMultiMutex(names, p.try...)
+func (p *thisParty) TryLock(ctx context.Context, name string) (grip, error) {
+	m := p.rs.NewMutex(name)
 	return thisGrip{m}, m.TryLockContext(ctx)
 }
 
@@ -272,18 +204,14 @@ func (p *v4Party) mutex(name string, options ...rival.Option) *rival.Mutex {
 	return p.rs.NewMutex(name, options...)
 }
 
-func (p *v4Party) Lock(ctx context.Context, names ...string) (grip, error) {
-	return lockEach(ctx, func(ctx context.Context, name string) (grip, error) {
-		m := p.mutex(name, rival.WithTries(10000))
-		return v4Grip{m}, m.LockContext(ctx)
-	}, names)
+func (p *v4Party) Lock(ctx context.Context, name string) (grip, error) {
+	m := p.mutex(name, rival.WithTries(10000))
+	return v4Grip{m}, m.LockContext(ctx)
 }
 
-func (p *v4Party) TryLock(ctx context.Context, names ...string) (grip, error) {
-	return lockEach(ctx, func(ctx context.Context, name string) (grip, error) {
-		m := p.mutex(name)
-		return v4Grip{m}, m.TryLockContext(ctx)
-	}, names)
+func (p *v4Party) TryLock(ctx context.Context, name string) (grip, error) {
+	m := p.mutex(name)
+	return v4Grip{m}, m.TryLockContext(ctx)
 }
 
 func (p *v4Party) Close() { closeAll(p.clients) }
@@ -329,11 +257,11 @@ func openRueidislock(addrs []string, set setting) (party, error) {
 	return &keyParty{locker}, err
 }
 
-func (p *keyParty) Lock(ctx context.Context, names ...string) (grip, error) {
+func (p *keyParty) Lock(ctx context.Context, name string) (grip, error) {
 	// In rueidislock a lock ends with the context of the call that acquired it. But ctx must
 	// bound the wait only. So Lock repeats TryLock, whose lock outlives ctx.
 	for {
-		g, err := p.TryLock(ctx, names...)
+		g, err := p.TryLock(ctx, name)
 		if err == nil || ctx.Err() != nil {
 			return g, err
 		}
@@ -341,11 +269,11 @@ func (p *keyParty) Lock(ctx context.Context, names ...string) (grip, error) {
 	}
 }
 
-// TryLock bounds the wait for the node by ctx, but not the lock. It locks one name only.
-func (p *keyParty) TryLock(ctx context.Context, names ...string) (grip, error) {
+// TryLock bounds the wait for the node by ctx, but not the lock.
+func (p *keyParty) TryLock(ctx context.Context, name string) (grip, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	held, release, err := p.locker.TryWithContext(own, names[0])
+	held, release, err := p.locker.TryWithContext(own, name)
 	stop()
 	if err != nil {
 		cancel()

@@ -28,6 +28,12 @@ type lane struct {
 	loses          bool // the next bytes from the server are lost, and the connection then ends
 }
 
+func each(detours []*detour, do func(*detour)) {
+	for _, d := range detours {
+		do(d)
+	}
+}
+
 // newDetour returns a detour to the server at target, which ends with the test.
 func newDetour(t *testing.T, target string) *detour {
 	t.Helper()

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -49,9 +51,7 @@ func pausedHolderWrites(s *stage) finding {
 	a.next(saidLocked)
 	a.stop()
 	second := s.mustNext(b)
-	if err := writeData(s.t.Context(), data.Client(), "the next one", second.Token()); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, writeData(s.t.Context(), data.Client(), "the next one", second.Token()))
 	a.cont()
 	a.next(saidWoke)
 	a.goOn()
@@ -73,15 +73,11 @@ func pausedDuringLock(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.startChild(orders{Addrs: addrs, Set: setting{Expiry: paused, Deadline: 0.45}, Once: true})
 	b := s.party(s.addrs(), setting{Expiry: long})
-	for _, d := range detours {
-		d.holdReplies()
-	}
+	each(detours, (*detour).holdReplies)
 	a.goOn()
 	s.until("a quorum has the key", func() bool { return s.holding() >= s.quorum() || len(a.lines) > 0 })
 	a.stop()
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	s.mustNext(b)
 	a.cont()
 	if said := a.next(saidLocked, saidFailed); said.What == saidLocked {
@@ -91,7 +87,7 @@ func pausedDuringLock(s *stage) finding {
 }
 
 func clocksForward(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	s.jump(0, s.some(2), time.Hour)
 	s.until("the keys have expired", func() bool { return s.holding() == s.accused.nodes-s.some(2) })
@@ -118,7 +114,7 @@ func clocksBack(s *stage) finding {
 func clocksDiffer(s *stage) finding {
 	s.jump(0, s.accused.nodes, time.Minute)
 	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+	a, b := s.parties(set, set)
 	g, err := s.next(a, scenePatience)
 	if err != nil {
 		return found(broken, "Lock failed")
@@ -143,31 +139,33 @@ func clockOfABareQuorum(s *stage) finding {
 	return s.contest(g, b)
 }
 
-func (s *stage) restart(servers ...int) {
-	for _, i := range servers {
-		s.servers[i].Kill()
-	}
-	for _, i := range servers {
-		s.servers[i].Restart()
-	}
+func (s *stage) restart(server int) {
+	s.servers[server].Kill()
+	s.servers[server].Restart()
 }
 
-func minorityRestarts(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	s.restart([]int{0, 1}[:s.some(2)]...)
-	return s.contest(g, b)
+// onAMinority lets two nodes forget the lock, one after the other.
+func onAMinority(forget func(s *stage, server int)) func(*stage) finding {
+	return func(s *stage) finding {
+		set := setting{Expiry: long}
+		a, b := s.parties(set, set)
+		g := s.lock(a, s.accused.nodes)
+		for i := range s.some(2) {
+			forget(s, i)
+		}
+		return s.contest(g, b)
+	}
 }
 
 func bareQuorumRestarts(set setting) func(*stage) finding {
 	return func(s *stage) finding {
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		a, b := s.parties(set, set)
 		s.servers[3].Kill()
 		s.servers[4].Kill()
 		g := s.lock(a, 3)
-		s.restart(3, 4)
-		s.restart(2)
+		for _, i := range []int{3, 4, 2} {
+			s.restart(i)
+		}
 		return s.contest(g, b)
 	}
 }
@@ -177,17 +175,12 @@ func bareQuorumRestarts(set setting) func(*stage) finding {
 func lateSet(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
-	for _, d := range detours[:s.some(3)] {
-		d.holdRequests()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(detours[:s.some(3)], (*detour).holdRequests)
+	ctx := s.patience()
 	if g, err := a.TryLock(ctx, sceneLock); err == nil {
 		_ = g.Unlock(ctx)
 	}
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	time.Sleep(persistence / 2) // the late SETs arrive
 	return s.gone()
 }
@@ -202,14 +195,11 @@ func lateRelease(s *stage) finding {
 		// on it.
 		d.future.up.shut()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var unlocking sync.WaitGroup
 	unlocking.Go(func() { _ = g.Unlock(ctx) })
 	second := s.mustNext(b)
-	for _, d := range detours {
-		d.resume()
-	}
+	each(detours, (*detour).resume)
 	unlocking.Wait()
 	time.Sleep(persistence / 2) // the late release arrives
 	return s.unharmed(second)
@@ -229,8 +219,7 @@ func frozenMinority(s *stage) finding {
 		s.servers[i].Freeze()
 		defer s.servers[i].Thaw()
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var g grip
 	steps := []struct {
 		name string
@@ -262,18 +251,14 @@ func frozenMinority(s *stage) finding {
 func lostReplies(s *stage) finding {
 	detours, addrs := s.detours()
 	a := s.party(addrs, setting{Expiry: long})
-	for _, d := range detours[:s.some(3)] {
-		d.loseReplies()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(detours[:s.some(3)], (*detour).loseReplies)
+	ctx := s.patience()
 	g, err := a.TryLock(ctx, sceneLock)
 	if err == nil {
 		_ = g.Unlock(ctx)
 	}
 	f := s.gone()
-	switch {
-	case err != nil && s.accused.saysTaken(err):
+	if err != nil && s.accused.saysTaken(err) {
 		return found(broken, "called taken by somebody else; %s", f.saw)
 	}
 	return f
@@ -293,9 +278,7 @@ func cancelledLock(s *stage) finding {
 	for i := range s.some(3) {
 		s.servers[i].Thaw()
 	}
-	if err == nil {
-		s.t.Fatal("TryLock succeeded without a quorum")
-	}
+	require.Error(s.t, err, "TryLock succeeded without a quorum")
 	f := s.gone()
 	if f.verdict == kept && took > soon {
 		return found(broken, "Lock ended after %s, 0.1 s were given", seconds(took))
@@ -306,8 +289,7 @@ func cancelledLock(s *stage) finding {
 // splitVote lets five processes lock the same name again and again.
 func splitVote(s *stage) finding {
 	const processes, times = 5, 4
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	ctx := s.patience()
 	var holder atomic.Pointer[grip]
 	var two, failures atomic.Int64
 	var wg sync.WaitGroup
@@ -344,10 +326,7 @@ func splitVote(s *stage) finding {
 func failover(s *stage) finding {
 	replica := realredis.Start(s.t, 1)[0]
 	host, port, _ := strings.Cut(s.servers[0].Addr(), ":")
-	_, err := replica.Do("replicaof", host, port)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	realredis.Must(s.t, replica, "replicaof", host, port)
 	s.until("the replica is in step", func() bool {
 		info, err := replica.Do("info", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "master_link_status:up")
@@ -356,22 +335,10 @@ func failover(s *stage) finding {
 	set := setting{Expiry: long}
 	a, b := s.party(addrs, set), s.party(addrs, set)
 	// Replication is asynchronous, so a replica may lack the last writes. Here it receives none from now on.
-	if _, err := replica.Do("replicaof", "no", "one"); err != nil {
-		s.t.Fatal(err)
-	}
+	realredis.Must(s.t, replica, "replicaof", "no", "one")
 	g := s.lock(a, s.accused.nodes)
 	s.servers[0].Kill()
 	detours[0].lead(replica.Addr())
-	return s.contest(g, b)
-}
-
-func minorityFlushed(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	for i := range s.some(2) {
-		s.do(i, "flushall")
-	}
 	return s.contest(g, b)
 }
 
@@ -386,7 +353,7 @@ func allFlushed(s *stage) finding {
 	}
 	for expiry := short; ; expiry *= 2 {
 		set := setting{Expiry: expiry, Auto: true}
-		a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
+		a, b := s.parties(set, set)
 		start := time.Now()
 		g := s.lockBriefly(a)
 		flush()
@@ -398,42 +365,21 @@ func allFlushed(s *stage) finding {
 	}
 }
 
-func eviction(s *stage) finding {
-	set := setting{Expiry: long}
-	a, b := s.party(s.addrs(), set), s.party(s.addrs(), set)
-	g := s.lock(a, s.accused.nodes)
-	for i := range s.some(2) {
-		s.fill(i)
-	}
-	return s.contest(g, b)
-}
-
 // fill sets a small maxmemory on server i, and adds keys until the server has evicted the key of the lock.
 func (s *stage) fill(i int) {
 	s.t.Helper()
-	const limit = 4 << 20 // bytes; an empty server uses about 1 MB
-	c, ctx := s.servers[i].Client(), s.t.Context()
-	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", fmt.Sprint(limit)}} {
-		if err := c.ConfigSet(ctx, setting[0], setting[1]).Err(); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	s.do(i, "config", "set", "maxmemory-policy", "allkeys-random")
+	s.do(i, "config", "set", "maxmemory", 4<<20) // bytes; an empty server uses about 1 MB
 	text := strings.Repeat("x", 10_000)
 	for n := 0; s.has(i); n++ {
-		if n == 20_000 {
-			s.t.Fatal("the server did not evict the key of the lock")
-		}
-		if err := c.Set(ctx, fmt.Sprint("filler ", n), text, 0).Err(); err != nil {
-			s.t.Fatal(err)
-		}
+		require.Less(s.t, n, 20_000, "the server did not evict the key of the lock")
+		s.do(i, "set", fmt.Sprint("filler ", n), text)
 	}
-	if err := c.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.do(i, "config", "set", "maxmemory", 0)
 }
 
 func extendAfterLoss(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: short / 2, Heal: true}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short / 2, Heal: true}, setting{Expiry: long})
 	g := s.lock(a, 0)
 	second := s.mustNext(b)
 	_ = second.Unlock(s.t.Context()) // an answer may be late, but the keys are deleted
@@ -459,7 +405,7 @@ func (s *stage) taken(b party) grip {
 }
 
 func autoExtensionAfterLoss(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: short, Auto: true}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: short, Auto: true}, setting{Expiry: long})
 	g := s.lockBriefly(a)
 	second := s.taken(b)
 	waited, ok := toldWithin(g, disbelief)
@@ -478,7 +424,7 @@ func autoExtensionAfterLoss(s *stage) finding {
 }
 
 func unlockOfAnothers(s *stage) finding {
-	a, b := s.party(s.addrs(), setting{Expiry: long}), s.party(s.addrs(), setting{Expiry: long})
+	a, b := s.parties(setting{Expiry: long}, setting{Expiry: long})
 	g := s.lock(a, s.accused.nodes)
 	second := s.taken(b)
 	_ = g.Unlock(s.t.Context()) // this scene does not judge what Unlock returns
@@ -486,16 +432,11 @@ func unlockOfAnothers(s *stage) finding {
 	return s.unharmed(second)
 }
 
+// cutOff cuts a holder off from all nodes. Another process waits for the lock. If the machine stalls, the holder may see too
+// late that it was told. Then the scene is played again.
 func cutOff(s *stage) finding {
-	return cutOffHolder(s, func(p party) grip { return s.lock(p, 0) })
-}
-
-// cutOffHolder lets a process lock by calling take, and then cuts it off from all nodes. Another process waits for the
-// lock. If the machine stalls, the holder may see too late that it was told. Then the scene is played again.
-func cutOffHolder(s *stage, take func(party) grip) finding {
-	s.t.Helper()
 	for plays := 1; ; plays++ {
-		f, next, spoilt := cutOffOnce(s, take)
+		f, next, spoilt := cutOffOnce(s)
 		if !spoilt || plays == 5 {
 			return f
 		}
@@ -504,18 +445,16 @@ func cutOffHolder(s *stage, take func(party) grip) finding {
 }
 
 // cutOffOnce also returns the next holder, and whether the first one was told late while the machine stalled.
-func cutOffOnce(s *stage, take func(party) grip) (f finding, next grip, spoilt bool) {
+func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	s.t.Helper()
 	detours, addrs := s.detours()
 	set := setting{Expiry: short, Auto: true}
 	a, b := s.party(addrs, set), s.party(s.addrs(), set)
-	g := take(a)
+	g := s.lock(a, 0)
 	if s.accused.name != redsyncV4 { // the lock extends itself; wait for a time at which no extension is due
 		time.Sleep(short * 7 / 4)
 	}
-	for _, d := range detours {
-		d.stall()
-	}
+	each(detours, (*detour).stall)
 	came := make(chan time.Time, 1)
 	go func() {
 		var err error
@@ -570,20 +509,15 @@ func nodesReplaced(s *stage) finding {
 	detours, before, after := s.replaceLast()
 	a, b := s.party(before, set), s.party(after, set)
 	held := overtaken(detours)
-	for _, d := range held {
-		d.holdRequests()
-	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
+	each(held, (*detour).holdRequests)
+	ctx := s.patience()
 	var g grip
 	var errOfA error
 	var locking sync.WaitGroup
 	locking.Go(func() { g, errOfA = a.TryLock(ctx, sceneLock) })
 	s.until("a has its quorum", func() bool { return s.holding() >= s.accused.nodes-len(held) })
 	second, err := b.TryLock(ctx, sceneLock)
-	for _, d := range held {
-		d.resume()
-	}
+	each(held, (*detour).resume)
 	locking.Wait()
 	switch {
 	case errOfA != nil:
@@ -612,20 +546,14 @@ func nodesReplacedJointly(s *stage) finding {
 		{j, b, overtaken(detoursOfJ[:last+1])},
 	}
 	for _, step := range steps {
-		for _, d := range step.slow {
-			d.holdRequests()
-		}
+		each(step.slow, (*detour).holdRequests)
 		g := s.lock(step.holder, 0)
 		f := s.contest(g, step.other)
-		for _, d := range step.slow {
-			d.resume()
-		}
+		each(step.slow, (*detour).resume)
 		if f.verdict != kept {
 			return f
 		}
-		if err := g.Unlock(s.t.Context()); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, g.Unlock(s.t.Context()))
 		if f := s.gone(); f.verdict != kept {
 			return f
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -60,13 +62,9 @@ func (s *stage) startWithClock(library string) {
 	s.t.Helper()
 	dir := s.t.TempDir()
 	clock, err := newNodeClock(library, dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	server, err := realredis.LaunchWith(dir, clock.env())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		server.Kill()
 		clock.tidy(server.Pid())
@@ -78,9 +76,7 @@ func (s *stage) startWithClock(library string) {
 func (s *stage) jump(first, last int, by time.Duration) {
 	s.t.Helper()
 	for i := first; i < last; i++ {
-		if err := s.clocks[i].step(by); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, s.clocks[i].step(by))
 		s.until("the clock of a server is set", func() bool {
 			reply := s.do(i, "time").([]any)
 			seconds, _ := strconv.ParseInt(reply[0].(string), 10, 64)
@@ -121,14 +117,23 @@ func (s *stage) party(addrs []string, set setting) party {
 		time.Sleep(time.Until(s.fresh))
 	}
 	p, err := s.accused.open(addrs, set)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(p.Close)
-	if err := warm(s.t.Context(), p); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, warm(s.t.Context(), p))
 	return p
+}
+
+// parties opens the library twice.
+func (s *stage) parties(a, b setting) (party, party) {
+	s.t.Helper()
+	return s.party(s.addrs(), a), s.party(s.addrs(), b)
+}
+
+// patience returns the context of calls that a scene needs to go on.
+func (s *stage) patience() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
+	s.t.Cleanup(cancel)
+	return ctx
 }
 
 // warm opens connections and loads scripts, so that a later fault hits the commands of the
@@ -156,12 +161,8 @@ func warm(ctx context.Context, p party) error {
 // lock acquires the lock, and waits until its key is on the given number of nodes or more.
 func (s *stage) lock(p party, nodes int) grip {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), scenePatience)
-	defer cancel()
-	g, err := p.Lock(ctx, sceneLock)
-	if err != nil {
-		s.t.Fatalf("the process could not lock: %v", err)
-	}
+	g, err := p.Lock(s.patience(), sceneLock)
+	require.NoError(s.t, err, "the process could not lock")
 	s.until("the nodes have the key", func() bool { return s.holding() >= nodes })
 	return g
 }
@@ -186,35 +187,24 @@ func (s *stage) next(p party, limit time.Duration) (grip, error) {
 func (s *stage) mustNext(p party) grip {
 	s.t.Helper()
 	g, err := s.next(p, scenePatience)
-	if err != nil {
-		s.t.Fatalf("the next holder could not lock: %v", err)
-	}
+	require.NoError(s.t, err, "the next holder could not lock")
 	return g
 }
 
 func (s *stage) do(i int, args ...any) any {
 	s.t.Helper()
-	v, err := s.servers[i].Do(args...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return v
+	return realredis.Must(s.t, s.servers[i], args...)
 }
 
-func (s *stage) has(i int) bool { return s.hasOf(i, sceneLock) }
-
-func (s *stage) hasOf(i int, name string) bool {
-	v, err := s.servers[i].Do("exists", s.accused.key(name))
+func (s *stage) has(i int) bool {
+	v, err := s.servers[i].Do("exists", s.accused.key(sceneLock))
 	return err == nil && v == int64(1)
 }
 
 // holding counts the servers that have the key of the lock.
-func (s *stage) holding() int { return s.holdingOf(sceneLock) }
-
-func (s *stage) holdingOf(name string) int {
-	count := 0
+func (s *stage) holding() (count int) {
 	for i := range s.servers {
-		if s.hasOf(i, name) {
+		if s.has(i) {
 			count++
 		}
 	}
@@ -272,9 +262,6 @@ const (
 	// unplayed: the scene does not apply.
 	unplayed verdict = "n/a"
 )
-
-// verdicts are all verdicts that a document may state.
-var verdicts = []verdict{kept, lost, broken, varies, unplayed}
 
 // A finding is the verdict of a scene, with what was seen.
 type finding struct {

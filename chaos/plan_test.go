@@ -19,15 +19,6 @@ func contractPlan(seed uint64) []fault {
 	return s.plan(seed, time.Minute)
 }
 
-func TestPlanFollowsFromTheSeed(t *testing.T) {
-	for _, s := range scenes {
-		assert.Equal(t, s.plan(7, time.Minute), s.plan(7, time.Minute), s.name)
-		if s.plan(7, time.Minute) != nil {
-			assert.NotEqual(t, s.plan(7, time.Minute), s.plan(8, time.Minute), s.name)
-		}
-	}
-}
-
 func TestNightlyPlaysEachScene(t *testing.T) {
 	nightly, err := os.ReadFile("../.ci/nightly")
 	require.NoError(t, err)
@@ -42,27 +33,23 @@ func TestNightlyPlaysEachScene(t *testing.T) {
 	assert.Equal(t, all, strings.Fields(string(played[1])))
 }
 
-func TestPlanOfTheContractLeavesAQuorum(t *testing.T) {
+func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
+	seen := map[kind]int{}
 	for seed := range uint64(planned) {
-		plan := contractPlan(seed)
+		last, until, plan := lull, map[string]time.Duration{}, contractPlan(seed)
 		for _, f := range plan {
+			seen[f.Kind]++
 			out := map[int]bool{}
 			for _, g := range plan {
 				if g.out > 0 && g.At <= f.At && f.At < g.At+g.out {
 					out[g.Nodes[0]] = true
 				}
 			}
-			require.LessOrEqual(t, len(out), 2, "seed %d, at %v", seed, f.At)
-		}
-	}
-}
-
-func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
-	seen := map[kind]int{}
-	for seed := range uint64(planned) {
-		last := lull
-		for _, f := range contractPlan(seed) {
-			seen[f.Kind]++
+			require.LessOrEqual(t, len(out), 2, "seed %d, at %v: a quorum must be left", seed, f.At)
+			if who := f.where()[0]; f.exclusive() { // for a partition this is the process
+				require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v: one fault at a time", seed, f)
+				until[who] = f.At + f.For
+			}
 			if f.Kind == hostOff {
 				require.Zero(t, f.At, "a host must be off from the start: %v", f)
 				require.GreaterOrEqual(t, f.For, 29*time.Second, "a host must stay off for half of the run: %v", f)
@@ -93,63 +80,58 @@ func TestPlanOfTheContractKeepsItsBounds(t *testing.T) {
 	assert.InDelta(t, planned/hostsOff, seen[hostOff], planned/10)
 }
 
-func TestPlanOfTheContractHasOneFaultOfANodeAtATime(t *testing.T) {
-	for seed := range uint64(planned) {
-		until := map[string]time.Duration{}
-		for _, f := range contractPlan(seed) {
-			if !f.exclusive() {
-				continue
-			}
-			who := f.where()[0] // for a partition this is the process
-			require.GreaterOrEqual(t, f.At, until[who], "seed %d, %v", seed, f)
-			until[who] = f.At + f.For
-		}
-	}
-}
-
-func TestOffFromTheStart(t *testing.T) {
-	assert.Equal(t, -1, offFromTheStart(nil))
-	assert.Equal(t, -1, offFromTheStart([]fault{{Kind: freeze, Nodes: []int{2}}}))
-	assert.Equal(t, 3, offFromTheStart([]fault{{Kind: hostOff, Nodes: []int{3}}}))
-}
-
-func TestPlansOfExcludedScenesHitEnoughNodes(t *testing.T) {
+func TestPlansOfScenes(t *testing.T) {
 	for _, s := range scenes {
+		plan := s.plan(7, time.Minute)
+		assert.Equal(t, plan, s.plan(7, time.Minute), s.name)
+		if plan != nil {
+			assert.NotEqual(t, plan, s.plan(8, time.Minute), s.name)
+		}
 		if !s.excluded || s.deployments != nil || s.clients != nil {
 			continue
 		}
-		plan := s.plan(1, 10*time.Second)
 		require.GreaterOrEqual(t, len(plan), 3, s.name)
 		for _, f := range plan {
 			assert.GreaterOrEqual(t, len(f.Nodes), quorum, s.name)
 		}
 	}
-}
-
-func TestBriefPlanAffectsOneNodeAtATime(t *testing.T) {
-	seen := map[int]bool{}
+	rest, left := withoutFakeTime(contractPlan(1))
+	assert.Positive(t, left)
+	for _, f := range rest {
+		assert.False(t, f.fakesTime(), "%v", f)
+	}
 	over := time.Duration(0)
 	for _, f := range planBrief(1, time.Minute, 10) {
 		require.Len(t, f.Nodes, 1, "%v", f)
 		require.GreaterOrEqual(t, f.At, over+settling, "%v", f)
-		require.LessOrEqual(t, f.At+f.For, time.Minute, "%v", f)
 		over = f.At + f.For
-		seen[f.Nodes[0]] = true
 	}
-	assert.Len(t, seen, 10)
+	assert.LessOrEqual(t, over, time.Minute)
 }
 
-func TestPlanWithoutFakeTime(t *testing.T) {
-	plan := contractPlan(1)
-	rest, left := withoutFakeTime(plan)
-	assert.Positive(t, left)
-	assert.Len(t, plan, len(rest)+left)
-	for _, f := range rest {
-		assert.False(t, f.fakesTime(), "%v", f)
+func TestPlanOfABadNodeHasEachFaultAndLeavesAQuorum(t *testing.T) {
+	seen := map[kind]int{}
+	for seed := range uint64(planned) {
+		over, bad := lull, []int(nil)
+		for _, f := range planBadNode(seed, time.Minute) {
+			seen[f.Kind]++
+			if f.Kind == otherType {
+				require.Len(t, f.Nodes, quorum, "%v", f)
+			} else {
+				require.Len(t, f.Nodes, 1, "%v", f)
+			}
+			if f.Kind == crash {
+				require.NotContains(t, bad, f.Nodes[0], "%v", f)
+				require.Less(t, f.At, over, "a client must crash while a node is bad: %v", f)
+				continue
+			}
+			require.GreaterOrEqual(t, f.At, over, "%v", f)
+			require.Greater(t, f.For, mostRest, "a lock must have time to rest: %v", f)
+			over, bad = f.At+f.For, f.Nodes
+			require.LessOrEqual(t, over, time.Minute-lull, "each fault must be healed before the end: %v", f)
+		}
 	}
-}
-
-func TestFaultSaysWhatItIs(t *testing.T) {
-	assert.Equal(t, "clock rate +0.50 % for 2s: node 3", fault{Kind: clockRate, Rate: 1.005, For: 2 * time.Second, Nodes: []int{3}}.String())
-	assert.Equal(t, "partition for 1s: process 2, node 0, node 4", fault{Kind: partition, For: time.Second, Process: 2, Nodes: []int{0, 4}}.String())
+	for _, k := range append([]kind{crash}, badNode...) {
+		assert.Greater(t, seen[k], planned/2, "%s", k)
+	}
 }

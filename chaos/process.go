@@ -45,13 +45,8 @@ type job struct {
 	FakeReaders int // number of clients that claim shared locks without asking; for tests
 	Stubborn    int // number of clients that believe in an exclusive lock after Downgrade; for tests
 	Counting    int // number of clients that use a semaphore whose permits each node counts; for tests
-	FakeLeaders int // number of clients that lead without asking; for tests
-	Careless    int // number of clients whose jobs rely on a minimal hold but do not set one; for tests
-	Hollow      int // number of clients that release a hold while joined calls still run; for tests
-	Gullible    int // number of clients that take the word of one node for who holds; for tests
 	Blunt       int // number of clients that delete the keys of others; for tests
 
-	WaitsOut  bool // clients wait for the node deadline where votes are split; for tests
 	Anonymous bool // clients do not know which server a node is; for tests
 	Impatient bool // clients do not let Close wait, and take it for complete; for tests
 }

@@ -30,12 +30,7 @@ type settings struct {
 	readers   int           // clients of the first process that claim shared locks without asking; for tests
 	stubborn  int           // clients of the first process that believe in an exclusive lock after Downgrade; for tests
 	counting  int           // clients of the first process that use a semaphore whose permits each node counts; for tests
-	usurpers  int           // clients of the first process that lead without asking; for tests
-	careless  int           // clients of the first process whose jobs rely on a minimal hold but do not set one; for tests
-	gullible  int           // clients of the first process that take the word of one node for who holds; for tests
 	blunt     int           // clients of the first process that delete the keys of others; for tests
-	hollow    int           // clients of each process that release a hold while joined calls still run; for tests
-	waitsOut  bool          // clients wait for the node deadline where votes are split; for tests
 	anonymous bool          // clients do not know which server a node is; for tests
 	impatient bool          // clients do not let Close wait, and take it for complete; for tests
 	say       func(format string, args ...any)
@@ -113,14 +108,14 @@ func (w *world) start(ctx context.Context, s settings, off int) error {
 // is a node whose host is off, or -1.
 func (w *world) startProcess(ctx context.Context, s settings, number, version, off int) (*process, error) {
 	d := s.Scene.versions()[version]
-	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Fresh: w.fresh, Idle: s.idle, Hollow: s.hollow, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
-	j.Scene, j.WaitsOut, j.Anonymous, j.Impatient = s.Scene.name, s.waitsOut, s.anonymous, s.impatient
+	j := job{Process: number, Origin: w.origin, Seed: s.Seed, Expiry: s.Scene.expiry, Fresh: w.fresh, Idle: s.idle, Factor: s.Scene.timeoutFactor, V4: s.Scene.v4}
+	j.Scene, j.Anonymous, j.Impatient = s.Scene.name, s.anonymous, s.impatient
 	if s.Scene.guard {
 		j.Guard = longestTTL(s.Scene.expiry)
 	}
 	if number == 1 {
 		j.Fake, j.Partial, j.FakeReaders, j.Stubborn, j.Counting = s.fakes, s.partials, s.readers, s.stubborn, s.counting
-		j.FakeLeaders, j.Careless, j.Gullible, j.Blunt = s.usurpers, s.careless, s.gullible, s.blunt
+		j.Blunt = s.blunt
 	}
 	servers := map[int]bool{}
 	for i, address := range d.addresses() {

@@ -2,12 +2,9 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +36,7 @@ func playWith(t *testing.T, name string, length time.Duration, extra settings) *
 	r, err := run(t.Context(), settings{
 		Scene: s, Seed: 5, Length: length, FakeTime: fakeTime, processes: processCount, fakes: extra.fakes,
 		partials: extra.partials, readers: extra.readers, stubborn: extra.stubborn, counting: extra.counting,
-		usurpers: extra.usurpers, careless: extra.careless, hollow: extra.hollow, gullible: extra.gullible, blunt: extra.blunt, idle: extra.idle, say: t.Logf,
+		blunt: extra.blunt, say: t.Logf,
 	})
 	require.NoError(t, err)
 	return r
@@ -104,29 +101,6 @@ func playUntil(length time.Duration, counts map[string]int, one func(length time
 		}
 	}
 	return missing
-}
-
-func TestPlayUntilPlaysLonger(t *testing.T) {
-	for _, c := range []struct {
-		reach   time.Duration // from this length on a run counts what is wanted
-		played  []time.Duration
-		missing []string
-	}{
-		{1, []time.Duration{2}, nil},
-		{5, []time.Duration{2, 4, 8}, nil},
-		{99, []time.Duration{2, 4, 8, 16}, []string{"wanted"}},
-	} {
-		counts := map[string]int{"had": 1, "wanted": 0}
-		var played []time.Duration
-		missing := playUntil(2, counts, func(length time.Duration) {
-			played = append(played, length)
-			if length >= c.reach {
-				counts["wanted"]++
-			}
-		})
-		assert.Equal(t, c.played, played)
-		assert.Equal(t, c.missing, missing)
-	}
 }
 
 func TestRunWithoutFaultsFindsNothing(t *testing.T) {
@@ -194,35 +168,6 @@ func TestRunFindsClientsThatClaimWhatTheyDoNotHave(t *testing.T) {
 	assert.Empty(t, missing)
 }
 
-// Some clients lead without asking a node. Others release a hold while joined calls still run. Others have jobs that
-// rely on a minimal hold but do not set one. Others look, and take the word of one node for who holds. The judge must find
-// all of them.
-func TestRunFindsClientsThatBreakWhatOthersRelyUpon(t *testing.T) {
-	testlength.NotShort(t)
-	found := map[string]int{"fake-leader": 0, "hollow": 0, "careless": 0, "gullible": 0, history.TermOrder: 0}
-	missing := playUntil(3*time.Second, found, func(length time.Duration) {
-		r := playWith(t, "calm", length, settings{usurpers: 2, careless: 4, hollow: 2, gullible: 2, idle: 5})
-		for _, v := range r.Violations {
-			culprits := culpritsOf(v, found)
-			if isOfLooks(v.Rule) {
-				assert.Equal(t, []string{"gullible"}, culprits, "%v", v)
-				found["gullible"]++
-				continue
-			}
-			switch v.Rule {
-			case history.Exclusion, history.TooSoon:
-				assert.Len(t, culprits, 1, "%v", v)
-				found[culprits[0]]++
-				assert.Equal(t, culprits[0] == "careless", v.Rule == history.TooSoon, "%v", v)
-			case history.TermOrder:
-				assert.Equal(t, []string{"fake-leader"}, culprits, "%v", v)
-				found[v.Rule]++
-			}
-		}
-	})
-	assert.Empty(t, missing)
-}
-
 // culpritsOf returns the habits whose clients v names.
 func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) {
 	for h := range habits {
@@ -231,15 +176,6 @@ func culpritsOf(v history.Violation, habits map[string]int) (culprits []string) 
 		}
 	}
 	return culprits
-}
-
-func TestRunFindsHoldersThatAFlushLetsIn(t *testing.T) {
-	testlength.NotShort(t)
-	r := playProving(t, "flushall", 3*time.Second)
-	broken := rulesBroken(r)
-	assert.Positive(t, broken[history.Exclusion])
-	assert.Zero(t, broken[history.TokenOrder], "tokens must rise although exclusion is broken")
-	assert.Zero(t, broken[history.TokenUnique])
 }
 
 // made returns the result of a run of one second in which three locks were acquired.
@@ -275,27 +211,6 @@ var (
 	order = history.Violation{Rule: history.TokenOrder, Name: "quick", At: 520 * ms}
 )
 
-func TestReportShowsALockOnSeveralNamesUnderEachOfThem(t *testing.T) {
-	r := made(t, "contract", history.Violation{Rule: history.Exclusion, Name: "quick-2", At: 520 * ms})
-	for i := range r.Events {
-		if r.Events[i].Client != "" {
-			r.Events[i].More = []string{"quick-2", "slow"}
-		}
-	}
-	r.Terms = history.Terms(r.Events)
-	assert.Equal(t, []tallied{{"plain", 3}}, r.clientCounts(), "a lock on several names must count once")
-	var out bytes.Buffer
-	r.summary(&out)
-	assert.Contains(t, out.String(), "unlock (quick, quick-2, slow)\n")
-	for _, row := range r.lockRows() {
-		want := 0
-		if row.Label == "quick" || row.Label == "quick-2" || row.Label == "slow" {
-			want = 3
-		}
-		assert.Len(t, row.Bars, want, row.Label)
-	}
-}
-
 func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    *result
@@ -319,48 +234,6 @@ func TestVerdict(t *testing.T) {
 	few := made(t, "contract")
 	few.Terms = few.Terms[:2]
 	require.ErrorContains(t, few.verdict(), "only 2 locks were acquired: 3 are needed")
-}
-
-// A run that proves nothing is played again. A violation is an error at once, in the first run and in each later one.
-func TestProving(t *testing.T) {
-	proves := made(t, "contract")
-	few := made(t, "contract")
-	few.Terms = few.Terms[:2]
-	violates, both := made(t, "contract", two), made(t, "contract", late)
-	both.Terms = both.Terms[:2] // without its violation it would still prove nothing
-	found, notFound, wrong := made(t, "flushall", two), made(t, "flushall"), made(t, "flushall", order)
-	for name, c := range map[string]struct {
-		runs []*result // the runs that must be played, in order
-		want string
-	}{
-		"proves something":                     {[]*result{proves}, ""},
-		"proves nothing, and then something":   {[]*result{few, few, few, proves}, ""},
-		"proves nothing":                       {[]*result{few, few, few, few}, "only 2 locks were acquired"},
-		"a violation":                          {[]*result{violates}, "1 violations: exclusion"},
-		"a violation in a run of few locks":    {[]*result{both}, "1 violations: loss told too late"},
-		"proves nothing, and then a violation": {[]*result{few, violates}, "1 violations: exclusion"},
-		"excluded, and found":                  {[]*result{notFound, found}, ""},
-		"excluded, and not found":              {[]*result{notFound, notFound, notFound, notFound}, "exclusion was not broken"},
-		"excluded, but tokens have fallen":     {[]*result{wrong}, "1 violations: token order"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			played := 0
-			next := func() *result {
-				r := *c.runs[played]
-				r.say = t.Logf
-				played++
-				return &r
-			}
-			r, err := proving(next(), next)
-			assert.Len(t, c.runs, played)
-			assert.Equal(t, c.runs[played-1].Violations, r.Violations, "proving must return the last run")
-			if c.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, c.want)
-		})
-	}
 }
 
 func TestSummaryTellsWhatHappened(t *testing.T) {
@@ -409,20 +282,6 @@ func TestPageShowsHoldsAndFaults(t *testing.T) {
 	}
 }
 
-func TestAccountIsWritten(t *testing.T) {
-	line := &commandLine{page: filepath.Join(t.TempDir(), "page.html"), data: filepath.Join(t.TempDir(), "data.json")}
-	require.NoError(t, line.write(made(t, "contract", two)))
-	data, err := os.ReadFile(line.data)
-	require.NoError(t, err)
-	var got account
-	require.NoError(t, json.Unmarshal(data, &got))
-	assert.Equal(t, "contract", got.Scene)
-	assert.Equal(t, 3, got.Acquired)
-	require.Len(t, got.Violations, 1)
-	assert.NotEmpty(t, got.Violations[0].Events)
-	assert.FileExists(t, line.page)
-}
-
 func TestCommandRefuses(t *testing.T) {
 	for _, c := range [][2]string{
 		{"-scene none", "-scene none: there is no such scene; there are: contract"},
@@ -448,17 +307,4 @@ func TestCommandWithoutServersSaysHowToInstallThem(t *testing.T) {
 	err := command(t.Context(), []string{"-for", "2s", "-scene", "calm"}, io.Discard)
 	assert.Equal(t, cli.Failed, cli.Status("chaos", err, io.Discard, &errs))
 	assert.Equal(t, "chaos: "+realredis.ErrMissing.Error()+"\n", errs.String())
-}
-
-func TestHeartbeatNoticesAPause(t *testing.T) {
-	start := time.Now()
-	beats := start.Add(time.Minute) // in the future, so that a slow test is not taken for a pause
-	h := &heartbeat{last: beats}
-	assert.False(t, h.pausedSince(start))
-	h.last = time.Now().Add(-2 * aPause)
-	assert.True(t, h.pausedSince(start), "the process has paused until now")
-	h.tick()
-	h.last = beats
-	assert.True(t, h.pausedSince(start), "the process paused after start")
-	assert.False(t, h.pausedSince(time.Now()), "the pause had ended before this time")
 }

@@ -1,8 +1,8 @@
 // A process that locks with node-redlock, for foreign_node_test.go.
 //
-// The only argument is a JSON object: nodes (addresses), ioredis and settings (options of the two libraries), and careless
-// (release deletes keys without comparing them). Each line of stdin is a command, {"id", "do", ...}. Each gets a line on
-// stdout with its id: what the command has returned, or "error". The first line says what runs here.
+// The only argument is a JSON object: nodes (addresses), ioredis and settings (options of the two libraries). Each line of
+// stdin is a command, {"id", "do", ...}. Each gets a line on stdout with its id: what the command has returned, or "error".
+// The first line says what runs here.
 'use strict'
 
 const { once } = require('node:events')
@@ -21,8 +21,7 @@ const clients = config.nodes.map((address) => {
   client.on('error', () => {}) // a dead node; redlock counts it
   return client
 })
-const careless = { releaseScript: () => `redis.call('DEL', KEYS[1]) return 1` }
-const redlock = new Redlock(clients, config.settings, config.careless ? careless : {})
+const redlock = new Redlock(clients, config.settings)
 const locks = new Map() // by id; of using, what ends its routine
 
 const commands = {

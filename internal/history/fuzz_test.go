@@ -3,7 +3,6 @@ package history_test
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -186,25 +185,5 @@ func FuzzCheck(f *testing.F) {
 		if !unique { // Check does not report a token that is used twice as out of order, too
 			assert.Equal(t, order, found[history.TokenOrder], "%v", terms)
 		}
-	})
-}
-
-// Merge sorts events by time, whatever the times, and keeps the order of events that have the same time.
-func FuzzMerge(f *testing.F) {
-	f.Add(int64(1), int64(2), int64(1))
-	f.Add(int64(math.MaxInt64), int64(math.MinInt64), int64(0))
-	f.Add(int64(1), int64(1)<<32, int64(1)<<33)
-	f.Fuzz(func(t *testing.T, a, b, c int64) {
-		event := func(at int64, term int) history.Event {
-			return history.Event{At: time.Duration(at), Kind: history.Call, Term: term}
-		}
-		merged := history.Merge([]history.Event{event(a, 1), event(b, 2)}, []history.Event{event(c, 3)})
-		require.Len(t, merged, 3)
-		require.True(t, slices.IsSortedFunc(merged, func(a, b history.Event) int {
-			if a.At > b.At || a.At == b.At && a.Term > b.Term {
-				return 1
-			}
-			return -1
-		}), "%v", merged)
 	})
 }

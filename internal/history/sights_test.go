@@ -1,172 +1,86 @@
 package history_test
 
 import (
-	"slices"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/history"
 )
 
-// looks judges looks, and says that keys stand for 10 after the last thing that a client did.
-var looks = history.Rules{Sights: history.Sights{Stands: 10, Since: 1}}
-
-// owned makes events those of a client that has this label. If it holds, it is with the value v.
-func owned(label, v string, events []history.Event) []history.Event {
-	for i := range events {
-		if events[i].Owner = label; events[i].Kind == history.Held {
-			events[i].Value = v
-		}
-	}
-	return events
-}
-
-// saw returns a look at a in the times [began, at], in which no node was silent.
-func saw(began, at int, state string, holders ...history.Holder) []history.Event {
-	return []history.Event{{
-		At: time.Duration(at), Kind: history.Saw, Client: "o", Name: "a",
-		Sight: &history.Sight{Began: time.Duration(began), State: state, Holders: holders},
-	}}
-}
-
-// partly makes a look one in which some nodes were silent.
-func partly(events []history.Event) []history.Event {
-	events[0].Sight.Silent = 1
-	return events
-}
-
-// knowing makes a look one at a semaphore that has n permits, as its client knows.
-func knowing(n int, events []history.Event) []history.Event {
-	events[0].Permits = n
-	return events
-}
-
-func noQuorum(events []history.Event) []history.Event {
-	events[0].Sight.NoQuorum = true
-	return events
-}
-
-func refused(client string, at int) []history.Event {
-	return []history.Event{{At: time.Duration(at), Kind: history.Refused, Client: client, Err: "taken"}}
-}
-
-func called(client string, at int) []history.Event {
-	return []history.Event{{At: time.Duration(at), Kind: history.Call, Client: client, Name: "a"}}
-}
-
-// elsewhere makes the first event, a Call, that of a client of another process.
-func elsewhere(events []history.Event) []history.Event {
-	events[0].Process = "other"
-	return events
-}
-
+// Keys stand for 10 after the last thing that a client did.
 func TestCheckOfLooks(t *testing.T) {
-	const holder, owner, state, unexplained = "look names one that does not hold", "look names a wrong owner", "look contradicts a holder", "look cannot tell, without a reason"
-	x := history.Holder{ID: "v", Owner: "x"}
-	read := x
-	read.Reads = true
-	y := history.Holder{ID: "w", Owner: "y"}
-	since := func(h history.Holder, at int) history.Holder {
-		h.Since = time.Duration(at)
-		return h
-	}
-	// x locks from 10 on, holds from 12 to 50 at most, and unlocks from 20 to 22.
-	lock := owned("x", "v", term("x", 10, 12, 50, 0, 0))
-	whole := slices.Concat(owned("x", "v", term("x", 10, 12, 50, 20, 0)), owned("x", "", unlocked("x", 22, "")))
-	// y tries from 10 to 20, in vain.
-	failed := owned("y", "", slices.Concat(called("y", 10), refused("y", 20)))
-	joint := looks
-	joint.Sights.Joint = true
-
-	for name, c := range map[string]struct {
-		logs  [][]history.Event
-		rules history.Rules
-		want  string
-	}{
-		"a holder":                                     {logs: [][]history.Event{whole, saw(13, 15, "held", x)}},
-		"before Lock returns":                          {logs: [][]history.Event{whole, saw(8, 11, "held", x)}},
-		"before Lock is called":                        {logs: [][]history.Event{whole, saw(8, 9, "held", x)}, want: holder},
-		"while Unlock runs":                            {logs: [][]history.Event{whole, saw(21, 24, "held", x)}},
-		"when Unlock returns":                          {logs: [][]history.Event{whole, saw(22, 24, "held", x)}},
-		"after Unlock":                                 {logs: [][]history.Event{whole, saw(23, 24, "held", x)}, want: holder},
-		"after Unlock, of a minimal hold":              {logs: [][]history.Event{keeping(15, slices.Clone(whole)), saw(35, 36, "held", x)}},
-		"after Unlock, and after the minimal hold":     {logs: [][]history.Event{keeping(15, slices.Clone(whole)), saw(36, 37, "held", x)}, want: holder},
-		"after an Unlock that has failed":              {logs: [][]history.Event{lock, unlocked("x", 22, "no quorum"), saw(60, 61, "held", x)}},
-		"long after an Unlock that has failed":         {logs: [][]history.Event{lock, unlocked("x", 22, "no quorum"), saw(61, 62, "held", x)}, want: holder},
-		"long after the client has crashed":            {logs: [][]history.Event{lock, saw(61, 62, "held", x)}, want: holder},
-		"of the hold as it is extended":                {logs: [][]history.Event{lock, extended("x", 40, 60), saw(70, 71, "held", x)}},
-		"nobody, of a name":                            {logs: [][]history.Event{whole, saw(13, 15, "held", x, y)}, want: state + " " + holder},
-		"nobody":                                       {logs: [][]history.Event{saw(13, 15, "held", x)}, want: holder},
-		"of another name":                              {logs: [][]history.Event{named("b", slices.Clone(whole)), saw(13, 15, "held", x)}, want: holder},
-		"an attempt that fails":                        {logs: [][]history.Event{failed, saw(13, 15, "held", y)}},
-		"an attempt that has failed":                   {logs: [][]history.Event{failed, saw(30, 31, "held", y)}},
-		"an attempt that has failed long ago":          {logs: [][]history.Event{failed, saw(31, 32, "held", y)}, want: holder},
-		"an attempt that never ends":                   {logs: [][]history.Event{owned("y", "", called("y", 10)), saw(99, 100, "held", y)}},
-		"an attempt before the one that holds":         {logs: [][]history.Event{owned("y", "u", term("y", 10, 20, 90, 80, 0)), partly(saw(18, 21, "held", y))}},
-		"long after, an attempt before the one":        {logs: [][]history.Event{owned("y", "u", term("y", 10, 20, 90, 80, 0)), unlocked("y", 82, ""), saw(83, 84, "held", y)}, want: holder},
-		"when the attempt began":                       {logs: [][]history.Event{failed, saw(13, 15, "held", since(y, 9))}},
-		"before any attempt began":                     {logs: [][]history.Event{failed, saw(13, 15, "held", since(y, 8))}, want: holder},
-		"after all attempts":                           {logs: [][]history.Event{failed, saw(13, 15, "held", since(y, 22))}, want: holder},
-		"another owner":                                {logs: [][]history.Event{whole, saw(13, 15, "held", history.Holder{ID: "v", Owner: "y"})}, want: owner},
-		"no owner":                                     {logs: [][]history.Event{whole, saw(13, 15, "held", history.Holder{ID: "v"})}, want: owner},
-		"an owner that nobody is":                      {logs: [][]history.Event{failed, saw(13, 15, "held", x)}, want: holder},
-		"the owner of who has given the lock away":     {logs: [][]history.Event{lock, gave("x", 13), sharing("x", owned("z", "v", term("z", 13, 14, 50, 0, 0))), saw(15, 16, "held", x)}},
-		"an adopted lock":                              {logs: [][]history.Event{whole, sharing("x", owned("z", "v", term("z", 13, 14, 50, 40, 0))), saw(30, 31, "held", x)}},
-		"a lock that could not be adopted":             {logs: [][]history.Event{whole, sharing("x", slices.Concat(called("z", 13), refused("z", 30))), saw(40, 41, "held", x)}},
-		"handed over to one that has given up":         {logs: [][]history.Event{whole, owned("x", "", slices.Concat(called("z", 13), refused("z", 30))), saw(40, 41, "held", x)}},
-		"not handed over, as another one came later":   {logs: [][]history.Event{whole, owned("x", "", slices.Concat(called("z", 23), refused("z", 30))), saw(40, 41, "held", x)}, want: holder},
-		"not handed over, as another one went earlier": {logs: [][]history.Event{owned("x", "", slices.Concat(called("z", 9), refused("z", 11))), owned("x", "v", term("x", 10, 12, 50, 13, 0)), unlocked("x", 14, ""), saw(15, 16, "held", x)}, want: holder},
-		"a client that only adopts":                    {logs: [][]history.Event{whole, sharing("y", owned("x", "", slices.Concat(called("z", 23), refused("z", 30)))), saw(31, 32, "held", history.Holder{ID: "u", Owner: "x"})}, want: holder},
-		"a client of a name that another one had":      {logs: [][]history.Event{whole, owned("x", "u", term("x", 30, 32, 50, 40, 0)), saw(31, 33, "held", history.Holder{ID: "u", Owner: "x"})}},
-		"a reader beside a writer that is named":       {logs: [][]history.Event{whole, reading(slices.Clone(failed)), partly(saw(13, 15, "held", x, history.Holder{ID: "w", Owner: "y", Reads: true}))}, want: state},
-		"permits, and the lock is held":                {logs: [][]history.Event{whole, knowing(3, saw(13, 15, "free"))}},
-		"not handed over to another process":           {logs: [][]history.Event{whole, elsewhere(owned("x", "", slices.Concat(called("z", 13), refused("z", 30)))), saw(40, 41, "held", x)}, want: holder},
-		"free":                                         {logs: [][]history.Event{whole, saw(23, 24, "free"), saw(8, 9, "free")}},
-		"free while it is held":                        {logs: [][]history.Event{whole, saw(13, 15, "free")}, want: state},
-		"free while it is held, with silent nodes":     {logs: [][]history.Event{whole, partly(saw(13, 15, "free"))}, want: state},
-		"free when the hold begins":                    {logs: [][]history.Event{whole, saw(11, 15, "free")}},
-		"free when the hold ends":                      {logs: [][]history.Event{whole, saw(19, 21, "free")}},
-		"free after the last promise":                  {logs: [][]history.Event{lock, extended("x", 40, 60), saw(49, 50, "free")}, want: state},
-		"free while it is extended":                    {logs: [][]history.Event{lock, extended("x", 40, 60), saw(39, 51, "free")}},
-		"free after an extension":                      {logs: [][]history.Event{lock, extended("x", 40, 60), saw(41, 60, "free")}, want: state},
-		"free while somebody holds that is not noted":  {logs: [][]history.Event{term("x", 10, 12, 50, 20, 0), saw(13, 15, "free")}},
-		"somebody else":                                {logs: [][]history.Event{whole, failed, partly(saw(13, 15, "held", y))}, want: state},
-		"somebody else, of joint sets":                 {logs: [][]history.Event{whole, failed, saw(13, 15, "held", x, y)}, rules: joint, want: state},
-		"unknown, with silence of nobody":              {logs: [][]history.Event{whole, noQuorum(saw(13, 15, "unknown"))}, want: state},
-		"unknown, of joint sets":                       {logs: [][]history.Event{whole, noQuorum(saw(13, 15, "unknown"))}, rules: joint},
-		"free, of joint sets":                          {logs: [][]history.Event{whole, saw(13, 15, "free")}, rules: joint, want: state},
-		"without the holder":                           {logs: [][]history.Event{reading(slices.Clone(whole)), failed, saw(13, 15, "held", y)}, want: state},
-		"readers":                                      {logs: [][]history.Event{reading(slices.Clone(whole)), reading(owned("y", "w", term("y", 10, 12, 50, 20, 0))), saw(13, 15, "held", read, history.Holder{ID: "w", Owner: "y", Reads: true})}},
-		"one of two readers, with silent nodes":        {logs: [][]history.Event{reading(slices.Clone(whole)), reading(owned("y", "w", term("y", 10, 12, 50, 20, 0))), partly(saw(13, 15, "held", read))}},
-		"one of two readers":                           {logs: [][]history.Event{reading(slices.Clone(whole)), reading(owned("y", "w", term("y", 10, 12, 50, 20, 0))), saw(13, 15, "held", read)}, want: state},
-		"a writer beside a reader":                     {logs: [][]history.Event{reading(slices.Clone(whole)), failed, saw(13, 15, "held", read, y)}, want: state},
-		"a writer that reads":                          {logs: [][]history.Event{whole, saw(13, 15, "held", read)}, want: state},
-		"a writer that has downgraded":                 {logs: [][]history.Event{lock, downgraded("x", 13), saw(14, 15, "held", read)}},
-		"permits":                                      {logs: [][]history.Event{permit(1, 3, slices.Clone(lock)), permit(1, 3, owned("y", "w", term("y", 10, 12, 50, 20, 0))), knowing(3, saw(13, 15, "held", x, y))}},
-		"permits, one of them":                         {logs: [][]history.Event{permit(1, 3, slices.Clone(lock)), permit(1, 3, owned("y", "w", term("y", 10, 12, 50, 20, 0))), knowing(3, saw(13, 15, "held", x))}, want: state},
-		"permits beyond those that are known":          {logs: [][]history.Event{permit(1, 3, slices.Clone(lock)), knowing(2, saw(13, 15, "free"))}},
-		"the lock, and permits are held":               {logs: [][]history.Event{permit(1, 3, slices.Clone(lock)), saw(13, 15, "free")}},
-		"several names, and the last of them is free":  {logs: [][]history.Event{several(named("b", slices.Clone(whole)), "a"), saw(13, 15, "free")}, want: state},
-		"several names, and the last of them is held":  {logs: [][]history.Event{several(named("b", slices.Clone(whole)), "a"), saw(13, 15, "held", x)}},
-		"unknown": {logs: [][]history.Event{whole, noQuorum(partly(saw(13, 15, "unknown")))}},
-		"unknown, with the value that only one node has": {logs: [][]history.Event{whole, noQuorum(partly(saw(13, 15, "unknown", y)))}, want: state + " " + holder},
-		"unknown, without an error":                      {logs: [][]history.Event{whole, partly(saw(13, 15, "unknown"))}, want: unexplained},
-		"not judged":                                     {logs: [][]history.Event{whole, saw(13, 15, "free", y)}, rules: history.Rules{LostSlop: 1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var broken []string
-			rules := c.rules
-			if rules.LostSlop == 0 && !rules.Sights.Joint {
-				rules = looks
-			}
-			for _, v := range history.Check(history.Merge(c.logs...), rules) {
-				broken = append(broken, v.Rule)
-			}
-			slices.Sort(broken)
-			assert.Equal(t, c.want, strings.Join(broken, " "))
-		})
-	}
+	judge(t, history.Rules{Sights: history.Sights{Stands: 10, Since: 1}}, []row{
+		{"a holder", "$whole; o saw 13-15 held v:x", ""},
+		{"before Lock returns", "$whole; o saw 8-11 held v:x", ""},
+		{"before Lock is called", "$whole; o saw 8-9 held v:x", "look names one that does not hold"},
+		{"while Unlock runs", "$whole; o saw 21-24 held v:x", ""},
+		{"when Unlock returns", "$whole; o saw 22-24 held v:x", ""},
+		{"after Unlock", "$whole; o saw 23-24 held v:x", "look names one that does not hold"},
+		{"after Unlock, of a minimal hold", "x 10 12-50/20 owner=x value=v keeps=15; x unlocked 22 owner=x keeps=15; o saw 35-36 held v:x", ""},
+		{"after Unlock, and after the minimal hold", "x 10 12-50/20 owner=x value=v keeps=15; x unlocked 22 owner=x keeps=15; o saw 36-37 held v:x", "look names one that does not hold"},
+		{"after an Unlock that has failed", "$held; x unlocked 22 err=no-quorum; o saw 60-61 held v:x", ""},
+		{"long after an Unlock that has failed", "$held; x unlocked 22 err=no-quorum; o saw 61-62 held v:x", "look names one that does not hold"},
+		{"long after the client has crashed", "$held; o saw 61-62 held v:x", "look names one that does not hold"},
+		{"of the hold as it is extended", "$held; x extended 40-60; o saw 70-71 held v:x", ""},
+		{"nobody, of a name", "$whole; o saw 13-15 held v:x w:y", "look contradicts a holder look names one that does not hold"},
+		{"nobody", "o saw 13-15 held v:x", "look names one that does not hold"},
+		{"of another name", "x 10 12-50/20 owner=x value=v name=b; x unlocked 22 owner=x name=b; o saw 13-15 held v:x", "look names one that does not hold"},
+		{"an attempt that fails", "$failed; o saw 13-15 held w:y", ""},
+		{"an attempt that has failed", "$failed; o saw 30-31 held w:y", ""},
+		{"an attempt that has failed long ago", "$failed; o saw 31-32 held w:y", "look names one that does not hold"},
+		{"an attempt that never ends", "y call 10 owner=y; o saw 99-100 held w:y", ""},
+		{"an attempt before the one that holds", "y 10 20-90/80 owner=y value=u; o saw 18-21 held w:y silent", ""},
+		{"long after, an attempt before the one", "y 10 20-90/80 owner=y value=u; y unlocked 82; o saw 83-84 held w:y", "look names one that does not hold"},
+		{"when the attempt began", "$failed; o saw 13-15 held w:y@9", ""},
+		{"before any attempt began", "$failed; o saw 13-15 held w:y@8", "look names one that does not hold"},
+		{"after all attempts", "$failed; o saw 13-15 held w:y@22", "look names one that does not hold"},
+		{"another owner", "$whole; o saw 13-15 held v:y", "look names a wrong owner"},
+		{"no owner", "$whole; o saw 13-15 held v:", "look names a wrong owner"},
+		{"an owner that nobody is", "$failed; o saw 13-15 held v:x", "look names one that does not hold"},
+		{"the owner of who has given the lock away", "$held; x gave 13; z 13 14-50 owner=z value=v shares=x; o saw 15-16 held v:x", ""},
+		{"an adopted lock", "$whole; z 13 14-50/40 owner=z value=v shares=x; o saw 30-31 held v:x", ""},
+		{"a lock that could not be adopted", "$whole; z call 13 shares=x; z refused 30 shares=x; o saw 40-41 held v:x", ""},
+		{"handed over to one that has given up", "$whole; z call 13 owner=x; z refused 30 owner=x; o saw 40-41 held v:x", ""},
+		{"not handed over, as another one came later", "$whole; z call 23 owner=x; z refused 30 owner=x; o saw 40-41 held v:x", "look names one that does not hold"},
+		{"not handed over, as another one went earlier", "z call 9 owner=x; z refused 11 owner=x; x 10 12-50/13 owner=x value=v; x unlocked 14; o saw 15-16 held v:x", "look names one that does not hold"},
+		{"a client that only adopts", "$whole; z call 23 owner=x shares=y; z refused 30 owner=x shares=y; o saw 31-32 held u:x", "look names one that does not hold"},
+		{"a client of a name that another one had", "$whole; x 30 32-50/40 owner=x value=u; o saw 31-33 held u:x", ""},
+		{"a reader beside a writer that is named", "$whole; y call 10 owner=y reads; y refused 20 owner=y reads; o saw 13-15 held v:x w:y! silent", "look contradicts a holder"},
+		{"permits, and the lock is held", "$whole; o saw 13-15 free permits=3", ""},
+		{"not handed over to another process", "$whole; z call 13 owner=x process=other; z refused 30 owner=x; o saw 40-41 held v:x", "look names one that does not hold"},
+		{"free", "$whole; o saw 23-24 free; o saw 8-9 free", ""},
+		{"free while it is held", "$whole; o saw 13-15 free", "look contradicts a holder"},
+		{"free while it is held, with silent nodes", "$whole; o saw 13-15 free silent", "look contradicts a holder"},
+		{"free when the hold begins", "$whole; o saw 11-15 free", ""},
+		{"free when the hold ends", "$whole; o saw 19-21 free", ""},
+		{"free after the last promise", "$held; x extended 40-60; o saw 49-50 free", "look contradicts a holder"},
+		{"free while it is extended", "$held; x extended 40-60; o saw 39-51 free", ""},
+		{"free after an extension", "$held; x extended 40-60; o saw 41-60 free", "look contradicts a holder"},
+		{"free while somebody holds that is not noted", "x 10 12-50/20; o saw 13-15 free", ""},
+		{"somebody else", "$whole; $failed; o saw 13-15 held w:y silent", "look contradicts a holder"},
+		{"unknown, with silence of nobody", "$whole; o saw 13-15 unknown noquorum", "look contradicts a holder"},
+		{"without the holder", "x 10 12-50/20 owner=x value=v reads; x unlocked 22 owner=x reads; $failed; o saw 13-15 held w:y", "look contradicts a holder"},
+		{"readers", "x 10 12-50/20 owner=x value=v reads; x unlocked 22 owner=x reads; y 10 12-50/20 owner=y value=w reads; o saw 13-15 held v:x! w:y!", ""},
+		{"one of two readers, with silent nodes", "x 10 12-50/20 owner=x value=v reads; x unlocked 22 owner=x reads; y 10 12-50/20 owner=y value=w reads; o saw 13-15 held v:x! silent", ""},
+		{"one of two readers", "x 10 12-50/20 owner=x value=v reads; x unlocked 22 owner=x reads; y 10 12-50/20 owner=y value=w reads; o saw 13-15 held v:x!", "look contradicts a holder"},
+		{"a writer beside a reader", "x 10 12-50/20 owner=x value=v reads; x unlocked 22 owner=x reads; $failed; o saw 13-15 held v:x! w:y", "look contradicts a holder"},
+		{"a writer that reads", "$whole; o saw 13-15 held v:x!", "look contradicts a holder"},
+		{"a writer that has downgraded", "$held; x downgrade 13; o saw 14-15 held v:x!", ""},
+		{"permits", "$held permits=3; y 10 12-50/20 owner=y value=w permits=3; o saw 13-15 held v:x w:y permits=3", ""},
+		{"permits, one of them", "$held permits=3; y 10 12-50/20 owner=y value=w permits=3; o saw 13-15 held v:x permits=3", "look contradicts a holder"},
+		{"permits beyond those that are known", "$held permits=3; o saw 13-15 free permits=2", ""},
+		{"the lock, and permits are held", "$held permits=3; o saw 13-15 free", ""},
+		{"several names, and the last of them is free", "x 10 12-50/20 owner=x value=v name=b more=a; x unlocked 22 owner=x name=b more=a; o saw 13-15 free", "look contradicts a holder"},
+		{"several names, and the last of them is held", "x 10 12-50/20 owner=x value=v name=b more=a; x unlocked 22 owner=x name=b more=a; o saw 13-15 held v:x", ""},
+		{"unknown", "$whole; o saw 13-15 unknown silent noquorum", ""},
+		{"unknown, with the value that only one node has", "$whole; o saw 13-15 unknown w:y silent noquorum", "look contradicts a holder look names one that does not hold"},
+		{"unknown, without an error", "$whole; o saw 13-15 unknown silent", "look cannot tell, without a reason"},
+	})
+	judge(t, history.Rules{Sights: history.Sights{Stands: 10, Since: 1, Joint: true}}, []row{
+		{"somebody else, of joint sets", "$whole; $failed; o saw 13-15 held v:x w:y", "look contradicts a holder"},
+		{"unknown, of joint sets", "$whole; o saw 13-15 unknown noquorum", ""},
+		{"free, of joint sets", "$whole; o saw 13-15 free", "look contradicts a holder"},
+	})
+	judge(t, history.Rules{LostSlop: 1}, []row{
+		{"not judged", "$whole; o saw 13-15 free w:y", ""},
+	})
 }

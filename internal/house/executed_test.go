@@ -1,7 +1,6 @@
 package house
 
 import (
-	"fmt"
 	"maps"
 	"path"
 	"path/filepath"
@@ -81,22 +80,4 @@ func executed(report string) map[string][]string {
 		}
 	}
 	return byFile
-}
-
-func TestExecutedLeavesOutWhatIsNot(t *testing.T) {
-	var report strings.Builder
-	line := func(file, function, share string) {
-		fmt.Fprintf(&report, "%s:12:\t\t%s\t\t%s%%\n", file, function, share)
-	}
-	line(module+"/mutex.go", "*Mutex.Lock", "100.0")
-	line(module+"/mutex.go", "*Mutex.Extend", "0.0")
-	line(module+"/mutex.go", "*Mutex.lock", "0.1")
-	line(module+"/shared.go", "WithShared", "0.0")
-	line(module+"/internal/lease/lease.go", "New", "10.0")
-	line(program+"/main.go", "main", "100.0")
-	report.WriteString("total\t\t(statements)\t9.2%\n")
-	assert.Equal(t, map[string][]string{
-		"redsync/mutex.go":                {"*Mutex.Lock", "*Mutex.lock"},
-		"redsync/internal/lease/lease.go": {"New"},
-	}, executed(report.String()))
 }

@@ -109,24 +109,6 @@ func compare(kind string, bound, got map[string]int) string {
 	return strings.Join(wrong, "\n")
 }
 
-func TestCompareNoticesEachFigure(t *testing.T) {
-	bound := map[string]int{"a": 2, "b": 3}
-	assert.Empty(t, compare("size", bound, map[string]int{"a": 2, "b": 3, "c": 0}))
-	for _, test := range []struct {
-		got  map[string]int
-		want []string
-	}{
-		{map[string]int{"a": 3, "b": 3}, []string{"size: a: 3 is above the bound, 2 (CONTRIBUTING.md: When a guard fails)"}},
-		{map[string]int{"a": 2, "b": 2}, []string{"size: b: 2: lower the bound, 3"}},
-		{map[string]int{"a": 2, "c": 1}, []string{
-			"size: b: 0: lower the bound, 3",
-			"size: c: 1 is above the bound, 0 (CONTRIBUTING.md: When a guard fails)",
-		}},
-	} {
-		assert.Equal(t, strings.Join(test.want, "\n"), compare("size", bound, test.got))
-	}
-}
-
 // needsGo skips a test that runs the go command, where there is none, and before the gate.
 func needsGo(t *testing.T) {
 	t.Helper()

@@ -49,16 +49,6 @@ func TestOtherSystems(t *testing.T) {
 	}
 }
 
-func TestCheckerFindsErrors(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte("package a\n\nconst big int = 1 << 40\n"), 0o600))
-	for arch, errs := range map[string]int{"386": 1, "arm64": 0} {
-		c := checker{token.NewFileSet(), arch, map[string]*types.Package{}}
-		s := source{ImportPath: "a", Dir: dir, GoFiles: []string{"a.go"}}
-		require.Len(t, c.check(s), errs, arch)
-	}
-}
-
 // A source is a package, or a package with its tests, as go list describes it.
 type source struct {
 	ImportPath, Dir string

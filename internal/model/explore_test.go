@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -151,72 +152,38 @@ func (r Result) statesOfTrace() (text string) {
 	return text
 }
 
-func TestExploreRest(t *testing.T) {
+func TestExploreRestSpinsGoal(t *testing.T) {
 	t.Parallel()
-	notC := func(s byte) string {
-		if s == 'c' {
-			return "c"
-		}
-		return ""
+	rest := func(sys *System[byte]) {
+		sys.Rest = func(s byte) string { return strings.Trim(string(s), "abdefg") }
 	}
+	spins := func(sys *System[byte]) { sys.Spins = true }
+	goal := func(sys *System[byte]) { sys.Goal = func(s byte) bool { return s == 'g' } }
 	for _, test := range []struct {
 		name  string
-		steps []string
+		must  func(*System[byte])
+		steps string
 		want  string // the trace
 	}{
-		{"no step leaves it", []string{"ab", "bc"}, "abc"},
-		{"only a timer", []string{"ab", "bc", "cdt"}, "abc"},
-		{"only a choice", []string{"ab", "bc", "cdc"}, "abc"},
-		{"work goes on", []string{"ab", "bc", "cdt", "cd"}, ""},
+		{"no step leaves it", rest, "ab bc", "abc"},
+		{"only a timer leaves it", rest, "ab bc cdt", "abc"},
+		{"only a choice leaves it", rest, "ab bc cdc", "abc"},
+		{"work goes on", rest, "ab bc cdt cd", ""},
+		{"a circle", spins, "ab bc cd db", "abcdb"},
+		{"a circle of one state", spins, "ab bb", "abb"},
+		{"a circle with a timer", spins, "ab bc cbt", ""},
+		{"a circle with a choice", spins, "ab bcc cb", ""},
+		{"two ways to one end", spins, "ab ac bd cd", ""},
+		{"a circle entered by a choice", spins, "abc bc cb", "abcb"},
+		{"the goal from everywhere", goal, "ab bg ac ca", ""},
+		{"a trap", goal, "ab bg bc cd dc", "abc"},
+		{"the goal by a timer", goal, "abt bgt", ""},
+		{"after the goal", goal, "ag gb", "agb"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			sys := arrows(test.steps...)
-			sys.Rest = notC
-			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
-		})
-	}
-}
-
-func TestExploreSpins(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		steps []string
-		want  string
-	}{
-		{"a circle", []string{"ab", "bc", "cd", "db"}, "abcdb"},
-		{"one state", []string{"ab", "bb"}, "abb"},
-		{"a circle with a timer", []string{"ab", "bc", "cbt"}, ""},
-		{"a circle with a choice", []string{"ab", "bcc", "cb"}, ""},
-		{"two ways to one end", []string{"ab", "ac", "bd", "cd"}, ""},
-		{"entered by a choice", []string{"abc", "bc", "cb"}, "abcb"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			sys := arrows(test.steps...)
-			sys.Spins = true
-			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
-		})
-	}
-}
-
-func TestExploreGoal(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		steps []string
-		want  string
-	}{
-		{"from everywhere", []string{"ab", "bg", "ac", "ca"}, ""},
-		{"a trap", []string{"ab", "bg", "bc", "cd", "dc"}, "abc"},
-		{"by a timer", []string{"abt", "bgt"}, ""},
-		{"after the goal", []string{"ag", "gb"}, "agb"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			sys := arrows(test.steps...)
-			sys.Goal = func(s byte) bool { return s == 'g' }
+			sys := arrows(strings.Fields(test.steps)...)
+			test.must(&sys)
 			assert.Equal(t, test.want, Explore(sys, plenty).statesOfTrace())
 		})
 	}

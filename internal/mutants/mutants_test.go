@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -411,40 +410,6 @@ func TestMeasureEndsAMutantThatHangs(t *testing.T) {
 // survivor matches a mutant of the toy that no test of testdata/toy notices.
 const survivor = `Clamp: if n > 10 { => if n > 11 {`
 
-// TestMeasureSkipsTestsThatFailWithoutAMutant adds two tests that pass in the programs that measure
-// coverage, and fail in the programs with the mutants. The second fails only without -short. Both must be
-// left out, because their failures say nothing about a mutant.
-func TestMeasureSkipsTestsThatFailWithoutAMutant(t *testing.T) {
-	atNight(t)
-	y := newToy(t, survivor, `import "testing"
-
-func TestShort(t *testing.T) {
-	if Clamp(1) != 1 || testing.CoverMode() == "" {
-		t.Fatal("built in another way")
-	}
-}
-
-func TestFullOnly(t *testing.T) {
-	if Clamp(1) != 1 || testing.CoverMode() == "" && !testing.Short() {
-		t.Fatal("built in another way")
-	}
-}
-`)
-	program, err := exec.LookPath("go")
-	require.NoError(t, err)
-	bin := t.TempDir()
-	require.NoError(t, os.Symlink(program, filepath.Join(bin, "go")))
-	t.Setenv("PATH", bin)
-	results, err := y.measure(t)
-	require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
-	require.Len(t, results, 1)
-	assert.Contains(t, y.log.String(), "warning: there is no redis-server,")
-	assert.Equal(t, []string{
-		"warning: TestShort of . fails without a mutant (fast), and is left out",
-		"warning: TestFullOnly of . fails without a mutant (slow), and is left out",
-	}, regexp.MustCompile(`(?m)^warning: Test.*$`).FindAllString(y.log.String(), -1))
-}
-
 // TestMeasureDoesNotBelieveAFlakyTest adds a test that passes while it is measured and calibrated,
 // and fails from its third run on. Its failures must not kill a mutant.
 func TestMeasureDoesNotBelieveAFlakyTest(t *testing.T) {
@@ -477,54 +442,6 @@ func TestFlaky(t *testing.T) {
 	assert.Contains(t, y.log.String(), " mutants, all that match Clamp: if n > 10 {\n")
 	assert.Contains(t, y.log.String(), "the first stage took ")
 	assert.NotContains(t, y.log.String(), "both stages took ", "there was only one")
-}
-
-// TestMeasureWarnsOfTestsThatFailAsTheTreeIs adds a test that fails even on the unchanged tree. A warning must
-// name it each time: if the first measurement were cached, the second would not warn.
-func TestMeasureWarnsOfTestsThatFailAsTheTreeIs(t *testing.T) {
-	atNight(t)
-	t.Parallel()
-	y := newToy(t, survivor, `import "testing"
-
-func TestBroken(t *testing.T) { t.Fatal("broken") }
-`)
-	y.fast = true
-	for range 2 { // the second time shows that nothing was cached
-		y.log.Reset()
-		_, err := y.measure(t)
-		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
-		assert.Contains(t, y.log.String(), "warning: TestBroken of . fails on the tree as it is (fast), and tries no mutant\n")
-	}
-	assert.NoDirExists(t, y.cache)
-}
-
-// TestMeasureKnowsItsTestsAgain checks that the second measurement uses the cache, and that the caller's
-// REDSYNC_ variables do not reach the tests.
-func TestMeasureKnowsItsTestsAgain(t *testing.T) {
-	atNight(t)
-	t.Setenv("REDSYNC_TOY", "broken")
-	y := newToy(t, survivor, `import (
-	"os"
-	"testing"
-)
-
-func TestSettings(t *testing.T) {
-	if os.Getenv("REDSYNC_TOY") != "" {
-		t.Fatal("set")
-	}
-}
-`)
-	y.fast = true
-	for _, want := range []bool{true, false} {
-		y.log.Reset()
-		_, err := y.measure(t)
-		require.ErrorContains(t, err, "1 of 1 mutants survived", y.log.String())
-		assert.NotContains(t, y.log.String(), "warning")
-		assert.Equal(t, want, strings.Contains(y.log.String(), "what each of"), y.log.String())
-	}
-	files, err := os.ReadDir(y.cache)
-	require.NoError(t, err)
-	assert.Len(t, files, 1, "nothing but the cache of one mode")
 }
 
 // TestStateIsOfAllThatDecidesWhatTestsExecute changes one thing after the other. The state must change
@@ -591,17 +508,6 @@ func TestMeasureOnlyWhatMatchesNothing(t *testing.T) {
 	assert.Empty(t, y.log.String(), "nothing is measured")
 }
 
-func TestSampleIsNotDrawnOnceCanceled(t *testing.T) {
-	y := newToy(t, "", "")
-	tree, err := readTree(t.Context(), y.root, []area{{dir: "."}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	sample, err := sampleOf(ctx, y.plan, tree, tree.mutants(), nil)
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Empty(t, sample)
-}
-
 func TestStartFromAWrongFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.ErrorContains(t, start(t.Context(), nil, io.Discard, io.Discard), "run it from the top of the repository")
@@ -615,38 +521,4 @@ func TestMeasureOfATreeThatDoesNotCompile(t *testing.T) {
 	_, err := y.measure(t)
 	require.ErrorContains(t, err, "more.go:3:17: ")
 	assert.NotContains(t, err.Error(), "ImportPath\":")
-}
-
-// A canceler is a log that calls cancel when it gets a line with this text.
-type canceler struct {
-	text   string
-	cancel context.CancelFunc
-}
-
-func (c canceler) Write(line []byte) (int, error) {
-	if strings.Contains(string(line), c.text) {
-		c.cancel()
-	}
-	return len(line), nil
-}
-
-// TestMeasurePrintsWhatIsKnownWhenItEndsEarly interrupts each stage. In the first stage one mutant has been
-// killed and another still hangs, so the report must contain only the killed one.
-func TestMeasurePrintsWhatIsKnownWhenItEndsEarly(t *testing.T) {
-	atNight(t)
-	t.Parallel()
-	for _, c := range []struct{ only, at, err, out string }{
-		{`Full|Spin: i\+\+ => nothing`, "1/2 fast", "with 1 of 2 mutants tried: context canceled", "\n1 mutants: 1 killed by a test, 0 by time, 0 survived\n"},
-		{survivor, "the first stage took", "with 1 of 1 mutants tried: context canceled", "SURVIVED (not tried by the second stage): toy.go Clamp: if n > 10 {"},
-	} {
-		y := newToy(t, c.only, "")
-		y.json = false
-		ctx, cancel := context.WithCancel(t.Context())
-		var out bytes.Buffer
-		err := y.measureTo(ctx, &out, canceler{c.at, cancel})
-		cancel()
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, c.err)
-		assert.Contains(t, out.String(), c.out)
-	}
 }

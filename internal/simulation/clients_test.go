@@ -474,6 +474,12 @@ func (t *simTerm) extend() {
 		assert.Error(c, err)
 		return
 	}
+	t.goesOn(until)
+}
+
+// goesOn notes an extension, which must have come before the old end.
+func (t *simTerm) goesOn(until time.Duration) {
+	c := t.client
 	if c.clocks != "wall" && !t.drawn.watched && !t.drawn.unhurried {
 		assert.LessOrEqual(c, c.now(), until, "%s #%d goes on although it had ended", c.name, t.number)
 	}
@@ -505,10 +511,7 @@ func (t *simTerm) downgrade() {
 	if err := t.Downgrade(ctx); err != nil {
 		return
 	}
-	if c.clocks != "wall" && !t.drawn.watched && !t.drawn.unhurried {
-		assert.LessOrEqual(c, c.now(), until, "%s #%d goes on although it had ended", c.name, t.number)
-	}
-	t.note(history.Extended, nil)
+	t.goesOn(until)
 }
 
 // upgrade locks exclusively a name that the Do around it holds shared. That must fail.

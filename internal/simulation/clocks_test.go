@@ -369,10 +369,8 @@ func (s *steppedClient) note(kind history.Kind, m *redsync.Mutex, err error) {
 	if s.dead {
 		return
 	}
-	e := history.Event{
-		At: s.now(), Kind: kind, Client: s.name, Name: s.w.names[0], More: s.w.names[1:], Reads: s.w.shared,
-		Permits: s.w.permits, Weight: s.w.weight, Leads: s.mode.leads, Within: s.within,
-	}
+	e := s.w.event(s.simulation, kind, s.name, 0)
+	e.Leads, e.Within = s.mode.leads, s.within
 	switch kind {
 	case history.Call:
 		s.called = e.At

@@ -98,7 +98,6 @@
 //
 //	go test -run 'TestSimulationOfABadMinority$' ./internal/simulation   # one minority fault after another
 //	REDSYNC_SIM_MINORITY=300                                 # this many seeds; REDSYNC_SIM_FROM as above
-//	REDSYNC_SIM_ATTEMPTS=plain                               # failures show the attempts and votes in this mode: see badModes
 //
 //	go test -run 'TestSimulationOfHaste$' ./internal/simulation      # waiters make no haste
 //	REDSYNC_SIM_HASTE=300                                    # this many seeds; REDSYNC_SIM_FROM as above

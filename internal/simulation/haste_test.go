@@ -144,14 +144,8 @@ func (h *haste) process(r *rand.Rand) *hasteProcess {
 		})
 		p.clients, pools = append(p.clients, client), append(pools, pool.New(client, guard, pool.WithNoLocksBefore(h.start)))
 	}
-	set := func(nodes []int) (some []pool.Pool) {
-		for _, j := range nodes {
-			some = append(some, pools[j])
-		}
-		return some
-	}
 	if len(h.sets) > 1 {
-		p.redsync = redsync.NewJoint(set(h.sets[0]), set(h.sets[1]))
+		p.redsync = redsync.NewJoint(poolsOf(pools, h.sets[0]), poolsOf(pools, h.sets[1]))
 	} else {
 		p.redsync = redsync.New(pools...)
 	}
@@ -251,7 +245,7 @@ func (c *hasteClient) lock(ctx context.Context, name string, hold func()) {
 		options = append(options, redsync.WithFencing()) // for which restart guards are longer
 	}
 	note := func(kind history.Kind) {
-		e := history.Event{At: c.now(), Kind: kind, Client: c.name, Term: c.term, Name: w.names[0], More: w.names[1:], Reads: w.shared, Permits: w.permits}
+		e := w.event(c.simulation, kind, c.name, c.term)
 		if kind == history.Held {
 			c.held.Add(int64(len(w.names)))
 			e.Until = e.At + time.Hour // the watchdog extends it

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -167,18 +165,20 @@ func (b *badMinority) process(slot int, reaches []int) *badProcess {
 		p.clients = append(p.clients, client)
 		pools[j] = pool.New(client)
 	}
-	set := func(nodes []int) (some []pool.Pool) {
-		for _, j := range nodes {
-			some = append(some, pools[j])
-		}
-		return some
-	}
-	p.single, p.joint = redsync.New(set(badSets[0])...), redsync.NewJoint(set(badSets[0]), set(badSets[1]))
+	p.single, p.joint = redsync.New(poolsOf(pools, badSets[0])...), redsync.NewJoint(poolsOf(pools, badSets[0]), poolsOf(pools, badSets[1]))
 	if b.asked.waitsOut {
 		peek.WaitOutSplits(p.single)
 		peek.WaitOutSplits(p.joint)
 	}
 	return p
+}
+
+// poolsOf returns the pools of some nodes.
+func poolsOf(pools []pool.Pool, nodes []int) (some []pool.Pool) {
+	for _, j := range nodes {
+		some = append(some, pools[j])
+	}
+	return some
 }
 
 func (p *badProcess) dial(ctx context.Context, j int, n *embedded.Node, network, addr string) (net.Conn, error) {
@@ -653,10 +653,8 @@ func (c *badClient) run() {
 
 // tells notes an event of the present term, in which the client wants w.
 func (c *badClient) tells(kind history.Kind, w wish, err error) {
-	e := history.Event{
-		At: c.now(), Kind: kind, Client: c.name, Term: c.term, Name: w.names[0], More: w.names[1:],
-		Reads: w.shared, Permits: w.permits, Weight: w.weight, Leads: c.mode.leads, Within: c.mode.leads,
-	}
+	e := w.event(c.simulation, kind, c.name, c.term)
+	e.Leads, e.Within = c.mode.leads, c.mode.leads
 	switch kind {
 	case history.Waits:
 		e.Wait = &history.Waiting{Process: fmt.Sprint(c.slot), Sets: badSets[:1], Deadline: c.deadline, Fair: c.mode.fair}
@@ -676,9 +674,6 @@ func (c *badClient) lock() {
 	c.term++
 	w := c.mode.wish(c.mode.nameOf(c.round.Load()), c.random)
 	options := append(c.options(), c.optionsFor(c.mode, w, c.random)...)
-	if c.mode.name == os.Getenv("REDSYNC_SIM_ATTEMPTS") {
-		options = append(options, redsync.WithObserver(tellsAttempts{c}))
-	}
 	ctx, cancel := context.WithTimeout(c.Context(), between(c.random, 2*time.Second, 8*time.Second))
 	defer cancel()
 	c.tells(history.Call, w, nil)
@@ -697,19 +692,6 @@ func (c *badClient) lock() {
 	c.tells(history.Unlock, w, nil)
 	_, err := m.UnlockContext(c.Context())
 	c.tells(history.Unlocked, w, err)
-}
-
-// tellsAttempts notes the attempts of a client, so that a history of a failure shows them.
-type tellsAttempts struct{ *badClient }
-
-func (c tellsAttempts) ObserveAttempt(_ context.Context, a observe.Attempt) {
-	c.log.Note(history.Event{At: c.now(), Kind: history.Fault, Where: c.name, What: fmt.Sprintf(
-		"attempt of %v, try %d: %d granted, %d refused, %d failed", a.Took, a.Try, a.Granted, a.Refused, a.Failed)})
-}
-
-func (c tellsAttempts) ObserveVote(_ context.Context, v observe.Vote) {
-	c.log.Note(history.Event{At: c.now(), Kind: history.Fault, Where: c.name, What: fmt.Sprintf(
-		"vote %s of node %d after %v, late %v: %v", v.Op, v.Node, v.Took, v.Late, v.Err)})
 }
 
 func (c *badClient) hold() { time.Sleep(between(c.random, 10*time.Millisecond, 150*time.Millisecond)) }

@@ -215,6 +215,14 @@ type wish struct {
 	permits, weight int // 0 and 0 for a lock
 }
 
+// event returns an event of a client that wants w.
+func (w wish) event(s *simulation, kind history.Kind, client string, term int) history.Event {
+	return history.Event{
+		At: s.now(), Kind: kind, Client: client, Term: term, Name: w.names[0], More: w.names[1:],
+		Reads: w.shared, Permits: w.permits, Weight: w.weight,
+	}
+}
+
 // isServed lets a client of process i lock what w says, hold it for the duration hold, and unlock. It notes a broken
 // promise if the client is not served.
 func (s *simulation) isServed(i int, hold time.Duration, w wish) {

@@ -436,50 +436,11 @@ func isHeld(e history.Event) bool { return e.Kind == history.Held }
 func tell(events []history.Event) string {
 	var b strings.Builder
 	for _, e := range events {
-		switch {
-		case e.Kind == history.Key, e.Kind == history.Waits, e.Kind == history.Ails:
+		if e.Kind == history.Key || e.Kind == history.Waits || e.Kind == history.Ails {
 			continue
-		case e.Kind == history.Fault && e.Ends:
-			fmt.Fprintf(&b, "%14v  %s: ends: %s\n", e.At, e.Where, e.What)
-		case e.Kind == history.Fault:
-			fmt.Fprintf(&b, "%14v  %s: %s\n", e.At, e.Where, e.What)
-		default:
-			fmt.Fprintf(&b, "%14v      %s #%d %q %s", e.At, e.Client, e.Term, strings.Join(append([]string{e.Name}, e.More...), ", "), e.Kind)
-			if e.Reads {
-				b.WriteString(" (shared)")
-			}
-			if e.Permits != 0 {
-				fmt.Fprintf(&b, " (%d of %d permits)", e.Weight, e.Permits)
-			}
-			if e.Until != 0 {
-				fmt.Fprintf(&b, " until %v", e.Until)
-			}
-			if e.Leads {
-				b.WriteString(" (leads)")
-			}
-			if e.Keeps != 0 {
-				fmt.Fprintf(&b, " (keeps it for %v)", e.Keeps)
-			}
-			if e.Shares != "" {
-				fmt.Fprintf(&b, " (of %s)", e.Shares)
-			}
-			if e.Token != 0 {
-				fmt.Fprintf(&b, " token %d", e.Token)
-			}
-			if e.Owner != "" {
-				fmt.Fprintf(&b, " owner %q", e.Owner)
-			}
-			if e.Value != "" {
-				fmt.Fprintf(&b, " value %s", e.Value)
-			}
-			if e.Sight != nil {
-				fmt.Fprintf(&b, " %+v", *e.Sight)
-			}
-			if e.Err != "" {
-				fmt.Fprintf(&b, " (%s)", e.Err)
-			}
-			b.WriteByte('\n')
 		}
+		text, _ := json.Marshal(e) // it cannot fail: no field has a type that could
+		fmt.Fprintf(&b, "%14v  %s\n", e.At, text)
 	}
 	return b.String()
 }
