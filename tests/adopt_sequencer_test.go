@@ -17,11 +17,17 @@ import (
 // This file shows WithSequencer: what it adds to WithValue.
 
 // given returns the Sequencer of a lock that another process has given away.
+func (k kit) given() redsync.Sequencer {
+	k.Helper()
+	s, err := locked(k, k.another().NewMutex("lock")).Detach(k.Context())
+	require.NoError(k, err)
+	return s
+}
+
+// given returns the Sequencer of a lock that another process has given away.
 func (f field) given(options ...redsync.Option) redsync.Sequencer {
 	f.Helper()
-	m := f.another(options...).NewMutex("lock")
-	require.NoError(f, m.Lock())
-	s, err := m.Detach(f.Context())
+	s, err := locked(f, f.another(options...).NewMutex("lock")).Detach(f.Context())
 	require.NoError(f, err)
 	synctest.Wait()
 	return s
@@ -153,78 +159,40 @@ func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
 
 func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "secret"}
-	several := sequencerOfNames([]string{"a", "b"}, 7, "secret")
-	changed := several
+	changed := sequencerOfNames([]string{"a", "b"}, 7, "secret")
 	changed.Name = "lock"
 	twice, disorder := sequencerOfNames([]string{"a", "a"}, 7, "v"), sequencerOfNames([]string{"b", "a"}, 7, "v")
-	for name, c := range map[string]struct {
-		name    string
-		options []redsync.Option
-		want    []string
+	for want, c := range map[string]struct {
+		name  string
+		of    redsync.Sequencer
+		value string // for WithValue
 	}{
-		"another name":      {"other", []redsync.Option{redsync.WithSequencer(s)}, []string{`WithSequencer: the sequencer is of the lock "lock", not of "other"`}},
-		"zero":              {"lock", []redsync.Option{redsync.WithSequencer(redsync.Sequencer{})}, []string{"WithSequencer: the sequencer has no value"}},
-		"no value":          {"lock", []redsync.Option{redsync.WithSequencer(redsync.Sequencer{Name: "lock", Token: 7})}, []string{"WithSequencer: the sequencer has no value"}},
-		"no name":           {"lock", []redsync.Option{redsync.WithSequencer(redsync.Sequencer{Value: "secret"})}, []string{`of the lock "", not of "lock"`}},
-		"with a value":      {"lock", []redsync.Option{redsync.WithSequencer(s), redsync.WithValue("secret")}, []string{"WithValue excludes WithSequencer"}},
-		"after a value":     {"lock", []redsync.Option{redsync.WithValue("secret"), redsync.WithSequencer(s)}, []string{"WithValue excludes WithSequencer"}},
-		"a reserved name":   {"{lock}:fence", []redsync.Option{redsync.WithSequencer(redsync.Sequencer{Name: "{lock}:fence", Value: "v"})}, []string{"is reserved"}},
-		"names twice":       {twice.Name, []redsync.Option{redsync.WithSequencer(twice)}, []string{`do not make up the name "a, a"`}},
-		"names in disorder": {disorder.Name, []redsync.Option{redsync.WithSequencer(disorder)}, []string{`do not make up the name "b, a"`}},
-		"changed names":     {"lock", []redsync.Option{redsync.WithSequencer(changed)}, []string{`do not make up the name "lock"`}},
+		`WithSequencer: the sequencer is of the lock "lock", not of "other"`: {name: "other", of: s},
+		"WithSequencer: the sequencer has no value":                          {name: "lock", of: redsync.Sequencer{Name: "lock", Token: 7}},
+		`of the lock "", not of "lock"`:                                      {name: "lock", of: redsync.Sequencer{Value: "secret"}},
+		"WithValue excludes WithSequencer":                                   {name: "lock", of: s, value: "secret"},
+		"is reserved":                                                        {name: "{lock}:fence", of: redsync.Sequencer{Name: "{lock}:fence", Value: "v"}},
+		`do not make up the name "a, a"`:                                     {name: twice.Name, of: twice},
+		`do not make up the name "b, a"`:                                     {name: disorder.Name, of: disorder},
+		`do not make up the name "lock"`:                                     {name: "lock", of: changed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				for _, m := range []*redsync.Mutex{f.NewMutex(c.name, c.options...), f.With(c.options...).NewMutex(c.name)} {
-					for _, want := range c.want {
-						refuses(t, m, want)
-						require.ErrorContains(t, m.Do(f.Context(), never), want)
-						require.ErrorContains(t, f.notRun(m.TryDo(f.Context(), never)), want)
-						_, err := m.Detach(f.Context())
-						require.ErrorContains(t, err, want)
-					}
-					assert.NotContains(t, m.Lock().Error(), "secret")
-				}
-				assert.Zero(t, f.traffic())
-			})
+		playAs(t, want, func(f field) {
+			options := []redsync.Option{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
+			for _, m := range []*redsync.Mutex{f.NewMutex(c.name, options...), f.With(options...).NewMutex(c.name)} {
+				refuses(f.T, m, want)
+				require.ErrorContains(f, m.Do(f.Context(), never), want)
+				require.ErrorContains(f, f.notRun(m.TryDo(f.Context(), never)), want)
+				_, err := m.Detach(f.Context())
+				require.ErrorContains(f, err, want)
+				assert.NotContains(f, m.Lock().Error(), "secret")
+			}
+			assert.Zero(f, f.traffic())
 		})
 	}
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithSequencer(f.given()), redsync.WithValue(""))
-		_, err := m.Extend()
-		require.NoError(t, err, "an empty value adopts nothing")
+		f.confirms(m.Extend()) // an empty value adopts nothing
 		f.unlocks(m)
-		refuses(t, redsync.New().NewMutex("lock", redsync.WithSequencer(s)), "no pools")
-		var none *redsync.Redsync
-		require.ErrorIs(t, none.NewMutex("lock", redsync.WithSequencer(s)).Lock(), redsync.ErrNoPools)
-	})
-}
-
-// A Redsync may have WithValue or WithSequencer as a default. That concerns its Mutexes only, and not Current.
-func TestCurrentOfARedsyncThatAdopts(t *testing.T) {
-	play(t, func(f field) {
-		s := f.given()
-		for _, rs := range []*redsync.Redsync{
-			f.With(redsync.WithValue("another")), f.With(redsync.WithSequencer(redsync.Sequencer{Name: "other", Value: "w"})),
-		} {
-			require.NoError(t, rs.Current(f.Context(), s))
-		}
-		err := f.Current(f.Context(), sequencerOfNames([]string{"a", "b"}, 7, "v"))
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	})
-}
-
-// The user knows the value of a lock that was adopted. So no lock of a Mutex that adopts is handed over.
-func TestALockAfterWithSequencerIsNotHandedOver(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.NewMutex("lock", redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}))
-		require.NoError(t, m.Lock(), "Lock begins a hold of its own, as with WithValue")
-		value := peek.Value(m)
-		assert.NotEqual(t, "v", value)
-		c := k.calls(k.Redsync, patient()...)
-		k.atOnce(m, c)
-		assert.NotEqual(t, value, peek.Value(c.Mutex))
-		k.unlocks(c.Mutex)
+		refuses(f.T, redsync.New().NewMutex("lock", redsync.WithSequencer(s)), "no pools")
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -74,100 +73,6 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(t, 5, f.nodes.Keys("lock"), "after the first Extend, the lock is held, and later ones set missing keys")
 		}
-	})
-}
-
-func TestMutexAdoptedUnlockIsSettledByNodesThatHadTheValue(t *testing.T) {
-	for name, c := range map[string]struct {
-		options []redsync.Option
-		lose    []int
-		most    int
-	}{
-		"all had it":                            {most: 5},
-		"one had not":                           {lose: []int{2}, most: 5 + 15},
-		"the giver may have healed it":          {options: []redsync.Option{redsync.WithSetNXOnExtend()}, most: 5 * 16},
-		"the giver may have sent it repeatedly": {options: []redsync.Option{redsync.WithFencing()}, most: 5 * 16},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				defer func() { _ = other.Close(f.Context()) }()
-				m := f.held()
-				f.lose(c.lose...)
-				before := f.commands("evalsha", "eval")
-				ok, err := other.NewMutex("lock", append(c.options, redsync.WithValue(m.Value()))...).Unlock()
-				require.NoError(t, err)
-				assert.True(t, ok)
-				time.Sleep(20 * time.Second)
-				sent := f.commands("evalsha", "eval") - before
-				assert.LessOrEqual(t, sent, c.most)
-				assert.Equal(t, c.most > 5, sent > 5, "%d", sent)
-			})
-		})
-	}
-}
-
-func TestMutexAdoptedExtendedTwiceAtOnceMovesUntilTwice(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		a := k.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false))
-		k.freeze(4)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := a.Extend()
-			assert.NoError(t, err)
-		})
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		ok, err := a.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, validity, a.Until().Sub(start))
-		wg.Wait()
-	})
-}
-
-// adopting returns the error of the first Extend of a lock adopted by WithValue. The nodes answer
-// it after 100 ms; meanwhile is called before that.
-func (f field) adopting(meanwhile func(m *redsync.Mutex)) error {
-	f.Helper()
-	m := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
-	for _, n := range f.nodes {
-		n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-	}
-	var wg sync.WaitGroup
-	var ok bool
-	var err error
-	wg.Go(func() { ok, err = m.Extend() })
-	synctest.Wait()
-	meanwhile(m)
-	wg.Wait()
-	assert.False(f, ok)
-	assert.Zero(f, m.Until())
-	return err
-}
-
-// Unlock releases the adopted value while the first Extend waits for the nodes. The nodes then confirm the Extend, but
-// the lock is not held.
-func TestExtendOfAnAdoptedLockThatIsUnlockedMeanwhile(t *testing.T) {
-	play(t, func(f field) {
-		require.ErrorIs(t, f.adopting(f.unlock), redsync.ErrNotHeld)
-		f.noKeys()
-	})
-}
-
-// Close comes while the first Extend of an adopted lock waits for the nodes: the lock is not
-// taken over, nor released, because another process may hold it.
-func TestExtendOfAnAdoptedLockThatMeetsClose(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		var wg sync.WaitGroup
-		err := f.as(other).adopting(func(*redsync.Mutex) {
-			wg.Go(func() { assert.NoError(t, other.Close(f.Context())) })
-		})
-		require.ErrorIs(t, err, redsync.ErrClosed)
-		wg.Wait()
 	})
 }
 

@@ -74,23 +74,6 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	}
 }
 
-// An attempt whose answers came too late has failed, so Lock makes another.
-func TestLockWhoseAnswersComeAfterItsValidityTriesAgain(t *testing.T) {
-	ahead := steps(t)
-	play(t, func(f field) {
-		f.meet()
-		var told attempts
-		m := f.NewMutex("lock", redsync.WithObserver(&told))
-		f.stepsOn("set", ahead, validity)
-		require.NoError(t, m.Lock())
-		require.Len(t, told, 2)
-		require.ErrorIs(t, told[0].Err, redsync.ErrNoQuorum)
-		require.NoError(t, told[1].Err)
-		f.unlock(m)
-		f.noKeys()
-	})
-}
-
 // The old validity has ended when the nodes confirm the new one: somebody else may have held the lock in between,
 // although no timer has fired yet.
 func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
@@ -129,14 +112,3 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 type slow struct{ by time.Duration }
 
 func (s slow) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(s.by) }
-
-func TestLockThatIsHeldUpBeyondItsValidityFails(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.NewMutex("lock", redsync.WithObserver(slow{10 * time.Second}))
-		err := m.Lock()
-		require.ErrorIs(t, err, redsync.ErrNoQuorum)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-	})
-}

@@ -18,31 +18,6 @@ import (
 
 var errWork = errors.New("work went wrong")
 
-func TestDoTellsOfALossBesideTheFunctionsError(t *testing.T) {
-	for _, worked := range []error{nil, errWork} {
-		onKit(t, func(k kit) {
-			var until time.Time
-			err := k.Do(k.Context(), "lock", func(ctx context.Context) error {
-				start := time.Now()
-				k.freeze(0, 1, 2)
-				<-ctx.Done()
-				until = start.Add(validity)
-				assert.Equal(t, until, time.Now())
-				require.ErrorIs(t, ctx.Err(), context.Canceled)
-				require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-				require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockAlreadyExpired)
-				return worked
-			})
-			assert.Equal(t, until, time.Now(), "the call does not wait")
-			require.ErrorIs(t, err, redsync.ErrLockLost)
-			require.ErrorContains(t, err, `do "lock"`)
-			if worked != nil {
-				require.ErrorIs(t, err, worked)
-			}
-		})
-	}
-}
-
 // A function that returns the cause of its context returns the very loss that Do tells of.
 func TestALossThatTheFunctionReturnsIsSaidOnce(t *testing.T) {
 	type work = func(context.Context) error
@@ -137,25 +112,6 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 	}
 }
 
-func TestDoWhoseContextEndsUnlocks(t *testing.T) {
-	onKit(t, func(k kit) {
-		reason := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(k.Context())
-		err := k.Do(ctx, "lock", func(ctx context.Context) error {
-			time.Sleep(time.Millisecond)
-			cancel(reason)
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), reason)
-			assert.Equal(t, 5, k.keys("lock"))
-			return ctx.Err()
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-	})
-}
-
 // After a theft, the function has already run. So the error must not look like the error for a lock that was already
 // taken.
 func TestDoToldOfATheftDoesNotMatchErrFailed(t *testing.T) {
@@ -178,22 +134,6 @@ func TestDoToldOfATheftDoesNotMatchErrFailed(t *testing.T) {
 		}, redsync.WithTries(1))
 		require.ErrorAs(t, err, &taken)
 		require.ErrorIs(t, err, redsync.ErrFailed)
-	})
-}
-
-// A function returns the loss of a permit of its own, for the same reason. Both losses are said.
-func TestTwoLossesForOneReasonAreBothSaid(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		o := []redsync.Option{redsync.WithPermits(2), redsync.WithMaxHold(10 * time.Second)}
-		err := k.Do(k.Context(), "lock", func(context.Context) error {
-			return k.Do(k.Context(), "lock", func(ctx context.Context) error {
-				time.Sleep(time.Minute)
-				return errWork
-			}, o...)
-		}, o...)
-		assert.ErrorIs(k, err, errWork)
-		assert.Equal(k, 2, strings.Count(err.Error(), "lock lost"), "two permits were lost: %v", err)
 	})
 }
 

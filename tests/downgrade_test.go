@@ -162,36 +162,6 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	})
 }
 
-// Nodes confirm an Extend or a Valid to a caller that has called Downgrade meanwhile. The confirmations count, and nothing
-// is sent twice.
-func TestWhatNodesConfirmDuringADowngradeCounts(t *testing.T) {
-	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid,
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				const distance = 10 * time.Millisecond
-				m := f.processes(1, everywhere(distance))[0].NewMutex("lock")
-				require.NoError(f, m.Lock())
-				f.confirms(operation(m)) // its script is known
-				require.NoError(f, m.Err())
-				time.Sleep(time.Second)
-				before := f.traffic()
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					f.confirms(operation(m))
-				}()
-				time.Sleep(distance * 3 / 2) // the replies are on their way
-				require.NoError(f, m.Downgrade(f.Context()))
-				<-done
-				assert.Equal(f, before+2*5, f.traffic())
-				f.unlocks(m)
-			})
-		})
-	}
-}
-
 // A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {

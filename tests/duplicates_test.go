@@ -43,26 +43,22 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 		"guarded":   {pool.WithRestartGuard(guard)},
 		"new nodes": {pool.WithRestartGuard(guard), newNodes},
 	} {
-		for _, failFast := range []bool{true, false} {
-			for _, tries := range []int{1, 0} {
-				t.Run(fmt.Sprintf("%s failFast=%v tries=%d", name, failFast, tries), func(t *testing.T) {
-					play(t, func(f field) {
-						m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
-						start := time.Now()
-						err := m.Lock()
-						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
-						require.NotErrorIs(t, err, redsync.ErrFailed)
-						require.ErrorContains(t, err, "nodes #1 and #3")
-						assert.Zero(t, time.Since(start), "Lock does not wait: retries would not help")
-						assert.Zero(t, m.Remaining())
-						time.Sleep(time.Millisecond)
-						assert.Zero(t, f.nodes.Keys("lock"))
-						before := f.traffic()
-						require.ErrorIs(t, m.TryLock(), redsync.ErrDuplicateNode)
-						assert.Equal(t, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
-					})
-				})
-			}
+		for _, option := range []redsync.Option{redsync.WithFailFast(false), redsync.WithTries(0)} {
+			playAs(t, name, func(f field) {
+				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
+				start := time.Now()
+				err := m.Lock()
+				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				require.NotErrorIs(f, err, redsync.ErrFailed)
+				require.ErrorContains(f, err, "nodes #1 and #3")
+				took(f, start, 0, "Lock does not wait: retries would not help")
+				assert.Zero(f, m.Remaining())
+				time.Sleep(time.Millisecond)
+				assert.Zero(f, f.nodes.Keys("lock"))
+				before := f.traffic()
+				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+				assert.Equal(f, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
+			})
 		}
 	}
 }
@@ -135,17 +131,6 @@ func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 	})
 }
 
-func TestDuplicateNodeUnknownIsNoError(t *testing.T) {
-	play(t, func(f field) {
-		f.nodes[1].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-		m := process(f.pick(0, 1, 2, 1, 4)).NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-	})
-}
-
 // A movable is an address that leads to one node or another.
 type movable struct{ to atomic.Pointer[embedded.Node] }
 
@@ -188,19 +173,12 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
 		works := func() {
 			t.Helper()
-			for _, m := range []*redsync.Mutex{
-				rs.NewMutex("lock"), rs.NewMutex("lock", redsync.WithFencing()), rs.NewMutex("lock", redsync.WithFair()),
-				rs.NewMutex("lock", redsync.WithShared()), rs.NewMutex("lock", redsync.WithFailFast(false)),
-				rs.NewMutex("permits", redsync.WithPermits(2)), rs.NewMultiMutex([]string{"a", "b"}),
-			} {
-				for range 3 {
-					require.NoError(t, m.TryLock())
-					ok, err := m.Extend()
-					require.True(t, ok, "%v", err)
-					ok, err = m.Valid()
-					require.True(t, ok, "%v", err)
-					ok, err = m.Unlock()
-					require.True(t, ok, "%v", err)
+			for _, kind := range lockKinds {
+				for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair(), redsync.WithFailFast(false)} {
+					m := locked(f, kind.lock(rs, option))
+					f.confirms(m.Extend())
+					f.confirms(m.Valid())
+					f.confirms(m.Unlock())
 					time.Sleep(time.Second)
 				}
 			}
@@ -233,17 +211,13 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-				m := process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...)
-				require.NoError(t, m.TryLock(), "the server and node 1 are a quorum")
-				ok, err := m.Extend()
-				require.True(t, ok, "%v", err)
+				m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
+				f.confirms(m.Extend()) // the server and node 1 are a quorum
 				f.nodes[1].Freeze()
 				until := m.Until()
 				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 				defer cancel()
-				ok, err = m.ExtendContext(ctx)
-				assert.False(t, ok, "one server is no quorum")
-				require.ErrorIs(t, err, redsync.ErrExtendFailed)
+				require.ErrorIs(t, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
 				assert.Equal(t, until, m.Until())
 				f.nodes[1].Thaw()
 				_, _ = m.Unlock()
@@ -334,105 +308,44 @@ var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2,
 // Pools 0 and 1 turn out to lead to one server. Each of the three pools says yes or no. The outcome is that of two
 // servers, in whatever order the pools answer.
 func TestVotesOfOneServerCountOnce(t *testing.T) {
-	twin, twinAgain := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "twin"}
-	servers := [3]*pool.Server{twin, twinAgain, {RunID: "other"}}
+	servers := [3]*pool.Server{{RunID: "twin"}, {RunID: "twin"}, {RunID: "other"}}
 	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
 		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 	} {
-		for _, failFast := range []bool{true, false} {
-			for yeses := range 8 {
-				for _, order := range orders {
-					t.Run(fmt.Sprintf("%s failFast=%v yes=%03b order=%v", name, failFast, yeses, order), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) {
-							s := newStage()
-							m := s.NewMutex("lock", redsync.WithFailFast(failFast))
-							require.NoError(t, m.Lock())
-							s.grants = false
-							var ok bool
-							var err error
-							done := make(chan struct{})
-							go func() {
-								defer close(done)
-								ok, err = operation(m)
-							}()
-							synctest.Wait()
-							for _, i := range order {
-								answer := script.Missing
-								if yeses&(1<<i) != 0 {
-									answer = script.Mine
-								}
-								s.deliver(i, answer, servers[i])
+		for yeses := range 8 {
+			for _, order := range orders {
+				t.Run(fmt.Sprintf("%s yes=%03b order=%v", name, yeses, order), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := newStage()
+						m := locked(t, s.NewMutex("lock", redsync.WithFailFast(order[0] == 0)))
+						s.grants = false
+						var ok bool
+						var err error
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							ok, err = operation(m)
+						}()
+						synctest.Wait()
+						for _, i := range order {
+							answer := script.Missing
+							if yeses&(1<<i) != 0 {
+								answer = script.Mine
 							}
-							<-done
-							assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
-							if name == "Extend" {
-								// Two pools that answer "no such key" prove a loss.
-								proven := yeses == 0 || yeses&(yeses-1) == 0
-								assert.Equal(t, proven, errors.Is(err, redsync.ErrLockLost), "%v", err)
-							}
-							s.grants = true
-							require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
-							time.Sleep(time.Minute) // releases are repeated where no answer has come
-							require.NoError(t, s.Close(t.Context()))
-						})
+							s.deliver(i, answer, servers[i])
+						}
+						<-done
+						assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
+						if name == "Extend" { // two pools that answer "no such key" prove a loss
+							assert.Equal(t, yeses&(yeses-1) == 0, errors.Is(err, redsync.ErrLockLost), "%v", err)
+						}
+						s.grants = true
+						require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
+						time.Sleep(time.Minute) // releases are repeated where no answer has come
+						require.NoError(t, s.Close(t.Context()))
 					})
-				}
+				})
 			}
 		}
 	}
-}
-
-func TestVotesOfUnknownServersCount(t *testing.T) {
-	for name, servers := range map[string][3]*pool.Server{
-		"none known":    {},
-		"one known":     {0: {RunID: "a"}},
-		"all different": {{RunID: "a"}, {RunID: "b"}, {RunID: "c"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage()
-				m := s.NewMutex("lock")
-				require.NoError(t, m.Lock())
-				s.grants = false
-				go func() {
-					synctest.Wait()
-					s.deliver(0, script.Mine, servers[0])
-					s.deliver(1, script.Mine, servers[1])
-				}()
-				ok, err := m.Extend()
-				require.NoError(t, err)
-				assert.True(t, ok)
-			})
-		})
-	}
-}
-
-// Two addresses led to one server, and lead to two by now. The next lock finds that out. Its validity counts from the
-// requests that follow.
-func TestValidityDoesNotCountTheQuestionAfterADuplicate(t *testing.T) {
-	play(t, func(f field) {
-		var leads atomic.Pointer[embedded.Node]
-		leads.Store(f.nodes[0])
-		moving := f.nodes[0].Client(func(o *redis.Options) {
-			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				return leads.Load().Dial(ctx, network, address)
-			}
-			o.Addr = "elsewhere:6379"
-		})
-		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving))
-		f.closes(rs)
-		m := rs.NewMutex("lock")
-		require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
-		time.Sleep(time.Second) // nothing is sent any more
-		leads.Store(f.nodes[1])
-		f.nodes[0].Kill()
-		f.nodes[0].Restart(false)
-		time.Sleep(time.Second)
-		const slow = 100 * time.Millisecond
-		f.nodes[1].On("ping", 1, embedded.Fault{Delay: slow})
-		start := time.Now()
-		require.NoError(f, m.TryLock())
-		assert.Equal(f, start.Add(slow+validity), m.Until())
-		f.unlock(m)
-	})
 }

@@ -153,6 +153,9 @@ func wordsOf(t *testing.T, err error) string {
 		return "nil"
 	}
 	judged(t, err)
+	for each := err; each != nil; each = errors.Unwrap(each) {
+		_ = map[error]int{each: 1} // it can be compared
+	}
 	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
 		assert.NotEmpty(t, taken.Name)
 		assert.NotEmpty(t, taken.Nodes)

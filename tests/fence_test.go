@@ -36,37 +36,33 @@ func TestFenceIsTheClock(t *testing.T) {
 
 // After Unlock at the latest, the nodes that did not vote for the hold have its token, too.
 func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
-	for name, fault := range map[string]func(f field){
-		"two were down": func(f field) {
-			f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-		},
-		"two were another's": func(f field) {
-			for _, i := range []int{1, 2} {
-				_ = f.nodes[i].Set("lock", "another's")
-				f.nodes[i].SetTTL("lock", time.Minute)
+	for name, fault := range map[string]func(f field, locked bool){
+		"two were down": func(f field, locked bool) {
+			if !locked {
+				f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
+				f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
 			}
 		},
-		"two forgot": func(f field) {},
+		"two were another's": func(f field, locked bool) {
+			if !locked {
+				f.occupy("lock", 1, 2)
+			}
+		},
+		"two forgot": func(f field, locked bool) {
+			if locked {
+				f.nodes[0].FlushAll()
+				f.nodes[3].FlushAll()
+			}
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				fault(f)
-				require.NoError(t, m.TryLock())
-				if name == "two forgot" {
-					f.nodes[0].FlushAll()
-					f.nodes[3].FlushAll()
-				}
-				held := m.Fence()
-				f.unlock(m)
-				synctest.Wait()
-				for i, n := range f.nodes {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(held), got, "node %d", i)
-					assert.Equal(t, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
-				}
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			fault(f, false)
+			require.NoError(f, m.TryLock())
+			fault(f, true)
+			held := m.Fence()
+			f.unlock(m)
+			f.areAt(held, held, held, held, held)
 		})
 	}
 }
@@ -121,37 +117,24 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 // Locks without the option, and adopted locks, have no token and leave the registers as they are.
 func TestFenceOfThoseWithout(t *testing.T) {
 	play(t, func(f field) {
-		fenced := f.fenced().NewMutex("lock")
-		require.NoError(t, fenced.Lock())
+		fenced := locked(f, f.fenced().NewMutex("lock"))
 		token := fenced.Fence()
-
 		adopted := f.NewMutex("lock", redsync.WithFencing(), redsync.WithValue(fenced.Value()))
-		assert.Zero(t, adopted.Fence())
-		ok, err := adopted.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, adopted.Fence())
+		f.confirms(adopted.Extend())
+		assert.Zero(f, adopted.Fence())
 		f.unlock(adopted)
-		_, _ = fenced.Unlock()
 		f.areAt(token, token, token, token, token)
 
 		time.Sleep(time.Hour)
-		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}} {
-			plain := f.another().NewMutex("lock", options...)
-			require.NoError(t, plain.Lock())
+		for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+			plain := locked(f, f.another().NewMutex("lock", option))
 			synctest.Wait() // all nodes have it
-			assert.Zero(t, plain.Fence())
-			err = fenced.TryLock()
+			assert.Zero(f, plain.Fence())
+			isTaken(f, fenced.TryLock())
 			synctest.Wait() // all nodes have refused it
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, "a lock with fencing excludes one without")
 			f.unlock(plain)
-			synctest.Wait()
-			for _, n := range f.nodes {
-				got, _ := n.Get(fenceKey)
-				assert.Equal(t, fmt.Sprint(token), got)
-				assert.Equal(t, 23*time.Hour, n.TTL(fenceKey), "locks without fencing do not touch the register")
-			}
+			assert.Equal(f, fmt.Sprint(token), fenceOf(f, 1))
+			assert.Equal(f, 23*time.Hour, f.nodes[1].TTL(fenceKey), "locks without fencing do not touch the register")
 		}
 	})
 }
@@ -160,46 +143,6 @@ func fenceOf(f field, i int) string {
 	synctest.Wait()
 	got, _ := f.nodes[i].Get(fenceKey)
 	return got
-}
-
-func TestFenceIsNotHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.fenced()
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		last := m.Fence()
-		for range 4 {
-			c := f.calls(rs, patient()...)
-			f.atOnce(m, c)
-			assert.NotEqual(t, peek.Value(m), peek.Value(c.Mutex))
-			assert.Greater(t, c.Fence(), last)
-			assert.Equal(t, fmt.Sprint(c.Fence()), fenceOf(f, 0))
-			m, last = c.Mutex, c.Fence()
-		}
-		f.unlock(m)
-		f.nobodyWaits()
-		f.noKeys()
-	})
-}
-
-// One Mutex gives a lock to another. Only one of the two has fencing.
-func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
-	for _, gives := range []bool{false, true} {
-		t.Run(fmt.Sprint(gives), func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
-				m := k.NewMutex("lock", options[gives]...)
-				require.NoError(t, m.Lock())
-				value := peek.Value(m)
-				c := k.calls(k.Redsync, patient(options[!gives]...)...)
-				k.atOnce(m, c)
-				assert.NotEqual(t, value, c.Value())
-				assert.Equal(t, !gives, c.Fence() != 0)
-				k.unlock(c.Mutex)
-			})
-		})
-	}
 }
 
 func TestFenceRegisterIsKeptForADay(t *testing.T) {
@@ -233,27 +176,6 @@ func TestFenceKeysOfNames(t *testing.T) {
 				assert.Equal(t, 5, f.nodes.Keys(key))
 				f.unlock(m)
 				require.Error(t, f.NewMutex(key).TryLock(), "the name of a register is reserved")
-			})
-		})
-	}
-}
-
-// On a Cluster, a name cannot be fenced if its register lies in another slot.
-func TestFenceRefusedByTheNodes(t *testing.T) {
-	for _, text := range []string{
-		"CROSSSLOT Keys in request don't hash to the same slot",
-		"TRYAGAIN Multiple keys request during rehashing of slot",
-		"NOPERM No permissions to access a key",
-	} {
-		t.Run(text, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock")
-				for _, n := range f.nodes {
-					n.On("evalsha", 1, embedded.Fault{Err: text})
-				}
-				require.ErrorContains(t, m.TryLock(), text)
-				assert.Zero(t, m.Fence())
-				f.noKeys()
 			})
 		})
 	}
@@ -332,21 +254,18 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 // A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
 // node has raised no register, so the lock would have a token that no register knows.
 func TestFenceBareOKIsNoGrant(t *testing.T) {
-	for name, option := range map[string]redsync.Option{"first attempt": redsync.WithTries(1), "fair": redsync.WithFair()} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-					if len(req.Args) > 11 { // it has more arguments than a release
-						return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
-					}
-					return puppet.Yes(req)
-				}}
-				rs := redsync.New(p)
-				m := rs.NewMutex("lock", option, redsync.WithFencing())
-				require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
-				assert.Zero(t, m.Fence())
-				require.NoError(t, rs.Close(t.Context()))
-			})
+	for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+		synctest.Test(t, func(t *testing.T) {
+			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				if len(req.Args) > 11 { // it has more arguments than a release
+					return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+				}
+				return puppet.Yes(req)
+			}})
+			m := rs.NewMutex("lock", option, redsync.WithFencing())
+			require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
+			assert.Zero(t, m.Fence())
+			require.NoError(t, rs.Close(t.Context()))
 		})
 	}
 }

@@ -41,41 +41,6 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 	}
 }
 
-// However long the expiry is, the wait for the identity of a node is short, and so is a wait for nodes without a quorum.
-func TestFirstLockWithALongExpiry(t *testing.T) {
-	for _, expiry := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
-		onKit(t, func(k kit) {
-			k.freeze(4)
-			start := time.Now()
-			require.NoError(t, k.NewMutex("lock", redsync.WithExpiry(expiry)).TryLock())
-			assert.Equal(t, 400*time.Millisecond, time.Since(start))
-			k.freeze(2, 3)
-			start = time.Now()
-			require.Error(t, k.NewMutex("another", redsync.WithExpiry(expiry)).TryLock())
-			assert.Equal(t, 2*time.Second, time.Since(start))
-		})
-	}
-}
-
-// A first Lock that fails gives back at once what it was granted. So the next one waits.
-func TestFirstLockThatFailsDoesNotWait(t *testing.T) {
-	play(t, func(f field) {
-		for i := range 3 {
-			require.NoError(t, f.nodes[i].Set("lock", "another"))
-		}
-		f.freeze(4)
-		start := time.Now()
-		require.ErrorIs(t, f.NewMutex("lock").TryLock(), redsync.ErrFailed)
-		assert.Less(t, time.Since(start), 400*time.Millisecond)
-		start = time.Now()
-		require.NoError(t, f.NewMutex("free").TryLock())
-		assert.Equal(t, 400*time.Millisecond, time.Since(start))
-		start = time.Now()
-		require.NoError(t, f.NewMutex("another").TryLock())
-		assert.Zero(t, time.Since(start))
-	})
-}
-
 // The caller keeps half of the time that its context has left.
 func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 	for name, c := range map[string]struct{ timeout, want time.Duration }{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -56,52 +58,42 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
+	owner := []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}
 	for name, c := range map[string]struct {
 		options []redsync.Option
 		held    time.Duration // for how long by then
 		within  time.Duration
-		forced  bool
 		down    []int // nodes
 	}{
-		"owner, held for long":                  {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 5 * time.Second, 2 * trip, true, nil},
-		"owner that heals":                      {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, nil},
-		"owner that heals, with two nodes down": {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, []int{1, 3}},
-		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, true, nil},
-		"owner, held for a moment":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 100 * time.Millisecond, time.Second, true, nil},
-		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, false, nil},
-		"neither":                               {nil, time.Second, 8 * time.Second, false, nil},
+		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
+		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
+		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
+		"owner, held for a moment":              {owner, 100 * time.Millisecond, time.Second, nil},
+		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
+		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				r := &redsynctest.Recorder{}
-				holder := f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...)
-				require.NoError(f, holder.Lock())
-				time.Sleep(c.held)
-				for _, i := range c.down {
-					f.nodes[i].Kill()
-				}
-				time.Sleep(time.Millisecond)
-				operator := f.NewMutex("a")
-				h := f.holderOf(operator)
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
-				start := time.Now()
-				select {
-				case <-holder.Lost():
-				case <-time.After(time.Minute):
-				}
-				assert.LessOrEqual(f, time.Since(start), c.within)
-				err := holder.Err()
-				require.ErrorIs(f, err, redsync.ErrLockLost)
-				assert.Equal(f, c.forced, errors.Is(err, redsync.ErrForced), "%v", err)
-				synctest.Wait()
-				lost := redsynctest.Events[observe.Lost](r)
-				require.Len(f, lost, 1)
-				assert.Equal(f, err, lost[0].Err)
-				time.Sleep(10 * time.Second)
-				assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
-				_, err = holder.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-			})
+		playAs(t, name, func(f field) {
+			r := &redsynctest.Recorder{}
+			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...))
+			time.Sleep(c.held)
+			f.kill(c.down...)
+			time.Sleep(time.Millisecond)
+			operator := f.NewMutex("a")
+			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			start := time.Now()
+			<-holder.Lost()
+			assert.LessOrEqual(f, time.Since(start), c.within)
+			err := holder.Err()
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+			assert.Equal(f, strings.HasPrefix(name, "owner"), errors.Is(err, redsync.ErrForced), "%v", err)
+			synctest.Wait()
+			lost := redsynctest.Events[observe.Lost](r)
+			require.Len(f, lost, 1)
+			assert.Equal(f, err, lost[0].Err)
+			time.Sleep(10 * time.Second)
+			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
+			_, err = holder.Unlock()
+			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -165,7 +157,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 // A message that is not true ends nothing, and very many make the holder ask 20 times a second at most.
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+		m := f.another().NewMutex("a", heals()...)
 		require.NoError(f, m.Lock())
 		time.Sleep(1500 * time.Millisecond)
 		h := f.holderOf(f.NewMutex("a"))
@@ -300,27 +292,6 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	})
 }
 
-// A reader has gone. If a writer has the lock by then, it is taken; other readers do not take it from anybody.
-func TestForceUnlockOfAFormerReader(t *testing.T) {
-	play(t, func(f field) {
-		m, operator := f.NewMutex("a", redsync.WithShared()), f.another().NewMutex("a")
-		require.NoError(f, m.Lock())
-		h := f.holderOf(operator)
-		other := f.another().NewMutex("a", redsync.WithShared())
-		require.NoError(f, other.Lock())
-		f.unlock(m)
-		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNotHeld)
-		require.NoError(f, other.Err())
-		f.unlock(other)
-		synctest.Wait()
-		writer := f.another().NewMutex("a")
-		require.NoError(f, writer.Lock())
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, operator.ForceUnlock(f.Context(), h), &taken)
-		f.unlock(writer)
-	})
-}
-
 // The next in line has the lock at once.
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
@@ -345,64 +316,49 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 }
 
 // An extension that heals is under way while the lock is released by force, and takes it back on some nodes. The holder,
-// which hears of the force, gives these up.
+// which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
+// that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
-		m := f.NewMutex("lock", healing...)
-		require.NoError(f, m.Lock())
-		return []*redsync.Mutex{m}
-	})
-}
-
-// The user has seen the value. It was forced, whoever has it.
-func TestAForcedHolderWhoseValueWasSeenTakesNothingBack(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
-		m := f.NewMutex("lock", healing...)
-		require.NoError(f, m.Lock())
-		_ = m.Value()
-		return []*redsync.Mutex{m}
-	})
-}
-
-// Readers share a hold, and the extension is that of one of them. All are told.
-func TestReadersThatShareAHoldAndHealAreForcedTogether(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) (all []*redsync.Mutex) {
-		for range 3 {
-			m := f.NewMutex("lock", append(healing, redsync.WithShared())...)
-			require.NoError(f, m.Lock())
-			all = append(all, m)
+	for name, c := range map[string]struct {
+		option redsync.Option
+		holds  int
+		seen   bool
+	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {redsync.WithShared(), 3, false}} {
+		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * time.Millisecond
+		for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += step {
+			playAs(t, fmt.Sprint(name, offset), func(f field) {
+				rs := f.newcomer(0, everywhere(3*time.Millisecond))
+				f.closes(rs)
+				f.as(rs).meet()
+				start := time.Now()
+				var all []*redsync.Mutex
+				for range c.holds {
+					m := locked(f, rs.NewMutex("lock", append(heals(), c.option, redsync.WithExpiry(6*time.Second))...))
+					if c.seen {
+						_ = m.Value()
+					}
+					all = append(all, m)
+				}
+				operator := f.NewMutex("lock")
+				h := f.holderOf(operator)
+				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
+				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				time.Sleep(100 * time.Millisecond)
+				for i, m := range all {
+					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
+				}
+				assert.Zero(f, f.nodes.Keys("lock"))
+				next := f.another().NewMutex("lock")
+				require.NoError(f, next.TryLock())
+				f.unlock(next)
+			})
 		}
-		return all
-	})
+	}
 }
 
-// besideAnExtension plays a force at each moment around the extension of holders that heal and hear of it. lock returns the
-// holders, which have one value. Nobody takes anything back.
-func besideAnExtension(t *testing.T, lock func(f field, healing ...redsync.Option) []*redsync.Mutex) {
-	t.Helper()
-	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
-		play(t, func(f field) {
-			rs := f.newcomer(0, everywhere(3*time.Millisecond))
-			f.closes(rs)
-			f.as(rs).meet()
-			start := time.Now()
-			all := lock(f.as(rs), redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-			operator := f.NewMutex("lock")
-			h := f.holderOf(operator)
-			time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			time.Sleep(100 * time.Millisecond)
-			for i, m := range all {
-				require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d, offset %v", i, offset)
-			}
-			for _, n := range f.nodes {
-				assert.False(f, n.Exists("lock"), "offset %v", offset)
-			}
-			next := f.another().NewMutex("lock")
-			require.NoError(f, next.TryLock())
-			f.unlock(next)
-		})
-	}
+// heals returns the options of a holder that hears of a force, and heals.
+func heals() []redsync.Option {
+	return []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
@@ -423,51 +379,6 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 		next := f.another().NewMutex("a", redsync.WithWatchdog())
 		require.NoError(f, next.TryLock())
 		time.Sleep(4 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		require.NoError(f, next.Err())
-		f.unlock(next)
-	})
-}
-
-// A holder without a watchdog and without an owner learns of it by its own calls.
-func TestAHolderLearnsOfTheForceByItsOwnCalls(t *testing.T) {
-	for name, call := range map[string]func(m *redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.another().NewMutex("a")
-				require.NoError(f, m.Lock())
-				operator := f.NewMutex("a")
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-				synctest.Wait()
-				require.NoError(f, m.Err())
-				ok, err := call(m)
-				assert.False(f, ok)
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-				require.NotErrorIs(f, err, redsync.ErrForced)
-			})
-		})
-	}
-}
-
-// A node refused the lock, so that the holder fills it up later: after the force. That is no quorum, and the next extension
-// finds out.
-func TestAFillGivesNoForcedLockBack(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes[3:] {
-			require.NoError(f, n.Set("a", "a key that was left"))
-			n.SetTTL("a", 500*time.Millisecond)
-		}
-		m := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
-		operator := f.NewMutex("a")
-		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
-		time.Sleep(2 * time.Second)
-		next := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, next.TryLock())
-		time.Sleep(2 * time.Second)
 		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
 		require.NoError(f, next.Err())
 		f.unlock(next)
@@ -510,7 +421,7 @@ func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
 		play(t, func(f field) {
-			m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
 			start := time.Now()
 			require.NoError(f, m.Lock())
 			time.Sleep(held)

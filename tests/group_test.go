@@ -18,19 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		clients := clientsOf(f.nodes)
-		for range 20 {
-			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // it is never closed
-			cancel()
-		}
-		assert.Equal(f, 5, f.commands("subscribe"))
-	})
-}
-
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)

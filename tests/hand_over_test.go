@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file shows how a lock is handed over within a process, and when it is not.
@@ -58,29 +59,6 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-func TestHandOverTellsTheGiver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		giver := f.NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		f.calls(f.Redsync, patient()...)
-		before := f.traffic()
-		f.unlock(giver)
-		assert.Equal(t, before, f.traffic())
-	})
-}
-
-func TestHandOverFromAWatchdogExtendsNoMore(t *testing.T) {
-	play(t, func(f field) {
-		_, m, until := f.handed([]redsync.Option{redsync.WithWatchdog()}, nil)
-		before := f.traffic()
-		time.Sleep(time.Until(until) + time.Second)
-		assert.Equal(t, before, f.traffic())
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
 func TestHandOverToAWatchdogIsExtended(t *testing.T) {
 	for name, giving := range map[string][]redsync.Option{"from none": nil, "from another": {redsync.WithWatchdog()}} {
 		t.Run(name, func(t *testing.T) {
@@ -99,39 +77,26 @@ func TestHandOverToAWatchdogIsExtended(t *testing.T) {
 // The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
-		for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
-			t.Run(fmt.Sprint(name, len(options)), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					giver := f.NewMutex("lock", options...)
-					require.NoError(f, giver.Lock())
-					m := f.calls(f.Redsync, patient()...)
-					until := giver.Until()
-					time.Sleep(time.Millisecond)
-					for _, n := range f.nodes {
-						n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
-					}
-					var wg sync.WaitGroup
-					wg.Go(func() {
-						ok, err := giver.Extend()
-						assert.False(f, ok)
-						assert.ErrorIs(f, err, redsync.ErrNotHeld)
-					})
-					synctest.Wait()
-					f.atOnce(giver, m)
-					assert.Equal(f, until, m.Until())
-					if !unlockFirst {
-						time.Sleep(60 * time.Millisecond)
-						assert.Equal(f, until, m.Until())
-						ok, err := m.Valid()
-						require.NoError(f, err)
-						assert.True(f, ok)
-					}
-					f.unlocks(m.Mutex)
-					wg.Wait()
-				})
-			})
-		}
+		playAs(t, name, func(f field) {
+			f.meet()
+			giver := locked(f, f.NewMutex("lock", redsync.WithSetNXOnExtend()))
+			m := f.calls(f.Redsync, patient()...)
+			until := giver.Until()
+			time.Sleep(time.Millisecond)
+			f.slowly(1, 50*time.Millisecond, 0, 1, 2, 3, 4)
+			var wg sync.WaitGroup
+			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
+			synctest.Wait()
+			f.atOnce(giver, m)
+			assert.Equal(f, until, m.Until())
+			if !unlockFirst {
+				time.Sleep(60 * time.Millisecond)
+				assert.Equal(f, until, m.Until())
+				f.confirms(m.Valid())
+			}
+			f.unlocks(m.Mutex)
+			wg.Wait()
+		})
 	}
 }
 
@@ -160,19 +125,6 @@ func TestHandOverWithALateAcquire(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The receiver's release knows what the replies to the giver prove.
-func TestHandOverSharesWhatTheRepliesProve(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.nodes[4].On("set", 1, embedded.Fault{Delay: 30 * time.Millisecond})
-		_, m, _ := f.handed(nil, nil)
-		time.Sleep(100 * time.Millisecond)
-		before := f.traffic()
-		f.unlocks(m.Mutex)
-		assert.Equal(t, before+5, f.traffic(), "the nodes are sent one release each, and no repetition")
-	})
 }
 
 // A chain of hand-overs ends at its time limit. The release at its end tells the process whether other processes wait.
@@ -236,40 +188,37 @@ func TestNoHandOver(t *testing.T) {
 		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
 		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
 		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
-		"WithMaxHold of both":               {redsync.WithMaxHold(time.Hour), redsync.WithMaxHold(time.Hour), 0},
 		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
 		"WithValue":                         {redsync.WithValue("v"), nil, 0},
 		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},
+		"WithSequencer":                     {redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), nil, 0},
+		"WithFencing":                       {redsync.WithFencing(), redsync.WithFencing(), 0},
+		"WithFencing of the giver":          {redsync.WithFencing(), nil, 0},
+		"WithFencing of the receiver":       {nil, redsync.WithFencing(), 0},
 		"WithGenValueFunc":                  {redsync.WithGenValueFunc(value), nil, 0},
 		"WithGenValueFunc of the receiver":  {nil, redsync.WithGenValueFunc(value), 0},
 		"WithHandOver(false)":               {redsync.WithHandOver(false), nil, 0},
 		"WithHandOver(false), receiver":     {nil, redsync.WithHandOver(false), 0},
 		"another expiry":                    {nil, redsync.WithExpiry(9 * time.Second), 0},
-		"a shorter expiry":                  {nil, redsync.WithExpiry(7 * time.Second), 0},
 		"another lock delay":                {nil, redsync.WithLockDelay(time.Second), 0},
 		"another drift":                     {nil, redsync.WithDriftFactor(0.02), 0},
 		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
-		"an owner of the giver":             {redsync.WithOwner("a"), nil, 0},
-		"an owner of the receiver":          {nil, redsync.WithOwner("a"), 0},
 		"20 ms after the acquire":           {nil, nil, 20 * time.Millisecond},
 		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
-		"a tenth of the validity after":     {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 9800 * time.Microsecond},
 		"much later, although it extended ": {redsync.WithWatchdog(), nil, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				giver := f.NewMutex("lock")
-				if c.giving != nil {
-					giver = f.NewMutex("lock", c.giving)
+				if c.giving == nil {
+					c.giving = redsync.WithTries(0)
 				}
-				require.NoError(t, giver.Lock())
+				if c.receiving == nil {
+					c.receiving = redsync.WithTries(0)
+				}
+				giver := locked(f, f.NewMutex("lock", c.giving))
 				value := peek.Value(giver)
-				receiver := patient()
-				if c.receiving != nil {
-					receiver = patient(c.receiving)
-				}
-				m := f.calls(f.Redsync, receiver...)
+				m := f.calls(f.Redsync, patient(c.receiving)...)
 				time.Sleep(c.after)
 				before := f.commands("set", "evalsha")
 				f.atOnce(giver, m)
@@ -300,46 +249,12 @@ func TestHandOverWithinTheCap(t *testing.T) {
 	}
 }
 
-// A lock that was granted late has less validity left than a fresh one, so it is not handed over.
-func TestNoHandOverOfALockThatWasGrantedLate(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		option := redsync.WithExpiry(150 * time.Millisecond)
-		for _, n := range f.nodes {
-			n.On("set", 1, embedded.Fault{Delay: 16 * time.Millisecond})
-		}
-		giver := f.NewMutex("lock", option)
-		require.NoError(t, giver.Lock())
-		value := peek.Value(giver)
-		m := f.calls(f.Redsync, patient(option)...)
-		f.atOnce(giver, m)
-		assert.NotEqual(t, value, m.Value())
-		f.unlocks(m.Mutex)
-	})
-}
-
-func TestHandOverOnlyAmongThoseWhoWaitForTheSameName(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		other := k.another().NewMutex("other")
-		require.NoError(t, other.Lock())
-		c := &call{done: make(chan struct{})}
-		ctx, cancel := context.WithCancel(k.Context())
-		go func() { c.err = k.NewMutex("other", patient()...).LockContext(ctx); close(c.done) }()
-		assert.False(t, c.isDone())
-		k.unlock(m)
-		assert.Zero(t, k.keys("lock"))
-		cancel()
-		<-c.done
-	})
-}
-
 // A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
 		both := map[bool]int{}
-		for i := range 200 {
+		for i := range testlength.InGate(20, 50, 200, 200) {
 			giver := k.NewMutex("lock")
 			require.NoError(t, giver.Lock())
 			c := k.calls(k.Redsync, patient()...)
@@ -366,7 +281,7 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 }
 
 func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
-	for i := range 20 {
+	for i := range testlength.InGate(4, 4, 20, 20) {
 		onKit(t, func(k kit) {
 			k.meet()
 			giver := k.NewMutex("lock")
@@ -388,31 +303,6 @@ func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
 				assert.Zero(k, c.Until())
 			}
 			k.nothingLeft()
-		})
-	}
-}
-
-func TestFrozenNodeDelaysNoHandOver(t *testing.T) {
-	for _, expiry := range frozenExpiries {
-		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
-			play(t, func(f field) {
-				rs := f.With(redsync.WithExpiry(expiry))
-				f.meet()
-				f.freeze(0, 1, 2) // the process cannot subscribe on a quorum
-				f.thaw(1, 2)
-				for _, n := range f.nodes {
-					n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
-				}
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.Lock())
-				value := peek.Value(m)
-				w := f.calls(rs, patient()...)
-				time.Sleep(time.Millisecond)
-				f.atOnce(m, w)
-				assert.Equal(t, value, peek.Value(w.Mutex))
-				f.unlock(w.Mutex)
-				f.thaw(0)
-			})
 		})
 	}
 }
@@ -455,14 +345,4 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Two drift factors may differ so little that all times come to the same. Then the lock is handed over.
-func TestHandOverBetweenDriftFactorsThatComeToTheSame(t *testing.T) {
-	play(t, func(f field) {
-		giver, receiver := redsync.WithDriftFactor(0.01), redsync.WithDriftFactor(0.01-1e-12)
-		_, m, until := f.handed([]redsync.Option{giver}, []redsync.Option{receiver})
-		assert.Equal(t, until, m.Until())
-		f.unlocks(m.Mutex)
-	})
 }

@@ -153,45 +153,6 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 	}
 }
 
-// A node may refuse a release first. It can answer the next one, which finds nothing there.
-func TestNodeThatRefusesAReleaseIsDownUntilItWrites(t *testing.T) {
-	watching(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		f.nodes[2].On("set", 1<<20, embedded.Fault{Err: "NOREPLICAS Not enough good replicas to write."})
-		f.nodes[2].On("evalsha", 1, embedded.Fault{Err: "NOREPLICAS Not enough good replicas to write."})
-		f.unlock(m)
-		time.Sleep(time.Second) // the release is repeated
-		for range 30 {
-			f.uses()
-			time.Sleep(100 * time.Millisecond)
-		}
-		down, up := toldOfNodes(r)
-		assert.Len(t, down, 1)
-		assert.Empty(t, up)
-		f.nodes[2].Heal()
-		f.uses()
-		down, up = toldOfNodes(r)
-		assert.Empty(t, down)
-		assert.Len(t, up, 1)
-	})
-}
-
-// A node that has refused an extension is up again when it grants the next one.
-func TestNodeThatRefusesToProlongIsUpWhenItProlongs(t *testing.T) {
-	watching(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		f.nodes[2].On("evalsha", 1, embedded.Fault{Err: "READONLY You can't write against a read only replica."})
-		for range 2 {
-			ok, err := m.Extend()
-			require.True(f, ok, "%v", err)
-			synctest.Wait()
-		}
-		down, up := toldOfNodes(r)
-		assert.Len(f, down, 1)
-		assert.Len(f, up, 1)
-	})
-}
-
 func TestHealthyNodesAreNotTold(t *testing.T) {
 	watching(t, func(f field, r *redsynctest.Recorder) {
 		for _, n := range f.nodes {
@@ -309,48 +270,6 @@ type renamed struct {
 }
 
 func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
-
-// Observers that were told that a node is down are told when it is up again, no matter which lock finds that out.
-func TestNodeUpIsToldToThoseWhoWereToldNodeDown(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		a, b := &redsynctest.Recorder{}, &redsynctest.Recorder{}
-		first, second := k.With(redsync.WithObserver(a)), k.With(redsync.WithObserver(b))
-		k.down(4)
-		require.NoError(t, first.NewMutex("a").Lock())
-		time.Sleep(2 * time.Second)
-		k.up(4)
-		for i := range 3 {
-			time.Sleep(time.Second)
-			require.NoError(t, second.NewMutex(fmt.Sprint("b", i)).Lock())
-		}
-		synctest.Wait()
-		down, up := toldOfNodes(a)
-		assert.Len(t, down, 1)
-		assert.Len(t, up, 1)
-		down, up = toldOfNodes(b)
-		assert.Empty(t, down)
-		assert.Empty(t, up)
-	})
-}
-
-// What the program's own limit refuses says nothing of a node.
-func TestARequestThatTheLimitRefusesIsNoFailureOfTheNode(t *testing.T) {
-	play(t, func(f field) {
-		r := &redsynctest.Recorder{}
-		rs := f.process(pool.WithOutstanding(1)).With(redsync.WithObserver(r))
-		f.closes(rs)
-		f.as(rs).meet()
-		f.freeze(0, 1, 2, 3, 4)
-		first := f.begins(rs.NewMutex("first", redsync.WithTries(1)))
-		err := rs.NewMutex("second").TryLock()
-		require.ErrorContains(f, err, "not sent: 1 replies are outstanding, the limit")
-		down, _ := of[observe.NodeDown](r)
-		assert.Empty(f, down)
-		f.thaw(0, 1, 2, 3, 4)
-		<-first.done
-	})
-}
 
 // A Redsync that was told that a node is down, and is closed before the node is up, does not hear of that any more.
 // Another one with the same clients tells it instead.

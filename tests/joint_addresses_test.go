@@ -116,33 +116,6 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 	})
 }
 
-// Every server restarts with its keys. Only the round that finds out fails. After that round, a held lock can be
-// unlocked, and a free lock can be locked at the first attempt.
-func TestJointAllServersRestart(t *testing.T) {
-	changing(t, 5, func(s change) {
-		rs := s.joint(s.at(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
-		held := rs.NewMutex("held", redsync.WithExpiry(time.Hour))
-		require.NoError(s, held.TryLock())
-		restart := func() {
-			time.Sleep(time.Second) // operations under way have ended
-			for _, n := range s.nodes {
-				n.Kill()
-				n.Restart(false)
-			}
-			time.Sleep(time.Minute)
-		}
-		restart()
-		_, err := held.Valid()
-		require.ErrorContains(s, err, "another server than before")
-		s.unlock(held)
-		restart()
-		require.ErrorContains(s, rs.NewMutex("first").TryLock(), "another server than before")
-		m := rs.NewMutex("second")
-		require.NoError(s, m.TryLock())
-		s.unlock(m)
-	})
-}
-
 // A healthLog is an observer that records which nodes are reported down, and up.
 type healthLog struct{ down, up []int }
 
@@ -222,25 +195,6 @@ func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 		between := token(s.joint(s.elsewhere(0, 1, 2), s.elsewhere(3, 4, 5)))
 		assert.Greater(s, between, last)
 		assert.Greater(s, token(s.alone(s.elsewhere(3, 4, 5))), between)
-	})
-}
-
-// A process of one set takes over a hold of a joint process. Its Unlock leaves the keys on the nodes that it does not
-// have: for joint processes the lock is free once these keys have expired.
-func TestJointHoldUnlockedByAProcessOfOneSet(t *testing.T) {
-	changing(t, 6, func(s change) {
-		joint, former := s.joint(s.at(0, 1, 2), s.at(3, 4, 5)), s.alone(s.elsewhere(0, 1, 2))
-		m := joint.NewMutex("lock")
-		require.NoError(s, m.Lock())
-		given, err := m.Detach(s.Context())
-		require.NoError(s, err)
-		taker := former.NewMutex("lock", redsync.WithValue(given.Value))
-		ok, err := taker.Extend()
-		require.True(s, ok, "%v", err)
-		s.unlock(taker)
-		s.taken(joint, "lock", "the keys are left on the nodes of after")
-		time.Sleep(7100 * time.Millisecond)
-		require.NoError(s, joint.NewMutex("lock").TryLock())
 	})
 }
 

@@ -90,25 +90,23 @@ func (c change) taken(rs *redsync.Redsync, name, who string) {
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
+	five, changed, three, others := []int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 2}, []int{3, 4, 5}
 	for name, c := range map[string]struct {
 		before, after, frozen []int
 		locks                 bool
 	}{
-		"all":                                         {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, nil, true},
-		"a quorum of both":                            {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 4, 5}, true},
-		"without the new node and one of both":        {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{3, 5}, true},
-		"no quorum of the nodes before":               {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 4}, false},
-		"no quorum of the nodes after":                {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 5}, false},
-		"three of six are up, but only two of before": {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 4}, false},
-		"nothing shared":                              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{2, 3}, true},
-		"nothing shared, all of one set":              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{4, 5}, false},
-		"from one to three":                           {[]int{0}, []int{0, 1, 2}, []int{2}, true},
-		"from one, which is down, to more":            {[]int{0}, []int{0, 1, 2}, []int{0}, false},
-		"from three to five":                          {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1}, true},
-		"from three to five, two down":                {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1, 2}, false},
-		"the same set":                                {[]int{0, 1, 2}, []int{2, 0, 1}, []int{1}, true},
+		"a quorum of both":                            {five, changed, []int{0, 4, 5}, true},
+		"no quorum of the nodes before":               {five, changed, []int{2, 3, 4}, false},
+		"no quorum of the nodes after":                {five, changed, []int{2, 3, 5}, false},
+		"three of six are up, but only two of before": {five, changed, []int{0, 1, 4}, false},
+		"nothing shared":                              {three, others, []int{2, 3}, true},
+		"nothing shared, all of one set":              {three, others, []int{4, 5}, false},
+		"from one, which is down, to more":            {three[:1], three, []int{0}, false},
+		"from three to five":                          {three, five, []int{1}, true},
+		"from three to five, two down":                {three, five, []int{1, 2}, false},
+		"the same set":                                {three, []int{2, 0, 1}, []int{1}, true},
 	} {
-		for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+		for kind, after := range addresses {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				changing(t, 6, func(s change) {
 					rs := s.joint(s.at(c.before...), after(s, c.after...))
@@ -117,13 +115,10 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 						s.nodes[i].Freeze()
 					}
 					m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithTries(1))
-					err := m.Lock()
-					if c.locks {
+					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
 						time.Sleep(20 * time.Second)
 						require.NoError(s, m.Err(), "the watchdog extends")
-						ok, err := m.Valid()
-						require.True(s, ok, "%v", err)
 						s.unlock(m)
 					} else {
 						require.ErrorIs(s, err, redsync.ErrNoQuorum)
@@ -137,78 +132,37 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 	}
 }
 
+// addresses are how a server of both sets is in the set after.
+var addresses = map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere}
+
 // Joint processes and processes with one of the sets exclude each other.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 	for name, after := range map[string][]int{
 		"one node replaced": {0, 1, 2, 3, 5},
 		"all replaced":      {5, 6, 7, 8, 9},
-		"grown":             {0, 1, 2, 3, 4, 5, 6},
 		"shrunk":            {1, 3, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 10, func(s change) {
 				was := []int{0, 1, 2, 3, 4}
 				former, joint, latter := s.alone(s.elsewhere(was...)), s.joint(s.at(was...), s.at(after...)), s.alone(s.elsewhere(after...))
-				m := former.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(joint, "lock", "a joint process beside one of before")
-				s.unlock(m)
-				m = joint.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(former, "lock", "a process of before beside a joint one")
-				s.taken(joint, "lock", "two joint processes")
-				s.taken(latter, "lock", "a process of after beside a joint one")
-				s.unlock(m)
-				m = latter.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(joint, "lock", "a joint process beside one of after")
-				s.unlock(m)
+				for _, holder := range []*redsync.Redsync{former, joint, latter} {
+					m := locked(s, holder.NewMutex("lock"))
+					for _, other := range []*redsync.Redsync{former, joint, latter} {
+						if holder == joint || other == joint {
+							s.taken(other, "lock", name)
+						}
+					}
+					s.unlock(m)
+				}
 			})
 		})
 	}
 }
 
-// The control: nothing fails, and yet two processes hold one lock, because one has the nodes before the change and
-// the other one has the nodes after it.
-func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
-	changing(t, 6, func(s change) {
-		near := func(nodes ...int) (is [6]bool) {
-			for _, i := range nodes {
-				is[i] = true
-			}
-			return is
-		}
-		reaches := func(set []int, near [6]bool) *redsync.Redsync {
-			var pools []pool.Pool
-			for _, i := range set {
-				delay := func(bool) time.Duration {
-					if near[i] {
-						return time.Millisecond
-					}
-					return 50 * time.Millisecond
-				}
-				pools = append(pools, pool.New(s.nodes[i].Client(func(o *redis.Options) { o.Dialer = s.nodes[i].DialVia(delay) })))
-			}
-			return s.alone(pools)
-		}
-		former := reaches([]int{0, 1, 2, 3, 4}, near(0, 1, 4)).NewMutex("lock")
-		latter := reaches([]int{0, 1, 2, 3, 5}, near(2, 3, 5)).NewMutex("lock")
-		var both sync.WaitGroup
-		both.Go(func() { assert.NoError(s, former.TryLock()) })
-		both.Go(func() { assert.NoError(s, latter.TryLock()) })
-		both.Wait()
-		for _, m := range []*redsync.Mutex{former, latter} {
-			ok, err := m.Valid()
-			assert.True(s, ok, "both hold it: %v", err)
-		}
-		s.unlock(former)
-		s.unlock(latter)
-	})
-}
-
 // A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
-	for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+	for kind, after := range addresses {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
 				changing(t, 6, func(s change) {
@@ -357,10 +311,9 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 // A release by a joint process wakes waiters of joint processes and of processes with one of the sets. A release by
 // a process with one of the sets wakes waiters of joint processes.
 func TestJointWaitersAreWoken(t *testing.T) {
-	kinds := []string{"before", "joint", "other joint", "after"}
 	for _, pair := range [][2]int{{0, 1}, {1, 0}, {1, 2}, {1, 3}, {3, 1}} {
 		for name, mode := range modes {
-			t.Run(fmt.Sprintf("%s waits for %s, %s", kinds[pair[1]], kinds[pair[0]], name), func(t *testing.T) {
+			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
 				changing(t, 10, func(s change) {
 					was, is := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
 					all := []*redsync.Redsync{
@@ -370,22 +323,15 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					for i, rs := range all {
 						require.NoError(s, rs.NewMutex(fmt.Sprint("meet", i)).Lock())
 					}
-					m := all[pair[0]].NewMutex("lock", mode...)
-					require.NoError(s, m.Lock())
-					var took time.Duration
-					var waiter sync.WaitGroup
-					var released time.Time
-					waiter.Go(func() {
-						w := all[pair[1]].NewMutex("lock", patient(mode...)...)
-						assert.NoError(s, w.Lock())
-						took = time.Since(released)
-						s.unlock(w)
-					})
+					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
+					w := user{s.T, nil}.calls(all[pair[1]], patient(mode...)...)
 					time.Sleep(3 * time.Second)
-					released = time.Now()
+					start := time.Now()
 					s.unlock(m)
-					waiter.Wait()
-					assert.Less(s, took, 10*time.Millisecond, "the retry delay is an hour")
+					<-w.done
+					require.NoError(s, w.err)
+					assert.Less(s, time.Since(start), 10*time.Millisecond, "the retry delay is an hour")
+					s.unlock(w.Mutex)
 				})
 			})
 		}
@@ -444,22 +390,6 @@ func TestJointRestartGuard(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestJointCurrentAndSequencer(t *testing.T) {
-	changing(t, 6, func(s change) {
-		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
-		m := rs.NewMutex("lock")
-		require.NoError(s, m.Lock())
-		require.NoError(s, rs.Current(s.Context(), m.Sequencer()))
-		time.Sleep(time.Millisecond) // every node has executed what it was sent
-		s.nodes[3].Del("lock")
-		s.nodes[4].Del("lock")
-		require.ErrorIs(s, rs.Current(s.Context(), m.Sequencer()), redsync.ErrLockAlreadyExpired, "the nodes of after prove it")
-		ok, err := m.Valid()
-		assert.False(s, ok)
-		require.ErrorIs(s, err, redsync.ErrLockLost)
-	})
 }
 
 func TestJointErrorsNameTheNodes(t *testing.T) {
@@ -552,20 +482,5 @@ func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
 		never := pool.New(clients[0], pool.WithOutstanding(0))
 		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
 		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
-	})
-}
-
-// The first lock asks the nodes which servers they are. Its validity counts from the requests that follow.
-func TestJointValidityDoesNotCountTheQuestion(t *testing.T) {
-	changing(t, 6, func(s change) {
-		const slow = 100 * time.Millisecond
-		for _, n := range s.nodes {
-			n.On("ping", 1, embedded.Fault{Delay: slow})
-		}
-		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
-		m, start := rs.NewMutex("lock"), time.Now()
-		require.NoError(s, m.TryLock())
-		assert.Equal(s, start.Add(slow+validity), m.Until())
-		s.unlock(m)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -56,14 +57,16 @@ func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		rest func(f field) // the faults of the other nodes
 		deny []int
-		want int
 	}{
-		"all":                     {func(field) {}, []int{0, 1, 2, 3, 4}, 5},
-		"three":                   {func(field) {}, []int{1, 2, 3}, 3},
-		"three, and two are down": {func(f field) { f.kill(3, 4) }, []int{0, 1, 2}, 3},
-		"three, and two frozen":   {func(f field) { f.freeze(0, 1) }, []int{2, 3, 4}, 3},
+		"all":                     {func(field) {}, []int{0, 1, 2, 3, 4}},
+		"three":                   {func(field) {}, []int{1, 2, 3}},
+		"three, and two are down": {func(f field) { f.kill(3, 4) }, []int{0, 1, 2}},
+		"three, and two frozen":   {func(f field) { f.freeze(0, 1) }, []int{2, 3, 4}},
 	} {
-		for _, answer := range denials {
+		for i, answer := range denials {
+			if i != c.deny[0] && testlength.InGate(0, 0, 1, 1) == 0 && name != "all" {
+				continue
+			}
 			t.Run(name+" "+answer[:6], func(t *testing.T) {
 				inEachMode(t, play, func(f field, mode []redsync.Option) {
 					rs := f.another()

@@ -13,8 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests how one leader follows another: what ends a term, and what happens then.
@@ -165,27 +163,19 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		}
 		require.EqualError(t, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
 		require.ErrorContains(t, lead(""), "must not be empty")
-		require.ErrorContains(t, lead("{x}:queue"), "is reserved")
-		require.ErrorContains(t, lead("lock", redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
 		require.ErrorContains(t, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
 		require.ErrorContains(t, lead("lock", nil), "option #0 is nil")
 		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
 		require.ErrorIs(t, lead("lock", none), errWork)
-		require.ErrorIs(t, redsync.New().Lead(k.Context(), "lock", never), redsync.ErrNoPools)
 		var nobody *redsync.Redsync
 		require.ErrorIs(t, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
-
-		ctx, cancel := context.WithCancelCause(k.Context())
-		cancel(errWork)
-		err := k.Lead(ctx, "lock", never)
+		err := k.Lead(parentOf(errWork), "lock", never)
 		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, errWork)
-
+		errorIs(t, err, context.Canceled, errWork)
 		rs := k.nodes.Process()
 		require.NoError(t, rs.Close(k.Context()))
 		require.ErrorIs(t, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
-		assert.Zero(t, time.Since(start), "Lead returns at once")
+		took(t, start, 0, "Lead returns at once")
 		k.nothingLeft()
 	})
 }
@@ -286,41 +276,6 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 		require.ErrorIs(e, <-done, errWork)
 		assert.Equal(e, 2, runs)
 	})
-}
-
-// A function may return at about the moment of the loss. Lead campaigns again only if the process no longer leads when
-// the function has returned.
-func TestFunctionThatReturnsWhenTheLeadershipEnds(t *testing.T) {
-	for name, c := range map[string]struct {
-		after time.Duration
-		again bool
-	}{
-		"just before": {validity - time.Nanosecond, false},
-		"just then":   {validity, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				rs, runs := k.nodes.Process(), 0
-				user{t, rs}.meet()
-				err := rs.Lead(k.Context(), "lock", func(context.Context) error {
-					if runs++; runs == 2 {
-						return nil
-					}
-					k.nodes.CutOff(rs)
-					time.Sleep(c.after)
-					k.nodes.Reconnect(rs)
-					return errWork
-				})
-				if c.again {
-					require.NoError(t, err)
-					assert.Equal(t, 2, runs)
-				} else {
-					require.ErrorIs(t, err, errWork)
-					assert.Equal(t, 1, runs)
-				}
-			})
-		})
-	}
 }
 
 func TestLeaderWhoseContextEndsResigns(t *testing.T) {
@@ -425,25 +380,10 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	})
 }
 
-// WithMaxHold ends a term. Then a waiting candidate leads before the old leader does.
-func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
-		both := []*candidate{e.runs(e.newProcess(), options...), e.runs(e.newProcess(), options...)}
-		for n := range 4 {
-			e.leads(both[n%2], n+1)
-			time.Sleep(10*time.Second + 10*time.Millisecond)
-			led := e.term(n + 1)
-			require.ErrorIs(e, led.cause, redsync.ErrMaxHold)
-			assert.Equal(e, 10*time.Second, led.ended.Sub(led.began))
-		}
-	})
-}
-
 // If each term is lost at once, Lead pauses before the next one.
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
-		ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
 		defer cancel()
 		rs, terms, sent := f.another(), 0, f.traffic()
 		err := rs.Lead(ctx, "lock", func(ctx context.Context) error {
@@ -452,9 +392,9 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 			return nil
 		}, redsync.WithMaxHold(time.Microsecond), redsync.WithRetryDelay(0), redsync.WithDriftFactor(0))
 		require.ErrorIs(f, err, context.DeadlineExceeded)
-		assert.Greater(f, terms, 200)
-		assert.Less(f, terms, 1200)
-		assert.Less(f, f.traffic()-sent, 3*5*1200)
+		assert.Greater(f, terms, 30)
+		assert.Less(f, terms, 200)
+		assert.Less(f, f.traffic()-sent, 3*5*200)
 	})
 }
 
@@ -474,7 +414,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
-				time.Sleep(time.Duration(testlength.Of(1, 1, 15)) * time.Minute)
+				time.Sleep(time.Duration(testlength.InGate(15, 15, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))
@@ -485,22 +425,6 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A resignation wakes the candidates in the order of their priorities.
-func TestPriorityOfCandidates(t *testing.T) {
-	onElection(t, func(e *election) {
-		first := e.runs(e.newProcess(), redsync.WithPriority(-1))
-		low := e.runs(e.newProcess(), redsync.WithPriority(-1))
-		high := e.runs(e.newProcess(), redsync.WithPriority(1))
-		time.Sleep(time.Second)
-		first.resign <- struct{}{}
-		time.Sleep(10 * time.Millisecond)
-		e.leads(high, 2)
-		high.resign <- struct{}{}
-		time.Sleep(10 * time.Millisecond)
-		e.leads(low, 3)
-	})
 }
 
 func TestRetryDelaysOfCandidates(t *testing.T) {
@@ -521,42 +445,6 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 		mu.Unlock()
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
 		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
-	})
-}
-
-// An observer that panics ends Lead as it ends Lock, and no key is left.
-func TestLeadWhoseObserverPanics(t *testing.T) {
-	for _, event := range []string{"attempt", "acquired"} {
-		onKit(t, func(k kit) {
-			called := false
-			require.Panics(t, func() {
-				_ = k.Lead(k.Context(), "lock", func(context.Context) error {
-					called = true
-					return nil
-				}, redsync.WithObserver(panics{on: event}))
-			})
-			assert.False(t, called)
-			time.Sleep(time.Millisecond)
-			k.nothingLeft()
-		})
-	}
-}
-
-func TestObserversOfLead(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		runs := 0
-		require.NoError(t, k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-			if runs++; runs == 1 {
-				k.nodes.Steal("lock")
-				k.nodes.Expire("lock")
-				<-ctx.Done()
-			}
-			return nil
-		}))
-		time.Sleep(time.Second)
-		assert.Len(t, redsynctest.Events[observe.Acquired](r), 2)
-		assert.Len(t, redsynctest.Events[observe.Lost](r), 1)
-		assert.Empty(t, redsynctest.Events[observe.NotAcquired](r))
 	})
 }
 

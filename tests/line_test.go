@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
@@ -113,22 +112,6 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 	}
 }
 
-// A waiter that reaches no quorum gives up after its own tries, and its error names the nodes that failed.
-func TestWaiterSaysWhichNodesFailed(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.down(0, 1, 2)
-		start := time.Now()
-		c := k.calls(k.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
-		<-c.done
-		var node *redsync.RedisError
-		require.ErrorAs(t, c.err, &node)
-		var taken *redsync.ErrTaken
-		assert.NotErrorAs(t, c.err, &taken)
-		assert.InDelta(t, 2*time.Second, time.Since(start), float64(200*time.Millisecond))
-	})
-}
-
 // No waiter of another process is known. The next waiter of this process tries right behind the release, with the plain
 // command. It does not wait for a message from the nodes.
 func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
@@ -146,44 +129,6 @@ func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 	})
 }
 
-// After a release that let in another process, the next Lock of this process asks for a place in the queues. A Lock a
-// second later asks for the lock alone, whatever other locks have done.
-func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		gives := func(name string) {
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			c := other.NewMutex(name, patient()...)
-			done := make(chan error)
-			go func() { done <- c.Lock() }()
-			synctest.Wait()
-			f.unlock(m)
-			require.NoError(t, <-done)
-			f.unlock(c)
-		}
-		plain := func(name string) int {
-			before := f.commands("set")
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			synctest.Wait()
-			sent := f.commands("set") - before
-			f.unlock(m)
-			return sent
-		}
-		f.meet()
-		gives("early")
-		time.Sleep(600 * time.Millisecond)
-		gives("late")
-		time.Sleep(600 * time.Millisecond)
-		assert.Equal(t, 5, plain("early"))
-		time.Sleep(time.Second)
-		assert.Equal(t, 5, plain("late"))
-		gives("soon")
-		assert.Zero(t, plain("soon"))
-	})
-}
-
 // attemptCounter counts attempts, and those that failed.
 type attemptCounter struct{ made, failed atomic.Int64 }
 
@@ -191,43 +136,6 @@ func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	c.made.Add(1)
 	if a.Err != nil {
 		c.failed.Add(1)
-	}
-}
-
-// Where processes take turns, each waits until it is woken. Once all have subscribed, no attempt fails.
-func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				count := &attemptCounter{}
-				options := patient(mode, redsync.WithHandOver(false), redsync.WithObserver(count))
-				ctx, cancel := context.WithCancel(context.Background())
-				var wg sync.WaitGroup
-				for _, rs := range []*redsync.Redsync{k.Redsync, k.another()} {
-					for range 4 {
-						wg.Go(func() {
-							m := rs.NewMutex("lock", options...)
-							for m.LockContext(ctx) == nil {
-								time.Sleep(time.Millisecond)
-								_, _ = m.Unlock()
-							}
-						})
-					}
-				}
-				time.Sleep(100 * time.Millisecond)
-				made, failed := count.made.Load(), count.failed.Load()
-				tenths := testlength.Of(1, 1, 20)
-				time.Sleep(time.Duration(tenths) * time.Second / 10)
-				made, failed = count.made.Load()-made, count.failed.Load()-failed
-				cancel()
-				wg.Wait()
-				assert.Greater(t, made, int64(50*tenths))
-				assert.LessOrEqual(t, failed, int64((2*tenths+4)/5))
-			})
-		})
 	}
 }
 

@@ -63,16 +63,6 @@ func TestWithoutLockDelayTheHolderLocksAgainAtOnce(t *testing.T) {
 	})
 }
 
-func TestLockDelayIsNoMatterAfterUnlock(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithLockDelay(time.Hour))
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Millisecond)
-		require.NoError(t, k.nodes.Process().NewMutex("lock").TryLock())
-	})
-}
-
 // A node that was down during Unlock keeps its key for the lock delay, too. So the release is repeated for that long.
 func TestLockDelayIsReleasedToTheEnd(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,44 +120,6 @@ func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
 		assert.Equal(t, []int{1, 2, 3}, seen)
 		assert.Equal(t, 6*time.Second, time.Since(start))
-	})
-}
-
-func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held(redsync.WithExpiry(time.Minute))
-		start := time.Now()
-		require.NoError(t, k.nodes.Process().NewMutex("lock", redsync.WithTries(0)).Lock())
-		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
-		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
-	})
-}
-
-func TestMutexLockContextDoneBeforehandSendsNothing(t *testing.T) {
-	play(t, func(f field) {
-		reason := errors.New("not today")
-		ctx, cancel := context.WithCancelCause(f.Context())
-		cancel(reason)
-		err := f.NewMutex("lock").LockContext(ctx)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, reason)
-		assert.Zero(t, f.traffic())
-	})
-}
-
-func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		err := k.nodes.Process().NewMutex("lock").LockContext(ctx)
-		assert.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
 	})
 }
 

@@ -45,10 +45,6 @@ func TestLoggerLevels(t *testing.T) {
 			_, err = m.Unlock()
 			require.NoError(f, err)
 		}, map[string]int{}},
-		"the lock is taken": {func(f field) {
-			f.held(redsync.WithWatchdog())
-			require.Error(f, f.NewMutex("lock", redsync.WithTries(3)).Lock())
-		}, map[string]int{}},
 		"the lock is taken and two nodes are down": {func(f field) {
 			f.held(redsync.WithWatchdog())
 			f.kill(0, 1)
@@ -62,18 +58,6 @@ func TestLoggerLevels(t *testing.T) {
 			_, err := m.Unlock()
 			require.NoError(f, err)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
-		"two contend": {func(f field) {
-			require.NoError(f, f.nodes[0].Set("lock", "one"))
-			require.NoError(f, f.nodes[1].Set("lock", "one"))
-			require.NoError(f, f.nodes[2].Set("lock", "two"))
-			require.Error(f, f.NewMutex("lock").TryLock())
-		}, map[string]int{}},
-		"the caller cancels": {func(f field) {
-			f.freeze(0, 1, 2)
-			ctx, cancel := context.WithCancel(f.Context())
-			time.AfterFunc(time.Millisecond, cancel)
-			require.Error(f, f.NewMutex("lock").LockContext(ctx))
-		}, map[string]int{}},
 		"no quorum is reachable": {func(f field) {
 			f.kill(0, 1, 2)
 			require.Error(f, f.NewMutex("lock", redsync.WithTries(2)).Lock())
@@ -88,12 +72,6 @@ func TestLoggerLevels(t *testing.T) {
 			m := f.held()
 			f.lose(0, 1, 2)
 			_, _ = m.Unlock()
-		}, map[string]int{"ERROR redsync: lost": 1}},
-		"Unlock of a lock that has expired": {func(f field) {
-			m := f.held()
-			time.Sleep(10 * time.Second)
-			_, err := m.Unlock()
-			require.Error(f, err)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Unlock of a lock whose loss was proved": {func(f field) {
 			m := f.held()
@@ -136,14 +114,6 @@ func TestLoggerLevels(t *testing.T) {
 				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
 			}
 		}, map[string]int{}},
-		"an extension fails": {func(f field) {
-			m := f.held()
-			for _, n := range f.nodes[:3] {
-				n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
-			}
-			_, err := m.Extend()
-			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(redsync.WithWatchdog())
 			f.lose(0, 1, 2)
@@ -333,7 +303,7 @@ func (h *truthful) Handle(_ context.Context, r slog.Record) error {
 
 // Calls that wait, TryLocks of the same names and others, Unlocks and calls that give up come at random.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
-	for seed := range uint64(testlength.Of(2, 5, 100)) {
+	for seed := range uint64(testlength.InGate(1, 1, 5, 100)) {
 		play(t, func(f field) {
 			f.meet()
 			random := mathrand.New(mathrand.NewPCG(seed, 1)) //nolint:gosec // no secret
@@ -348,7 +318,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 				}
 				return len(waiting), len(held)
 			}}
-			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(2*time.Minute))
+			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(30*time.Second))
 			for i := range 10 {
 				m := rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())
 				require.NoError(t, m.Lock())
@@ -374,9 +344,9 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 			}
 			waits("wanted0", time.Hour)
 			waits("wanted1", time.Hour)
-			for start := time.Now(); time.Since(start) < 100*time.Second; time.Sleep(time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))) {
+			for start := time.Now(); time.Since(start) < 28*time.Second; time.Sleep(time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))) {
 				mu.Lock()
-				failing = time.Since(start) > 55*time.Second // all extensions have failed
+				failing = time.Since(start) > 14*time.Second // all extensions have failed
 				n := len(held)
 				mu.Unlock()
 				switch i := random.IntN(20); {
@@ -411,81 +381,6 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 type enabled struct{ *truthful }
 
 func (enabled) Enabled(_ context.Context, level slog.Level) bool { return level > slog.LevelDebug }
-
-// However many goroutines, locks, copies of a Redsync and loggers run into an outage, each logger says it once, says
-// that it lasts, and says that it is over.
-func TestLogOfAnOutage(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	play(t, func(f field) {
-		f.meet()
-		books := []*logbook{newLogbook(), newLogbook()}
-		for _, book := range books {
-			book.Handler = slog.NewTextHandler(&book.text, nil) // without Debug, which is most of it
-		}
-		loggers := []*slog.Logger{slog.New(books[0]), slog.New(books[1])}
-		var copies []*redsync.Redsync
-		for _, log := range loggers {
-			rs := f.With(redsync.WithLogger(log), redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
-			copies = append(copies, rs, rs.With(redsync.WithLogger(log)))
-		}
-		for i := range 100 {
-			held := copies[i%4].NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog(), redsync.WithExpiry(2*time.Minute))
-			require.NoError(f, held.Lock())
-		}
-		time.Sleep(30 * time.Second)
-		f.freeze(0, 1, 2)
-		var wg sync.WaitGroup
-		for i := range 100 {
-			m := copies[i%4].NewMutex(fmt.Sprint("wanted", i), redsync.WithLogger(loggers[i/2%2]))
-			wg.Go(func() {
-				assert.NoError(f, m.Lock())
-				_, err := m.Unlock()
-				assert.NoError(f, err)
-			})
-		}
-		time.Sleep(time.Minute)
-		f.thaw(0, 1, 2)
-		wg.Wait()
-		time.Sleep(20 * time.Second)
-		for _, book := range books {
-			all := book.linesOf()
-			assert.LessOrEqual(f, len(all), 13, "seven of the quorum, and two of each node")
-			lasts, over := book.linesOf("no quorum"), book.linesOf("a quorum answers again")
-			require.Len(f, lasts, 6, strings.Join(all, "\n"))
-			require.Len(f, over, 1)
-			assert.Len(f, book.linesOf("node is down"), 3)
-			assert.Len(f, book.linesOf("node is up again"), 3)
-			assert.Regexp(f, `msg="redsync: no quorum" for=5\S+s names_waiting=100 locks_unextended=100 error=".*node #0 \(127.0.0.1:7001\): `, lasts[5])
-			assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=(59|60)`, over[0])
-			for _, line := range all {
-				assert.Less(f, len(line), 600, line)
-			}
-		}
-		require.NoError(f, f.Close(f.Context()))
-		before := len(books[0].linesOf())
-		time.Sleep(time.Hour)
-		assert.Len(f, books[0].linesOf(), before, "nothing is said after Close")
-	})
-}
-
-// Each hold that is lost has one Error, and its watchdog no other line.
-func TestLogOfWatchdogsThatLoseTheirLocks(t *testing.T) {
-	const locks = 1000
-	play(t, func(f field) {
-		f.meet()
-		book := newLogbook()
-		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithWatchdog())
-		for i := range locks {
-			require.NoError(f, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
-		}
-		f.kill(0, 1, 2)
-		time.Sleep(30 * time.Second)
-		assert.Equal(f, map[string]int{
-			"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3, "ERROR redsync: lost": locks,
-		}, book.above())
-	})
-}
 
 // Close says for each node how many releases the node has not confirmed, however the locks got the logger.
 func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
@@ -593,7 +488,7 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 		require.NoError(tr, m.Lock())
 		time.Sleep(time.Minute)
 		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
-		for d := range 100 {
+		for d := 0; d < 100; d += 9 {
 			for _, n := range tr.nodes {
 				n.On("set", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
 				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})

@@ -48,44 +48,6 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 	})
 }
 
-func TestMaxHoldBoundsExtendsByHand(t *testing.T) {
-	onKit(t, func(k kit) {
-		limit := 10 * time.Second
-		m := k.NewMutex("lock", redsync.WithMaxHold(limit))
-		start := time.Now()
-		require.NoError(t, m.Lock())
-		for range 9 {
-			time.Sleep(time.Second)
-			held := time.Since(start)
-			ok, err := m.Extend()
-			if held <= 3*time.Second {
-				require.NoError(t, err)
-			}
-			assert.Equal(t, err == nil, ok)
-			want := min(held+validity, limit)
-			assert.Equal(t, want, m.Until().Sub(start))
-			require.NoError(t, m.Err())
-		}
-		<-m.Lost()
-		assert.Equal(t, limit, time.Since(start))
-		require.ErrorIs(t, m.Err(), redsync.ErrMaxHold)
-	})
-}
-
-func TestMaxHoldStartsAnewWithEachLock(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock", redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
-		for range 3 {
-			start := time.Now()
-			require.NoError(t, m.Lock())
-			assert.Equal(t, 3*time.Second, m.Until().Sub(start))
-			<-m.Lost()
-			assert.Equal(t, 3*time.Second, time.Since(start))
-			require.ErrorIs(t, m.Err(), redsync.ErrMaxHold)
-		}
-	})
-}
-
 func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithMaxHold(time.Second), redsync.WithLockDelay(time.Minute))

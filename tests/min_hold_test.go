@@ -168,17 +168,6 @@ func TestMinHoldAndExtensions(t *testing.T) {
 	})
 }
 
-// An Unlock after the minimal hold releases the lock and wakes the next waiter, as it does without the option.
-func TestMinHoldIsOverAtUnlock(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithMinHold(time.Second))...)
-		c := f.calls(f.another(), patient(mode...)...)
-		time.Sleep(2 * time.Second)
-		f.atOnce(m, c)
-		f.unlocks(c.Mutex)
-	})
-}
-
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
@@ -243,18 +232,6 @@ func TestMinHoldOfTheSameMutex(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		require.NoError(k, m.TryLock())
 	})
-}
-
-// Close lets the keys rest as Unlock does, and returns as soon as the nodes have answered.
-func TestMinHoldAfterClose(t *testing.T) {
-	for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
-		play(t, func(f field) {
-			f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(expiry))
-			f.closesAtOnce()
-			f.rests(withDrift - time.Millisecond)
-			f.taken()
-		})
-	}
 }
 
 // A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
@@ -423,16 +400,6 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 	})
 }
 
-// WithMaxHold ends a hold at its limit, and the keys still stay for the minimal hold.
-func TestMinHoldAndMaxHold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
-		<-m.Lost()
-		require.ErrorIs(f, m.Err(), redsync.ErrMaxHold)
-		f.rests(withDrift - 3*time.Second)
-	})
-}
-
 // The release raises the registers of fencing tokens although the keys stay.
 func TestMinHoldRaisesTheRegisters(t *testing.T) {
 	play(t, func(f field) {
@@ -477,33 +444,6 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	})
 }
 
-// Nodes that have restarted empty do not let a second job in while the keys of the first rest. Without the guard they do,
-// unless a connection that breaks late costs the attempt its quorum.
-func TestMinHoldAndNodesThatRestart(t *testing.T) {
-	second := func(options ...pool.Option) (err error) {
-		play(t, func(f field) {
-			rs := f.veteran(options...)
-			f.closes(rs)
-			time.Sleep(time.Minute)
-			m := rs.NewMutex("lock", redsync.WithMinHold(minHold))
-			require.NoError(f, m.TryLock())
-			f.unlock(m)
-			f.reboot(true, 0, 1, 2)
-			wake(rs)
-			err = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
-		})
-		return err
-	}
-	admitted := 0
-	for range 5 {
-		require.Error(t, second(pool.WithRestartGuard(time.Minute/2)))
-		if second() == nil {
-			admitted++
-		}
-	}
-	assert.Positive(t, admitted)
-}
-
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	play(t, func(f field) {
@@ -518,22 +458,6 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		assert.False(f, c.isDone(), "Unlock does not hand the lock to the waiter directly")
 		f.within(c, 200*time.Millisecond)
-	})
-}
-
-// While keys rest, the nodes still have the value, so Current says yes. The Mutex says that it is not held.
-func TestMinHoldAndCurrent(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold))
-		s := m.Sequencer()
-		f.unlock(m)
-		require.NoError(f, f.Current(f.Context(), s))
-		assert.Zero(f, m.Sequencer())
-		_, err := m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrNotHeld)
-		f.rests(withDrift - time.Millisecond)
-		time.Sleep(withDrift)
-		require.Error(f, f.Current(f.Context(), s))
 	})
 }
 

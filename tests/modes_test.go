@@ -496,35 +496,6 @@ func TestOptionsGoTogether(t *testing.T) {
 	}
 }
 
-// TestLocksOnSeveralNamesAreNotHandedOver shows what the row of WithHandOver says: Unlock leaves the keys only for a
-// kind of lock that it hands over.
-func TestLocksOnSeveralNamesAreNotHandedOver(t *testing.T) {
-	rowOf := modeRows[slices.IndexFunc(modeRows, func(r modeRow) bool { return r.name == "WithHandOver" })]
-	onTrial(t, 3, threeNodes, func(tr trial) {
-		kind, f := lockKinds[tr.kind], field{tr.user, tr.nodes}
-		if kind.shared {
-			return // the next reader would not wait: see TestReadersOfAProcessShareAHold
-		}
-		m := kind.lock(tr.Redsync, redsync.WithHandOver(true))
-		require.NoError(tr, m.Lock())
-		next := f.begins(kind.lock(tr.Redsync, redsync.WithHandOver(true)))
-		time.Sleep(10 * time.Millisecond)
-		sent := f.traffic()
-		tr.unlock(m)
-		<-next.done
-		require.NoError(tr, next.err)
-		switch {
-		case rowOf.cells[tr.kind] == works && kind.permit:
-			assert.Equal(tr, sent+len(tr.nodes), f.traffic(), "the only requests take the ticket of the next waiter out of the queues")
-		case rowOf.cells[tr.kind] == works:
-			assert.Equal(tr, sent, f.traffic())
-		default:
-			assert.Greater(tr, f.traffic(), sent)
-		}
-		tr.unlock(next.Mutex)
-	})
-}
-
 // TestMethodsOfEachKind calls each method on each kind of lock.
 func TestMethodsOfEachKind(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
