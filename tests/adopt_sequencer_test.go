@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,46 +71,6 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 				}))
 				assert.Zero(t, m.Fence())
 				require.ErrorIs(t, other.With(redsync.WithFailFast(false)).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
-			})
-		})
-	}
-}
-
-// A release raises the registers of the nodes that did not get the token, or have lost it. Without WithFencing it
-// needs no permission for them.
-func TestReleaseOfAnAdoptedHoldRaisesTheRegisters(t *testing.T) {
-	for name, c := range map[string]struct {
-		options []redsync.Option
-		adopts  bool
-		raises  bool
-	}{
-		"fencing":                         {[]redsync.Option{redsync.WithFencing()}, true, true},
-		"no fencing":                      {nil, true, false},
-		"fencing, it has adopted nothing": {[]redsync.Option{redsync.WithFencing()}, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				s := f.given(redsync.WithFencing())
-				for _, n := range f.nodes[3:] {
-					n.Del(fenceKey)
-				}
-				m := f.NewMutex("lock", append(c.options, redsync.WithSequencer(s))...)
-				if c.adopts {
-					_, err := m.Extend()
-					require.NoError(t, err)
-				}
-				f.unlock(m)
-				after := any("")
-				if c.raises {
-					after = s.Token
-				}
-				synctest.Wait()
-				for _, n := range f.nodes[3:] {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(after), got)
-				}
-				time.Sleep(20 * time.Second) // the release is repeated
-				f.noKeys()
 			})
 		})
 	}

@@ -76,41 +76,6 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 	})
 }
 
-// The first waiter in a line got the lock, and a Mutex that has adopted the lock releases it. The other waiters in the
-// line must not have to wait for its expiry.
-func TestWaitersNoticeThatAnAdoptedLockIsReleased(t *testing.T) {
-	for name, c := range map[string]struct {
-		elsewhere bool
-		within    time.Duration
-	}{
-		"in the same process": {false, 0},
-		"in another process":  {true, 250 * time.Millisecond}, // the retry delay
-	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				releaser := k.Redsync
-				if c.elsewhere {
-					releaser = k.another()
-				}
-				options := []redsync.Option{redsync.WithTries(0), redsync.WithHandOver(false)}
-				m := k.held(options...)
-				holder, waiter := k.calls(k.Redsync, options...), k.calls(k.Redsync, options...)
-				time.Sleep(time.Second)
-				k.unlock(m)
-				time.Sleep(10 * time.Millisecond)
-				if waiter.isDone() {
-					holder, waiter = waiter, holder
-				}
-				require.True(t, holder.isDone())
-				require.False(t, waiter.isDone())
-				k.unlock(releaser.NewMutex("lock", redsync.WithValue(holder.Value())))
-				k.within(waiter, c.within)
-			})
-		})
-	}
-}
-
 func TestTakeOverKeepsToTheMaxHoldOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {

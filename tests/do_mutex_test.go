@@ -242,30 +242,6 @@ func TestManyDosOfOneMutex(t *testing.T) {
 	})
 }
 
-// The lock comes to a Do by direct hand-off.
-func TestDoThatIsHandedTheLock(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		giver := k.NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		m := k.NewMutex("lock", patient()...)
-		var wg sync.WaitGroup
-		value := peek.Value(giver)
-		wg.Go(func() {
-			assert.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-				assert.Equal(t, value, peek.Value(m))
-				time.Sleep(time.Minute)
-				_, err := m.Detach(ctx)
-				assert.ErrorContains(t, err, "Do unlocks it")
-				return context.Cause(ctx)
-			}))
-		})
-		synctest.Wait()
-		k.unlock(giver)
-		wg.Wait()
-	})
-}
-
 func TestDoWhoseFunctionUnlocks(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
 		m := k.NewMutex("lock")

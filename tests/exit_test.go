@@ -145,6 +145,9 @@ func TestExitLeavesNothing(t *testing.T) {
 	for range testlength.Of(1, 1, 12) {
 		for _, how := range slices.Sorted(maps.Keys(exits)) {
 			for _, n := range []int{1, 5} {
+				if testlength.InGate(0, 0, 1, 1) == 0 && (len(how)%2 == 0) != (n == 1) {
+					continue // each way once
+				}
 				var addresses []string
 				for _, s := range servers[:n] {
 					addresses = append(addresses, s.Addr())

@@ -193,37 +193,6 @@ func TestFenceRepliesLost(t *testing.T) {
 	}
 }
 
-// There are no more rounds if no quorum can grant the lock, or if too few nodes answer.
-func TestFenceIsNotRepeatedWhereItCannotHelp(t *testing.T) {
-	for name, c := range map[string]struct {
-		attempts int
-		prepare  func(f field)
-	}{
-		"taken": {4, func(f field) { // two nodes grant it, so the votes look split
-			for _, n := range f.nodes[:3] {
-				_ = n.Set("lock", "another's")
-				n.SetTTL("lock", time.Hour)
-			}
-		}},
-		"down": {1, func(f field) {
-			for _, n := range f.nodes[:3] {
-				n.On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				f.registers("", "", "", "2000000000000000", "2000000000000000")
-				c.prepare(f)
-				before := f.scripts()
-				require.Error(t, m.TryLock())
-				assert.Equal(t, before+10*c.attempts, f.scripts(), "each attempt is an acquire and a release")
-			})
-		})
-	}
-}
-
 // A quorum of registers has refused the token. The reply with a higher register comes after that, but before the next
 // token is proposed. The proposed token must be beyond that register.
 func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {

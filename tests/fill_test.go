@@ -156,24 +156,6 @@ func TestFillLastsNoLongerThanMaxHoldAllows(t *testing.T) {
 	})
 }
 
-// Only nodes that have refused are filled up. A node that is silent or down may take part in no lock.
-func TestSilentNodesAreNotFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for _, n := range f.nodes[3:] {
-			n.On("set", 1, embedded.Fault{LoseCommand: true})
-		}
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		time.Sleep(3 * time.Second)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		_, err := m.Extend()
-		require.NoError(t, err)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		f.unlocks(m)
-	})
-}
-
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -71,27 +70,5 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 		_ = k.NewMutex("lock").LockContext(ctx)
 		require.NoError(t, k.NewMutex("other").Lock())
 		assert.Equal(t, 30*time.Millisecond, time.Since(start))
-	})
-}
-
-// A host that is off does not answer, so connecting to it lasts until go-redis gives up.
-func TestDoSucceedsInTimeWithOneHostOff(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		clients[0].Options().Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		rs := on(clients)
-		for range 30 {
-			ctx, cancel := context.WithTimeout(f.Context(), 2*time.Second)
-			// The node deadline is 3 s.
-			err := rs.Do(ctx, "lock", func(ctx context.Context) error { return ctx.Err() }, redsync.WithExpiry(time.Minute))
-			cancel()
-			require.NoError(t, err)
-			time.Sleep(10 * time.Second)
-		}
-		_ = rs.Close(f.Context())
-		time.Sleep(time.Minute)
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -49,34 +48,6 @@ func TestCloseDoesNotWaitForAKeyWithoutAnEnd(t *testing.T) {
 		assert.Less(f, time.Since(start), time.Minute)
 		f.restart(0, 1, 2)
 	})
-}
-
-// Close comes while a holder asks nodes that were frozen.
-func TestCloseWhileTheHolderAsks(t *testing.T) {
-	for _, ms := range []int{0, 5, 20, 60} {
-		play(t, func(f field) {
-			rs := f.far()
-			m := rs.NewMutex("lock", heals()...)
-			require.NoError(f, m.Lock())
-			time.Sleep(1500 * time.Millisecond)
-			h := f.holderOf(f.NewMutex("lock"))
-			f.freeze(0, 1, 2)
-			client := f.nodes[3].Client()
-			channel := fmt.Sprintf("redsync:%016d", h.Process)
-			for range 10 {
-				require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
-			}
-			_ = client.Close()
-			time.Sleep(time.Duration(ms) * time.Millisecond)
-			start := time.Now()
-			f.thaw(0, 1, 2)
-			err := rs.Close(f.Context())
-			require.NoError(f, err)
-			assert.Less(f, time.Since(start), time.Second)
-			synctest.Wait()
-			assert.Zero(f, f.nodes.Keys("lock"))
-		})
-	}
 }
 
 // The context of the operator ends at each moment: the release goes on.
@@ -159,23 +130,6 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 			assert.Zero(f, f.nodes.Keys("lock"))
 		})
 	}
-}
-
-// The nodes take a while to subscribe. A force that comes meanwhile is heard by nobody, and a hold that heals would undo it.
-func TestAHolderThatHealsIsToldOfAForceBeforeItsSubscriptions(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes {
-			n.On("subscribe", 1, embedded.Fault{Delay: 300 * time.Millisecond})
-		}
-		m := f.another().NewMutex("lock", heals()...)
-		require.NoError(f, m.Lock())
-		time.Sleep(1200 * time.Millisecond) // it listens from the first second on, and has asked the nodes
-		operator := f.NewMutex("lock")
-		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-		time.Sleep(5 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
-		assert.Zero(f, f.nodes.Keys("lock"))
-	})
 }
 
 // Joint sets: the operator knows both sets, or one of them only. Two nodes that have deleted the value end the holder. They are

@@ -150,24 +150,6 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 	})
 }
 
-// A Redsync that has the same clients in another order gives the nodes other numbers. So it shares nothing.
-func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		for name, other := range map[string][]*redis.Client{
-			"another order":  {clients[1], clients[0], clients[2], clients[3], clients[4]},
-			"fewer":          clients[:3],
-			"another client": append(clientsOf(f.nodes)[:1], clients[1:]...),
-		} {
-			assert.False(t, peek.SameProcess(on(clients), on(other)), name)
-		}
-		assert.True(t, peek.SameProcess(on(clients), on(clients)))
-		assert.True(t, peek.SameProcess(on(clients), on(clients, pool.WithOutstanding(1))))
-		assert.False(t, peek.SameProcess(redsync.New(), redsync.New()))
-		assert.False(t, peek.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
-	})
-}
-
 // A program need not close what it makes for a request.
 func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "a:1"})

@@ -280,33 +280,6 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 	})
 }
 
-func TestHandOverWhileTheRedsyncCloses(t *testing.T) {
-	for i := range testlength.InGate(4, 4, 20, 20) {
-		onKit(t, func(k kit) {
-			k.meet()
-			giver := k.NewMutex("lock")
-			require.NoError(t, giver.Lock())
-			var calls []*call
-			for range 5 {
-				calls = append(calls, k.calls(k.Redsync, patient()...))
-			}
-			var wg sync.WaitGroup
-			steps := []func(){func() { _, _ = giver.Unlock() }, func() { assert.NoError(k, k.Close(k.Context())) }}
-			wg.Go(steps[i%2])
-			wg.Go(steps[1-i%2])
-			wg.Wait()
-			for _, c := range calls {
-				<-c.done
-				if c.err != nil {
-					require.ErrorIs(k, c.err, redsync.ErrClosed)
-				}
-				assert.Zero(k, c.Until())
-			}
-			k.nothingLeft()
-		})
-	}
-}
-
 // An errHook is a context whose Err runs a function first. That simulates a goroutine that is preempted there.
 type errHook struct {
 	context.Context //nolint:containedctx // it is one

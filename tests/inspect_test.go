@@ -304,25 +304,6 @@ func TestInspectThatAsksNobody(t *testing.T) {
 	})
 }
 
-// Close ends an Inspect that waits for a node.
-func TestCloseEndsInspect(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithNodeTimeout(time.Minute), redsync.WithExpiry(time.Hour))
-		f.freeze(0, 1, 2)
-		done := make(chan error, 1)
-		go func() {
-			_, err := rs.NewMutex("a").Inspect(f.Context())
-			done <- err
-		}()
-		time.Sleep(time.Second)
-		start := time.Now()
-		_ = rs.Close(f.Context())
-		require.ErrorIs(f, <-done, redsync.ErrClosed)
-		assert.Less(f, time.Since(start), time.Minute)
-		f.thaw(0, 1, 2)
-	})
-}
-
 // A user that may use the lock alone is told who holds it.
 func TestInspectWithoutAccessToTheQueue(t *testing.T) {
 	play(t, func(f field) {

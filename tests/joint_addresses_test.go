@@ -3,9 +3,7 @@ package redsync_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,14 +40,9 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 5, func(s change) {
-				var leads atomic.Pointer[embedded.Node]
-				leads.Store(s.nodes[0])
-				moving := pool.New(leads.Load().Client(func(o *redis.Options) {
-					o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-						return leads.Load().Dial(ctx, network, address)
-					}
-				}))
-				rs := s.joint(append([]pool.Pool{moving}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
+				var moving movable
+				moving.to.Store(s.nodes[0])
+				rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
 				m := rs.NewMutex("meet")
 				require.NoError(s, m.TryLock())
 				s.unlock(m)
@@ -57,7 +50,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
 				}
 				s.nodes[0].Kill()
-				leads.Store(s.nodes[3])
+				moving.to.Store(s.nodes[3])
 				time.Sleep(time.Minute)
 				s.nodes[2].Freeze()
 				for i := range 3 {

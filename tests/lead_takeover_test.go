@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -110,30 +109,4 @@ func (e *election) suffers(random *rand.Rand, all []*candidate) {
 			e.nodes.Node(i).LoseReply()
 		}
 	}
-}
-
-// Each resignation wakes one candidate, however many there are.
-func TestManyCandidatesTakeTheirTurns(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		var all []*candidate
-		for range 5 {
-			rs := e.newProcess()
-			for range 4 {
-				all = append(all, e.runs(rs, patient(mode...)...))
-			}
-		}
-		start := time.Now()
-		var led []*candidate
-		for n := range all {
-			c := e.term(n + 1).of
-			led = append(led, c)
-			c.resign <- struct{}{}
-			require.ErrorIs(e, e.returned(c), errResigned)
-			time.Sleep(5 * time.Millisecond) // a wake-up that came before the last attempt causes another
-		}
-		for _, c := range all {
-			assert.True(e, slices.Contains(led, c))
-		}
-		assert.Less(e, time.Since(start), time.Second)
-	})
 }

@@ -308,45 +308,6 @@ func TestCandidateWhoseContextEnds(t *testing.T) {
 	})
 }
 
-// If a candidate's context ends between a loss and the next attempt, the error of Lead also says how the term ended.
-func TestContextThatEndsAfterALoss(t *testing.T) {
-	onKit(t, func(k kit) {
-		ctx, cancel := context.WithCancel(k.Context())
-		err := k.Lead(ctx, "lock", func(ctx context.Context) error {
-			k.nodes.Steal("lock")
-			<-ctx.Done()
-			cancel()
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, `lead "lock": lock lost`)
-		k.nodes.Expire("lock")
-	})
-}
-
-func TestCloseEndsCandidatesAndLeaders(t *testing.T) {
-	onElection(t, func(e *election) {
-		first, second := e.runs(e.newProcess()), e.runs(e.newProcess())
-		e.leads(first, 1)
-		require.NoError(e, second.rs.Close(e.Context()))
-		err := e.returned(second)
-		require.ErrorIs(e, err, redsync.ErrClosed)
-		require.NotErrorIs(e, err, redsync.ErrFailed)
-		third := e.runs(e.newProcess())
-		start := time.Now()
-		require.NoError(e, first.rs.Close(e.Context()))
-		err = e.returned(first)
-		require.ErrorIs(e, err, redsync.ErrClosed)
-		require.ErrorIs(e, err, redsync.ErrLockLost)
-		require.ErrorIs(e, e.term(1).cause, redsync.ErrClosed)
-		e.leads(third, 2)
-		assert.Zero(e, time.Since(start))
-	})
-}
-
 func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
 		require.PanicsWithValue(t, "no", func() {

@@ -22,7 +22,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -536,32 +535,6 @@ func parentOf(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
 	return ctx
-}
-
-// Each of the readers that share a hold has a context of its own.
-func TestContextOfReadersThatShareAHold(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		var ms [3]*redsync.Mutex
-		var ctxs []context.Context
-		for i := range ms {
-			ms[i] = k.NewMutex("lock", redsync.WithShared())
-			require.NoError(t, ms[i].Lock())
-			ctxs = append(ctxs, ms[i].Context(k.Context()))
-		}
-		require.Equal(t, peek.Value(ms[0]), peek.Value(ms[2]), "they share a hold")
-		k.unlock(ms[0])
-		assert.Equal(t, context.Canceled, k.ended(ctxs[0]))
-		time.Sleep(time.Millisecond) // each node has run the acquire
-		k.lose(0, 1, 2)
-		_, err := ms[1].Valid()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.ErrorIs(t, k.ended(ctxs[1]), redsync.ErrLockLost)
-		require.NoError(t, ctxs[2].Err(), "it learns of that by itself")
-		time.Sleep(validity)
-		synctest.Wait()
-		require.ErrorIs(t, k.ended(ctxs[2]), redsync.ErrLockAlreadyExpired)
-	})
 }
 
 // Within Do the Mutex of FromContext has the hold. A Mutex that has joined the hold has none.
