@@ -22,11 +22,9 @@ func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 		m := k.held(redsync.WithExpiry(time.Hour))
 		adopted := k.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithExpiry(time.Second))
 		time.Sleep(time.Minute)
-		ok, err := adopted.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		_, err = adopted.Unlock()
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		k.unlock(adopted)
+		_, err := adopted.Unlock()
+		require.ErrorIs(k, err, redsync.ErrNotHeld)
 	})
 }
 
@@ -36,14 +34,13 @@ func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
 		for _, name := range []string{"Extend", "Valid", "Unlock"} {
 			m := k.NewMutex("lock", redsync.WithValue("wrong"))
 			ok, err := operations(m)[name]()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired, name)
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, name)
-			assert.GreaterOrEqual(t, len(taken.Nodes), 3)
-			assert.Zero(t, m.Until())
+			assert.False(k, ok, name)
+			require.ErrorIs(k, err, redsync.ErrLockAlreadyExpired, name)
+			taken := isTaken(k, err)
+			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
+			assert.Zero(k, m.Until())
 		}
-		assert.Equal(t, 5, k.keys("lock"))
+		assert.Equal(k, 5, k.keys("lock"))
 	})
 }
 
@@ -53,25 +50,23 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 	play(t, func(f field) {
 		for _, alive := range []int{0, 2, 3} {
 			for _, n := range f.nodes[:alive] {
-				require.NoError(t, n.Set("lock", "v"))
+				require.NoError(f, n.Set("lock", "v"))
 				n.SetTTL("lock", time.Minute)
 			}
 			m := f.NewMutex("lock", redsync.WithValue("v"), redsync.WithSetNXOnExtend())
 			ok, err := m.Extend()
 			synctest.Wait()
-			assert.Equal(t, alive, f.nodes.Keys("lock"))
+			assert.Equal(f, alive, f.nodes.Keys("lock"))
 			if alive < 3 {
-				assert.False(t, ok)
-				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				assert.False(f, ok)
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 				continue
 			}
-			require.NoError(t, err)
-			assert.True(t, ok)
-			ok, err = m.Extend()
-			require.NoError(t, err)
-			assert.True(t, ok)
+			require.NoError(f, err)
+			assert.True(f, ok)
+			f.confirms(m.Extend())
 			synctest.Wait()
-			assert.Equal(t, 5, f.nodes.Keys("lock"), "after the first Extend, the lock is held, and later ones set missing keys")
+			assert.Equal(f, 5, f.nodes.Keys("lock"), "after the first Extend, the lock is held, and later ones set missing keys")
 		}
 	})
 }
@@ -100,7 +95,7 @@ func TestTakeOverKeepsToTheMaxHoldOfTheFirst(t *testing.T) {
 			time.Sleep(250 * time.Millisecond)
 		}
 		wg.Wait()
-		assert.Equal(t, 550*time.Millisecond, time.Since(start))
+		took(t, start, 550*time.Millisecond)
 		assert.Equal(t, 7950*time.Millisecond, m.Until().Sub(start))
 		require.NoError(t, rs.Close(t.Context()))
 	})

@@ -51,3 +51,9 @@ func took(t testing.TB, start time.Time, want time.Duration, why ...any) {
 	t.Helper()
 	assert.Equal(t, want, time.Since(start), why...)
 }
+
+// confirms checks that an operation has returned true and no error.
+func (c change) confirms(ok bool, err error) {
+	c.Helper()
+	user{T: c.T}.confirms(ok, err)
+}

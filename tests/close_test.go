@@ -33,21 +33,19 @@ import (
 func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
 		copied := k.With(redsync.WithExpiry(time.Hour))
-		held := copied.NewMutex("lock")
-		require.NoError(t, held.Lock())
-		over := k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond))
-		require.NoError(t, over.Lock())
+		held := locked(k, copied.NewMutex("lock"))
+		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond)))
 		time.Sleep(time.Second)
-		require.NoError(t, k.Close(k.Context()))
+		require.NoError(k, k.Close(k.Context()))
 		k.nothingLeft()
 		_, err := over.Unlock()
-		require.ErrorIs(t, err, redsync.ErrClosed)
+		require.ErrorIs(k, err, redsync.ErrClosed)
 		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
 			refuses(t, m, "closed")
-			require.ErrorIs(t, m.Lock(), redsync.ErrClosed)
-			require.NotErrorIs(t, m.Lock(), redsync.ErrFailed)
+			require.ErrorIs(k, m.Lock(), redsync.ErrClosed)
+			require.NotErrorIs(k, m.Lock(), redsync.ErrFailed)
 		}
-		require.NoError(t, copied.Close(k.Context()), "a second Close does nothing")
+		require.NoError(k, copied.Close(k.Context()), "a second Close does nothing")
 	})
 }
 
@@ -57,20 +55,20 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		waiting := k.nodes.Process()
 		k.freeze(0, 1, 2)
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.ErrorIs(t, k.NewMutex("other").Lock(), redsync.ErrClosed) })
+		wg.Go(func() { assert.ErrorIs(k, k.NewMutex("other").Lock(), redsync.ErrClosed) })
 		wg.Go(func() {
 			_, err := m.Extend()
-			assert.ErrorIs(t, err, redsync.ErrClosed)
+			assert.ErrorIs(k, err, redsync.ErrClosed)
 		})
-		wg.Go(func() { assert.ErrorIs(t, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
+		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
 		time.Sleep(10 * time.Millisecond)
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(k.Context(), 2*time.Second)
 		defer cancel()
-		wg.Go(func() { assert.NoError(t, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
-		require.Error(t, k.Close(ctx), "three nodes keep their keys")
+		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
+		require.Error(k, k.Close(ctx), "three nodes keep their keys")
 		wg.Wait()
-		assert.Equal(t, 2*time.Second, time.Since(start))
+		took(k, start, 2*time.Second)
 		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(time.Second)
 		k.nothingLeft()
@@ -216,7 +214,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 				assert.Equal(k, c.want, time.Since(start).Truncate(5*time.Millisecond))
 			})
 			err := rs.Close(ctx)
-			assert.Equal(k, c.want, time.Since(start), "%+v", c)
+			took(k, start, c.want, "%+v", c)
 			require.ErrorIs(k, err, reason)
 			wg.Wait()
 			require.ErrorIs(k, k.Close(k.Context()), reason, "a second Close returns what the first returned")
@@ -278,23 +276,19 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 		"plain":  {redsync.WithLockDelay(time.Hour)},
 		"shared": {redsync.WithLockDelay(time.Hour), redsync.WithShared()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				wall := clocktest.StepWall(f.T)
-				other := f.another()
-				m := other.NewMutex("lock", options...)
-				require.NoError(f, m.Lock())
-				several := other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour))
-				require.NoError(f, several.Lock())
-				synctest.Wait()
-				wall.Step(time.Minute)
-				require.NoError(f, other.Close(f.Context()))
-				for _, m := range []*redsync.Mutex{m, several} {
-					require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired)
-					require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
-				}
-				f.have(5, append(both, "lock")...)
-			})
+		playAs(t, name, func(f field) {
+			wall := clocktest.StepWall(f.T)
+			other := f.another()
+			m := locked(f, other.NewMutex("lock", options...))
+			several := locked(f, other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour)))
+			synctest.Wait()
+			wall.Step(time.Minute)
+			require.NoError(f, other.Close(f.Context()))
+			for _, m := range []*redsync.Mutex{m, several} {
+				require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired)
+				require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
+			}
+			f.have(5, append(both, "lock")...)
 		})
 	}
 }
@@ -334,29 +328,27 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				for _, name := range c.held {
-					require.NoError(k, k.NewMutex(name).Lock())
-				}
-				synctest.Wait()
-				k.freeze(2, 3, 4)
-				for _, name := range c.tried {
-					require.ErrorIs(k, k.NewMutex(name).TryLock(), redsync.ErrNoQuorum)
-				}
-				for _, name := range c.adopted {
-					_, err := k.NewMutex(name, redsync.WithValue("value")).Unlock()
-					require.ErrorIs(k, err, redsync.ErrNoQuorum)
-				}
-				ctx, cancel := context.WithTimeout(k.Context(), c.limit)
-				defer cancel()
-				err := k.Close(ctx)
+		kitAs(t, name, func(k kit) {
+			k.meet()
+			for _, name := range c.held {
+				require.NoError(k, k.NewMutex(name).Lock())
+			}
+			synctest.Wait()
+			k.freeze(2, 3, 4)
+			for _, name := range c.tried {
+				require.ErrorIs(k, k.NewMutex(name).TryLock(), redsync.ErrNoQuorum)
+			}
+			for _, name := range c.adopted {
+				_, err := k.NewMutex(name, redsync.WithValue("value")).Unlock()
 				require.ErrorIs(k, err, redsync.ErrNoQuorum)
-				require.ErrorContains(k, err, c.text)
-				assert.Len(k, joinedNodes(err), 3)
-				assert.True(k, strings.HasSuffix(err.Error(), c.end), "%v", err)
-			})
+			}
+			ctx, cancel := context.WithTimeout(k.Context(), c.limit)
+			defer cancel()
+			err := k.Close(ctx)
+			require.ErrorIs(k, err, redsync.ErrNoQuorum)
+			require.ErrorContains(k, err, c.text)
+			assert.Len(k, joinedNodes(err), 3)
+			assert.True(k, strings.HasSuffix(err.Error(), c.end), "%v", err)
 		})
 	}
 }
@@ -392,8 +384,7 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		{redsync.WithMinHold(time.Minute)},
 		{redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
 	} {
-		m := rs.NewMutex(name+string(rune('a'+i)), options...)
-		require.NoError(t, m.Lock())
+		m := locked(t, rs.NewMutex(name+string(rune('a'+i)), options...))
 		held = append(held, m)
 	}
 	var wg sync.WaitGroup
@@ -514,7 +505,7 @@ func TestClosedClientsServeNoNewCall(t *testing.T) {
 				require.ErrorContains(f, err, named(0)+clientClosed, name)
 			}
 			require.ErrorContains(f, m.Lock(), "this will not pass by itself")
-			assert.Zero(f, time.Since(start))
+			took(f, start, 0)
 			require.NoError(f, rs.Close(f.Context()))
 		})
 	}
@@ -553,9 +544,7 @@ func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
 		require.NoError(f, unlocked.Lock())
 		require.NoError(f, left.Lock())
 		closeClients(f.T, clients...)
-		ok, err := unlocked.Unlock()
-		require.NoError(f, err)
-		assert.True(f, ok)
+		f.unlock(unlocked)
 		require.NoError(f, rs.Close(f.Context()), "Close unlocks what is left")
 		synctest.Wait()
 		assert.Zero(f, f.nodes.Keys("lock")+f.nodes.Keys("left"))
@@ -571,8 +560,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
 		}
 		rs := redsync.New(pools...)
-		m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithExpiry(3*time.Second))
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithExpiry(3*time.Second)))
 		closeClients(f.T, clients...)
 		<-m.Lost()
 		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
@@ -600,7 +588,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				start := time.Now()
 				require.NoError(k, rs.Close(k.Context()))
 				wg.Wait()
-				assert.Zero(k, time.Since(start), "after %v", after)
+				took(k, start, 0, "after %v", after)
 				if after < 400*time.Millisecond {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}

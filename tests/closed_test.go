@@ -52,7 +52,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 						f.meet()
 						m := kind.lock(f.Redsync, option)
 						if call != "TryLock" {
-							require.NoError(t, m.Lock())
+							require.NoError(f, m.Lock())
 							time.Sleep(time.Second)
 						}
 						for _, n := range f.nodes {
@@ -62,13 +62,13 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 							n.On(first, 1, what)
 						}
 						start := time.Now()
-						require.NoError(t, do(f, m), "%s %s %s, %s", kind.column, how, call, fault)
-						assert.Less(t, time.Since(start), patience)
+						require.NoError(f, do(f, m), "%s %s %s, %s", kind.column, how, call, fault)
+						assert.Less(f, time.Since(start), patience)
 						time.Sleep(time.Second)
 						f.unlock(m)
 						time.Sleep(4 * time.Second)
 						for _, key := range kind.keys {
-							assert.Zero(t, f.nodes.Keys(key), "%s %s %s, %s", kind.column, how, call, fault)
+							assert.Zero(f, f.nodes.Keys(key), "%s %s %s, %s", kind.column, how, call, fault)
 						}
 					})
 				}

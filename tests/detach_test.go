@@ -28,41 +28,38 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 		"healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
 		"fenced":  {redsync.WithFencing(), redsync.WithWatchdog()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				m := f.held(options...)
-				want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
-				lost := m.Lost()
-				start, before := time.Now(), f.traffic()
-				s, err := m.Detach(f.Context())
-				require.NoError(t, err)
-				assert.Zero(t, time.Since(start))
-				assert.Equal(t, want, s)
+		playAs(t, name, func(f field) {
+			other := f.another()
+			m := f.held(options...)
+			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
+			lost := m.Lost()
+			start, before := time.Now(), f.traffic()
+			s, err := m.Detach(f.Context())
+			require.NoError(f, err)
+			took(f, start, 0)
+			assert.Equal(f, want, s)
 
-				for name, operation := range operations(m) {
-					ok, err := operation()
-					assert.False(t, ok, name)
-					require.ErrorIs(t, err, redsync.ErrNotHeld, name)
-				}
-				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-				assert.Zero(t, m.Until())
-				assert.Zero(t, m.Remaining())
-				assert.Zero(t, m.Fence())
-				assert.Zero(t, m.Sequencer())
-				assert.Empty(t, m.Value())
-				assert.Equal(t, before, f.traffic(), "Detach sends nothing")
+			for name, operation := range operations(m) {
+				ok, err := operation()
+				assert.False(f, ok, name)
+				require.ErrorIs(f, err, redsync.ErrNotHeld, name)
+			}
+			require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+			assert.Zero(f, m.Until())
+			assert.Zero(f, m.Remaining())
+			assert.Zero(f, m.Fence())
+			assert.Zero(f, m.Sequencer())
+			assert.Empty(f, m.Value())
+			assert.Equal(f, before, f.traffic(), "Detach sends nothing")
 
-				require.NoError(t, f.Close(f.Context()))
-				given := other.NewMutex(s.Name, redsync.WithValue(s.Value), redsync.WithWatchdog())
-				_, err = given.Extend()
-				require.NoError(t, err)
-				time.Sleep(time.Minute)
-				require.NoError(t, given.Err())
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
-				assert.True(t, open(lost))
-				f.unlocks(given)
-			})
+			require.NoError(f, f.Close(f.Context()))
+			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), redsync.WithWatchdog())
+			f.confirms(given.Extend())
+			time.Sleep(time.Minute)
+			require.NoError(f, given.Err())
+			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			assert.True(f, open(lost))
+			f.unlocks(given)
 		})
 	}
 }
@@ -72,10 +69,10 @@ func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithWatchdog())
 		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
-		require.NoError(t, err)
+		require.NoError(k, err)
 		time.Sleep(8 * time.Second)
 		k.nothingLeft()
-		require.NoError(t, m.TryLock())
+		require.NoError(k, m.TryLock())
 		k.unlocks(m)
 	})
 }
@@ -180,26 +177,25 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
 				k.freeze(4) // as a whole: a single connection that is slow would be replaced
 				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
-				require.NoError(t, m.Lock())
+				require.NoError(k, m.Lock())
 				if c.shown {
-					require.NotEmpty(t, m.Value())
+					require.NotEmpty(k, m.Value())
 				}
 				lost := m.Lost()
 				time.Sleep(800 * time.Millisecond)
 				start := time.Now()
 				s, err := m.Detach(k.Context())
-				assert.Equal(t, 400*time.Millisecond, time.Since(start))
-				require.ErrorIs(t, err, redsync.ErrLockLost)
-				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-				assert.Zero(t, s)
-				assert.False(t, open(lost))
-				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+				took(k, start, 400*time.Millisecond)
+				errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
+				assert.Zero(k, s)
+				assert.False(k, open(lost))
+				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
 				_, told := only[observe.Lost](t, r)
-				require.ErrorIs(t, told, redsync.ErrLockLost)
+				require.ErrorIs(k, told, redsync.ErrLockLost)
 				detached, _ := of[observe.Detached](r)
-				assert.Empty(t, detached)
+				assert.Empty(k, detached)
 				time.Sleep(100 * time.Millisecond)
-				assert.Equal(t, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
+				assert.Equal(k, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
 			})
 		})
 	}
@@ -230,11 +226,11 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 					wg.Wait()
 					_, _ = m.Unlock()
 					synctest.Wait()
-					assert.False(t, unlocked && detached && m.Value() == s.Value)
+					assert.False(f, unlocked && detached && m.Value() == s.Value)
 					if detached {
 						value, err := f.nodes[0].Get("lock")
-						require.NoError(t, err)
-						assert.Equal(t, s.Value, value)
+						require.NoError(f, err)
+						assert.Equal(f, s.Value, value)
 					}
 				})
 			}
@@ -248,8 +244,7 @@ func TestWaitersGoOnAfterDetach(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		other := k.another(mode...)
 		k.meet()
-		m := k.another(mode...).NewMutex("lock")
-		require.NoError(k, m.Lock())
+		m := locked(k, k.another(mode...).NewMutex("lock"))
 		first := k.calls(k.Redsync, patient(mode...)...)
 		second := k.calls(k.Redsync, patient(mode...)...)
 		k.atOnce(m, first)
@@ -281,15 +276,13 @@ func TestADetachWhoseObserverPanicsReleases(t *testing.T) {
 	for name, option := range map[string]redsync.Option{
 		"observer": redsync.WithObserver(panics{on: "detached"}), "log": logs("redsync: detached"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.held(redsync.WithWatchdog(), option)
-				assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Detach(k.Context()) })
-				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-				time.Sleep(time.Millisecond)
-				k.nothingLeft()
-				k.closesAtOnce()
-			})
+		kitAs(t, name, func(k kit) {
+			m := k.held(redsync.WithWatchdog(), option)
+			assert.PanicsWithValue(k, "the user's", func() { _, _ = m.Detach(k.Context()) })
+			require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+			time.Sleep(time.Millisecond)
+			k.nothingLeft()
+			k.closesAtOnce()
 		})
 	}
 }

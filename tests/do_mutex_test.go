@@ -114,11 +114,11 @@ func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
 		} {
 			start := time.Now()
-			require.ErrorIs(t, k.notRun(do()), errOthers, name)
-			assert.Zero(t, time.Since(start), name)
+			require.ErrorIs(k, k.notRun(do()), errOthers, name)
+			took(k, start, 0, name)
 		}
-		require.ErrorIs(t, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "other", nothing)))
+		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
+		require.NoError(k, k.ran(k.TryDo(k.Context(), "other", nothing)))
 	})
 }
 
@@ -135,8 +135,8 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 			},
 		} {
 			err := do()
-			require.ErrorIs(t, err, redsync.ErrFailed, name)
-			require.ErrorAs(t, err, new(*redsync.ErrTaken), name)
+			require.ErrorIs(k, err, redsync.ErrFailed, name)
+			require.ErrorAs(k, err, new(*redsync.ErrTaken), name)
 		}
 	})
 }
@@ -146,10 +146,10 @@ func TestTryDoThatCannotTell(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
 		k.down(0, 1, 2)
-		require.ErrorAs(t, k.notRun(k.TryDo(k.Context(), "lock", never)), new(*redsync.RedisError))
+		require.ErrorAs(k, k.notRun(k.TryDo(k.Context(), "lock", never)), new(*redsync.RedisError))
 		k.up(0, 1, 2)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", func(ctx context.Context) error {
-			assert.ErrorIs(t, k.notRun(k.TryDo(ctx, "lock", never, redsync.WithNesting(1))), redsync.ErrNested)
+		require.NoError(k, k.ran(k.TryDo(k.Context(), "lock", func(ctx context.Context) error {
+			assert.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never, redsync.WithNesting(1))), redsync.ErrNested)
 			return nil
 		})))
 	})
@@ -199,8 +199,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-		m := k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false))
-		require.NoError(k, m.Lock())
+		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false)))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
 			require.ErrorAs(k, err, new(*redsync.ErrTaken))
@@ -253,8 +252,7 @@ func TestDoWhoseFunctionUnlocks(t *testing.T) {
 			k.nothingLeft()
 			return errWork
 		})
-		require.ErrorIs(k, err, errWork)
-		require.ErrorIs(k, err, redsync.ErrNotHeld)
+		errorIs(k, err, errWork, redsync.ErrNotHeld)
 		require.ErrorContains(k, err, `do "lock": lock not held`)
 		require.NotErrorIs(k, err, redsync.ErrLockLost)
 		require.NotErrorIs(k, err, redsync.ErrFailed)
@@ -317,8 +315,7 @@ func TestDoAndClose(t *testing.T) {
 			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
 			return nil
 		})
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		require.ErrorIs(k, err, redsync.ErrClosed)
+		errorIs(k, err, redsync.ErrLockLost, redsync.ErrClosed)
 		k.nothingLeft()
 	})
 }

@@ -53,25 +53,23 @@ func TestALossThatTheFunctionReturnsIsSaidOnce(t *testing.T) {
 			if name != "Do" && what != "the cause" && testlength.InGate(0, 0, 1, 1) == 0 {
 				continue
 			}
-			t.Run(name+" "+what, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					var returned error
-					err := call(k, k.Context(), func(ctx context.Context) error {
-						k.nodes.Steal("lock")
-						<-ctx.Done()
-						require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-						returned = c.returned(ctx)
-						return returned
-					})
-					require.ErrorIs(t, err, redsync.ErrLockLost)
-					isTaken(t, err)
-					require.NotErrorIs(t, err, redsync.ErrFailed, "work that has run must not look like work that another process does")
-					if returned != nil {
-						require.ErrorIs(t, err, returned)
-					}
-					assert.Equal(t, c.losses, strings.Count(err.Error(), "lock lost"), "%v", err)
-					assert.Regexp(t, `^redsync: (do|lead) "lock": lock lost: `, err.Error(), "the reason comes first")
+			kitAs(t, name+" "+what, func(k kit) {
+				var returned error
+				err := call(k, k.Context(), func(ctx context.Context) error {
+					k.nodes.Steal("lock")
+					<-ctx.Done()
+					require.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
+					returned = c.returned(ctx)
+					return returned
 				})
+				require.ErrorIs(k, err, redsync.ErrLockLost)
+				isTaken(k, err)
+				require.NotErrorIs(k, err, redsync.ErrFailed, "work that has run must not look like work that another process does")
+				if returned != nil {
+					require.ErrorIs(k, err, returned)
+				}
+				assert.Equal(k, c.losses, strings.Count(err.Error(), "lock lost"), "%v", err)
+				assert.Regexp(k, `^redsync: (do|lead) "lock": lock lost: `, err.Error(), "the reason comes first")
 			})
 		}
 	}
@@ -85,8 +83,7 @@ func TestDoTellsOfALossThatTheFunctionDidNotHeed(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		}, redsync.WithMaxHold(10*time.Second))
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.ErrorIs(t, err, redsync.ErrMaxHold)
+		errorIs(k, err, redsync.ErrLockLost, redsync.ErrMaxHold)
 	})
 }
 
@@ -99,20 +96,18 @@ func TestDoUnlocksWhateverTheFunctionDoes(t *testing.T) {
 		"panics":         {func() { panic("at the disco") }, "at the disco"},
 		"ends goroutine": {runtime.Goexit, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					defer func() { assert.Equal(t, c.panic, recover()) }()
-					_ = k.Do(k.Context(), "lock", func(context.Context) error {
-						time.Sleep(10 * time.Second)
-						c.work()
-						return nil
-					})
+		kitAs(t, name, func(k kit) {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				defer func() { assert.Equal(k, c.panic, recover()) }()
+				_ = k.Do(k.Context(), "lock", func(context.Context) error {
+					time.Sleep(10 * time.Second)
+					c.work()
+					return nil
 				})
-				wg.Wait()
-				k.nothingLeft()
 			})
+			wg.Wait()
+			k.nothingLeft()
 		})
 	}
 }
@@ -130,8 +125,7 @@ func TestEachLossOfNestedDosIsSaidOnce(t *testing.T) {
 				}, o)
 			}, o)
 		}, o)
-		require.ErrorIs(k, err, errWork)
-		require.ErrorIs(k, err, redsync.ErrMaxHold)
+		errorIs(k, err, errWork, redsync.ErrMaxHold)
 		assert.Equal(k, 1, strings.Count(err.Error(), `"a"`), "%v", err)
 		assert.Equal(k, 1, strings.Count(err.Error(), `"b"`), "%v", err)
 	})

@@ -101,13 +101,13 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...),
 				pool.New(f.nodes[1].Client(), options...))
 		}
-		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.ErrorIs(f, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		time.Sleep(time.Second)
 		err := proxied(pool.WithoutIdentity()).NewMutex("lock").TryLock()
-		require.NotErrorIs(t, err, redsync.ErrDuplicateNode)
-		require.ErrorIs(t, err, redsync.ErrFailed, "the second connection to the same server refuses")
+		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
+		require.ErrorIs(f, err, redsync.ErrFailed, "the second connection to the same server refuses")
 		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
-		require.ErrorContains(t, err, "WithRestartGuard excludes WithoutIdentity")
+		require.ErrorContains(f, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
 
@@ -121,13 +121,12 @@ func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
 		rs, r := process(f.pick(0, 1, 2, 4, 4)), &redsynctest.Recorder{}
 		m := rs.NewMutex("lock", redsync.WithObserver(r))
 		start := time.Now()
-		require.NoError(t, m.TryLock())
-		assert.Equal(t, 300*time.Millisecond, time.Since(start))
+		require.NoError(f, m.TryLock())
+		took(f, start, 300*time.Millisecond)
 		synctest.Wait()
-		require.Len(t, redsynctest.Events[observe.OneServer](r), 1)
-		assert.Equal(t, [2]int{3, 4}, redsynctest.Events[observe.OneServer](r)[0].Nodes)
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		require.Len(f, redsynctest.Events[observe.OneServer](r), 1)
+		assert.Equal(f, [2]int{3, 4}, redsynctest.Events[observe.OneServer](r)[0].Nodes)
+		f.unlock(m)
 	})
 }
 
@@ -150,14 +149,14 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		moving.to.Store(f.nodes[0])
 		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving.client()), pool.New(f.nodes[2].Client()),
 			pool.New(f.nodes[0].Client()))
-		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
 		f.nodes[1].Kill()
 		time.Sleep(time.Minute) // the connection to the wrong server has ended
-		require.NotErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.NotErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
 		time.Sleep(time.Minute)
-		require.NoError(t, rs.NewMutex("lock").TryLock())
+		require.NoError(f, rs.NewMutex("lock").TryLock())
 	})
 }
 
@@ -172,7 +171,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		log := newLogbook()
 		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
 		works := func() {
-			t.Helper()
+			f.Helper()
 			for _, kind := range lockKinds {
 				for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair(), redsync.WithFailFast(false)} {
 					m := locked(f, kind.lock(rs, option))
@@ -184,21 +183,21 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 			}
 		}
 		works()
-		assert.Empty(t, log.above())
+		assert.Empty(f, log.above())
 		moving.to.Store(f.nodes[0])
 		f.nodes[4].Kill()
 		time.Sleep(time.Second)
 		works()
 		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
-		assert.Equal(t, want, log.above())
-		assert.Regexp(t, `nodes="?\[0 4\]"? addresses="\[\S+ movable\]" run_id=\w{40}`, log.text.String())
+		assert.Equal(f, want, log.above())
+		assert.Regexp(f, `nodes="?\[0 4\]"? addresses="\[\S+ movable\]" run_id=\w{40}`, log.text.String())
 		f.nodes[4].Restart(true)
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
 		time.Sleep(time.Second)
 		works()
 		want["INFO redsync: the two nodes are different servers again"] = 1
-		assert.Equal(t, want, log.above())
+		assert.Equal(f, want, log.above())
 	})
 }
 
@@ -208,20 +207,18 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"plain": nil, "fencing": {redsync.WithFencing()}, "healing": {redsync.WithSetNXOnExtend()}, "shared": {redsync.WithShared()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-				m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
-				f.confirms(m.Extend()) // the server and node 1 are a quorum
-				f.nodes[1].Freeze()
-				until := m.Until()
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				require.ErrorIs(t, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
-				assert.Equal(t, until, m.Until())
-				f.nodes[1].Thaw()
-				_, _ = m.Unlock()
-			})
+		playAs(t, name, func(f field) {
+			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
+			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
+			f.confirms(m.Extend()) // the server and node 1 are a quorum
+			f.nodes[1].Freeze()
+			until := m.Until()
+			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+			defer cancel()
+			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
+			assert.Equal(f, until, m.Until())
+			f.nodes[1].Thaw()
+			_, _ = m.Unlock()
 		})
 	}
 }

@@ -47,18 +47,16 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		k.unlock(m)
 		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		assert.EqualError(t, err, `redsync: unlock "lock": lock not held`)
-		assert.Equal(t, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
-		assert.True(t, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
-		require.NotErrorIs(t, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
-		require.NotErrorIs(t, redsync.ErrNotHeld, redsync.ErrClosed)
+		assert.False(k, ok)
+		errorIs(k, err, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(k, err, redsync.ErrLockLost)
+		assert.EqualError(k, err, `redsync: unlock "lock": lock not held`)
+		assert.Equal(k, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
+		assert.True(k, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
+		require.NotErrorIs(k, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(k, redsync.ErrNotHeld, redsync.ErrClosed)
 	})
 }
 
@@ -68,10 +66,9 @@ func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
 		_, one := k.NewMutex("one").Unlock()
 		_, other := k.NewMutex("other").Unlock()
 		for _, err := range []error{one, other} {
-			require.ErrorIs(t, err, redsync.ErrNotHeld)
-			require.ErrorIs(t, err, err)
+			errorIs(k, err, redsync.ErrNotHeld, err)
 		}
-		assert.NotErrorIs(t, one, other)
+		assert.NotErrorIs(k, one, other)
 	})
 }
 

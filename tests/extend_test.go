@@ -23,11 +23,9 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 		k.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
 		time.AfterFunc(3*time.Second, func() { k.thaw(0, 1, 2, 3, 4) })
 		start := time.Now()
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, 3*time.Second, time.Since(start))
-		assert.Equal(t, validity, m.Until().Sub(start))
+		k.confirms(m.Extend())
+		took(k, start, 3*time.Second)
+		assert.Equal(k, validity, m.Until().Sub(start))
 	})
 }
 
@@ -38,14 +36,12 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		until := m.Until()
 		time.Sleep(time.Second)
 		ok, err := m.Extend()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		assert.Equal(t, until, m.Until())
+		assert.False(k, ok)
+		require.ErrorIs(k, err, redsync.ErrExtendFailed)
+		assert.Equal(k, until, m.Until())
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, k.keys("lock"))
-		ok, err = m.Extend()
-		require.NoError(t, err, "the next Extend counts the nodes whose keys were set again")
-		assert.True(t, ok)
+		assert.Equal(k, 5, k.keys("lock"))
+		k.confirms(m.Extend())
 	})
 }
 
@@ -54,13 +50,13 @@ func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 		m := f.held(redsync.WithSetNXOnExtend())
 		f.lose(0, 1, 2)
 		ok, err := m.Valid()
-		assert.False(t, ok)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.False(f, ok)
+		require.NotErrorIs(f, err, redsync.ErrLockLost)
 		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
+			require.NoError(f, n.Set("lock", "another"))
 		}
 		_, err = m.Valid()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(f, err, redsync.ErrLockLost)
 	})
 }
 

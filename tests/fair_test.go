@@ -71,8 +71,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	play(t, func(f field) {
 		f.stranger(time.Minute, false, 0, 1, 2, 3, 4)
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := locked(f, f.NewMutex("lock"))
 		f.unlock(m)
 	})
 }
@@ -89,13 +88,13 @@ func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(m)
 		ours := f.calls(f.Redsync, patient()...)
-		require.False(t, ours.isDone())
-		assert.Zero(t, f.within(other, 0))
-		assert.False(t, ours.isDone())
+		require.False(f, ours.isDone())
+		assert.Zero(f, f.within(other, 0))
+		assert.False(f, ours.isDone())
 		f.atOnce(other.Mutex, ours)
 		f.unlock(ours.Mutex)
 
-		require.NoError(t, m.TryLock(), "TryLock succeeds, because nobody waits")
+		require.NoError(f, m.TryLock(), "TryLock succeeds, because nobody waits")
 		f.unlock(m)
 		f.nobodyWaits()
 	})

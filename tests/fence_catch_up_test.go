@@ -54,22 +54,20 @@ func TestFenceCatchesUp(t *testing.T) {
 		"two odd, longer than the clock":   {[]string{strings.Repeat("x", 30), strings.Repeat("x", 30), "", "", ""}, 0, 1},
 		"two odd, and the last three slow": {[]string{"99999999999999999999999", "99999999999999999999999", ahead, ahead, ahead}, 2000000000000001, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				f.registers(c.registers...)
-				before, start := f.scripts(), time.Now()
-				require.NoError(t, m.TryLock())
-				want := c.token
-				if want == 0 {
-					want = uint64(start.UnixMicro()) //nolint:gosec // after 1970
-				}
-				assert.Equal(t, want, m.Fence())
-				assert.Equal(t, before+5*c.rounds, f.scripts())
-				assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
-				f.unlock(m)
-				f.noKeys()
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			f.registers(c.registers...)
+			before, start := f.scripts(), time.Now()
+			require.NoError(f, m.TryLock())
+			want := c.token
+			if want == 0 {
+				want = uint64(start.UnixMicro()) //nolint:gosec // after 1970
+			}
+			assert.Equal(f, want, m.Fence())
+			assert.Equal(f, before+5*c.rounds, f.scripts())
+			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
+			f.unlock(m)
+			f.noKeys()
 		})
 	}
 }
@@ -87,11 +85,11 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
 		f.slowly(2, 100*time.Millisecond, 0, 1, 2, 3, 4)
 		m, start := rs.NewMutex("lock"), time.Now()
-		require.NoError(t, m.TryLock())
-		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock takes two rounds of 100 ms")
-		assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
+		require.NoError(f, m.TryLock())
+		took(f, start, 200*time.Millisecond, "Lock takes two rounds of 100 ms")
+		assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
 		for _, n := range f.nodes {
-			assert.Equal(t, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
+			assert.Equal(f, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
 		}
 	})
 }
@@ -148,18 +146,16 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 		"beyond 64 bits": "18446744073709551616",
 		"negative":       "-9999999999999999999999999",
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock")
-				f.registers(odd, odd, odd, "", "")
-				err := m.TryLock()
-				require.ErrorIs(t, err, redsync.ErrNoQuorum)
-				require.ErrorContains(t, err, odd)
-				assert.Zero(t, m.Fence())
-				f.noKeys()
-				got, _ := f.nodes[0].Get(fenceKey)
-				assert.Equal(t, odd, got)
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced().NewMutex("lock")
+			f.registers(odd, odd, odd, "", "")
+			err := m.TryLock()
+			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			require.ErrorContains(f, err, odd)
+			assert.Zero(f, m.Fence())
+			f.noKeys()
+			got, _ := f.nodes[0].Get(fenceKey)
+			assert.Equal(f, odd, got)
 		})
 	}
 }
@@ -167,28 +163,26 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 // A lost reply is not a grant. What the node has stored by then blocks nobody.
 func TestFenceRepliesLost(t *testing.T) {
 	for lost := 1; lost <= 5; lost++ {
-		t.Run(fmt.Sprintf("%d nodes", lost), func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*time.Millisecond))
-				for _, n := range f.nodes[:lost] {
-					n.On("evalsha", 1, embedded.Fault{LoseReply: true})
-				}
-				first := uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
-				require.NoError(t, m.Lock())
-				if lost <= 2 {
-					assert.Equal(t, first, m.Fence())
-				} else {
-					assert.Greater(t, m.Fence(), first, "the token is beyond the registers that the lost grants raised")
-				}
-				held := m.Fence()
-				f.unlock(m)
-				time.Sleep(2 * time.Second)
-				for _, n := range f.nodes {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(held), got)
-				}
-				f.noKeys()
-			})
+		playAs(t, fmt.Sprintf("%d nodes", lost), func(f field) {
+			m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*time.Millisecond))
+			for _, n := range f.nodes[:lost] {
+				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+			}
+			first := uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+			require.NoError(f, m.Lock())
+			if lost <= 2 {
+				assert.Equal(f, first, m.Fence())
+			} else {
+				assert.Greater(f, m.Fence(), first, "the token is beyond the registers that the lost grants raised")
+			}
+			held := m.Fence()
+			f.unlock(m)
+			time.Sleep(2 * time.Second)
+			for _, n := range f.nodes {
+				got, _ := n.Get(fenceKey)
+				assert.Equal(f, fmt.Sprint(held), got)
+			}
+			f.noKeys()
 		})
 	}
 }
@@ -203,9 +197,9 @@ func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {
 		f.slowly(1, time.Millisecond, 3, 4)
 		before := f.scripts()
 		ctx := errHook{f.Context(), func() { time.Sleep(2 * time.Millisecond) }}
-		require.NoError(t, m.LockContext(ctx))
-		assert.Equal(t, highest, strconv.FormatUint(m.Fence()-1, 10))
-		assert.Equal(t, before+10, f.scripts(), "one more round")
+		require.NoError(f, m.LockContext(ctx))
+		assert.Equal(f, highest, strconv.FormatUint(m.Fence()-1, 10))
+		assert.Equal(f, before+10, f.scripts(), "one more round")
 		f.unlock(m)
 	})
 }

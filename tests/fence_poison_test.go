@@ -43,36 +43,34 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 			if kind != "plain" && i > 0 && testlength.InGate(0, 0, 1, 1) == 0 {
 				continue
 			}
-			t.Run(kind+" "+poison, func(t *testing.T) {
-				play(t, func(f field) {
-					r := &redsynctest.Recorder{}
-					f.registers("", poison, "", poison, "")
-					last := uint64(0)
-					for range 4 {
-						rs := process(f.nodes).With(redsync.WithFencing(), redsync.WithObserver(r)) // each time another process
-						for range 3 {
-							m := of(rs)
-							require.NoError(t, m.TryLock())
-							assert.Greater(t, m.Fence(), last)
-							assert.LessOrEqual(t, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
-							last = m.Fence()
-							f.unlock(m)
-						}
-						require.NoError(t, rs.Close(f.Context()))
+			playAs(t, kind+" "+poison, func(f field) {
+				r := &redsynctest.Recorder{}
+				f.registers("", poison, "", poison, "")
+				last := uint64(0)
+				for range 4 {
+					rs := process(f.nodes).With(redsync.WithFencing(), redsync.WithObserver(r)) // each time another process
+					for range 3 {
+						m := of(rs)
+						require.NoError(f, m.TryLock())
+						assert.Greater(f, m.Fence(), last)
+						assert.LessOrEqual(f, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
+						last = m.Fence()
+						f.unlock(m)
 					}
-					f.areAt(last, poison, last, poison, last)
-					told := redsynctest.Events[observe.RegisterIgnored](r)
-					of := map[int]int{}
-					for _, e := range told {
-						of[e.Node]++
-					}
-					require.Equal(t, map[int]int{1: 4, 3: 4}, of, "each process tells once of each node")
-					for _, part := range []string{"{lock}:fence", poison} {
-						require.ErrorContains(t, told[0].Err, part)
-					}
-					assert.Equal(t, fmt.Sprint("127.0.0.1:", 7001+told[0].Node), told[0].Address)
-					assert.Empty(t, redsynctest.Events[observe.NodeDown](r))
-				})
+					require.NoError(f, rs.Close(f.Context()))
+				}
+				f.areAt(last, poison, last, poison, last)
+				told := redsynctest.Events[observe.RegisterIgnored](r)
+				of := map[int]int{}
+				for _, e := range told {
+					of[e.Node]++
+				}
+				require.Equal(f, map[int]int{1: 4, 3: 4}, of, "each process tells once of each node")
+				for _, part := range []string{"{lock}:fence", poison} {
+					require.ErrorContains(f, told[0].Err, part)
+				}
+				assert.Equal(f, fmt.Sprint("127.0.0.1:", 7001+told[0].Node), told[0].Address)
+				assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
 			})
 		}
 	}
@@ -100,31 +98,29 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 		"four nodes, two wrong":         {[]string{wrong, wrong, "", ""}, ""},
 	} {
 		for _, failFast := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, failFast %v", name, failFast), func(t *testing.T) {
-				play(t, func(f field) {
-					nodes := f.nodes[:len(c.registers)]
-					f.registers(c.registers...)
-					m := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
-					err := m.TryLock()
-					if c.token == "" {
-						require.ErrorIs(t, err, redsync.ErrNoQuorum)
-						require.ErrorContains(t, err, "the fencing register {lock}:fence is at ")
-						require.ErrorContains(t, err, "which no client can have written")
-						time.Sleep(time.Second)
-						for i, n := range nodes {
-							assert.False(t, n.Exists("lock"), "node %d", i)
-						}
-						return
-					}
-					require.NoError(t, err)
-					assert.Equal(t, c.token, strconv.FormatUint(m.Fence()-1, 10))
-					f.unlock(m)
+			playAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
+				nodes := f.nodes[:len(c.registers)]
+				f.registers(c.registers...)
+				m := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
+				err := m.TryLock()
+				if c.token == "" {
+					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+					require.ErrorContains(f, err, "the fencing register {lock}:fence is at ")
+					require.ErrorContains(f, err, "which no client can have written")
 					time.Sleep(time.Second)
-					next := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
-					require.NoError(t, next.TryLock())
-					assert.Greater(t, strconv.FormatUint(next.Fence(), 10), c.token, "the order goes on")
-					f.unlock(next)
-				})
+					for i, n := range nodes {
+						assert.False(f, n.Exists("lock"), "node %d", i)
+					}
+					return
+				}
+				require.NoError(f, err)
+				assert.Equal(f, c.token, strconv.FormatUint(m.Fence()-1, 10))
+				f.unlock(m)
+				time.Sleep(time.Second)
+				next := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
+				require.NoError(f, next.TryLock())
+				assert.Greater(f, strconv.FormatUint(next.Fence(), 10), c.token, "the order goes on")
+				f.unlock(next)
 			})
 		}
 	}
@@ -136,8 +132,8 @@ func TestFenceRegisterWithinADayIsFollowed(t *testing.T) {
 		edge := ahead(24 * time.Hour)
 		f.registers(edge, edge, edge, "", "")
 		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		assert.Equal(t, edge, strconv.FormatUint(m.Fence()-1, 10))
+		require.NoError(f, m.TryLock())
+		assert.Equal(f, edge, strconv.FormatUint(m.Fence()-1, 10))
 	})
 }
 
@@ -152,7 +148,9 @@ func TestFenceFarRegistersAndASilentNodeOfThree(t *testing.T) {
 			err := process(f.nodes[:3]).NewMutex("lock", redsync.WithFencing()).TryLock()
 			require.ErrorIs(f, err, redsync.ErrNoQuorum)
 			require.ErrorContains(f, err, "which no client can have written")
-			assert.LessOrEqual(f, time.Since(start), patience)
+			if registers[1] == "" {
+				assert.LessOrEqual(f, time.Since(start), patience)
+			}
 			f.nodes[2].Thaw()
 			synctest.Wait()
 			assert.Contains(f, append(registers, "1000000000000001", "1000000000000002"), fenceOf(f, 0))
@@ -165,9 +163,9 @@ func TestFenceFarRegisterOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
 		f.registers(slices.Repeat([]string{poisons[0]}, 5)...)
 		err := f.fenced().NewMultiMutex([]string{"lock", "other"}).TryLock()
-		require.ErrorContains(t, err, "one of the fencing registers {lock}:fence, {other}:fence is at "+poisons[0])
-		require.Equal(t, 3, strings.Count(err.Error(), poisons[0]), "nobody waits for the others")
-		require.ErrorIs(t, err, redsync.ErrNoQuorum)
+		require.ErrorContains(f, err, "one of the fencing registers {lock}:fence, {other}:fence is at "+poisons[0])
+		require.Equal(f, 3, strings.Count(err.Error(), poisons[0]), "nobody waits for the others")
+		require.ErrorIs(f, err, redsync.ErrNoQuorum)
 	})
 }
 
@@ -219,13 +217,13 @@ func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
 					locks := func(rs *redsync.Redsync) {
 						for range 3 {
 							m := of(rs)
-							require.NoError(t, m.TryLock(), name)
-							assert.Greater(t, m.Fence(), last, name)
+							require.NoError(f, m.TryLock(), name)
+							assert.Greater(f, m.Fence(), last, name)
 							last = m.Fence()
-							require.LessOrEqual(t, last, uint64(time.Now().Add(time.Second).UnixMicro()), name) //nolint:gosec // after 1970
+							require.LessOrEqual(f, last, uint64(time.Now().Add(time.Second).UnixMicro()), name) //nolint:gosec // after 1970
 							f.unlock(m)
 						}
-						require.NoError(t, rs.Close(f.Context()))
+						require.NoError(f, rs.Close(f.Context()))
 					}
 					pools := []pool.Pool{liar(lie)}
 					for _, c := range clientsOf(honest) {
@@ -249,18 +247,18 @@ func TestFenceIsRecoveredByDeletingTheRegisters(t *testing.T) {
 		f.registers(spoilt, spoilt, spoilt, spoilt, "")
 		for range 2 {
 			m := rs.NewMutex("lock")
-			require.NoError(t, m.TryLock())
+			require.NoError(f, m.TryLock())
 			f.unlock(m)
 		}
-		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
 		f.areAt(slices.Repeat([]any{uint64(math.MaxInt64)}, 5)...)
 		for _, n := range f.nodes {
 			n.Del(fenceKey)
 		}
 		for _, rs := range []*redsync.Redsync{rs, f.fenced()} {
 			m := rs.NewMutex("lock")
-			require.NoError(t, m.TryLock())
-			assert.LessOrEqual(t, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
+			require.NoError(f, m.TryLock())
+			assert.LessOrEqual(f, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
 			f.unlock(m)
 		}
 	})

@@ -22,15 +22,15 @@ func TestFenceIsTheClock(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		time.Sleep(1234567 * time.Microsecond)
-		require.NoError(t, m.Lock())
-		assert.EqualValues(t, time.Now().UnixMicro(), m.Fence())
+		require.NoError(f, m.Lock())
+		assert.EqualValues(f, time.Now().UnixMicro(), m.Fence())
 		first := m.Fence()
 		f.areAt(first, first, first, first, first)
 		f.unlock(m)
 		before := f.scripts()
-		require.NoError(t, m.Lock(), "the second Lock is in the same microsecond as the first")
-		assert.Equal(t, first+1, m.Fence())
-		assert.Equal(t, before+5, f.scripts(), "the second Lock needs one round")
+		require.NoError(f, m.Lock(), "the second Lock is in the same microsecond as the first")
+		assert.Equal(f, first+1, m.Fence())
+		assert.Equal(f, before+5, f.scripts(), "the second Lock needs one round")
 	})
 }
 
@@ -71,46 +71,42 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 func TestFenceUnlockTooLate(t *testing.T) {
 	play(t, func(f field) {
 		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
-		require.NoError(t, m.Lock())
+		require.NoError(f, m.Lock())
 		first := m.Fence()
 		time.Sleep(9 * time.Second)
-		require.NoError(t, other.TryLock())
+		require.NoError(f, other.TryLock())
 		second := other.Fence()
-		assert.Greater(t, second, first)
-		assert.Equal(t, first, m.Fence(), "Fence returns the token even after the expiry")
+		assert.Greater(f, second, first)
+		assert.Equal(f, first, m.Fence(), "Fence returns the token even after the expiry")
 		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		assert.Zero(t, m.Fence())
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		assert.Zero(f, m.Fence())
 		f.areAt(second, second, second, second, second)
-		ok, err := other.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
+		f.confirms(other.Valid())
 	})
 }
 
 func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
-		assert.Zero(t, m.Fence(), "idle")
-		require.NoError(t, m.Lock())
+		assert.Zero(f, m.Fence(), "idle")
+		require.NoError(f, m.Lock())
 		token := m.Fence()
 		time.Sleep(5 * time.Second)
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, token, m.Fence(), "extended")
+		f.confirms(m.Extend())
+		assert.Equal(f, token, m.Fence(), "extended")
 		time.Sleep(time.Hour)
-		assert.Equal(t, token, m.Fence(), "expired")
-		require.NoError(t, f.nodes[0].Set("lock", "x"))
-		require.NoError(t, f.nodes[1].Set("lock", "x"))
-		require.NoError(t, f.nodes[2].Set("lock", "x"))
-		require.Error(t, m.TryLock())
-		assert.Zero(t, m.Fence(), "after the next Lock has failed, there is no token")
+		assert.Equal(f, token, m.Fence(), "expired")
+		require.NoError(f, f.nodes[0].Set("lock", "x"))
+		require.NoError(f, f.nodes[1].Set("lock", "x"))
+		require.NoError(f, f.nodes[2].Set("lock", "x"))
+		require.Error(f, m.TryLock())
+		assert.Zero(f, m.Fence(), "after the next Lock has failed, there is no token")
 		f.lose(0, 1, 2)
-		require.NoError(t, m.TryLock())
-		assert.Greater(t, m.Fence(), token)
+		require.NoError(f, m.TryLock())
+		assert.Greater(f, m.Fence(), token)
 		f.unlock(m)
-		assert.Zero(t, m.Fence(), "unlocked")
+		assert.Zero(f, m.Fence(), "unlocked")
 	})
 }
 
@@ -149,14 +145,14 @@ func TestFenceRegisterIsKeptForADay(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		for range 3 {
-			require.NoError(t, m.Lock())
+			require.NoError(f, m.Lock())
 			f.unlock(m)
 			f.areAt(fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0))
 			time.Sleep(23 * time.Hour)
-			assert.Equal(t, 5, f.nodes.Keys(fenceKey))
+			assert.Equal(f, 5, f.nodes.Keys(fenceKey))
 		}
 		time.Sleep(time.Hour + time.Second)
-		assert.Zero(t, f.nodes.Keys(fenceKey))
+		assert.Zero(f, f.nodes.Keys(fenceKey))
 	})
 }
 
@@ -168,15 +164,12 @@ func TestFenceKeysOfNames(t *testing.T) {
 		"a}b":     "{}:a}b:fence",
 		"a b:c\n": "{a b:c\n}:fence",
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex(name)
-				require.NoError(t, m.Lock())
-				synctest.Wait()
-				assert.Equal(t, 5, f.nodes.Keys(key))
-				f.unlock(m)
-				require.Error(t, f.NewMutex(key).TryLock(), "the name of a register is reserved")
-			})
+		playAs(t, name, func(f field) {
+			m := locked(f, f.fenced().NewMutex(name))
+			synctest.Wait()
+			assert.Equal(f, 5, f.nodes.Keys(key))
+			f.unlock(m)
+			require.Error(f, f.NewMutex(key).TryLock(), "the name of a register is reserved")
 		})
 	}
 }
@@ -192,16 +185,14 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"node deadline": {[]redsync.Option{redsync.WithFencing(), redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
 		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.process(guards[true]...).NewMutex("lock", c.options...)
-				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
-				time.Sleep(c.want - time.Nanosecond)
-				require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
-				time.Sleep(time.Nanosecond)
-				require.NoError(t, m.TryLock())
-				k.unlock(m)
-			})
+		kitAs(t, name, func(k kit) {
+			m := k.process(guards[true]...).NewMutex("lock", c.options...)
+			require.ErrorContains(k, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
+			time.Sleep(c.want - time.Nanosecond)
+			require.ErrorIs(k, m.TryLock(), redsync.ErrNoQuorum)
+			time.Sleep(time.Nanosecond)
+			require.NoError(k, m.TryLock())
+			k.unlock(m)
 		})
 	}
 }
@@ -219,34 +210,31 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 		"the guard, clocks that differ":         {true, 10 * time.Second, true},
 		"the guard, clocks that agree":          {true, 0, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				var options []pool.Option
-				if c.guarded {
-					options = guards[true]
-				}
-				a, b := f.veteran(options...), f.veteran(options...)
-				if c.skew > 0 {
-					peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
-				}
-				m := a.NewMutex("lock", redsync.WithFencing())
-				require.NoError(t, m.Lock())
-				token := m.Fence()
-				synctest.Wait()
-				f.reboot(true, 0, 1, 2)
-				wake(b)
-				f.freeze(3, 4) // only nodes that have forgotten the token answer
-				other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-				start := time.Now()
-				require.NoError(t, other.Lock())
-				if c.guarded {
-					assert.Greater(t, time.Since(start), guard+10*time.Second)
-				} else {
-					assert.Less(t, time.Since(start), time.Second)
-				}
-				assert.Equal(t, c.kept, other.Fence() > token)
-				f.thaw(3, 4)
-			})
+		playAs(t, name, func(f field) {
+			var options []pool.Option
+			if c.guarded {
+				options = guards[true]
+			}
+			a, b := f.veteran(options...), f.veteran(options...)
+			if c.skew > 0 {
+				peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
+			}
+			m := locked(f, a.NewMutex("lock", redsync.WithFencing()))
+			token := m.Fence()
+			synctest.Wait()
+			f.reboot(true, 0, 1, 2)
+			wake(b)
+			f.freeze(3, 4) // only nodes that have forgotten the token answer
+			other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+			start := time.Now()
+			require.NoError(f, other.Lock())
+			if c.guarded {
+				assert.Greater(f, time.Since(start), guard+10*time.Second)
+			} else {
+				assert.Less(f, time.Since(start), time.Second)
+			}
+			assert.Equal(f, c.kept, other.Fence() > token)
+			f.thaw(3, 4)
 		})
 	}
 }

@@ -95,8 +95,7 @@ func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 // A megabyte on the channel ends nothing, and the next message is heard.
 func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another().NewMutex("lock", heals()...)
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("lock", heals()...))
 		time.Sleep(1500 * time.Millisecond)
 		h := f.holderOf(f.NewMutex("lock"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)

@@ -31,25 +31,22 @@ func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
 		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
-			t.Run(kind.column, func(t *testing.T) {
-				play(t, func(f field) {
-					holder := kind.lock(f.another(owner...), redsync.WithWatchdog())
-					require.NoError(f, holder.Lock())
-					synctest.Wait()
-					operator := kind.lock(f.Redsync)
-					h := f.holderOf(operator)
-					require.NoError(f, operator.ForceUnlock(f.Context(), h))
-					synctest.Wait()
-					for _, key := range kind.keys {
-						assert.False(f, f.nodes[0].Exists(key))
-					}
-					err := operator.ForceUnlock(f.Context(), h)
-					require.ErrorIs(f, err, redsync.ErrNotHeld)
-					require.NotErrorIs(f, err, redsync.ErrNoQuorum)
-					<-holder.Lost()
-					_, err = holder.Unlock()
-					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-				})
+			playAs(t, kind.column, func(f field) {
+				holder := locked(f, kind.lock(f.another(owner...), redsync.WithWatchdog()))
+				synctest.Wait()
+				operator := kind.lock(f.Redsync)
+				h := f.holderOf(operator)
+				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				synctest.Wait()
+				for _, key := range kind.keys {
+					assert.False(f, f.nodes[0].Exists(key))
+				}
+				err := operator.ForceUnlock(f.Context(), h)
+				require.ErrorIs(f, err, redsync.ErrNotHeld)
+				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
+				<-holder.Lost()
+				_, err = holder.Unlock()
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 			})
 		}
 	}
@@ -118,8 +115,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 				fn = func(ctx context.Context) error { return rs.Do(ctx, "a", work) }
 			}
 			err := rs.Do(f.Context(), "a", fn)
-			require.ErrorIs(f, err, redsync.ErrForced)
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
 			assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
 		})
 	}
@@ -132,13 +128,11 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		f.meet()
 		rs := f.another(redsync.WithOwner("w"))
 		f.closes(rs)
-		long := rs.NewMutex("long", redsync.WithExpiry(time.Minute))
-		require.NoError(f, long.Lock())
+		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
 		before, connections := asked(), f.connections()
-		m := rs.NewMutex("a")
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a"))
 		time.Sleep(900 * time.Millisecond)
 		assert.Equal(f, before, asked())
 		operator := f.NewMutex("a")
@@ -157,8 +151,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 // A message that is not true ends nothing, and very many make the holder ask 20 times a second at most.
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another().NewMutex("a", heals()...)
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("a", heals()...))
 		time.Sleep(1500 * time.Millisecond)
 		h := f.holderOf(f.NewMutex("a"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)
@@ -183,8 +176,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 // The nodes cannot reach the holder while it is forced. When it can hear them again, it asks.
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
@@ -206,12 +198,10 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 // What a Mutex cannot release, it says, and sends nothing.
 func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 	play(t, func(f field) {
-		all := f.another().NewMultiMutex([]string{"a", "b"})
-		require.NoError(f, all.Lock())
+		all := locked(f, f.another().NewMultiMutex([]string{"a", "b"}))
 		several := f.holderOf(f.NewMultiMutex([]string{"a", "b", "c"}))
 		assert.Equal(f, []string{"a", "b"}, several.Names)
-		permit := f.another().NewMutex("p", redsync.WithPermits(2))
-		require.NoError(f, permit.Lock())
+		locked(f, f.another().NewMutex("p", redsync.WithPermits(2)))
 		ofPermits := f.holderOf(f.NewMutex("p", redsync.WithPermits(2)))
 		synctest.Wait()
 		traffic := f.nodes[0].Traffic()
@@ -245,8 +235,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				m := f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...)
-				require.NoError(f, m.Lock())
+				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...))
 				all = append(all, m)
 			}
 			time.Sleep(2 * time.Second)
@@ -273,11 +262,9 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 		require.NoError(f, m.Lock())
 		h := f.holderOf(operator)
 		f.unlock(m)
-		other := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, other.Lock())
+		other := locked(f, f.another().NewMutex("a", redsync.WithWatchdog()))
 		err := operator.ForceUnlock(f.Context(), h)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, err, &taken)
+		isTaken(f, err)
 		require.NotErrorIs(f, err, redsync.ErrNotHeld)
 		f.unlock(other)
 
@@ -295,22 +282,20 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 // The next in line has the lock at once.
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := kind.rival(f.another(), redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
-				done := make(chan error, 1)
-				go func() { done <- waits.Lock() }()
-				time.Sleep(2 * time.Second)
-				operator := kind.rival(f.Redsync)
-				start := time.Now()
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-				require.NoError(f, <-done)
-				assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
-				f.unlock(waits)
-				<-holder.Lost()
-			})
+		playAs(t, kind.column, func(f field) {
+			holder := kind.rival(f.another(), redsync.WithWatchdog())
+			require.NoError(f, holder.Lock())
+			waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
+			done := make(chan error, 1)
+			go func() { done <- waits.Lock() }()
+			time.Sleep(2 * time.Second)
+			operator := kind.rival(f.Redsync)
+			start := time.Now()
+			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			require.NoError(f, <-done)
+			assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
+			f.unlock(waits)
+			<-holder.Lost()
 		})
 	}
 }
@@ -365,8 +350,7 @@ func heals() []redsync.Option {
 // if another has the lock by then.
 func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
 		require.NoError(f, operator.ForceUnlock(f.Context(), h))
@@ -396,13 +380,11 @@ func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
 				taker = f.another(redsync.WithOwner("taker"))
 			}
 			f.closes(giver, taker)
-			m := giver.NewMutex("a")
-			require.NoError(f, m.Lock())
+			m := locked(f, giver.NewMutex("a"))
 			s, err := m.Detach(f.Context())
 			require.NoError(f, err)
 			adopted := taker.NewMutex("a", redsync.WithSequencer(s), redsync.WithWatchdog())
-			_, err = adopted.Extend()
-			require.NoError(f, err)
+			f.confirms(adopted.Extend())
 			time.Sleep(1500 * time.Millisecond)
 			operator := f.NewMutex("a")
 			h := f.holderOf(operator)
@@ -443,8 +425,7 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
-		m := rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		operator := far.NewMutex("a")
 		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))

@@ -80,8 +80,7 @@ func FuzzName(f *testing.F) {
 			options = append(options, redsync.WithFair())
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing())
-			require.NoError(t, beside.Lock())
+			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing()))
 			time.Sleep(time.Millisecond)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
@@ -96,8 +95,7 @@ func FuzzName(f *testing.F) {
 			}
 			require.NoError(t, first.Lock())
 			require.Equal(t, name, first.Name())
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, second.TryLock(), &taken)
+			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
 			time.Sleep(2 * time.Second)

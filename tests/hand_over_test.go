@@ -24,52 +24,46 @@ import (
 func TestHandOver(t *testing.T) {
 	play(t, func(f field) {
 		giver, m, until := f.handed(nil, nil)
-		assert.NotEmpty(t, m.Value())
+		assert.NotEmpty(f, m.Value())
 		for i, n := range f.nodes {
 			value, err := n.Get("lock")
-			require.NoError(t, err)
-			assert.Equal(t, m.Value(), value, "node %d", i)
+			require.NoError(f, err)
+			assert.Equal(f, m.Value(), value, "node %d", i)
 		}
-		assert.Equal(t, until, m.Until())
-		assert.Equal(t, time.Until(until), m.Remaining())
-		require.NoError(t, m.Err())
-		ok, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
+		assert.Equal(f, until, m.Until())
+		assert.Equal(f, time.Until(until), m.Remaining())
+		require.NoError(f, m.Err())
+		f.confirms(m.Valid())
 
-		assert.Zero(t, giver.Until())
-		assert.Empty(t, giver.Value())
+		assert.Zero(f, giver.Until())
+		assert.Empty(f, giver.Value())
 		for name, operation := range operations(giver) {
 			ok, err := operation()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+			assert.False(f, ok, name)
+			require.ErrorIs(f, err, redsync.ErrNotHeld, name)
 		}
 		synctest.Wait()
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		assert.Equal(f, 5, f.nodes.Keys("lock"))
 
 		time.Sleep(time.Second)
-		ok, err = m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, validity, time.Until(m.Until()))
+		f.confirms(m.Extend())
+		assert.Equal(f, validity, time.Until(m.Until()))
 		f.unlock(m.Mutex)
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.Zero(f, f.nodes.Keys("lock"))
 		f.nobodyWaits()
 	})
 }
 
 func TestHandOverToAWatchdogIsExtended(t *testing.T) {
 	for name, giving := range map[string][]redsync.Option{"from none": nil, "from another": {redsync.WithWatchdog()}} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				_, m, _ := f.handed(giving, []redsync.Option{redsync.WithWatchdog()})
-				before := f.traffic()
-				time.Sleep(time.Minute)
-				require.NoError(f, m.Err())
-				assert.LessOrEqual(f, f.traffic()-before, 5*23, "the nodes are sent an extension every third of the expiry, and little else")
-				f.unlocks(m.Mutex)
-			})
+		playAs(t, name, func(f field) {
+			_, m, _ := f.handed(giving, []redsync.Option{redsync.WithWatchdog()})
+			before := f.traffic()
+			time.Sleep(time.Minute)
+			require.NoError(f, m.Err())
+			assert.LessOrEqual(f, f.traffic()-before, 5*23, "the nodes are sent an extension every third of the expiry, and little else")
+			f.unlocks(m.Mutex)
 		})
 	}
 }
@@ -109,20 +103,18 @@ func TestHandOverWithALateAcquire(t *testing.T) {
 		"lost":                   {LoseCommand: true},
 		"after the node's error": {Delay: 300 * time.Millisecond, Err: "ERR"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.nodes[4].On("set", 1, fault)
-				_, m, _ := f.handed(nil, nil)
-				time.Sleep(5 * time.Millisecond)
-				second := f.calls(f.Redsync, patient()...)
-				f.atOnce(m.Mutex, second)
-				time.Sleep(5 * time.Millisecond)
-				f.unlock(second.Mutex)
-				time.Sleep(1500 * time.Millisecond)
-				assert.Zero(f, f.nodes.Keys("lock"))
-				f.nobodyWaits()
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.nodes[4].On("set", 1, fault)
+			_, m, _ := f.handed(nil, nil)
+			time.Sleep(5 * time.Millisecond)
+			second := f.calls(f.Redsync, patient()...)
+			f.atOnce(m.Mutex, second)
+			time.Sleep(5 * time.Millisecond)
+			f.unlock(second.Mutex)
+			time.Sleep(1500 * time.Millisecond)
+			assert.Zero(f, f.nodes.Keys("lock"))
+			f.nobodyWaits()
 		})
 	}
 }
@@ -134,47 +126,45 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 		8 * time.Second:        20 * time.Millisecond,
 		100 * time.Millisecond: 10 * time.Millisecond,
 	} {
-		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				other := f.another()
-				ctx, cancel := context.WithCancel(f.Context())
-				var wg sync.WaitGroup
-				var rounds atomic.Int64
-				for range 10 {
-					wg.Go(func() {
-						m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*time.Millisecond))...)
-						for ctx.Err() == nil {
-							if m.LockContext(ctx) != nil {
-								return
-							}
-							rounds.Add(1)
-							time.Sleep(time.Millisecond)
-							_, err := m.Unlock()
-							assert.NoError(f, err)
+		playAs(t, fmt.Sprint(expiry), func(f field) {
+			f.meet()
+			other := f.another()
+			ctx, cancel := context.WithCancel(f.Context())
+			var wg sync.WaitGroup
+			var rounds atomic.Int64
+			for range 10 {
+				wg.Go(func() {
+					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*time.Millisecond))...)
+					for ctx.Err() == nil {
+						if m.LockContext(ctx) != nil {
+							return
 						}
-					})
-				}
-				time.Sleep(111 * time.Millisecond)
-				for range 5 {
-					before := rounds.Load()
-					c := f.calls(other, patient()...)
-					took := f.within(c, 2*limit+3*time.Millisecond)
-					assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "the lock was handed over about once per millisecond meanwhile")
-					time.Sleep(2 * time.Millisecond)
-					f.unlock(c.Mutex)
-					time.Sleep(23 * time.Millisecond)
-				}
-				before, start := f.commands("set")+f.commands("evalsha"), time.Now()
-				time.Sleep(100 * time.Millisecond)
-				chains := 100*time.Millisecond/limit + 1
-				assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
-				cancel()
-				wg.Wait()
-				time.Sleep(time.Second)
-				f.nobodyWaits()
-				assert.Zero(f, f.nodes.Keys("lock"))
-			})
+						rounds.Add(1)
+						time.Sleep(time.Millisecond)
+						_, err := m.Unlock()
+						assert.NoError(f, err)
+					}
+				})
+			}
+			time.Sleep(111 * time.Millisecond)
+			for range 5 {
+				before := rounds.Load()
+				c := f.calls(other, patient()...)
+				took := f.within(c, 2*limit+3*time.Millisecond)
+				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "the lock was handed over about once per millisecond meanwhile")
+				time.Sleep(2 * time.Millisecond)
+				f.unlock(c.Mutex)
+				time.Sleep(23 * time.Millisecond)
+			}
+			before, start := f.commands("set")+f.commands("evalsha"), time.Now()
+			time.Sleep(100 * time.Millisecond)
+			chains := 100*time.Millisecond/limit + 1
+			assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
+			cancel()
+			wg.Wait()
+			time.Sleep(time.Second)
+			f.nobodyWaits()
+			assert.Zero(f, f.nodes.Keys("lock"))
 		})
 	}
 }
@@ -207,25 +197,23 @@ func TestNoHandOver(t *testing.T) {
 		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
 		"much later, although it extended ": {redsync.WithWatchdog(), nil, 10 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				if c.giving == nil {
-					c.giving = redsync.WithTries(0)
-				}
-				if c.receiving == nil {
-					c.receiving = redsync.WithTries(0)
-				}
-				giver := locked(f, f.NewMutex("lock", c.giving))
-				value := peek.Value(giver)
-				m := f.calls(f.Redsync, patient(c.receiving)...)
-				time.Sleep(c.after)
-				before := f.commands("set", "evalsha")
-				f.atOnce(giver, m)
-				assert.NotEqual(t, value, m.Value())
-				assert.Greater(t, f.traffic(), before)
-				f.unlocks(m.Mutex)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			if c.giving == nil {
+				c.giving = redsync.WithTries(0)
+			}
+			if c.receiving == nil {
+				c.receiving = redsync.WithTries(0)
+			}
+			giver := locked(f, f.NewMutex("lock", c.giving))
+			value := peek.Value(giver)
+			m := f.calls(f.Redsync, patient(c.receiving)...)
+			time.Sleep(c.after)
+			before := f.commands("set", "evalsha")
+			f.atOnce(giver, m)
+			assert.NotEqual(f, value, m.Value())
+			assert.Greater(f, f.traffic(), before)
+			f.unlocks(m.Mutex)
 		})
 	}
 }
@@ -237,13 +225,12 @@ func TestHandOverWithinTheCap(t *testing.T) {
 	} {
 		onKit(t, func(k kit) {
 			k.meet()
-			giver := k.NewMutex("lock", redsync.WithExpiry(expiry))
-			require.NoError(t, giver.Lock())
+			giver := locked(k, k.NewMutex("lock", redsync.WithExpiry(expiry)))
 			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
 			value := peek.Value(giver)
 			k.atOnce(giver, m)
-			assert.Equal(t, value, peek.Value(m.Mutex))
+			assert.Equal(k, value, peek.Value(m.Mutex))
 			k.unlocks(m.Mutex)
 		})
 	}
@@ -255,8 +242,7 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 		k.meet()
 		both := map[bool]int{}
 		for i := range testlength.InGate(20, 50, 200, 200) {
-			giver := k.NewMutex("lock")
-			require.NoError(t, giver.Lock())
+			giver := locked(k, k.NewMutex("lock"))
 			c := k.calls(k.Redsync, patient()...)
 			next := k.calls(k.Redsync, patient()...)
 			var wg sync.WaitGroup
@@ -269,13 +255,13 @@ func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
 			if c.err == nil {
 				k.unlock(c.Mutex)
 			} else {
-				require.ErrorIs(t, c.err, context.Canceled)
+				require.ErrorIs(k, c.err, context.Canceled)
 			}
 			k.within(next, 0)
 			k.unlock(next.Mutex)
 			k.nothingLeft()
 		}
-		t.Log(both)
+		k.Log(both)
 		k.nothingLeft()
 	})
 }
@@ -299,23 +285,20 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 		"WithRetryDelay":     redsync.WithRetryDelay(delay),
 		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				giver := k.NewMutex("lock")
-				require.NoError(k, giver.Lock())
-				m := k.NewMutex("lock", redsync.WithTries(0), option)
-				start, unlocked := time.Now(), false
-				ctx := errHook{k.Context(), func() {
-					if time.Since(start) >= delay && !unlocked {
-						unlocked = true
-						k.unlock(giver)
-					}
-				}}
-				require.NoError(k, m.LockContext(ctx))
-				require.True(k, unlocked)
-				k.unlock(m)
-			})
+		kitAs(t, name, func(k kit) {
+			k.meet()
+			giver := locked(k, k.NewMutex("lock"))
+			m := k.NewMutex("lock", redsync.WithTries(0), option)
+			start, unlocked := time.Now(), false
+			ctx := errHook{k.Context(), func() {
+				if time.Since(start) >= delay && !unlocked {
+					unlocked = true
+					k.unlock(giver)
+				}
+			}}
+			require.NoError(k, m.LockContext(ctx))
+			require.True(k, unlocked)
+			k.unlock(m)
 		})
 	}
 }

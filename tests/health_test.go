@@ -75,12 +75,12 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				down, up := toldOfNodes(r)
-				require.Len(t, down, 1, "%v", down)
-				require.ErrorContains(t, down[0].Err, c.cause)
+				require.Len(f, down, 1, "%v", down)
+				require.ErrorContains(f, down[0].Err, c.cause)
 				var named *redsync.RedisError
-				require.False(t, errors.As(down[0].Err, &named), "the event names the node")
-				assert.Equal(t, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
-				require.Empty(t, up)
+				require.False(f, errors.As(down[0].Err, &named), "the event names the node")
+				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
+				require.Empty(f, up)
 				c.up(f)
 				time.Sleep(time.Second)
 				for range 20 {
@@ -88,11 +88,11 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				down, up = toldOfNodes(r)
-				require.Empty(t, down)
-				require.Len(t, up, 1)
-				assert.Equal(t, "127.0.0.1:7003", up[0].Address)
-				assert.Equal(t, 2, up[0].Node)
-				assert.GreaterOrEqual(t, up[0].Down, 2*time.Second)
+				require.Empty(f, down)
+				require.Len(f, up, 1)
+				assert.Equal(f, "127.0.0.1:7003", up[0].Address)
+				assert.Equal(f, 2, up[0].Node)
+				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
 			})
 		})
 	}
@@ -112,8 +112,7 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 		code, _, _ := strings.Cut(refusal, " ")
 		t.Run(code, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
-				held := f.NewMutex("held", redsync.WithExpiry(time.Hour))
-				require.NoError(f, held.Lock())
+				held := locked(f, f.NewMutex("held", redsync.WithExpiry(time.Hour)))
 				synctest.Wait()
 				f.uses()
 				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
@@ -123,11 +122,9 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 				for range 20 {
 					f.uses()
 					if code == "OOM" || code == "NOPERM" { // the node still prolongs keys
-						ok, err := held.Extend()
-						require.True(f, ok, "%v", err)
+						f.confirms(held.Extend())
 					}
-					_, err := held.Valid()
-					require.NoError(f, err)
+					f.confirms(held.Valid())
 					time.Sleep(100 * time.Millisecond)
 				}
 				down, up := toldOfNodes(r)
@@ -161,8 +158,8 @@ func TestHealthyNodesAreNotTold(t *testing.T) {
 		_, _ = m.Unlock()
 		time.Sleep(10 * time.Second)
 		down, up := toldOfNodes(r)
-		assert.Empty(t, down)
-		assert.Empty(t, up)
+		assert.Empty(f, down)
+		assert.Empty(f, up)
 	})
 }
 
@@ -176,13 +173,13 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		down, up := toldOfNodes(r)
-		assert.InDelta(t, 10, len(down), 1)
-		assert.Len(t, up, len(down))
+		assert.InDelta(f, 10, len(down), 1)
+		assert.Len(f, up, len(down))
 		all := len(down)
 		for _, d := range down {
 			all += d.Omitted
 		}
-		assert.InDelta(t, 100, all, 10)
+		assert.InDelta(f, 100, all, 10)
 
 		// Observers are told of the last change, even if late.
 		f.nodes[2].Kill()
@@ -191,8 +188,8 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		down, _ = toldOfNodes(r)
-		require.Len(t, down, 1)
-		assert.ErrorContains(t, down[0].Err, "connection" /* lost, or refused */)
+		require.Len(f, down, 1)
+		assert.ErrorContains(f, down[0].Err, "connection" /* lost, or refused */)
 	})
 }
 
@@ -211,15 +208,15 @@ func TestNodeInQuarantineIsToldOnce(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		down, up := toldOfNodes(r)
-		require.Len(t, down, 1)
-		assert.Empty(t, up)
+		require.Len(k, down, 1)
+		assert.Empty(k, up)
 		for range 50 {
 			k.uses()
 			time.Sleep(100 * time.Millisecond)
 		}
 		down, up = toldOfNodes(r)
-		assert.Empty(t, down)
-		assert.Len(t, up, 1)
+		assert.Empty(k, down)
+		assert.Len(k, up, 1)
 		_ = rs.Close(k.Context())
 	})
 }

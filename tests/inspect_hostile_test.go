@@ -55,32 +55,29 @@ func TestNoFormShowsTheValue(t *testing.T) {
 func TestAHugeValueEndsNoConnection(t *testing.T) {
 	testlength.NotShort(t) // the race detector takes long for so many bytes
 	for key, tells := range map[string]bool{"lock": false, "{lock}:queue": true, "{lock}:fence": true} {
-		t.Run(key, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := f.another(redsync.WithOwner("them")).NewMutex("lock", redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				f.meet()
-				connected := func() (count int) {
-					for _, n := range f.nodes {
-						count += n.TotalConnectionCount()
-					}
-					return count
-				}
-				before := connected()
+		playAs(t, key, func(f field) {
+			holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("lock", redsync.WithWatchdog()))
+			f.meet()
+			connected := func() (count int) {
 				for _, n := range f.nodes {
-					require.NoError(f, n.Set(key, strings.Repeat("x", 17<<20)))
+					count += n.TotalConnectionCount()
 				}
-				_, err := f.NewMutex("lock").Inspect(f.Context())
-				if !tells {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
-					require.ErrorContains(f, err, "too long")
-				} else {
-					require.NoError(f, err)
-				}
-				require.Error(f, f.NewMutex("lock", redsync.WithOwner("me")).TryLock())
-				assert.Equal(f, before, connected())
-				_, _ = holder.Unlock()
-			})
+				return count
+			}
+			before := connected()
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set(key, strings.Repeat("x", 17<<20)))
+			}
+			_, err := f.NewMutex("lock").Inspect(f.Context())
+			if !tells {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, "too long")
+			} else {
+				require.NoError(f, err)
+			}
+			require.Error(f, f.NewMutex("lock", redsync.WithOwner("me")).TryLock())
+			assert.Equal(f, before, connected())
+			_, _ = holder.Unlock()
 		})
 	}
 }

@@ -32,48 +32,45 @@ func (u user) inspected(m *redsync.Mutex) redsync.Status {
 
 func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				operator := kind.lock(f.another())
-				s := f.inspected(operator)
-				assert.Equal(f, redsync.StateFree, s.State)
-				assert.Empty(f, s.Holders)
+		playAs(t, kind.column, func(f field) {
+			operator := kind.lock(f.another())
+			s := f.inspected(operator)
+			assert.Equal(f, redsync.StateFree, s.State)
+			assert.Empty(f, s.Holders)
 
-				m := kind.lock(f.Redsync, redsync.WithExpiry(10*time.Second))
-				require.NoError(f, m.Lock())
-				synctest.Wait()
-				time.Sleep(time.Second)
-				for _, from := range []*redsync.Mutex{operator, m} {
-					s = f.inspected(from)
-					assert.Equal(f, redsync.StateHeld, s.State)
-					require.Len(f, s.Holders, 1)
-					h := s.Holders[0]
-					assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
-					assert.Equal(f, kind.shared, h.Shared)
-					assert.Equal(f, operator.Names(), h.Names)
-					assert.Equal(f, "redsync", h.Library)
-					assert.Len(f, h.ID, 8)
-					assert.Zero(f, h.Since)
-					assert.Equal(f, map[bool]int{true: 1}[kind.permit], h.Permits)
-					assert.Empty(f, s.Waiters)
-					require.Len(f, s.Nodes, 5)
-					for i, n := range s.Nodes {
-						require.Len(f, n.Holders, 1)
-						assert.Equal(f, h.ID, n.Holders[0].ID)
-						assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: n.Holders}, n)
-					}
-					require.Len(f, s.Names, map[bool]int{true: 3}[len(operator.Names()) > 1])
-					for i, one := range s.Names {
-						assert.Equal(f, operator.Names()[i], one.Name)
-						assert.Equal(f, redsync.StateHeld, one.State)
-						assert.Equal(f, s.Holders, one.Holders)
-					}
+			m := locked(f, kind.lock(f.Redsync, redsync.WithExpiry(10*time.Second)))
+			synctest.Wait()
+			time.Sleep(time.Second)
+			for _, from := range []*redsync.Mutex{operator, m} {
+				s = f.inspected(from)
+				assert.Equal(f, redsync.StateHeld, s.State)
+				require.Len(f, s.Holders, 1)
+				h := s.Holders[0]
+				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
+				assert.Equal(f, kind.shared, h.Shared)
+				assert.Equal(f, operator.Names(), h.Names)
+				assert.Equal(f, "redsync", h.Library)
+				assert.Len(f, h.ID, 8)
+				assert.Zero(f, h.Since)
+				assert.Equal(f, map[bool]int{true: 1}[kind.permit], h.Permits)
+				assert.Empty(f, s.Waiters)
+				require.Len(f, s.Nodes, 5)
+				for i, n := range s.Nodes {
+					require.Len(f, n.Holders, 1)
+					assert.Equal(f, h.ID, n.Holders[0].ID)
+					assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: n.Holders}, n)
 				}
-				f.unlock(m)
-				assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
-				synctest.Wait()
-				assert.Empty(f, f.nodes[0].Keys())
-			})
+				require.Len(f, s.Names, map[bool]int{true: 3}[len(operator.Names()) > 1])
+				for i, one := range s.Names {
+					assert.Equal(f, operator.Names()[i], one.Name)
+					assert.Equal(f, redsync.StateHeld, one.State)
+					assert.Equal(f, s.Holders, one.Holders)
+				}
+			}
+			f.unlock(m)
+			assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
+			synctest.Wait()
+			assert.Empty(f, f.nodes[0].Keys())
 		})
 	}
 }
@@ -138,33 +135,31 @@ func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 
 func TestInspectSaysWhoWaits(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := kind.rival(f.another(), redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				ctx, cancel := context.WithCancel(f.Context())
-				defer cancel()
-				done := make(chan error, 3)
-				busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
-				for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
-					go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
-				}
-				time.Sleep(2 * time.Second)
-				s := f.inspected(kind.lock(f.Redsync))
-				require.Len(f, s.Waiters, 2, "%v", s)
-				for _, w := range s.Waiters {
-					assert.NotZero(f, w.Process)
-					assert.Equal(f, 1, w.Count, "%v", s.Waiters)
-				}
-				assert.Positive(f, s.Nodes[4].Waiters)
-				cancel()
-				for range 3 {
-					require.Error(f, <-done)
-				}
-				synctest.Wait()
-				assert.Empty(f, f.inspected(kind.lock(f.Redsync)).Waiters)
-				f.unlock(holder)
-			})
+		playAs(t, kind.column, func(f field) {
+			holder := kind.rival(f.another(), redsync.WithWatchdog())
+			require.NoError(f, holder.Lock())
+			ctx, cancel := context.WithCancel(f.Context())
+			defer cancel()
+			done := make(chan error, 3)
+			busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
+			for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
+				go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
+			}
+			time.Sleep(2 * time.Second)
+			s := f.inspected(kind.lock(f.Redsync))
+			require.Len(f, s.Waiters, 2, "%v", s)
+			for _, w := range s.Waiters {
+				assert.NotZero(f, w.Process)
+				assert.Equal(f, 1, w.Count, "%v", s.Waiters)
+			}
+			assert.Positive(f, s.Nodes[4].Waiters)
+			cancel()
+			for range 3 {
+				require.Error(f, <-done)
+			}
+			synctest.Wait()
+			assert.Empty(f, f.inspected(kind.lock(f.Redsync)).Waiters)
+			f.unlock(holder)
 		})
 	}
 }
@@ -248,13 +243,12 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 // A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
 func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond)))
 		synctest.Wait()
 		f.freeze(3)
 		start := time.Now()
 		s := f.inspected(m)
-		assert.Equal(f, 300*time.Millisecond, time.Since(start))
+		took(f, start, 300*time.Millisecond)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.ErrorContains(f, s.Nodes[3].Err, "no answer within 300ms")
 		var node *redsync.RedisError
@@ -266,15 +260,14 @@ func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 		start = time.Now()
 		s, err := m.Inspect(ctx)
 		require.NoError(f, err, "it was decided")
-		assert.Equal(f, 10*time.Millisecond, time.Since(start))
+		took(f, start, 10*time.Millisecond)
 		assert.Equal(f, redsync.StateHeld, s.State)
 
 		f.freeze(1, 2)
 		ctx, cancel = context.WithTimeout(f.Context(), 10*time.Millisecond)
 		defer cancel()
 		s, err = m.Inspect(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		assert.NotContains(f, err.Error(), "300ms", "%v", err)
 		f.thaw(1, 2, 3)
@@ -307,8 +300,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 // A user that may use the lock alone is told who holds it.
 func TestInspectWithoutAccessToTheQueue(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("a")
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a"))
 		f.nodes[1].On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
 		s := f.inspected(m)
 		for i, n := range s.Nodes {
@@ -326,8 +318,7 @@ func TestInspectWithoutAccessToTheQueue(t *testing.T) {
 func TestStatusInJSON(t *testing.T) {
 	play(t, func(f field) {
 		f.nodes[1].Kill()
-		m := f.NewMutex("a", redsync.WithOwner("w"))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a", redsync.WithOwner("w")))
 		s := f.inspected(m)
 		text, err := json.Marshal(s)
 		require.NoError(f, err)
@@ -348,8 +339,7 @@ func TestStatusInJSON(t *testing.T) {
 // Inspect prolongs nothing and leaves nothing.
 func TestInspectChangesNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("a", redsync.WithFencing())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a", redsync.WithFencing()))
 		synctest.Wait()
 		keys := f.nodes[2].Keys()
 		time.Sleep(time.Second)
@@ -368,8 +358,7 @@ func TestInspectChangesNothing(t *testing.T) {
 func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
-		m := rs.NewMutex("a", redsync.WithExpiry(10*time.Second))
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a", redsync.WithExpiry(10*time.Second)))
 		for _, n := range f.nodes[:3] {
 			n.Kill()
 			n.Restart(true)

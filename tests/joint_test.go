@@ -75,15 +75,13 @@ func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
 
 func (c change) unlock(m *redsync.Mutex) {
 	c.Helper()
-	ok, err := m.Unlock()
-	require.True(c, ok, "%v", err)
+	c.confirms(m.Unlock())
 }
 
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
 	c.Helper()
-	var taken *redsync.ErrTaken
-	require.ErrorAs(c, rs.NewMutex(name).TryLock(), &taken, who)
+	isTaken(c, rs.NewMutex(name).TryLock())
 	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
 
@@ -176,8 +174,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 						m := rs.NewMutex("lock")
 						require.NoError(s, m.TryLock(), "also the first attempt of all")
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
-							ok, err := operation()
-							require.True(s, ok, "%v", err)
+							s.confirms(operation())
 						}
 						time.Sleep(time.Second)
 						for i, n := range sent() {
@@ -206,8 +203,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 			all.Go(func() {
 				m := s.joint(on(before), on(after)).NewMutex(fmt.Sprint("lock", i))
 				assert.NoError(s, m.TryLock())
-				ok, err := m.Unlock()
-				assert.True(s, ok, "%v", err)
+				s.unlock(m)
 			})
 		}
 		all.Wait()

@@ -139,16 +139,16 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 				time.Sleep(time.Minute) // many expiries
-				require.NoError(t, ctx.Err())
-				assert.Equal(t, 5, k.keys("lock"))
+				require.NoError(k, ctx.Err())
+				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
-				assert.Equal(t, "lock", m.Name())
-				assert.Positive(t, m.Fence())
-				assert.Greater(t, m.Remaining(), validity/2)
+				assert.Equal(k, "lock", m.Name())
+				assert.Positive(k, m.Fence())
+				assert.Greater(k, m.Remaining(), validity/2)
 				return want
 			})
-			require.ErrorIs(t, err, want)
-			assert.Equal(t, want == nil, err == nil)
+			require.ErrorIs(k, err, want)
+			assert.Equal(k, want == nil, err == nil)
 			time.Sleep(time.Millisecond)
 			k.nothingLeft()
 		})
@@ -161,21 +161,21 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		lead := func(name string, options ...redsync.Option) error {
 			return k.Lead(k.Context(), name, never, options...)
 		}
-		require.EqualError(t, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
-		require.ErrorContains(t, lead(""), "must not be empty")
-		require.ErrorContains(t, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
-		require.ErrorContains(t, lead("lock", nil), "option #0 is nil")
+		require.EqualError(k, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
+		require.ErrorContains(k, lead(""), "must not be empty")
+		require.ErrorContains(k, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
+		require.ErrorContains(k, lead("lock", nil), "option #0 is nil")
 		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
-		require.ErrorIs(t, lead("lock", none), errWork)
+		require.ErrorIs(k, lead("lock", none), errWork)
 		var nobody *redsync.Redsync
-		require.ErrorIs(t, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
+		require.ErrorIs(k, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
 		err := k.Lead(parentOf(errWork), "lock", never)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		errorIs(t, err, context.Canceled, errWork)
+		require.NotErrorIs(k, err, redsync.ErrFailed)
+		errorIs(k, err, context.Canceled, errWork)
 		rs := k.nodes.Process()
-		require.NoError(t, rs.Close(k.Context()))
-		require.ErrorIs(t, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
-		took(t, start, 0, "Lead returns at once")
+		require.NoError(k, rs.Close(k.Context()))
+		require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
+		took(k, start, 0, "Lead returns at once")
 		k.nothingLeft()
 	})
 }
@@ -195,8 +195,8 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 					options = nil
 				}
 				err := rs.Lead(k.Context(), "lock", nothing, options...)
-				require.ErrorContains(t, err, "Lead excludes "+name)
-				require.NotErrorIs(t, err, redsync.ErrFailed)
+				require.ErrorContains(k, err, "Lead excludes "+name)
+				require.NotErrorIs(k, err, redsync.ErrFailed)
 			}
 		}
 		k.unlock(m)
@@ -215,7 +215,7 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 		require.ErrorIs(e, e.returned(first), errResigned)
 		require.NotErrorIs(e, first.err, redsync.ErrFailed)
 		e.leads(second, 2)
-		assert.Zero(e, time.Since(start), "the next leader begins at once")
+		took(e, start, 0, "the next leader begins at once")
 	})
 }
 
@@ -228,22 +228,22 @@ func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 			m := redsync.FromContext(ctx)
 			mutexes, fences = append(mutexes, m), append(fences, m.Fence())
 			if len(mutexes) == 3 {
-				assert.Zero(t, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
-				assert.Zero(t, mutexes[1].Remaining())
+				assert.Zero(k, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
+				assert.Zero(k, mutexes[1].Remaining())
 				return nil
 			}
 			k.nodes.Steal("lock")
 			k.nodes.Expire("lock")
 			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-			assert.Equal(t, fences[len(fences)-1], m.Fence())
+			require.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
+			assert.Equal(k, fences[len(fences)-1], m.Fence())
 			return errWork
 		})
-		require.NoError(t, err)
-		require.Len(t, mutexes, 3)
-		assert.Less(t, fences[0], fences[1])
-		assert.Less(t, fences[1], fences[2])
-		assert.NotSame(t, mutexes[0], mutexes[1])
+		require.NoError(k, err)
+		require.Len(k, mutexes, 3)
+		assert.Less(k, fences[0], fences[1])
+		assert.Less(k, fences[1], fences[2])
+		assert.NotSame(k, mutexes[0], mutexes[1])
 	})
 }
 
@@ -287,7 +287,7 @@ func TestLeaderWhoseContextEndsResigns(t *testing.T) {
 		require.NoError(e, e.returned(first))
 		require.ErrorIs(e, e.term(1).cause, errWork)
 		e.leads(second, 2)
-		assert.Zero(e, time.Since(start))
+		took(e, start, 0)
 	})
 }
 
@@ -299,18 +299,15 @@ func TestCandidateWhoseContextEnds(t *testing.T) {
 		start := time.Now()
 		second.cancel(errWork)
 		err := e.returned(second)
-		assert.Zero(e, time.Since(start))
-		require.ErrorIs(e, err, redsync.ErrFailed)
-		require.ErrorIs(e, err, context.Canceled)
-		require.ErrorIs(e, err, errWork)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(e, err, &taken)
+		took(e, start, 0)
+		errorIs(e, err, redsync.ErrFailed, context.Canceled, errWork)
+		isTaken(e, err)
 	})
 }
 
 func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
-		require.PanicsWithValue(t, "no", func() {
+		require.PanicsWithValue(k, "no", func() {
 			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
 		})
 		time.Sleep(time.Millisecond)
@@ -319,13 +316,13 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 			m := redsync.FromContext(ctx)
 			ok, err := m.Unlock()
-			require.False(t, ok)
-			require.ErrorContains(t, err, "Lead releases it when its function returns")
-			require.Positive(t, m.Remaining(), "nobody else leads while the context goes on")
-			require.NoError(t, ctx.Err())
+			require.False(k, ok)
+			require.ErrorContains(k, err, "Lead releases it when its function returns")
+			require.Positive(k, m.Remaining(), "nobody else leads while the context goes on")
+			require.NoError(k, ctx.Err())
 			return errWork
 		})
-		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(k, err, errWork)
 		time.Sleep(time.Millisecond)
 		k.nothingLeft()
 
@@ -333,9 +330,9 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			k.freeze(0, 1, 2)
 			return errWork
 		})
-		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(k, err, errWork)
 		var node *redsync.RedisError
-		require.ErrorAs(t, err, &node, "the error names the node whose release failed")
+		require.ErrorAs(k, err, &node, "the error names the node whose release failed")
 		k.thaw(0, 1, 2)
 		time.Sleep(guard)
 	})

@@ -26,21 +26,18 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 		"fair":            {redsync.WithFair()},
 		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.another(options...).NewMutex("lock")
-				require.NoError(t, m.Lock())
-				var calls []*call
-				for range waiters {
-					calls = append(calls, k.calls(k.Redsync, patient(options...)...))
-				}
-				time.Sleep(time.Second)
-				k.unlock(m)
-				start := time.Now()
-				assert.Equal(t, ascending(waiters), k.inOrder(calls, time.Millisecond))
-				assert.Equal(t, waiters*time.Millisecond, time.Since(start), "each waiter is woken, and none waits for a timer")
-				k.nothingLeft()
-			})
+		kitAs(t, name, func(k kit) {
+			m := locked(k, k.another(options...).NewMutex("lock"))
+			var calls []*call
+			for range waiters {
+				calls = append(calls, k.calls(k.Redsync, patient(options...)...))
+			}
+			time.Sleep(time.Second)
+			k.unlock(m)
+			start := time.Now()
+			assert.Equal(k, ascending(waiters), k.inOrder(calls, time.Millisecond))
+			took(k, start, waiters*time.Millisecond, "each waiter is woken, and none waits for a timer")
+			k.nothingLeft()
 		})
 	}
 }
@@ -61,8 +58,7 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 			<-c.done
 			assert.Equal(k, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
 			require.ErrorIs(k, c.err, redsync.ErrFailed)
-			var taken *redsync.ErrTaken
-			require.ErrorAs(k, c.err, &taken)
+			taken := isTaken(k, c.err)
 			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
 		}
 		k.unlock(m)
@@ -88,11 +84,10 @@ func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
 				calls[who].cancel()
 				<-calls[who].done
 				require.ErrorIs(k, calls[who].err, context.Canceled)
-				var taken *redsync.ErrTaken
-				require.ErrorAs(k, calls[who].err, &taken, "the error of the waiter says that the lock was taken")
+				isTaken(k, calls[who].err)
 				k.unlock(m)
 				assert.Equal(k, want, k.inOrder(calls, 0))
-				assert.Zero(k, time.Since(start))
+				took(k, start, 0)
 				k.nothingLeft()
 			})
 		})
@@ -110,7 +105,7 @@ func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 		before := f.commands("set")
 		f.atOnce(m, c)
 		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"))
+		assert.Equal(f, before+5, f.commands("set"))
 		f.unlocks(c.Mutex)
 		f.nobodyWaits()
 	})
@@ -198,7 +193,7 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 			return time.Duration(4-tries) * 100 * time.Millisecond
 		}))
 		<-w.done
-		require.ErrorContains(t, w.err, "WithRetryDelayFunc(-100ms) is out of range")
-		assert.Equal(t, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
+		require.ErrorContains(k, w.err, "WithRetryDelayFunc(-100ms) is out of range")
+		assert.Equal(k, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
 	})
 }

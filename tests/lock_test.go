@@ -24,11 +24,11 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 		k.freeze(2, 3)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "TryLock waits for the frozen nodes, which might still answer")
+		took(k, start, 400*time.Millisecond, "TryLock waits for the frozen nodes, which might still answer")
 		var taken *redsync.ErrTaken
-		require.NotErrorAs(t, err, &taken)
+		require.NotErrorAs(k, err, &taken)
 		var down *redsync.RedisError
-		require.ErrorAs(t, err, &down)
+		require.ErrorAs(k, err, &down)
 	})
 }
 
@@ -39,15 +39,14 @@ func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 		k.freeze(3, 4)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Less(t, time.Since(start), 400*time.Millisecond)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		assert.Equal(t, []int{0, 1}, taken.Nodes)
+		assert.Less(k, time.Since(start), 400*time.Millisecond)
+		taken := isTaken(k, err)
+		assert.Equal(k, []int{0, 1}, taken.Nodes)
 		for i := range 5 {
 			if i < 3 {
-				assert.NotContains(t, err.Error(), named(i))
+				assert.NotContains(k, err.Error(), named(i))
 			} else {
-				assert.ErrorContains(t, err, named(i)+"no answer in time, and the other nodes were split")
+				assert.ErrorContains(k, err, named(i)+"no answer in time, and the other nodes were split")
 			}
 		}
 	})
@@ -62,20 +61,20 @@ func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
 		first := f.calls(b, patient()...)
 		var taken *redsync.ErrTaken
 		err := b.NewMutex("lock").TryLock()
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorContains(t, err, "others of this process wait")
-		assert.NotErrorAs(t, err, &taken)
+		require.ErrorIs(f, err, redsync.ErrFailed)
+		require.ErrorContains(f, err, "others of this process wait")
+		assert.NotErrorAs(f, err, &taken)
 
 		second := f.calls(b, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Millisecond))
 		<-second.done
-		require.ErrorContains(t, second.err, "others of this process wait")
-		assert.NotErrorAs(t, second.err, &taken)
+		require.ErrorContains(f, second.err, "others of this process wait")
+		assert.NotErrorAs(f, second.err, &taken)
 
 		time.Sleep(time.Second) // nodes have refused the first waiter
-		require.ErrorAs(t, b.NewMutex("lock").TryLock(), &taken)
+		require.ErrorAs(f, b.NewMutex("lock").TryLock(), &taken)
 		first.cancel()
 		<-first.done
-		require.ErrorAs(t, first.err, &taken)
+		require.ErrorAs(f, first.err, &taken)
 	})
 }
 
@@ -86,10 +85,10 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
 		before := f.commands("set")
 		start := time.Now()
-		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
-		assert.Equal(t, 4*time.Second, time.Since(start))
+		require.ErrorIs(f, m.Lock(), redsync.ErrFailed)
+		took(f, start, 4*time.Second)
 		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"), "only the first attempt is a plain SET")
+		assert.Equal(f, before+5, f.commands("set"), "only the first attempt is a plain SET")
 		attempts, _ := of[observe.Attempt](r)
 		perTry := map[int]int{}
 		for _, a := range attempts {
@@ -97,14 +96,14 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		}
 		// The first try has three attempts: the first attempt, the one that enters the queues, and one half a second
 		// later. That last one shows that the waiter is alive.
-		assert.Equal(t, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
+		assert.Equal(f, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
 	})
 }
 
 func TestMutexLockMakes32TriesByDefault(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithExpiry(time.Hour))
-		require.ErrorContains(t, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
+		require.ErrorContains(k, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
 	})
 }
 
@@ -117,9 +116,9 @@ func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 			return time.Duration(tries) * time.Second
 		}))
 		start := time.Now()
-		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
-		assert.Equal(t, []int{1, 2, 3}, seen)
-		assert.Equal(t, 6*time.Second, time.Since(start))
+		require.ErrorIs(k, m.Lock(), redsync.ErrFailed)
+		assert.Equal(k, []int{1, 2, 3}, seen)
+		took(k, start, 6*time.Second)
 	})
 }
 
@@ -130,32 +129,30 @@ func TestNilContextIsBackground(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
 		for _, lock := range []func(context.Context) error{m.LockContext, m.TryLockContext} {
-			require.NoError(t, lock(nil))
-			require.NoError(t, k.Current(nil, m.Sequencer()))
+			require.NoError(k, lock(nil))
+			require.NoError(k, k.Current(nil, m.Sequencer()))
 			for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
-				ok, err := operation(nil)
-				require.NoError(t, err)
-				assert.True(t, ok)
+				k.confirms(operation(nil))
 			}
 		}
 		work := func(ctx context.Context) error {
-			assert.NotNil(t, redsync.FromContext(ctx))
+			assert.NotNil(k, redsync.FromContext(ctx))
 			return nil
 		}
 		for _, do := range dos {
-			require.NoError(t, do(m, nil, work))
+			require.NoError(k, do(m, nil, work))
 		}
-		require.NoError(t, k.Do(nil, "lock", work))
-		require.NoError(t, k.ran(k.TryDo(nil, "lock", work)))
-		assert.Nil(t, redsync.FromContext(nil))
+		require.NoError(k, k.Do(nil, "lock", work))
+		require.NoError(k, k.ran(k.TryDo(nil, "lock", work)))
+		assert.Nil(k, redsync.FromContext(nil))
 
-		require.NoError(t, m.Lock())
+		require.NoError(k, m.Lock())
 		s, err := m.Detach(nil)
-		require.NoError(t, err)
+		require.NoError(k, err)
 		m = k.NewMutex("lock", redsync.WithSequencer(s))
-		require.NoError(t, m.Do(nil, work))
-		require.NoError(t, k.Close(nil))
-		require.ErrorIs(t, m.LockContext(nil), redsync.ErrClosed)
+		require.NoError(k, m.Do(nil, work))
+		require.NoError(k, k.Close(nil))
+		require.ErrorIs(k, m.LockContext(nil), redsync.ErrClosed)
 	})
 	refused := []string{"127.0.0.1:1"} // nobody listens there
 	_, err := redsync.Open(nil, refused)
@@ -176,14 +173,12 @@ func TestMutexNodeDeadline(t *testing.T) {
 		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
 		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				k.freeze(0, 2, 4)
-				start := time.Now()
-				require.ErrorIs(t, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)
-				assert.Equal(t, c.want, time.Since(start))
-			})
+		kitAs(t, name, func(k kit) {
+			k.meet()
+			k.freeze(0, 2, 4)
+			start := time.Now()
+			require.ErrorIs(k, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)
+			took(k, start, c.want)
 		})
 	}
 }
@@ -194,16 +189,13 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
 		}
 		start := time.Now()
-		m := f.NewMutex("lock", redsync.WithFailFast(false))
-		require.NoError(t, m.Lock())
-		assert.Equal(t, 50*time.Millisecond, time.Since(start))
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		m := locked(f, f.NewMutex("lock", redsync.WithFailFast(false)))
+		took(f, start, 50*time.Millisecond)
+		assert.Equal(f, 5, f.nodes.Keys("lock"))
 		f.freeze(1)
 		start = time.Now()
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok, "the quorum decides the result, whatever the frozen nodes do")
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the call waits for the frozen nodes until the node deadline")
+		f.confirms(m.Extend())
+		took(f, start, 400*time.Millisecond, "the call waits for the frozen nodes until the node deadline")
 	})
 }
 
@@ -212,17 +204,13 @@ func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
 		"Extend": (*redsync.Mutex).Extend,
 		"Unlock": (*redsync.Mutex).Unlock,
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.held(redsync.WithFailFast(false))
-				time.Sleep(m.Remaining() - 200*time.Millisecond)
-				k.freeze(4)
-				start := time.Now()
-				ok, err := operation(m)
-				require.NoError(t, err, "a quorum answered before Until, whatever the frozen node does")
-				assert.True(t, ok)
-				assert.Equal(t, 400*time.Millisecond, time.Since(start))
-			})
+		kitAs(t, name, func(k kit) {
+			m := k.held(redsync.WithFailFast(false))
+			time.Sleep(m.Remaining() - 200*time.Millisecond)
+			k.freeze(4)
+			start := time.Now()
+			k.confirms(operation(m))
+			took(k, start, 400*time.Millisecond)
 		})
 	}
 }

@@ -40,10 +40,8 @@ func TestLoggerLevels(t *testing.T) {
 		"all is well": {func(f field) {
 			m := f.held(redsync.WithWatchdog())
 			time.Sleep(20 * time.Second)
-			_, err := m.Extend()
-			require.NoError(f, err)
-			_, err = m.Unlock()
-			require.NoError(f, err)
+			f.confirms(m.Extend())
+			f.unlock(m)
 		}, map[string]int{}},
 		"the lock is taken and two nodes are down": {func(f field) {
 			f.held(redsync.WithWatchdog())
@@ -52,11 +50,9 @@ func TestLoggerLevels(t *testing.T) {
 		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
-			m := f.NewMutex("lock", redsync.WithWatchdog())
-			require.NoError(f, m.Lock())
+			m := locked(f, f.NewMutex("lock", redsync.WithWatchdog()))
 			time.Sleep(20 * time.Second)
-			_, err := m.Unlock()
-			require.NoError(f, err)
+			f.unlock(m)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
 		"no quorum is reachable": {func(f field) {
 			f.kill(0, 1, 2)
@@ -102,8 +98,7 @@ func TestLoggerLevels(t *testing.T) {
 				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
 			} {
 				f.thaw(0, 1, 2)
-				m := f.NewMutex("lock")
-				require.NoError(f, m.Lock())
+				m := locked(f, f.NewMutex("lock"))
 				synctest.Wait()
 				f.freeze(0, 1, 2)
 				extended := make(chan error)
@@ -125,14 +120,12 @@ func TestLoggerLevels(t *testing.T) {
 			require.NoError(f, f.Close(f.Context()))
 		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book := newLogbook()
-				f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
-				c.happens(f)
-				assert.Equal(t, c.want, book.above(), "%s", &book.text)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			book := newLogbook()
+			f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
+			c.happens(f)
+			assert.Equal(f, c.want, book.above(), "%s", &book.text)
 		})
 	}
 }
@@ -142,14 +135,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		book := newLogbook()
 		k.Redsync = k.With(redsync.WithLogger(slog.New(book)))
 		m := k.held()
-		_, err := m.Extend()
-		require.NoError(k, err)
+		k.confirms(m.Extend())
 		k.down(4)
-		_, err = m.Unlock()
-		require.NoError(k, err)
+		k.unlock(m)
 		time.Sleep(11 * time.Second)
-		other := k.NewMutex("other")
-		require.NoError(k, other.Lock())
+		other := locked(k, k.NewMutex("other"))
 		k.unlock(other)
 		k.down(0, 1)
 		time.Sleep(20 * time.Second)
@@ -159,7 +149,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		require.NoError(k, m.TryLock())
 		time.Sleep(time.Second)
 		k.lose(0, 1, 2, 3, 4)
-		_, err = m.Extend()
+		_, err := m.Extend()
 		require.ErrorIs(k, err, redsync.ErrLockLost)
 		_, err = m.Unlock()
 		require.Error(k, err)
@@ -170,7 +160,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 				got[e.message] = attrs
 			}
 		}
-		assert.Equal(t, map[string]string{
+		assert.Equal(k, map[string]string{
 			"redsync: attempt won":              "lock try took granted refused failed",
 			"redsync: attempt failed":           "lock try took granted refused failed error",
 			"redsync: not acquired":             "lock took error",
@@ -200,8 +190,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		values = append(values, m.Value())
 		require.Error(k, k.NewMutex("lock").Lock())
 		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
-		_, err := a.Extend()
-		require.NoError(k, err)
+		k.confirms(a.Extend())
 		k.down(0)
 		k.freeze(1)
 		time.Sleep(10 * time.Second)
@@ -217,9 +206,9 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		_ = k.Close(k.Context())
 		synctest.Wait()
 		all := book.text.String() + fmt.Sprintf("%+v", r.All())
-		assert.Greater(t, len(all), 1000)
+		assert.Greater(k, len(all), 1000)
 		for _, value := range values {
-			assert.NotContains(t, all, value)
+			assert.NotContains(k, all, value)
 		}
 	})
 }
@@ -252,24 +241,22 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book, r := newLogbook(), &redsynctest.Recorder{}
-				rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
-				c.fault(f)
-				ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
-				defer cancel()
-				require.ErrorIs(f, rs.NewMutex("lock", c.options...).LockContext(ctx), redsync.ErrNoQuorum)
-				attempts, _ := of[observe.Attempt](r)
-				assert.GreaterOrEqual(f, len(attempts), c.attempts, "an observer is told of each attempt")
-				got := book.linesOf("no quorum")
-				require.Len(f, got, len(c.want), strings.Join(got, "\n"))
-				for i, want := range c.want {
-					assert.Regexp(f, want, got[i])
-				}
-				f.thaw(0, 1, 2)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			book, r := newLogbook(), &redsynctest.Recorder{}
+			rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
+			c.fault(f)
+			ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+			defer cancel()
+			require.ErrorIs(f, rs.NewMutex("lock", c.options...).LockContext(ctx), redsync.ErrNoQuorum)
+			attempts, _ := of[observe.Attempt](r)
+			assert.GreaterOrEqual(f, len(attempts), c.attempts, "an observer is told of each attempt")
+			got := book.linesOf("no quorum")
+			require.Len(f, got, len(c.want), strings.Join(got, "\n"))
+			for i, want := range c.want {
+				assert.Regexp(f, want, got[i])
+			}
+			f.thaw(0, 1, 2)
 		})
 	}
 }
@@ -320,8 +307,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 			}}
 			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(30*time.Second))
 			for i := range 10 {
-				m := rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())
-				require.NoError(t, m.Lock())
+				m := locked(f, rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog()))
 				held = append(held, m)
 			}
 			f.kill(0, 1, 2)
@@ -366,7 +352,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 			}
 			cancel()
 			wg.Wait()
-			assert.Positive(t, h.seen)
+			assert.Positive(f, h.seen)
 			mu.Lock()
 			failing = false // from here on the lines are not compared
 			mu.Unlock()
@@ -484,8 +470,7 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute))
-		require.NoError(tr, m.Lock())
+		m := locked(tr, kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
 		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
 		for d := 0; d < 100; d += 9 {

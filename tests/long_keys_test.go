@@ -44,11 +44,8 @@ func TestLocksWithLongValues(t *testing.T) {
 			for i := range names {
 				all = append(all, fmt.Sprintf("of %d: %d", names, i))
 			}
-			m := f.NewMultiMutex(all, long)
-			require.NoError(f, m.Lock())
-			ok, err := m.Extend()
-			require.NoError(f, err, "%d names", names)
-			assert.True(f, ok)
+			m := locked(f, f.NewMultiMutex(all, long))
+			f.confirms(m.Extend())
 			f.unlock(m)
 			time.Sleep(time.Second)
 			for _, name := range all {

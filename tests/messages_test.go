@@ -490,8 +490,7 @@ func (f field) occupy(name string, nodes ...int) {
 
 // owned gives a name to another process, which says its owner, on all nodes, and waits for a while.
 func (f field) owned(name string, held time.Duration) *redsync.Mutex {
-	m := f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name)
-	require.NoError(f, m.Lock())
+	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name))
 	synctest.Wait() // the lock is held as soon as a quorum has answered
 	time.Sleep(held)
 	return m

@@ -407,16 +407,10 @@ func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 		}
 	}
 	until := m.Until()
-	ok, err := m.Extend()
-	require.NoError(tr, err, what)
-	require.True(tr, ok, what)
+	tr.confirms(m.Extend())
 	require.True(tr, m.Until().After(until), what)
-	ok, err = m.Valid()
-	require.NoError(tr, err, what)
-	require.True(tr, ok, what)
-	ok, err = m.Unlock()
-	require.NoError(tr, err, what)
-	require.True(tr, ok, what)
+	tr.confirms(m.Valid())
+	tr.unlock(m)
 }
 
 // refuses checks that no operation of m does anything, and that the errors name both sides.
@@ -441,8 +435,7 @@ func onTrial(t *testing.T, nodes int, open func(c change) *redsync.Redsync, f fu
 		t.Run(kind.column, func(t *testing.T) {
 			changing(t, nodes, func(c change) {
 				tr := trial{user{c.T, open(c)}, c.nodes, k, redsync.Sequencer{}}
-				m := kind.lock(tr.Redsync)
-				require.NoError(c, m.Lock())
+				m := locked(c, kind.lock(tr.Redsync))
 				tr.over = m.Sequencer()
 				tr.unlock(m)
 				synctest.Wait()
@@ -626,8 +619,7 @@ func readModesPage(t *testing.T) map[string][]string {
 func TestCurrentIgnoresTheOptionsOfTheRedsync(t *testing.T) {
 	for _, kind := range lockKinds {
 		play(t, func(f field) {
-			m := kind.lock(f.Redsync)
-			require.NoError(f, m.Lock())
+			m := locked(f, kind.lock(f.Redsync))
 			s := m.Sequencer()
 			for _, row := range optionRows() {
 				require.NoError(f, f.With(row.option(s)).Current(f.Context(), s), "%s: %s", kind.column, row.name)
