@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows how a lock is adopted by its value: with WithValue, and by the Extend that takes the lock
@@ -68,35 +65,5 @@ func TestMutexAdoptedHealsNothing(t *testing.T) {
 			synctest.Wait()
 			assert.Equal(f, 5, f.nodes.Keys("lock"), "after the first Extend, the lock is held, and later ones set missing keys")
 		}
-	})
-}
-
-func TestTakeOverKeepsToTheMaxHoldOfTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				time.AfterFunc(300*time.Millisecond, func() {
-					reply, _ := puppet.Yes(req)
-					req.To.Receive(req.Tag, *reply)
-				})
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		}})
-		m := rs.NewMutex("lock", redsync.WithValue("v"), redsync.WithMaxHold(7950*time.Millisecond))
-		start := time.Now()
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				ok, err := m.Extend()
-				assert.NoError(t, err)
-				assert.True(t, ok)
-			})
-			time.Sleep(250 * time.Millisecond)
-		}
-		wg.Wait()
-		took(t, start, 550*time.Millisecond)
-		assert.Equal(t, 7950*time.Millisecond, m.Until().Sub(start))
-		require.NoError(t, rs.Close(t.Context()))
 	})
 }

@@ -106,8 +106,3 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 		})
 	}
 }
-
-// slow is an observer that sleeps. It simulates any caller that is held up.
-type slow struct{ by time.Duration }
-
-func (s slow) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(s.by) }

@@ -535,22 +535,6 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 	})
 }
 
-// Until the library notices, its connections serve: a program that closes the clients first still unlocks.
-func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		rs := on(clients)
-		unlocked, left := rs.NewMutex("lock"), rs.NewMutex("left")
-		require.NoError(f, unlocked.Lock())
-		require.NoError(f, left.Lock())
-		closeClients(f.T, clients...)
-		f.unlock(unlocked)
-		require.NoError(f, rs.Close(f.Context()), "Close unlocks what is left")
-		synctest.Wait()
-		assert.Zero(f, f.nodes.Keys("lock")+f.nodes.Keys("left"))
-	})
-}
-
 // A custom Pool may show that its client is closed, too.
 func TestClosedClientsOfOtherPools(t *testing.T) {
 	play(t, func(f field) {

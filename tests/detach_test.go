@@ -238,28 +238,6 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 	}
 }
 
-// The nodes have not told the waiters in the giver's process anything so far. They must go on after Detach all the
-// same.
-func TestWaitersGoOnAfterDetach(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		other := k.another(mode...)
-		k.meet()
-		m := locked(k, k.another(mode...).NewMutex("lock"))
-		first := k.calls(k.Redsync, patient(mode...)...)
-		second := k.calls(k.Redsync, patient(mode...)...)
-		k.atOnce(m, first)
-		time.Sleep(3 * time.Second)
-		s, err := first.Detach(k.Context())
-		require.NoError(k, err)
-		time.Sleep(time.Second)
-		require.False(k, second.isDone())
-		k.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-		k.within(second, 10*time.Millisecond)
-		k.unlock(second.Mutex)
-		k.nothingLeft()
-	})
-}
-
 func TestObserveDetached(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
@@ -269,20 +247,4 @@ func TestObserveDetached(t *testing.T) {
 		got, _ := only[observe.Detached](k.T, r)
 		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
 	})
-}
-
-// If the observer panics, nobody gets the Sequencer. So Detach must release the lock.
-func TestADetachWhoseObserverPanicsReleases(t *testing.T) {
-	for name, option := range map[string]redsync.Option{
-		"observer": redsync.WithObserver(panics{on: "detached"}), "log": logs("redsync: detached"),
-	} {
-		kitAs(t, name, func(k kit) {
-			m := k.held(redsync.WithWatchdog(), option)
-			assert.PanicsWithValue(k, "the user's", func() { _, _ = m.Detach(k.Context()) })
-			require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-			time.Sleep(time.Millisecond)
-			k.nothingLeft()
-			k.closesAtOnce()
-		})
-	}
 }

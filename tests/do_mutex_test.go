@@ -35,8 +35,11 @@ func lasts(d time.Duration) work {
 	}
 }
 
+// A doing is a Do of a Mutex.
+type doing = func(m *redsync.Mutex, ctx context.Context, fn work) error //nolint:revive // a method
+
 // dos are the ways to run a function under a lock of m.
-var dos = map[string]func(m *redsync.Mutex, ctx context.Context, fn work) error{ //nolint:revive // methods
+var dos = map[string]doing{
 	"Do": (*redsync.Mutex).Do,
 	"TryDo": func(m *redsync.Mutex, ctx context.Context, fn work) error { //nolint:revive // as above
 		called, watched := false, fn
@@ -78,7 +81,7 @@ func (u user) notRun(ran bool, err error) error {
 }
 
 // inEachDo runs test with Do and with TryDo.
-func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do func(*redsync.Mutex, context.Context, work) error)) {
+func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do doing)) {
 	t.Helper()
 	for name, do := range dos {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +91,7 @@ func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on
 }
 
 func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		m := k.NewMutex("lock")
 		require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 			assert.Same(k, m, redsync.FromContext(ctx))
@@ -141,20 +144,6 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 	})
 }
 
-// Nobody has the lock, and the function is not called all the same: that is an error.
-func TestTryDoThatCannotTell(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.down(0, 1, 2)
-		require.ErrorAs(k, k.notRun(k.TryDo(k.Context(), "lock", never)), new(*redsync.RedisError))
-		k.up(0, 1, 2)
-		require.NoError(k, k.ran(k.TryDo(k.Context(), "lock", func(ctx context.Context) error {
-			assert.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never, redsync.WithNesting(1))), redsync.ErrNested)
-			return nil
-		})))
-	})
-}
-
 func TestDoThatCannotBegin(t *testing.T) {
 	enough := errors.New("enough")
 	closed := func(k kit, options ...redsync.Option) *redsync.Mutex {
@@ -176,7 +165,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 		"canceled":              {func(k kit) *redsync.Mutex { return k.NewMutex("lock") }, never, "enough", enough},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+			inEachDo(t, onKit, func(k kit, do doing) {
 				m, ctx := c.m(k), k.Context()
 				if c.is == enough {
 					ctx = parentOf(enough)
@@ -198,7 +187,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false)))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
@@ -242,7 +231,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 }
 
 func TestDoWhoseFunctionUnlocks(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		m := k.NewMutex("lock")
 		err := do(m, k.Context(), func(ctx context.Context) error {
 			k.unlock(m)
@@ -305,7 +294,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 }
 
 func TestDoAndClose(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		rs := k.another()
 		m := rs.NewMutex("lock")
 		err := do(m, k.Context(), func(ctx context.Context) error {
@@ -331,7 +320,7 @@ var adopts = map[string]func(s redsync.Sequencer) redsync.Option{
 func TestDoAdopts(t *testing.T) {
 	for name, adopt := range adopts {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+			inEachDo(t, onKit, func(k kit, do doing) {
 				s, r := k.given(), &redsynctest.Recorder{}
 				time.Sleep(5 * time.Second)
 				m := k.another().NewMutex("lock", adopt(s), redsync.WithObserver(r))
@@ -363,7 +352,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(0, 1, 2) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+			inEachDo(t, onKit, func(k kit, do doing) {
 				s, r := k.given(), &redsynctest.Recorder{}
 				rs := k.another(redsync.WithObserver(r))
 				c.fault(k, &s)

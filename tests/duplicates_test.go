@@ -111,25 +111,6 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 	})
 }
 
-// The two pools that lead to one server answer slowly, after a quorum. The first TryLock waits for them all the same, and
-// the observers are told.
-func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
-	play(t, func(f field) {
-		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 3, embedded.Fault{Delay: 300 * time.Millisecond})
-		}
-		rs, r := process(f.pick(0, 1, 2, 4, 4)), &redsynctest.Recorder{}
-		m := rs.NewMutex("lock", redsync.WithObserver(r))
-		start := time.Now()
-		require.NoError(f, m.TryLock())
-		took(f, start, 300*time.Millisecond)
-		synctest.Wait()
-		require.Len(f, redsynctest.Events[observe.OneServer](r), 1)
-		assert.Equal(f, [2]int{3, 4}, redsynctest.Events[observe.OneServer](r)[0].Nodes)
-		f.unlock(m)
-	})
-}
-
 // A movable is an address that leads to one node or another.
 type movable struct{ to atomic.Pointer[embedded.Node] }
 

@@ -130,24 +130,6 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 	}
 }
 
-// So does a fill after WithMaxHold has shortened the other keys: none outlasts the limit. Here two nodes refuse so late that
-// the lock has been extended before.
-func TestFillLastsNoLongerThanMaxHoldAllows(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		back := f.rival("lock")
-		f.freeze(3, 4)
-		m := locked(f, f.NewMutex("lock", redsync.WithMaxHold(8500*time.Millisecond)))
-		time.Sleep(time.Second)
-		f.confirms(m.Extend())
-		time.Sleep(500 * time.Millisecond)
-		f.thaw(3, 4)
-		back()
-		time.Sleep(20 * time.Millisecond)
-		f.restsOn("lock", 6980*time.Millisecond+drift, 0, 1, 2, 3, 4)
-	})
-}
-
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {

@@ -31,25 +31,6 @@ func TestARestartIsNoForce(t *testing.T) {
 	}
 }
 
-// A key without an end was forced, and a quorum is down. Close does not wait for it for ever.
-func TestCloseDoesNotWaitForAKeyWithoutAnEnd(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "Tq2NfQ6zYQ1dUt4QkPJqkA=="))
-		}
-		rs := f.another()
-		operator := rs.NewMutex("lock")
-		h := f.holderOf(operator)
-		assert.Negative(f, h.TTL)
-		f.kill(0, 1, 2)
-		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNoQuorum)
-		start := time.Now()
-		_ = rs.Close(f.Context()) // names the lock
-		assert.Less(f, time.Since(start), time.Minute)
-		f.restart(0, 1, 2)
-	})
-}
-
 // The context of the operator ends at each moment: the release goes on.
 func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 	for ms := 0; ms < 30; ms += testlength.InGate(7, 7, 1, 1) {
@@ -109,7 +90,7 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.NoError(f, m.Err())
 		operator := f.NewMutex("lock")
-		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		f.forces(operator)
 		time.Sleep(100 * time.Millisecond)
 		require.ErrorIs(f, m.Err(), redsync.ErrForced)
 	})
@@ -122,7 +103,7 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 			m := locked(f, f.another().NewMutex("lock", append(heals(), o)...))
 			time.Sleep(1500 * time.Millisecond)
 			operator := f.NewMutex("lock", o)
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			f.forces(operator)
 			time.Sleep(200 * time.Millisecond)
 			synctest.Wait()
 			require.ErrorIs(f, m.Err(), redsync.ErrForced)

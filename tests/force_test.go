@@ -28,6 +28,12 @@ func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
 	return s.Holders[0]
 }
 
+// forces releases the only holder that operator finds.
+func (u user) forces(operator *redsync.Mutex) {
+	u.Helper()
+	require.NoError(u, operator.ForceUnlock(u.Context(), u.holderOf(operator)))
+}
+
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
 		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
@@ -75,8 +81,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			time.Sleep(c.held)
 			f.kill(c.down...)
 			time.Sleep(time.Millisecond)
-			operator := f.NewMutex("a")
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			f.forces(f.NewMutex("a"))
 			start := time.Now()
 			<-holder.Lost()
 			assert.LessOrEqual(f, time.Since(start), c.within)
@@ -102,8 +107,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 			rs := f.another(redsync.WithOwner("w"))
 			work := func(ctx context.Context) error {
 				time.Sleep(2 * time.Second)
-				operator := f.NewMutex("a")
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				f.forces(f.NewMutex("a"))
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Minute):
@@ -291,7 +295,7 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			operator := kind.rival(f.Redsync)
 			start := time.Now()
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			f.forces(operator)
 			require.NoError(f, <-done)
 			assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
 			f.unlock(waits)
@@ -369,35 +373,6 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	})
 }
 
-// A lock that was taken over within the process is heard of; one of another process is not, because the message goes to the
-// process that the value names.
-func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
-	for _, same := range []bool{true, false} {
-		play(t, func(f field) {
-			giver := f.another(redsync.WithOwner("giver"))
-			taker := giver
-			if !same {
-				taker = f.another(redsync.WithOwner("taker"))
-			}
-			f.closes(giver, taker)
-			m := locked(f, giver.NewMutex("a"))
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
-			adopted := taker.NewMutex("a", redsync.WithSequencer(s), redsync.WithWatchdog())
-			f.confirms(adopted.Extend())
-			time.Sleep(1500 * time.Millisecond)
-			operator := f.NewMutex("a")
-			h := f.holderOf(operator)
-			assert.Equal(f, "giver", h.Owner)
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			synctest.Wait()
-			assert.Equal(f, same, errors.Is(adopted.Err(), redsync.ErrForced))
-			time.Sleep(3 * time.Second)
-			require.ErrorIs(f, adopted.Err(), redsync.ErrLockLost)
-		})
-	}
-}
-
 // A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
 // that extension counts when the holder begins to listen.
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
@@ -408,7 +383,7 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 			require.NoError(f, m.Lock())
 			time.Sleep(held)
 			operator := f.NewMutex("a")
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			f.forces(operator)
 			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
 			synctest.Wait()
 			require.ErrorIs(f, m.Err(), redsync.ErrForced)
@@ -427,8 +402,7 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.as(far).meet()
 		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
-		operator := far.NewMutex("a")
-		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		f.forces(far.NewMutex("a"))
 		time.Sleep(200 * time.Millisecond)
 		require.ErrorIs(f, m.Err(), redsync.ErrForced)
 	})

@@ -40,22 +40,6 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	})
 }
 
-func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		a, b := on(clients), on(clients)
-		f.closes(a, b)
-		giver := locked(f, a.NewMutex("lock"))
-		value := peek.Value(giver)
-		m := f.calls(b, patient()...)
-		f.atOnce(giver, m)
-		assert.NotEqual(f, value, m.Value())
-		require.NoError(f, a.Close(f.Context()))
-		require.NoError(f, m.Err())
-		f.unlock(m.Mutex)
-	})
-}
-
 // Close ends only what belongs to its own Redsync.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -55,19 +54,6 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-func TestHandOverToAWatchdogIsExtended(t *testing.T) {
-	for name, giving := range map[string][]redsync.Option{"from none": nil, "from another": {redsync.WithWatchdog()}} {
-		playAs(t, name, func(f field) {
-			_, m, _ := f.handed(giving, []redsync.Option{redsync.WithWatchdog()})
-			before := f.traffic()
-			time.Sleep(time.Minute)
-			require.NoError(f, m.Err())
-			assert.LessOrEqual(f, f.traffic()-before, 5*23, "the nodes are sent an extension every third of the expiry, and little else")
-			f.unlocks(m.Mutex)
-		})
-	}
-}
-
 // The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
@@ -90,31 +76,6 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 			}
 			f.unlocks(m.Mutex)
 			wg.Wait()
-		})
-	}
-}
-
-// The giver's SET is late on one node. The receiver's Unlock must leave no key there either.
-func TestHandOverWithALateAcquire(t *testing.T) {
-	for name, fault := range map[string]embedded.Fault{
-		"late":                   {Delay: time.Second},
-		"late, its reply lost":   {Delay: time.Second, LoseReply: true},
-		"its reply lost":         {LoseReply: true},
-		"lost":                   {LoseCommand: true},
-		"after the node's error": {Delay: 300 * time.Millisecond, Err: "ERR"},
-	} {
-		playAs(t, name, func(f field) {
-			f.meet()
-			f.nodes[4].On("set", 1, fault)
-			_, m, _ := f.handed(nil, nil)
-			time.Sleep(5 * time.Millisecond)
-			second := f.calls(f.Redsync, patient()...)
-			f.atOnce(m.Mutex, second)
-			time.Sleep(5 * time.Millisecond)
-			f.unlock(second.Mutex)
-			time.Sleep(1500 * time.Millisecond)
-			assert.Zero(f, f.nodes.Keys("lock"))
-			f.nobodyWaits()
 		})
 	}
 }

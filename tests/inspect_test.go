@@ -75,21 +75,6 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	}
 }
 
-// Readers whose deadline has passed are no holders, although others keep their text on the nodes.
-func TestInspectDoesNotSeeReadersThatAreGone(t *testing.T) {
-	play(t, func(f field) {
-		short := f.another().NewMutex("a", redsync.WithShared(), redsync.WithExpiry(time.Second))
-		long := f.another().NewMutex("a", redsync.WithShared(), redsync.WithExpiry(time.Minute))
-		require.NoError(f, short.Lock())
-		require.NoError(f, long.Lock())
-		assert.Len(f, f.inspected(f.NewMutex("a")).Holders, 2)
-		time.Sleep(2 * time.Second)
-		s := f.inspected(f.NewMutex("a"))
-		require.Len(f, s.Holders, 1)
-		assert.Greater(f, s.Holders[0].TTL, 50*time.Second)
-	})
-}
-
 // A semaphore has a holder for each value, with the number of its permits. Permits beyond the number of the Mutex are not
 // seen.
 func TestInspectCountsPermits(t *testing.T) {
@@ -333,24 +318,6 @@ func TestStatusInJSON(t *testing.T) {
 		assert.Nil(f, got.Nodes[0].Err)
 		assert.Equal(f, s.Nodes[1].Err.Error(), got.Nodes[1].Err)
 		f.unlock(m)
-	})
-}
-
-// Inspect prolongs nothing and leaves nothing.
-func TestInspectChangesNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a", redsync.WithFencing()))
-		synctest.Wait()
-		keys := f.nodes[2].Keys()
-		time.Sleep(time.Second)
-		ttl := f.nodes[2].TTL("a")
-		f.inspected(m)
-		f.inspected(f.NewMutex("a", redsync.WithPermits(256)))
-		f.inspected(f.NewMultiMutex([]string{"a", "b"}))
-		assert.Equal(f, keys, f.nodes[2].Keys())
-		assert.Equal(f, ttl, f.nodes[2].TTL("a"))
-		f.unlock(m)
-		synctest.Wait()
 	})
 }
 

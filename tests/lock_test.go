@@ -198,19 +198,3 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 		took(f, start, 400*time.Millisecond, "the call waits for the frozen nodes until the node deadline")
 	})
 }
-
-func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
-	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend,
-		"Unlock": (*redsync.Mutex).Unlock,
-	} {
-		kitAs(t, name, func(k kit) {
-			m := k.held(redsync.WithFailFast(false))
-			time.Sleep(m.Remaining() - 200*time.Millisecond)
-			k.freeze(4)
-			start := time.Now()
-			k.confirms(operation(m))
-			took(k, start, 400*time.Millisecond)
-		})
-	}
-}

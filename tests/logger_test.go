@@ -561,17 +561,3 @@ func (l *logbook) linesOf(messages ...string) (lines []string) {
 	}
 	return lines
 }
-
-// At level Debug there is a line for each extension, also while another line says that no quorum answers.
-func TestLogOfAnExtensionWithoutAQuorum(t *testing.T) {
-	play(t, func(f field) {
-		log := &safeLog{}
-		logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		m := f.held(redsync.WithLogger(logger))
-		f.freeze(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		assert.Contains(f, log.String(), `level=DEBUG msg="redsync: extend failed" lock=lock`)
-		assert.NotContains(f, log.String(), `msg="redsync: extended"`)
-	})
-}

@@ -118,16 +118,15 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 			}
 			m := f.held(options...)
 			start := m.Until().Add(92*time.Millisecond - 9*time.Second)
-			lost := m.Lost()
-			for _, n := range f.nodes[1:4] {
-				require.NoError(f, n.Set("lock", "another"))
-			}
+			lost, ctx := m.Lost(), m.Context(f.Context())
+			f.occupy("lock", 1, 2, 3)
 			<-lost
 			took(f, start, 3*time.Second, "the watchdog finds the loss at the next third of the expiry")
 			errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			taken := isTaken(f, m.Err())
 			assert.Equal(f, []int{1, 2, 3}, taken.Nodes)
 			assert.Zero(f, m.Until())
+			errorIs(f, f.ended(ctx), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			before := f.traffic()
 			_, err := m.Extend()
 			require.ErrorIs(f, err, redsync.ErrLockLost)
@@ -143,7 +142,7 @@ func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 	for _, name := range []string{"Extend", "Valid"} {
 		onKit(t, func(k kit) {
 			m := k.held()
-			lost := m.Lost()
+			lost, ctx := m.Lost(), m.Context(k.Context())
 			k.lose(0, 1, 2)
 			require.True(k, open(lost))
 			_, err := operations(m)[name]()
@@ -152,6 +151,7 @@ func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 			assert.False(k, open(m.Lost()))
 			require.ErrorIs(k, m.Err(), redsync.ErrLockLost)
 			_, _ = m.Unlock()
+			require.ErrorIs(k, k.ended(ctx), redsync.ErrLockLost, "it keeps its cause")
 		})
 	}
 }
@@ -238,51 +238,6 @@ func TestContextEndsWithTheHold(t *testing.T) {
 				assert.Equal(k, cause, k.ended(m.Context(k.Context())), "and so does a later one at once")
 			})
 		}
-	}
-}
-
-func TestContextEndsWithALoss(t *testing.T) {
-	for name, c := range map[string]struct {
-		end func(k kit, m *redsync.Mutex)
-		is  error
-	}{
-		"Extend": {func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2)
-			_, err := m.Extend()
-			require.ErrorIs(k, err, redsync.ErrLockLost)
-		}, redsync.ErrLockAlreadyExpired},
-		"Valid": {func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2)
-			_, err := m.Valid()
-			require.ErrorIs(k, err, redsync.ErrLockLost)
-		}, redsync.ErrLockAlreadyExpired},
-		"Lock": {func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2, 3, 4)
-			require.NoError(k, m.Lock())
-			require.NoError(k, m.Err(), "the next hold has begun")
-		}, redsync.ErrLockAlreadyExpired},
-		"watchdog": {func(k kit, _ *redsync.Mutex) {
-			k.lose(0, 1, 2)
-			time.Sleep(guard / 3)
-			synctest.Wait()
-		}, redsync.ErrLockAlreadyExpired},
-		"WithMaxHold": {func(kit, *redsync.Mutex) {
-			time.Sleep(time.Minute)
-			synctest.Wait()
-		}, redsync.ErrMaxHold},
-	} {
-		kitAs(t, name, func(k kit) {
-			m := k.held(redsync.WithWatchdog(), redsync.WithMaxHold(time.Minute))
-			ctx := m.Context(k.Context())
-			time.Sleep(10 * time.Second)
-			require.NoError(k, ctx.Err())
-			c.end(k, m)
-			cause := k.ended(ctx)
-			require.ErrorIs(k, cause, redsync.ErrLockLost)
-			require.ErrorIs(k, cause, c.is)
-			_, _ = m.Unlock()
-			assert.Equal(k, cause, k.ended(ctx), "it keeps its cause")
-		})
 	}
 }
 

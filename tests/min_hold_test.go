@@ -192,24 +192,6 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	}
 }
 
-// What is left of the minimal hold is rounded up to whole milliseconds, because nodes count them: the keys never go
-// sooner.
-func TestMinHoldIsRoundedUp(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
-		time.Sleep(3*time.Second - time.Nanosecond)
-		f.unlock(m)
-		f.rests(withDrift - 3*time.Second + time.Millisecond)
-		time.Sleep(withDrift)
-		require.NoError(f, m.Lock())
-		time.Sleep(withDrift - time.Nanosecond)
-		_, _ = m.Unlock()
-		f.rests(time.Millisecond)
-		time.Sleep(time.Second)
-	})
-}
-
 // The next Lock of the same Mutex waits as any other does.
 func TestMinHoldOfTheSameMutex(t *testing.T) {
 	onKit(t, func(k kit) {

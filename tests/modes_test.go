@@ -111,30 +111,39 @@ func always(o redsync.Option) func(redsync.Sequencer) redsync.Option {
 	return func(redsync.Sequencer) redsync.Option { return o }
 }
 
+// opt returns the row of an option that works with each kind of lock, and method that of a method.
+func opt(name string, o redsync.Option) modeRow {
+	return modeRow{name: name, cells: inAll(works), option: always(o)}
+}
+
+func method(name string, use func(user, lockKind, *redsync.Mutex)) modeRow {
+	return modeRow{name: name, cells: inAll(works), use: use}
+}
+
 // modeRows is the table. A new option, and a new method of Mutex, needs a row here and a row of the page.
 var modeRows = []modeRow{
-	{name: "WithExpiry", cells: inAll(works), option: always(redsync.WithExpiry(4 * time.Second))},
-	{name: "WithTries", cells: inAll(works), option: always(redsync.WithTries(2))},
-	{name: "WithRetryDelay", cells: inAll(works), option: always(redsync.WithRetryDelay(time.Millisecond))},
-	{name: "WithRetryDelayFunc", cells: inAll(works), option: always(redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 }))},
-	{name: "WithDriftFactor", cells: inAll(works), option: always(redsync.WithDriftFactor(0.1))},
-	{name: "WithTimeoutFactor", cells: inAll(works), option: always(redsync.WithTimeoutFactor(0.1))},
-	{name: "WithNodeTimeout", cells: inAll(works), option: always(redsync.WithNodeTimeout(100 * time.Millisecond))},
-	{name: "WithFailFast", cells: inAll(works), option: always(redsync.WithFailFast(false))},
+	opt("WithExpiry", redsync.WithExpiry(4*time.Second)),
+	opt("WithTries", redsync.WithTries(2)),
+	opt("WithRetryDelay", redsync.WithRetryDelay(time.Millisecond)),
+	opt("WithRetryDelayFunc", redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 })),
+	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),
+	opt("WithTimeoutFactor", redsync.WithTimeoutFactor(0.1)),
+	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*time.Millisecond)),
+	opt("WithFailFast", redsync.WithFailFast(false)),
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
-	{name: "WithGenValueFunc", cells: inAll(works), option: always(redsync.WithGenValueFunc(freshValue()))},
-	{name: "WithOwner", cells: inAll(works), option: always(redsync.WithOwner("worker-7@host"))},
-	{name: "WithSetNXOnExtend", cells: inAll(works), option: always(redsync.WithSetNXOnExtend())},
-	{name: "WithWatchdog", cells: inAll(works), option: always(redsync.WithWatchdog())},
-	{name: "WithMaxHold", cells: inAll(works), option: always(redsync.WithMaxHold(time.Minute))},
-	{name: "WithLockDelay", cells: inAll(works), option: always(redsync.WithLockDelay(time.Second))},
+	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
+	opt("WithOwner", redsync.WithOwner("worker-7@host")),
+	opt("WithSetNXOnExtend", redsync.WithSetNXOnExtend()),
+	opt("WithWatchdog", redsync.WithWatchdog()),
+	opt("WithMaxHold", redsync.WithMaxHold(time.Minute)),
+	opt("WithLockDelay", redsync.WithLockDelay(time.Second)),
 	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * time.Millisecond))},
-	{name: "WithFair", cells: inAll(works), option: always(redsync.WithFair())},
-	{name: "WithPriority", cells: inAll(works), option: always(redsync.WithPriority(7))},
+	opt("WithFair", redsync.WithFair()),
+	opt("WithPriority", redsync.WithPriority(7)),
 	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(redsync.WithFencing())},
 	{name: "WithHandOver", cells: []string{works, idle, works, works}, option: always(redsync.WithHandOver(true))},
-	{name: "WithObserver", cells: inAll(works), option: always(redsync.WithObserver(&redsynctest.Recorder{}))},
-	{name: "WithLogger", cells: inAll(works), option: always(redsync.WithLogger(slog.New(slog.DiscardHandler)))},
+	opt("WithObserver", redsync.WithObserver(&redsynctest.Recorder{})),
+	opt("WithLogger", redsync.WithLogger(slog.New(slog.DiscardHandler))),
 	{
 		name: "WithNesting", cells: []string{works, works, works, idle}, option: always(redsync.WithNesting(2)),
 		use: func(u user, kind lockKind, m *redsync.Mutex) {
@@ -157,58 +166,58 @@ var modeRows = []modeRow{
 	}},
 	{name: "WithSequencer", cells: inAll(works), option: redsync.WithSequencer},
 
-	{name: "Lock", cells: inAll(works), use: func(u user, kind lockKind, _ *redsync.Mutex) {
+	method("Lock", func(u user, kind lockKind, _ *redsync.Mutex) {
 		var taken *redsync.ErrTaken
 		require.ErrorAs(u, kind.rival(u.Redsync, redsync.WithTries(1)).Lock(), &taken)
-	}},
-	{name: "TryLock", cells: inAll(works), use: func(u user, kind lockKind, _ *redsync.Mutex) {
+	}),
+	method("TryLock", func(u user, kind lockKind, _ *redsync.Mutex) {
 		var taken *redsync.ErrTaken
 		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
-	}},
-	{name: "Extend", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }},
-	{name: "Valid", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }},
-	{name: "Unlock", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }},
-	{name: "Watch", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Extend", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }),
+	method("Valid", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }),
+	method("Unlock", func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }),
+	method("Watch", func(u user, _ lockKind, m *redsync.Mutex) {
 		for s, err := range m.Watch(u.Context()) {
 			require.NoError(u, err)
 			require.Equal(u, redsync.StateHeld, s.State)
 			break
 		}
-	}},
-	{name: "Detach", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	}),
+	method("Detach", func(u user, kind lockKind, m *redsync.Mutex) {
 		_, err := m.Detach(u.Context())
 		require.NoError(u, err)
 		var taken *redsync.ErrTaken
 		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
 		time.Sleep(8 * time.Second) // nobody adopts it
-	}},
+	}),
 	{name: "Downgrade", cells: []string{works, fails, fails, fails}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		require.NoError(u, m.Downgrade(u.Context()))
 	}},
-	{name: "Sequencer", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	method("Sequencer", func(u user, _ lockKind, m *redsync.Mutex) {
 		s, err := redsync.ParseSequencer(m.Sequencer().String())
 		require.NoError(u, err)
 		assert.Equal(u, m.Sequencer(), s)
-	}},
-	{name: "Lost", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Lost", func(u user, _ lockKind, m *redsync.Mutex) {
 		assert.True(u, open(m.Lost()))
 		time.Sleep(8 * time.Second)
 		assert.False(u, open(m.Lost()))
-	}},
-	{name: "Err", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Err", func(u user, _ lockKind, m *redsync.Mutex) {
 		require.NoError(u, m.Err())
 		time.Sleep(8 * time.Second)
 		require.ErrorIs(u, m.Err(), redsync.ErrLockLost)
-	}},
-	{name: "Context", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Context", func(u user, _ lockKind, m *redsync.Mutex) {
 		ctx := m.Context(u.Context())
 		require.NoError(u, ctx.Err())
 		time.Sleep(8 * time.Second)
 		require.ErrorIs(u, context.Cause(ctx), redsync.ErrLockLost)
-	}},
-	{name: "Until", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }},
-	{name: "Remaining", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }},
-	{name: "Value", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }},
+	}),
+	method("Until", func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }),
+	method("Remaining", func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }),
+	method("Value", func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }),
 	{name: "Fence", cells: []string{works, works, works, idle}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Zero(u, m.Fence())
 		u.unlock(m)
@@ -217,37 +226,37 @@ var modeRows = []modeRow{
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
-	{name: "ForceUnlock", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	method("ForceUnlock", func(u user, kind lockKind, m *redsync.Mutex) {
 		former := u.inspected(m).Holders[0]
 		u.unlock(m)
 		require.ErrorIs(u, kind.lock(u.Redsync).ForceUnlock(u.Context(), former), redsync.ErrNotHeld)
 		require.NoError(u, m.Lock())
-	}},
-	{name: "Inspect", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Inspect", func(u user, _ lockKind, m *redsync.Mutex) {
 		assert.Len(u, u.inspected(m).Holders, 1)
-	}},
-	{name: "Name", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	}),
+	method("Name", func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Equal(u, strings.Join(kind.names, ", "), m.Name())
-	}},
-	{name: "Names", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) { assert.Equal(u, kind.names, m.Names()) }},
-	{name: "Redsync.Current", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("Names", func(u user, kind lockKind, m *redsync.Mutex) { assert.Equal(u, kind.names, m.Names()) }),
+	method("Redsync.Current", func(u user, _ lockKind, m *redsync.Mutex) {
 		require.NoError(u, u.Current(u.Context(), m.Sequencer()))
-	}},
-	{name: "Do", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	}),
+	method("Do", func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, kind.lock(u.Redsync).Do(u.Context(), nothing))
-	}},
-	{name: "TryDo", cells: inAll(works), use: func(u user, kind lockKind, m *redsync.Mutex) {
+	}),
+	method("TryDo", func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, u.ran(kind.lock(u.Redsync).TryDo(u.Context(), nothing)))
-	}},
-	{name: "FromContext", cells: inAll(works), use: func(u user, _ lockKind, m *redsync.Mutex) {
+	}),
+	method("FromContext", func(u user, _ lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, u.Do(u.Context(), "a", func(ctx context.Context) error {
 			assert.Equal(u, "a", redsync.FromContext(ctx).Name())
 			return nil
 		}))
-	}},
+	}),
 	{name: "Redsync.Do", cells: []string{works, nowhere, works, works}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		u.unlock(m)
 		require.NoError(u, u.Do(u.Context(), "a", nothing, kind.options()...))
