@@ -25,22 +25,6 @@ func TestMutexAdoptedUnlockHasNoTimeCondition(t *testing.T) {
 	})
 }
 
-func TestMutexAdoptedWithAWrongValueHoldsNothing(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		for _, name := range []string{"Extend", "Valid", "Unlock"} {
-			m := k.NewMutex("lock", redsync.WithValue("wrong"))
-			ok, err := operations(m)[name]()
-			assert.False(k, ok, name)
-			require.ErrorIs(k, err, redsync.ErrLockAlreadyExpired, name)
-			taken := isTaken(k, err)
-			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
-			assert.Zero(k, m.Until())
-		}
-		assert.Equal(k, 5, k.keys("lock"))
-	})
-}
-
 // If the lock of an adopted value has expired, another process may hold the lock by now. So not even an Extend with
 // WithSetNXOnExtend sets missing keys.
 func TestMutexAdoptedHealsNothing(t *testing.T) {

@@ -263,15 +263,11 @@ func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	s.times("Unlock, adopted", adopted.Unlock)
 }
 
-// callFunctions notes how long Do and Lead take besides the functions that they call.
+// callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
-	fn := func(context.Context) error { return nil }
-	m := s.of(rs, s.holder...)
-	s.times("Do", func() (bool, error) { return true, m.Do(s.Context(), fn) })
+	s.times("Do", func() (bool, error) { return true, s.of(rs, s.holder...).Do(s.Context(), nothing) })
 	time.Sleep(10 * time.Millisecond)
-	s.times("TryDo", func() (bool, error) { return m.TryDo(s.Context(), fn) })
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
-		s.times("Lead", func() (bool, error) { return true, rs.Lead(s.Context(), "leader", fn) })
 		m := s.holds(rs)
 		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
 		reader := rs.NewMutex("lock", redsync.WithShared())

@@ -465,24 +465,6 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 	})
 }
 
-// A call that waits learns from its subscriptions, too, that the clients are closed. No node has denied it a wake-up then.
-func TestClosedClientsEndAWait(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Hour))
-		clients, r := clientsOf(f.nodes), &redsynctest.Recorder{}
-		w := f.calls(on(clients), patient(redsync.WithObserver(r))...)
-		time.Sleep(10 * time.Second)
-		closeClients(f.T, clients...)
-		start := time.Now()
-		<-w.done
-		assert.LessOrEqual(f, time.Since(start), closedWithin)
-		require.ErrorIs(f, w.err, redis.ErrClosed)
-		require.ErrorContains(f, w.err, clientClosed)
-		time.Sleep(closedWithin)
-		assert.Empty(f, redsynctest.Events[observe.WakeUpDenied](r))
-	})
-}
-
 // Every new operation on closed clients fails at once, and says why.
 func TestClosedClientsServeNoNewCall(t *testing.T) {
 	for _, after := range []time.Duration{0, closedWithin, time.Hour} {

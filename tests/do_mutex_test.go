@@ -230,24 +230,6 @@ func TestManyDosOfOneMutex(t *testing.T) {
 	})
 }
 
-func TestDoWhoseFunctionUnlocks(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do doing) {
-		m := k.NewMutex("lock")
-		err := do(m, k.Context(), func(ctx context.Context) error {
-			k.unlock(m)
-			assert.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-			time.Sleep(time.Minute)
-			assert.NoError(k, ctx.Err(), "the context of the Do has not ended: its lock was not lost")
-			k.nothingLeft()
-			return errWork
-		})
-		errorIs(k, err, errWork, redsync.ErrNotHeld)
-		require.ErrorContains(k, err, `do "lock": lock not held`)
-		require.NotErrorIs(k, err, redsync.ErrLockLost)
-		require.NotErrorIs(k, err, redsync.ErrFailed)
-	})
-}
-
 // The function of the first Do unlocks by hand, or loses the lock, and works on. Its end must not end the hold of the
 // second Do.
 func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {

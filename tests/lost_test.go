@@ -318,21 +318,24 @@ var endingCalls = map[string]endingCall{
 	}},
 }
 
-// A ownContext holds a lock, and calls work with a context that ends with it.
-type ownContext func(k kit, parent context.Context, work func(m *redsync.Mutex, ctx context.Context))
+// An ownWork is what holds a lock, and has a context that ends with it.
+type ownWork = func(m *redsync.Mutex, ctx context.Context) //nolint:revive // as a call has them
+
+// An ownContext holds a lock, and calls work with a context that ends with it.
+type ownContext func(k kit, parent context.Context, work ownWork)
 
 var ownContexts = map[string]ownContext{
-	"Context": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+	"Context": func(k kit, parent context.Context, work ownWork) {
 		m := k.held(redsync.WithWatchdog())
 		work(m, m.Context(parent))
 	},
-	"Do": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+	"Do": func(k kit, parent context.Context, work ownWork) {
 		_ = k.Do(parent, "lock", func(ctx context.Context) error {
 			work(redsync.FromContext(ctx), ctx)
 			return nil
 		})
 	},
-	"Lead": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+	"Lead": func(k kit, parent context.Context, work ownWork) {
 		parent, cancel := context.WithCancel(parent)
 		_ = k.Lead(parent, "lock", func(ctx context.Context) error {
 			defer cancel()
@@ -340,7 +343,7 @@ var ownContexts = map[string]ownContext{
 			return nil
 		})
 	},
-	"Context beside another lock's": func(k kit, parent context.Context, work func(*redsync.Mutex, context.Context)) {
+	"Context beside another lock's": func(k kit, parent context.Context, work ownWork) {
 		m, other := k.held(redsync.WithWatchdog()), k.NewMutex("other", redsync.WithWatchdog())
 		require.NoError(k, other.Lock())
 		work(m, other.Context(m.Context(other.Context(parent))))

@@ -4,9 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"maps"
 	"net"
@@ -646,33 +643,27 @@ func TestPageOfErrorsNamesEachExportedError(t *testing.T) {
 // exportedErrors returns the exported variables and types of errors. A type has a * before it.
 func exportedErrors(t *testing.T) (names []string) {
 	t.Helper()
+	declared := regexp.MustCompile(`(?m)^(?:type |var |\t)(Err[A-Z]\w*|[A-Z]\w*Error)( struct| +=)`)
+	for _, source := range sources(t) {
+		for _, match := range declared.FindAllStringSubmatch(source, -1) {
+			star := map[bool]string{true: "*"}[match[2] == " struct"]
+			names = append(names, star+match[1])
+		}
+	}
+	return names
+}
+
+// sources returns the files of the package without its tests.
+func sources(t *testing.T) (texts []string) {
+	t.Helper()
 	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)
 	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, decl := range file.Decls {
-			general, _ := decl.(*ast.GenDecl)
-			if general == nil {
-				continue
-			}
-			for _, spec := range general.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, "*"+spec.Name.Name)
-				case *ast.ValueSpec:
-					for _, name := range spec.Names {
-						names = append(names, name.Name)
-					}
-				}
-			}
+		if !strings.HasSuffix(path, "_test.go") {
+			texts = append(texts, read(t, path))
 		}
 	}
-	isError := regexp.MustCompile(`^\*?(Err[A-Z]\w*|[A-Z]\w*Error)$`)
-	return slices.DeleteFunc(names, func(name string) bool { return !isError.MatchString(name) })
+	return texts
 }
 
 // goldenTexts has everything that provocations and serverProvocations make the library say, for people to read.

@@ -3,12 +3,7 @@ package redsync_test
 import (
 	"context"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -535,20 +530,11 @@ func TestRowsCoverAllOptionsAndMethods(t *testing.T) {
 		}
 		assert.Contains(t, rows, name, "modeRows has no row for it")
 	}
-	files, err := filepath.Glob("../*.go")
-	require.NoError(t, err)
 	options := 0
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
-				options++
-				assert.Contains(t, rows, f.Name.Name, "modeRows has no row for it")
-			}
+	for _, source := range sources(t) {
+		for _, match := range regexp.MustCompile(`(?m)^func (With\w+)\(`).FindAllStringSubmatch(source, -1) {
+			options++
+			assert.Contains(t, rows, match[1], "modeRows has no row for it")
 		}
 	}
 	assert.GreaterOrEqual(t, options, len(optionRows()))
@@ -568,11 +554,10 @@ func TestPageSaysWhatGoesTogether(t *testing.T) {
 // TestPageNamesWhatExcludesEachOther compares the list of the page with the table that makes the errors. What goes with
 // no lock on several names is in the page's column for these.
 func TestPageNamesWhatExcludesEachOther(t *testing.T) {
-	text, err := os.ReadFile(modesPage)
-	require.NoError(t, err)
+	text := read(t, modesPage)
 	said, want := map[[2]string]bool{}, map[[2]string]bool{}
 	unordered := func(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
-	for _, item := range regexp.MustCompile("(?m)^- `(\\w+)` excludes (.*)$").FindAllStringSubmatch(string(text), -1) {
+	for _, item := range regexp.MustCompile("(?m)^- `(\\w+)` excludes (.*)$").FindAllStringSubmatch(text, -1) {
 		for _, other := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(item[2], -1) {
 			said[unordered(item[1], other[1])] = true
 		}
@@ -597,13 +582,12 @@ func TestPageNamesWhatExcludesEachOther(t *testing.T) {
 // may name several, in backquotes.
 func readModesPage(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(modesPage)
-	require.NoError(t, err)
+	text := read(t, modesPage)
 	header := "| option or method |"
 	for _, kind := range lockKinds {
 		header += " " + kind.column + " |"
 	}
-	_, rest, found := strings.Cut(string(text), header+"\n")
+	_, rest, found := strings.Cut(text, header+"\n")
 	require.True(t, found, "the page has no table with the header %s", header)
 	said := map[string][]string{}
 	for line := range strings.Lines(rest) {
