@@ -465,34 +465,6 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 	})
 }
 
-// Every new operation on closed clients fails at once, and says why.
-func TestClosedClientsServeNoNewCall(t *testing.T) {
-	for _, after := range []time.Duration{0, closedWithin, time.Hour} {
-		play(t, func(f field) {
-			clients := clientsOf(f.nodes)
-			rs := on(clients)
-			if after == closedWithin {
-				f.as(rs).meet() // there is a connection
-			}
-			closeClients(f.T, clients...)
-			time.Sleep(after)
-			start := time.Now()
-			m := rs.NewMutex("lock", redsync.WithTries(0))
-			adopted := func() *redsync.Mutex { return rs.NewMutex("lock", redsync.WithValue("v")) }
-			for name, err := range map[string]error{
-				"Lock": m.Lock(), "TryLock": m.TryLock(), "Extend": second(adopted().Extend()), "Valid": second(adopted().Valid()),
-				"Unlock": second(adopted().Unlock()), "Lead": rs.Lead(f.Context(), "lock", never), "Do": rs.Do(f.Context(), "lock", never),
-			} {
-				errorIs(f, err, redsync.ErrNoQuorum, redis.ErrClosed)
-				require.ErrorContains(f, err, named(0)+clientClosed, name)
-			}
-			require.ErrorContains(f, m.Lock(), "this will not pass by itself")
-			took(f, start, 0)
-			require.NoError(f, rs.Close(f.Context()))
-		})
-	}
-}
-
 // While a quorum of the clients is open, nothing is lost. A lock that is lost with its clients is not released: its work may
 // still run. It expires.
 func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,30 +105,6 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 			f.forces(operator)
 			time.Sleep(200 * time.Millisecond)
 			synctest.Wait()
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
-			assert.Zero(f, f.nodes.Keys("lock"))
-		})
-	}
-}
-
-// Joint sets: the operator knows both sets, or one of them only. Two nodes that have deleted the value end the holder. They are
-// a quorum of one set, and none of both: the holder may release the rest itself, before the force does.
-func TestForceUnlockWithJointSets(t *testing.T) {
-	for _, both := range []bool{true, false} {
-		play(t, func(f field) {
-			pools, others := f.pools(), f.pools()
-			rs, op := redsync.NewJoint(pools[:3], pools[2:]), redsync.NewJoint(others[:3], others[2:])
-			if !both {
-				op = redsync.New(others[:3]...)
-			}
-			f.closes(rs, op)
-			m := locked(f, rs.NewMutex("lock", heals()...))
-			time.Sleep(1500 * time.Millisecond)
-			operator := op.NewMutex("lock")
-			if err := operator.ForceUnlock(f.Context(), f.holderOf(operator)); !both || !errors.Is(err, redsync.ErrNotHeld) {
-				require.NoError(f, err)
-			}
-			time.Sleep(200 * time.Millisecond)
 			require.ErrorIs(f, m.Err(), redsync.ErrForced)
 			assert.Zero(f, f.nodes.Keys("lock"))
 		})

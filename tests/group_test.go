@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
@@ -93,30 +92,6 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		assert.Equal(f, 10, f.commands("subscribe"))
 		w.cancel()
 		<-w.done
-	})
-}
-
-// A program may make a Redsync with pools of its own for each piece of work, and close those pools afterwards. A
-// Redsync on the same clients still gets the nodes' messages.
-func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(c))
-		}
-		a, b := redsync.New(pools...), on(clients)
-		f.closes(a, b)
-		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-		defer cancel()
-		require.Error(f, a.NewMutex("lock", mode...).LockContext(ctx)) // a subscribes
-		w := f.calls(b, patient(mode...)...)
-		for _, p := range pools {
-			require.NoError(f, p.Close())
-		}
-		time.Sleep(100 * time.Millisecond)
-		f.atOnce(m, w)
 	})
 }
 

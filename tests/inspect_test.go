@@ -75,28 +75,6 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	}
 }
 
-// A semaphore has a holder for each value, with the number of its permits. Permits beyond the number of the Mutex are not
-// seen.
-func TestInspectCountsPermits(t *testing.T) {
-	play(t, func(f field) {
-		heavy := f.another().NewMutex("a", redsync.WithPermits(5), redsync.WithWeight(3), redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		light := f.another().NewMutex("a", redsync.WithPermits(5))
-		require.NoError(f, heavy.Lock())
-		require.NoError(f, light.Lock())
-		synctest.Wait()
-		s := f.inspected(f.NewMutex("a", redsync.WithPermits(5)))
-		require.Len(f, s.Holders, 2)
-		assert.Equal(f, 3, s.Holders[0].Permits)
-		assert.Equal(f, 1, s.Holders[1].Permits)
-		assert.Equal(f, redsync.StateFree, f.inspected(f.NewMutex("a")).State)
-		seen := 0
-		for _, h := range f.inspected(f.NewMutex("a", redsync.WithPermits(2))).Holders {
-			seen += h.Permits
-		}
-		assert.LessOrEqual(f, seen, 2)
-	})
-}
-
 // Several names: one Status each. A holder of one of them, and a holder of all.
 func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 	play(t, func(f field) {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -261,112 +259,39 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	}
 }
 
-// A truthful is a handler that compares each line of an outage with what is true when it is written.
-type truthful struct {
-	slog.Handler
-	t     *testing.T
-	truth func() (waiting, held int)
-	seen  int
-}
-
-func (h *truthful) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "redsync: no quorum" {
-		return nil
-	}
-	counts := map[string]int64{}
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Value.Kind() == slog.KindInt64 {
-			counts[a.Key] = a.Value.Int64()
-		}
-		return true
-	})
-	waiting, held := h.truth()
-	if held >= 0 {
-		h.seen++
-		assert.Equal(h.t, map[string]int64{"names_waiting": int64(waiting), "locks_unextended": int64(held)}, counts)
-	}
-	return nil
-}
-
-// Calls that wait, TryLocks of the same names and others, Unlocks and calls that give up come at random.
+// The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
+// A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
-	for seed := range uint64(testlength.InGate(1, 1, 5, 100)) {
-		play(t, func(f field) {
-			f.meet()
-			random := mathrand.New(mathrand.NewPCG(seed, 1)) //nolint:gosec // no secret
-			var mu sync.Mutex
-			waiting, failing := map[string]int{}, false
-			var held []*redsync.Mutex
-			h := &truthful{Handler: slog.DiscardHandler, t: t, truth: func() (int, int) {
-				mu.Lock()
-				defer mu.Unlock()
-				if !failing {
-					return 0, -1
-				}
-				return len(waiting), len(held)
-			}}
-			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(30*time.Second))
-			for i := range 10 {
-				m := locked(f, rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog()))
-				held = append(held, m)
-			}
-			f.kill(0, 1, 2)
-			ctx, cancel := context.WithCancel(f.Context())
-			var wg sync.WaitGroup
-			waits := func(name string, lasts time.Duration) {
-				mu.Lock()
-				waiting[name]++
-				mu.Unlock()
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(ctx, lasts)
-					defer cancel()
-					_ = rs.NewMutex(name).LockContext(ctx)
-					mu.Lock()
-					defer mu.Unlock()
-					if waiting[name]--; waiting[name] == 0 {
-						delete(waiting, name)
-					}
-				})
-			}
-			waits("wanted0", time.Hour)
-			waits("wanted1", time.Hour)
-			for start := time.Now(); time.Since(start) < 28*time.Second; time.Sleep(time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))) {
-				mu.Lock()
-				failing = time.Since(start) > 14*time.Second // all extensions have failed
-				n := len(held)
-				mu.Unlock()
-				switch i := random.IntN(20); {
-				case i < 2:
-					waits(fmt.Sprint("wanted", random.IntN(20)), time.Duration(1+random.Int64N(int64(20*time.Second))))
-				case i == 2 && failing && n > 4:
-					mu.Lock()
-					m := held[0]
-					held = held[1:]
-					mu.Unlock()
-					_, _ = m.Unlock()
-				case i < 12:
-					_ = rs.NewMutex(fmt.Sprint("wanted", random.IntN(30))).TryLock()
-				default:
-					_ = rs.NewMutex(fmt.Sprint("held", random.IntN(10))).TryLock()
-				}
-			}
-			cancel()
-			wg.Wait()
-			assert.Positive(f, h.seen)
-			mu.Lock()
-			failing = false // from here on the lines are not compared
-			mu.Unlock()
-			for _, m := range held {
-				_, _ = m.Unlock()
-			}
-		})
-	}
+	play(t, func(f field) {
+		f.meet()
+		book := newLogbook()
+		log := redsync.WithLogger(slog.New(book))
+		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
+		var held []*redsync.Mutex
+		for i := range 4 {
+			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())))
+		}
+		f.kill(0, 1, 2)
+		var waits []*call
+		for i := range 6 { // two for each name
+			waits = append(waits, f.begins(rs.With(log).NewMutex(fmt.Sprint("wanted", i/2))))
+		}
+		time.Sleep(35 * time.Second)
+		lines := book.linesOf("no quorum")
+		assert.Len(f, lines, 4, "at once, and every 10 s")
+		assert.Regexp(f, `msg="redsync: no quorum" for=3\S+s names_waiting=3 locks_unextended=4 error=".*node #0 \(127.0.0.1:7001\): `, lines[3])
+		_, _ = held[0].Unlock()
+		for _, w := range waits[:3] {
+			w.cancel()
+		}
+		require.Error(f, rs.NewMutex("tried").TryLock())
+		time.Sleep(10 * time.Second)
+		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
+		f.restart(0, 1, 2)
+		time.Sleep(5 * time.Second)
+		assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=4`, strings.Join(book.linesOf("a quorum answers again"), ""))
+	})
 }
-
-// An enabled is a handler of all levels above Debug.
-type enabled struct{ *truthful }
-
-func (enabled) Enabled(_ context.Context, level slog.Level) bool { return level > slog.LevelDebug }
 
 // Close says for each node how many releases the node has not confirmed, however the locks got the logger.
 func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
