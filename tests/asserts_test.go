@@ -1,13 +1,16 @@
 package redsync_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file has steps and checks that many tests make.
@@ -56,4 +59,20 @@ func took(t testing.TB, start time.Time, want time.Duration, why ...any) {
 func (c change) confirms(ok bool, err error) {
 	c.Helper()
 	user{T: c.T}.confirms(ok, err)
+}
+
+// limited returns a context that ends after d.
+func limited(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// poolsOf returns a pool of each client.
+func poolsOf(clients []*redis.Client) (pools []pool.Pool) {
+	for _, c := range clients {
+		pools = append(pools, pool.New(c))
+	}
+	return pools
 }

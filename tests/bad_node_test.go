@@ -317,7 +317,7 @@ func (h holding) plays(
 			begin(ctx, s)
 		}
 		s.learns(a, b)
-		for range testlength.InGate(2, 4, 15, 100) {
+		for range testlength.InGate(2, 2, 15, 100) {
 			s.holdAndHandOver(a, b, "hand-over to another process")
 			s.holdAndHandOver(a, a, "hand-over inside the process")
 			s.handOverDuringAttempt(a, b)
@@ -409,7 +409,7 @@ func playBadNodes(t *testing.T, deadline time.Duration, options ...redsync.Optio
 		case 0:
 			return options == nil && i%3 == 0 && at%10 == 0
 		case 1:
-			return at%10 == 0
+			return at%10 == 0 && i%2 == len(options)/2
 		case 2:
 			return i == 0 || at%5 == 0
 		}

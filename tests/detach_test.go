@@ -148,8 +148,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			} else {
 				require.NoError(f, m.Lock())
 			}
-			ctx, cancel := context.WithTimeout(f.Context(), c.limit)
-			defer cancel()
+			ctx := limited(f, c.limit)
 			start := time.Now()
 			s, err := m.Detach(ctx)
 			require.NoError(f, err)

@@ -192,8 +192,7 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 			f.confirms(m.Extend()) // the server and node 1 are a quorum
 			f.nodes[1].Freeze()
 			until := m.Until()
-			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-			defer cancel()
+			ctx := limited(f, time.Second)
 			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
 			assert.Equal(f, until, m.Until())
 			f.nodes[1].Thaw()

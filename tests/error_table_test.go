@@ -369,8 +369,9 @@ var errorExceptions = map[[3]string]string{
 func TestErrorsByOperationModeAndCause(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
-	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 5, 1, 1) // not a divisor of the number of modes
-	for cause, row := range errorTable {
+	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 23, 1, 1) // no divisor of the number of modes
+	for _, cause := range slices.Sorted(maps.Keys(errorTable)) {
+		row := errorTable[cause]
 		want := map[string]string{}
 		for operations, words := range row.want {
 			for operation := range strings.FieldsSeq(operations) {
@@ -380,7 +381,7 @@ func TestErrorsByOperationModeAndCause(t *testing.T) {
 		}
 		operations := slices.AppendSeq([]string{"Open"}, maps.Keys(errorOperations))
 		require.ElementsMatch(t, operations, slices.Collect(maps.Keys(want)), cause)
-		for operation, do := range errorOperations {
+		for _, operation := range slices.Sorted(maps.Keys(errorOperations)) {
 			for _, mode := range slices.Sorted(maps.Keys(errorModes)) {
 				words := want[operation]
 				for _, key := range [][3]string{{mode, operation, ""}, {mode, operation, cause}} {
@@ -392,7 +393,7 @@ func TestErrorsByOperationModeAndCause(t *testing.T) {
 					continue
 				}
 				t.Run(strings.Join([]string{cause, operation, mode}, ", "), func(t *testing.T) {
-					play(t, func(f field) { assert.Equal(t, words, wordsOf(t, errorOf(f, mode, operation, row, do))) })
+					play(t, func(f field) { assert.Equal(t, words, wordsOf(t, errorOf(f, mode, operation, row))) })
 				})
 			}
 		}
@@ -408,7 +409,7 @@ func TestErrorsByOperationModeAndCause(t *testing.T) {
 }
 
 // errorOf returns the error of one operation.
-func errorOf(f field, mode, operation string, row errorRow, do errorOperation) error {
+func errorOf(f field, mode, operation string, row errorRow) error {
 	hook := &atomic.Pointer[func()]{}
 	s := &errorCase{field: f, mode: mode, hook: hook}
 	s.ctx, s.cancel = context.WithCancel(f.Context())
@@ -452,5 +453,5 @@ func errorOf(f field, mode, operation string, row errorRow, do errorOperation) e
 		row.given(s)
 	}
 	defer s.thaw(0, 1, 2, 3, 4)
-	return do(s)
+	return errorOperations[operation](s)
 }

@@ -47,8 +47,7 @@ func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 	} {
 		kitAs(t, name, func(k kit) {
 			k.freeze(4)
-			ctx, cancel := context.WithTimeout(k.Context(), c.timeout)
-			defer cancel()
+			ctx := limited(k, c.timeout)
 			start := time.Now()
 			require.NoError(k, k.NewMutex("lock").LockContext(ctx))
 			require.NoError(k, ctx.Err())

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"bytes"
-	"context"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -72,8 +71,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		f.held()
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
-		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-		defer cancel()
+		ctx := limited(f, 30*time.Millisecond)
 		require.Error(f, a.NewMutex("lock").LockContext(ctx))
 		require.NoError(f, a.Close(f.Context()))
 		synctest.Wait()

@@ -218,8 +218,7 @@ func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 		require.ErrorAs(f, s.Nodes[3].Err, &node)
 		assert.Equal(f, 3, node.Node)
 
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
+		ctx := limited(f, 10*time.Millisecond)
 		start = time.Now()
 		s, err := m.Inspect(ctx)
 		require.NoError(f, err, "it was decided")
@@ -227,9 +226,7 @@ func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 		assert.Equal(f, redsync.StateHeld, s.State)
 
 		f.freeze(1, 2)
-		ctx, cancel = context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
-		s, err = m.Inspect(ctx)
+		s, err = m.Inspect(limited(f, 10*time.Millisecond))
 		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		assert.NotContains(f, err.Error(), "300ms", "%v", err)

@@ -100,8 +100,7 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 			return pools
 		}
 		rs := s.joint(on(), on())
-		ctx, cancel := context.WithTimeout(s.Context(), time.Millisecond)
-		defer cancel()
+		ctx := limited(s, time.Millisecond)
 		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
 		m := rs.NewMutex("second")
 		require.NoError(s, m.TryLock(), "nobody has the lock")

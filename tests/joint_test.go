@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -399,8 +398,7 @@ func TestOpenJoint(t *testing.T) {
 	require.ErrorContains(t, err, "OpenJoint: before: ")
 	_, err = redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3"}, redsync.WithExpiry(-1))
 	require.ErrorContains(t, err, "redsync: OpenJoint: WithExpiry(-1ns)")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := limited(t, time.Second)
 	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"})
 	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
 	for i := 1; i <= 4; i++ {
@@ -416,10 +414,7 @@ func TestOpenJoint(t *testing.T) {
 func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(c))
-		}
+		pools := poolsOf(clients)
 		never := pool.New(clients[0], pool.WithOutstanding(0))
 		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
 		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")

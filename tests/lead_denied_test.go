@@ -138,8 +138,7 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	servers := realredis.Start(t, 3)
 	leads := func(rules []string, options ...redsync.Option) error {
 		empties(t, servers)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := limited(t, time.Minute)
 		err := make(chan error, 2)
 		for range 2 {
 			rs := processAs(t, servers, rules)

@@ -341,8 +341,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 // If each term is lost at once, Lead pauses before the next one.
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
-		defer cancel()
+		ctx := limited(f, 10*time.Second)
 		rs, terms, sent := f.another(), 0, f.traffic()
 		err := rs.Lead(ctx, "lock", func(ctx context.Context) error {
 			terms++

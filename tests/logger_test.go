@@ -244,8 +244,7 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
 			rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
 			c.fault(f)
-			ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
-			defer cancel()
+			ctx := limited(f, time.Minute)
 			require.ErrorIs(f, rs.NewMutex("lock", c.options...).LockContext(ctx), redsync.ErrNoQuorum)
 			attempts, _ := of[observe.Attempt](r)
 			assert.GreaterOrEqual(f, len(attempts), c.attempts, "an observer is told of each attempt")

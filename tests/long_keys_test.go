@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,13 +15,12 @@ import (
 // Waiters whose tickets never run out have been written by somebody else. If nobody refreshes them, they keep out WithFair for
 // seconds, and not for ever.
 func TestForgedQueueThatIsTooLongGoes(t *testing.T) {
-	testlength.NotShort(t) // the race detector takes long for so many bytes
+	testlength.FromGate(t) // the race detector takes long for so many bytes
 	play(t, func(f field) {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
-		defer cancel()
+		ctx := limited(f, 10*time.Second)
 		m := f.NewMutex("lock", redsync.WithFair(), redsync.WithTries(0))
 		require.NoError(f, m.LockContext(ctx))
 		f.unlock(m)

@@ -147,8 +147,7 @@ var provocations = map[string]func(f speech) error{
 		for _, n := range f.nodes[:3] {
 			n.TurnOff()
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
+		ctx := limited(f, time.Second)
 		return f.NewMutex("lock").TryLockContext(ctx)
 	},
 	"too few in both sets": func(f speech) error {
@@ -321,8 +320,7 @@ var provocations = map[string]func(f speech) error{
 	"deadline exceeded": func(f speech) error {
 		m := f.held()
 		f.freeze(0, 1, 2)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-		defer cancel()
+		ctx := limited(f, time.Second)
 		return second(m.ExtendContext(ctx))
 	},
 	"released by force, and told": func(f speech) error {
@@ -358,8 +356,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"Inspect, deadline exceeded": func(f speech) error {
 		f.freeze(0, 1, 2)
-		ctx, cancel := context.WithTimeout(f.Context(), 100*time.Millisecond)
-		defer cancel()
+		ctx := limited(f, 100*time.Millisecond)
 		return f.inspection(ctx)
 	},
 	"an owner that is empty":      func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("")).Lock() },
@@ -521,11 +518,8 @@ func (f *speech) greeted(answer string) error {
 }
 
 // pools returns new pools of the nodes.
-func (f field) pools() (pools []pool.Pool) {
-	for _, c := range clientsOf(f.nodes) {
-		pools = append(pools, pool.New(c))
-	}
-	return pools
+func (f field) pools() []pool.Pool {
+	return poolsOf(clientsOf(f.nodes))
 }
 
 // saying is what a provocation has made the library say.
@@ -762,7 +756,7 @@ func TestTextsOfServers(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(serverProvocations)) {
 		t.Run(name, func(t *testing.T) {
 			var pools []pool.Pool
-			for _, s := range realredis.Start(t, 3) {
+			for _, s := range realredis.Start(t, 1) {
 				change := serverProvocations[name](t, s)
 				opt := *s.Client().Options()
 				opt.Dialer = nil
