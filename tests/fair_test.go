@@ -76,30 +76,6 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	})
 }
 
-// The other process misses the messages of the release. Our next attempt does not overtake it, and makes the nodes wake
-// it again.
-func TestProcessThatGaveWayDoesNotBarge(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		other := f.calls(f.another(), patient()...)
-		for _, n := range f.nodes {
-			n.LoseMessages(1)
-		}
-		time.Sleep(10 * time.Millisecond)
-		f.unlock(m)
-		ours := f.calls(f.Redsync, patient()...)
-		require.False(f, ours.isDone())
-		assert.Zero(f, f.within(other, 0))
-		assert.False(f, ours.isDone())
-		f.atOnce(other.Mutex, ours)
-		f.unlock(ours.Mutex)
-
-		require.NoError(f, m.TryLock(), "TryLock succeeds, because nobody waits")
-		f.unlock(m)
-		f.nobodyWaits()
-	})
-}
-
 func TestPriority(t *testing.T) {
 	for name, across := range map[string]bool{"in one process": false, "across processes": true} {
 		t.Run(name, func(t *testing.T) {

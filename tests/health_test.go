@@ -143,26 +143,6 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 	}
 }
 
-func TestHealthyNodesAreNotTold(t *testing.T) {
-	watching(t, func(f field, r *redsynctest.Recorder) {
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Err: "NOSCRIPT No matching script."})
-		}
-		m := f.held()
-		for range 3 {
-			_, _ = m.Extend()
-			_, _ = m.Valid()
-		}
-		_ = f.NewMutex("lock", redsync.WithTries(2), redsync.WithFair()).Lock()
-		f.lose(0, 1)
-		_, _ = m.Unlock()
-		time.Sleep(10 * time.Second)
-		down, up := toldOfNodes(r)
-		assert.Empty(f, down)
-		assert.Empty(f, up)
-	})
-}
-
 func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 	watching(t, func(f field, r *redsynctest.Recorder) {
 		for range 100 { // ten seconds

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -254,23 +253,6 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		require.NoError(f, rs.Close(f.Context()))
 		_, err = rs.NewMutex("a").Inspect(f.Context())
 		require.ErrorIs(f, err, redsync.ErrClosed)
-	})
-}
-
-// A user that may use the lock alone is told who holds it.
-func TestInspectWithoutAccessToTheQueue(t *testing.T) {
-	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a"))
-		f.nodes[1].On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		s := f.inspected(m)
-		for i, n := range s.Nodes {
-			assert.Equal(f, i == 1, n.Denied)
-			assert.Len(f, n.Holders, 1)
-		}
-		f.nodes[1].On("evalsha", 2, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		silent := f.inspected(m).Nodes[1]
-		require.ErrorContains(f, silent.Err, "NOPERM")
-		assert.False(f, silent.Denied, "it does not show the lock")
 	})
 }
 

@@ -291,20 +291,6 @@ func TestLeaderWhoseContextEndsResigns(t *testing.T) {
 	})
 }
 
-func TestCandidateWhoseContextEnds(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		e.runs(e.newProcess(), mode...)
-		second := e.runs(e.newProcess(), mode...)
-		time.Sleep(10 * time.Second) // there is no limit of tries: the default 32 would be used up by now
-		start := time.Now()
-		second.cancel(errWork)
-		err := e.returned(second)
-		took(e, start, 0)
-		errorIs(e, err, redsync.ErrFailed, context.Canceled, errWork)
-		isTaken(e, err)
-	})
-}
-
 func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
 		require.PanicsWithValue(k, "no", func() {

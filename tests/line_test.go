@@ -66,34 +66,6 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 	})
 }
 
-func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
-	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-				m := k.held(mode...)
-				other := k.another(mode...)
-				var calls []*call
-				want := []int{}
-				for i := range 6 {
-					calls = append(calls, k.calls(other, patient()...))
-					if i != who {
-						want = append(want, i)
-					}
-				}
-				start := time.Now()
-				calls[who].cancel()
-				<-calls[who].done
-				require.ErrorIs(k, calls[who].err, context.Canceled)
-				isTaken(k, calls[who].err)
-				k.unlock(m)
-				assert.Equal(k, want, k.inOrder(calls, 0))
-				took(k, start, 0)
-				k.nothingLeft()
-			})
-		})
-	}
-}
-
 // No waiter of another process is known. The next waiter of this process tries right behind the release, with the plain
 // command. It does not wait for a message from the nodes.
 func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {

@@ -52,32 +52,6 @@ func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 	})
 }
 
-// A waiter that has not asked a node does not return ErrTaken, because no node has told it that the lock is taken.
-func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another(redsync.WithFair())
-		f.held(redsync.WithFair())
-		f.slow(100 * time.Millisecond)
-		first := f.calls(b, patient()...)
-		var taken *redsync.ErrTaken
-		err := b.NewMutex("lock").TryLock()
-		require.ErrorIs(f, err, redsync.ErrFailed)
-		require.ErrorContains(f, err, "others of this process wait")
-		assert.NotErrorAs(f, err, &taken)
-
-		second := f.calls(b, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Millisecond))
-		<-second.done
-		require.ErrorContains(f, second.err, "others of this process wait")
-		assert.NotErrorAs(f, second.err, &taken)
-
-		time.Sleep(time.Second) // nodes have refused the first waiter
-		require.ErrorAs(f, b.NewMutex("lock").TryLock(), &taken)
-		first.cancel()
-		<-first.done
-		require.ErrorAs(f, first.err, &taken)
-	})
-}
-
 func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 	play(t, func(f field) {
 		f.held(redsync.WithExpiry(time.Hour))
