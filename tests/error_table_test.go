@@ -91,7 +91,8 @@ func (s *errorCase) deny(answer string) {
 
 type errorOperation func(s *errorCase) error
 
-// errorOperations are the operations except Open. Each returns the error, and checks the boolean result. AdoptingDo is a Do of a Mutex that adopts the lock.
+// errorOperations are the operations except Open. Each returns the error, and checks the boolean result. AdoptingDo is a
+// Do of a Mutex that adopts the lock.
 var errorOperations = map[string]errorOperation{
 	"Lock":    func(s *errorCase) error { return s.m.LockContext(s.ctx) },
 	"TryLock": func(s *errorCase) error { return s.m.TryLockContext(s.ctx) },
