@@ -93,21 +93,6 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	})
 }
 
-// If the hold of a Sequencer is over, its token is not used, because nothing proves that the token was ever given.
-func TestTokenOfAHoldThatWasNotAdoptedIsNotUsed(t *testing.T) {
-	play(t, func(f field) {
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		m := f.fenced().NewMutex("lock", redsync.WithSequencer(redsync.Sequencer{Name: "lock", Token: ahead, Value: "over"}))
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		_, err = m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		f.areAt("", "", "", "", "")
-		require.NoError(f, m.Lock())
-		assert.Less(f, m.Fence(), ahead)
-	})
-}
-
 func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "secret"}
 	changed := sequencerOfNames([]string{"a", "b"}, 7, "secret")
