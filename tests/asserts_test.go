@@ -28,31 +28,31 @@ func kitAs(t *testing.T, name string, f func(k kit)) {
 }
 
 // locked locks m, and returns it.
-func locked(t testing.TB, m *redsync.Mutex) *redsync.Mutex {
-	t.Helper()
-	require.NoError(t, m.Lock())
+func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
+	tb.Helper()
+	require.NoError(tb, m.Lock())
 	return m
 }
 
 // errorIs checks that err matches each target.
-func errorIs(t testing.TB, err error, targets ...error) {
-	t.Helper()
+func errorIs(tb testing.TB, err error, targets ...error) {
+	tb.Helper()
 	for _, target := range targets {
-		require.ErrorIs(t, err, target)
+		require.ErrorIs(tb, err, target)
 	}
 }
 
 // isTaken checks that err says that others have the lock, and returns what it says.
-func isTaken(t testing.TB, err error) (taken *redsync.ErrTaken) {
-	t.Helper()
-	require.ErrorAs(t, err, &taken)
+func isTaken(tb testing.TB, err error) (taken *redsync.ErrTaken) {
+	tb.Helper()
+	require.ErrorAs(tb, err, &taken)
 	return taken
 }
 
 // took checks how much time has passed since start.
-func took(t testing.TB, start time.Time, want time.Duration, why ...any) {
-	t.Helper()
-	assert.Equal(t, want, time.Since(start), why...)
+func took(tb testing.TB, start time.Time, want time.Duration, why ...any) {
+	tb.Helper()
+	assert.Equal(tb, want, time.Since(start), why...)
 }
 
 // confirms checks that an operation has returned true and no error.
@@ -62,10 +62,10 @@ func (c change) confirms(ok bool, err error) {
 }
 
 // limited returns a context that ends after d.
-func limited(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
+func limited(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), d)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
