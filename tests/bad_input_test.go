@@ -36,13 +36,11 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 		"option #0 is nil":                                           nil,
 		"nil OptionFunc":                                             redsync.OptionFunc(nil),
 	} {
-		t.Run(want, func(t *testing.T) {
-			play(t, func(f field) {
-				for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
-					refuses(t, m, want)
-				}
-				assert.Zero(t, f.traffic())
-			})
+		playAs(t, want, func(f field) {
+			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
+				refuses(t, m, want)
+			}
+			assert.Zero(f, f.traffic())
 		})
 	}
 }
@@ -58,8 +56,8 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 		play(t, func(f field) {
 			refuses(t, f.NewMutex("lock", options...), want)
 			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
-			require.ErrorContains(t, err, want)
-			assert.Zero(t, f.traffic())
+			require.ErrorContains(f, err, want)
+			assert.Zero(f, f.traffic())
 		})
 	}
 	play(t, func(f field) {
@@ -71,7 +69,7 @@ func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held()
 		m := k.nodes.Process().NewMutex("lock", redsync.WithRetryDelayFunc(func(int) time.Duration { return -time.Second }))
-		require.ErrorContains(t, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
+		require.ErrorContains(k, m.Lock(), "WithRetryDelayFunc(-1s) is out of range: 0 or more")
 	})
 }
 

@@ -263,15 +263,11 @@ func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	s.times("Unlock, adopted", adopted.Unlock)
 }
 
-// callFunctions notes how long Do and Lead take besides the functions that they call.
+// callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
-	fn := func(context.Context) error { return nil }
-	m := s.of(rs, s.holder...)
-	s.times("Do", func() (bool, error) { return true, m.Do(s.Context(), fn) })
+	s.times("Do", func() (bool, error) { return true, s.of(rs, s.holder...).Do(s.Context(), nothing) })
 	time.Sleep(10 * time.Millisecond)
-	s.times("TryDo", func() (bool, error) { return m.TryDo(s.Context(), fn) })
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
-		s.times("Lead", func() (bool, error) { return true, rs.Lead(s.Context(), "leader", fn) })
 		m := s.holds(rs)
 		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
 		reader := rs.NewMutex("lock", redsync.WithShared())
@@ -321,12 +317,12 @@ func (h holding) plays(
 			begin(ctx, s)
 		}
 		s.learns(a, b)
-		for range testlength.Of(3, 15, 100) {
+		for range testlength.InGate(2, 2, 15, 100) {
 			s.holdAndHandOver(a, b, "hand-over to another process")
 			s.holdAndHandOver(a, a, "hand-over inside the process")
 			s.handOverDuringAttempt(a, b)
 		}
-		for range testlength.Of(1, 4, 20) {
+		for range testlength.InGate(1, 1, 4, 20) {
 			s.holdToTheEnd(a)
 			if !s.beside {
 				s.loseToAThief(a)
@@ -335,7 +331,7 @@ func (h holding) plays(
 			s.giveAway(a, b)
 			s.callFunctions(a)
 		}
-		for range testlength.Of(1, 2, 5) {
+		for range testlength.InGate(1, 1, 2, 5) {
 			s.closeHeld()
 		}
 		cancel()
@@ -405,17 +401,30 @@ func TestBadNodeDelaysNoOperationOfAHolder(t *testing.T) {
 	})
 }
 
-// playBadNodes plays each way to hold a lock beside each bad node. At less than the nightly length, each way but the
-// plain one is played beside some bad nodes only, and with -short the plain one is, too.
+// playBadNodes plays ways to hold a lock beside bad nodes: at night, each way beside each node; at the gate, the plain way
+// beside each, and the others beside some. At normal length each way and each node is played.
 func playBadNodes(t *testing.T, deadline time.Duration, options ...redsync.Option) {
-	some := testlength.Of(10, 5, 1)
+	isPlayed := func(i, j int) bool {
+		switch at := i + j + len(options); testlength.InGate(0, 1, 2, 3) {
+		case 0:
+			return options == nil && i%3 == 0 && at%10 == 0
+		case 1:
+			return at%10 == 0 && i%2 == len(options)/2
+		case 2:
+			return i == 0 || at%5 == 0
+		}
+		return true
+	}
 	for i, h := range holdings {
 		t.Run(h.name, func(t *testing.T) {
 			parallelComputing(t)
-			control := h.plays(t, nil, options...)
+			var control map[string][]time.Duration
 			for j, b := range badnesses {
-				if (i > 0 || testing.Short()) && (i+j+len(options))%some != 0 {
+				if !isPlayed(i, j) {
 					continue
+				}
+				if control == nil {
+					control = h.plays(t, nil, options...)
 				}
 				t.Run(b.name, func(t *testing.T) {
 					for operation, took := range h.plays(t, b.begin, options...) {

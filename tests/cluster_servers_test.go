@@ -57,8 +57,7 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	servers := realredis.StartCluster(t)
 	rs, clients := clusterProcess(t, servers)
-	held := rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute))
-	require.NoError(t, held.Lock())
+	held := locked(t, rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute)))
 	from, to := ownerOf(t, clients[0], servers, "moves")
 	source, target := servers[from], servers[to]
 	slot := realredis.Must(t, source, "cluster", "keyslot", "moves")

@@ -3,7 +3,9 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -62,9 +65,9 @@ var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
 	"Do": func(f field, m, _ *redsync.Mutex) error {
 		return m.Do(f.Context(), func(context.Context) error { return nil })
 	},
-	"Extend": func(_ field, _, held *redsync.Mutex) error { return confirms(held.Extend()) },
-	"Valid":  func(_ field, _, held *redsync.Mutex) error { return confirms(held.Valid()) },
-	"Unlock": func(_ field, _, held *redsync.Mutex) error { return confirms(held.Unlock()) },
+	"Extend": func(_ field, _, held *redsync.Mutex) error { return second(held.Extend()) },
+	"Valid":  func(_ field, _, held *redsync.Mutex) error { return second(held.Valid()) },
+	"Unlock": func(_ field, _, held *redsync.Mutex) error { return second(held.Unlock()) },
 	"Inspect": func(f field, m, _ *redsync.Mutex) error {
 		s, err := m.Inspect(f.Context())
 		for i := range s.Nodes {
@@ -74,36 +77,35 @@ var farCalls = map[string]func(f field, m, held *redsync.Mutex) error{
 	},
 }
 
-func confirms(_ bool, err error) error { return err }
-
 // The rows are those of the table in docs/nodes.md. Each call works after a rest and at once, for each kind of lock.
 func TestCallsToFarNodes(t *testing.T) {
-	for name, c := range map[string]struct {
+	at, every := 0, testlength.InGate(14, 7, 1, 1)
+	for _, c := range []struct {
+		name   string
 		at     place
 		expiry time.Duration
 	}{
-		"500 ms":                  {plainly(500 * time.Millisecond), 8 * time.Second},
-		"400 ms with TLS":         {withTLS(400 * time.Millisecond), 8 * time.Second},
-		"250 ms":                  {plainly(250 * time.Millisecond), 8 * time.Second},
-		"250 ms, expiry 2 s":      {plainly(250 * time.Millisecond), 2 * time.Second},
-		"200 ms, TLS, expiry 2 s": {withTLS(200 * time.Millisecond), 2 * time.Second},
-		"a dial of 3 s":           {place{3 * time.Second, 50 * time.Millisecond}, 8 * time.Second},
+		{"500 ms", plainly(500 * time.Millisecond), 8 * time.Second},
+		{"400 ms with TLS", withTLS(400 * time.Millisecond), 8 * time.Second},
+		{"250 ms", plainly(250 * time.Millisecond), 8 * time.Second},
+		{"250 ms, expiry 2 s", plainly(250 * time.Millisecond), 2 * time.Second},
+		{"200 ms, TLS, expiry 2 s", withTLS(200 * time.Millisecond), 2 * time.Second},
+		{"a dial of 3 s", place{3 * time.Second, 50 * time.Millisecond}, 8 * time.Second},
 	} {
-		for call, do := range farCalls {
+		for i, call := range slices.Sorted(maps.Keys(farCalls)) {
 			for _, kind := range lockKinds {
-				t.Run(fmt.Sprint(name, "/", call, "/", kind.column), func(t *testing.T) {
-					play(t, func(f field) {
-						rs := f.from(c.at, c.at, c.at)
-						held := kind.lock(rs.With(redsync.WithPrefix("held:")), redsync.WithExpiry(3*time.Minute))
-						require.NoError(f, held.Lock())
-						_, err := held.Valid() // at once
-						require.NoError(f, err)
-						time.Sleep(rested)
-						synctest.Wait()
-						require.Zero(f, f.connections())
-						m := kind.lock(rs, redsync.WithExpiry(c.expiry))
-						require.NoError(f, do(f, m, held))
-					})
+				if at++; (at+i)%every != 0 {
+					continue
+				}
+				playAs(t, fmt.Sprint(c.name, "/", call, "/", kind.column), func(f field) {
+					rs := f.from(c.at, c.at, c.at)
+					held := locked(f, kind.lock(rs.With(redsync.WithPrefix("held:")), redsync.WithExpiry(3*time.Minute)))
+					_, err := held.Valid() // at once
+					require.NoError(f, err)
+					time.Sleep(rested)
+					synctest.Wait()
+					require.Zero(f, f.connections())
+					require.NoError(f, farCalls[call](f, kind.lock(rs, redsync.WithExpiry(c.expiry)), held))
 				})
 			}
 		}
@@ -119,27 +121,10 @@ func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
 			start := time.Now()
 			m := rs.NewMutex(fmt.Sprint(trips))
 			require.NoError(f, m.TryLock())
-			assert.Equal(f, time.Duration(trips)*at.answer, time.Since(start))
+			took(f, start, time.Duration(trips)*at.answer)
 			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano(), "the validity counts from before the dial")
 		}
 	})
-}
-
-// Nobody waits for a node whose connection is being opened once the others decide, and the first caller waits for its
-// identity as ever.
-func TestNodeThatIsBeingConnectedDelaysNobody(t *testing.T) {
-	for name, far := range map[string]place{"far": withTLS(250 * time.Millisecond), "dead": {time.Hour, 0}} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				near := place{}
-				rs := f.from(near, near, far, near, far)
-				_ = rs.NewMutex("first").TryLock()
-				start := time.Now()
-				require.NoError(f, rs.NewMutex("lock").TryLock())
-				assert.Zero(f, time.Since(start))
-			})
-		})
-	}
 }
 
 // A far node decides between a node that grants and one that has a key of a holder that has crashed.
@@ -155,52 +140,32 @@ func TestTryLockWaitsForAFarNodeThatDecides(t *testing.T) {
 func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 	dead := place{dial: time.Hour}
 	for name, c := range map[string]struct {
-		at     place
-		expiry time.Duration
-		limit  time.Duration // of the context
-		took   time.Duration
-		want   string
+		at            place
+		expiry, limit time.Duration // limit is that of the context
+		took          time.Duration
+		want          string
 	}{
-		"a dial":                           {at: dead, took: 4 * time.Second, want: "no answer to the dial within 4s"},
-		"a dial, and the client allows 1s": {at: place{dial: time.Hour, answer: 1}, took: time.Second, want: "no answer to the dial within 1s"},
-		"a greeting":                       {took: time.Second, want: "no answer to the greeting within 1s"},
-		"a context that is shorter":        {at: dead, limit: time.Second, took: time.Second, want: "no answer to the dial yet"},
-		"a short expiry":                   {at: place{dial: 20 * time.Millisecond}, expiry: 6 * time.Millisecond, want: "no answer to the dial within 3ms", took: 3 * time.Millisecond},
+		"a dial":                    {dead, guard, time.Hour, 4 * time.Second, "no answer to the dial within 4s"},
+		"a greeting":                {place{}, guard, time.Hour, time.Second, "no answer to the greeting within 1s"},
+		"a context that is shorter": {dead, guard, time.Second, time.Second, "no answer to the dial yet"},
+		"a short expiry":            {dead, 6 * time.Millisecond, time.Hour, 3 * time.Millisecond, "no answer to the dial within 3ms"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				client := c.at.client(f.nodes[0])
-				if c.at.answer == 1 {
-					client.Options().DialTimeout = time.Second
-				}
-				rs := redsync.New(pool.New(client)).With(redsync.WithExpiry(max(c.expiry, 1)))
-				if c.expiry == 0 {
-					rs = rs.With(redsync.WithExpiry(8 * time.Second))
-				}
-				f.closes(rs)
-				ctx := f.Context()
-				if c.limit != 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, c.limit)
-					defer cancel()
-				}
-				if c.at == (place{}) {
-					f.freeze(0)
-				}
-				start := time.Now()
-				err := rs.NewMutex("lock").TryLockContext(ctx)
-				assert.Equal(f, c.took, time.Since(start))
-				require.ErrorContains(f, err, named(0)+c.want)
-				if c.limit != 0 {
-					require.ErrorIs(f, err, context.DeadlineExceeded)
-					require.NotErrorIs(f, err, redsync.ErrNoQuorum)
-				} else {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
-				}
-				if c.expiry != 0 { // the connection is there by then, and a Lock waits for that
-					require.NoError(f, rs.NewMutex("lock").Lock())
-				}
-			})
+		playAs(t, name, func(f field) {
+			rs := redsync.New(pool.New(c.at.client(f.nodes[0]))).With(redsync.WithExpiry(c.expiry))
+			f.closes(rs)
+			if c.at == (place{}) {
+				f.freeze(0)
+			}
+			start := time.Now()
+			err := rs.NewMutex("lock").TryLockContext(limited(f, c.limit))
+			took(f, start, c.took)
+			require.ErrorContains(f, err, named(0)+c.want)
+			if c.limit == time.Second {
+				require.ErrorIs(f, err, context.DeadlineExceeded)
+				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
+			} else {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			}
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
@@ -37,8 +35,11 @@ func lasts(d time.Duration) work {
 	}
 }
 
+// A doing is a Do of a Mutex.
+type doing = func(m *redsync.Mutex, ctx context.Context, fn work) error //nolint:revive // a method
+
 // dos are the ways to run a function under a lock of m.
-var dos = map[string]func(m *redsync.Mutex, ctx context.Context, fn work) error{ //nolint:revive // methods
+var dos = map[string]doing{
 	"Do": (*redsync.Mutex).Do,
 	"TryDo": func(m *redsync.Mutex, ctx context.Context, fn work) error { //nolint:revive // as above
 		called, watched := false, fn
@@ -80,7 +81,7 @@ func (u user) notRun(ran bool, err error) error {
 }
 
 // inEachDo runs test with Do and with TryDo.
-func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do func(*redsync.Mutex, context.Context, work) error)) {
+func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do doing)) {
 	t.Helper()
 	for name, do := range dos {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +91,7 @@ func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on
 }
 
 func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		m := k.NewMutex("lock")
 		require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 			assert.Same(k, m, redsync.FromContext(ctx))
@@ -116,11 +117,11 @@ func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
 		} {
 			start := time.Now()
-			require.ErrorIs(t, k.notRun(do()), errOthers, name)
-			assert.Zero(t, time.Since(start), name)
+			require.ErrorIs(k, k.notRun(do()), errOthers, name)
+			took(k, start, 0, name)
 		}
-		require.ErrorIs(t, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "other", nothing)))
+		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
+		require.NoError(k, k.ran(k.TryDo(k.Context(), "other", nothing)))
 	})
 }
 
@@ -137,101 +138,35 @@ func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 			},
 		} {
 			err := do()
-			require.ErrorIs(t, err, redsync.ErrFailed, name)
-			require.ErrorAs(t, err, new(*redsync.ErrTaken), name)
+			require.ErrorIs(k, err, redsync.ErrFailed, name)
+			require.ErrorAs(k, err, new(*redsync.ErrTaken), name)
 		}
-	})
-}
-
-// If the lock is lost or cannot be released, that comes first, and then what the function has returned.
-func TestDoTellsOfTheLockFirst(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-		begins := func(what string, err error) {
-			require.ErrorIs(k, err, errWork, what)
-			first, _, _ := strings.Cut(err.Error(), "\n")
-			require.Contains(k, first, `redsync: `+what)
-			require.NotContains(k, first, errWork.Error(), what)
-		}
-		begins(`do "lock": `, do(k.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
-			return do(k.NewMutex("lock"), ctx, func(ctx context.Context) error {
-				k.lose(0, 1, 2, 3, 4)
-				<-ctx.Done()
-				return errWork
-			})
-		}))
-		var joined error
-		_ = do(k.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
-			joined = do(k.NewMutex("lock"), ctx, func(ctx context.Context) error {
-				k.lose(0, 1, 2, 3, 4)
-				<-ctx.Done()
-				return errWork
-			})
-			return nil
-		})
-		begins(`do "lock": `, joined)
-		begins(`unlock "lock": `, do(k.NewMutex("lock"), k.Context(), func(context.Context) error {
-			k.freeze(0, 1, 2)
-			return errWork
-		}))
-	})
-}
-
-// Nobody has the lock, and the function is not called all the same: that is an error.
-func TestTryDoThatCannotTell(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.down(0, 1, 2)
-		require.ErrorAs(t, k.notRun(k.TryDo(k.Context(), "lock", never)), new(*redsync.RedisError))
-		k.up(0, 1, 2)
-		require.NoError(t, k.ran(k.TryDo(k.Context(), "lock", func(ctx context.Context) error {
-			assert.ErrorIs(t, k.notRun(k.TryDo(ctx, "lock", never, redsync.WithNesting(1))), redsync.ErrNested)
-			return nil
-		})))
 	})
 }
 
 func TestDoThatCannotBegin(t *testing.T) {
-	canceled, cancel := context.WithCancelCause(context.Background())
-	enough := errors.New("enough")
-	cancel(enough)
 	for name, c := range map[string]struct {
-		ctx  context.Context //nolint:containedctx // it is for the call
 		m    func(k kit) *redsync.Mutex
 		fn   work
 		want string
-		is   []error
+		is   error
 	}{
-		"nil function": {fn: nil, want: `redsync: do "lock": the function is nil`},
-		"nil function, several names": {fn: nil, m: func(k kit) *redsync.Mutex {
-			return k.NewMultiMutex([]string{"b", "a"})
-		}, want: `redsync: do "a, b": the function is nil`},
-		"no name": {fn: never, m: func(k kit) *redsync.Mutex { return k.NewMutex("") }, want: "must not be empty"},
-		"bad option": {fn: never, m: func(k kit) *redsync.Mutex {
-			return k.NewMutex("lock", redsync.WithExpiry(-1))
-		}, want: "WithExpiry(-1ns) is out of range"},
-		"zero Mutex": {fn: never, m: func(kit) *redsync.Mutex { return new(redsync.Mutex) }, want: "no pools", is: []error{redsync.ErrNoPools}},
-		"canceled":   {fn: never, ctx: canceled, want: "enough", is: []error{context.Canceled, enough}},
-		"closed": {fn: never, m: func(k kit) *redsync.Mutex {
-			rs := k.another()
-			require.NoError(k, rs.Close(k.Context()))
-			return rs.NewMutex("lock")
-		}, want: "closed", is: []error{redsync.ErrClosed}},
-		"closed, and it adopts": {fn: never, m: func(k kit) *redsync.Mutex {
+		"nil function": {func(k kit) *redsync.Mutex { return k.NewMultiMutex(both) }, nil, `redsync: do "a, b": the function is nil`, nil},
+		"no name":      {func(k kit) *redsync.Mutex { return k.NewMutex("") }, never, "must not be empty", nil},
+		"zero Mutex":   {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, "no pools", redsync.ErrNoPools},
+		"closed, and it adopts": {func(k kit) *redsync.Mutex {
 			rs := k.another()
 			require.NoError(k, rs.Close(k.Context()))
 			return rs.NewMutex("lock", redsync.WithValue("v"))
-		}, want: "closed", is: []error{redsync.ErrClosed}},
+		}, never, "closed", redsync.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-				m := k.NewMutex("lock")
-				if c.m != nil {
-					m = c.m(k)
-				}
-				err := do(m, c.ctx, c.fn)
+			inEachDo(t, onKit, func(k kit, do doing) {
+				m := c.m(k)
+				err := do(m, k.Context(), c.fn)
 				require.ErrorContains(k, err, c.want)
-				for _, is := range c.is {
-					require.ErrorIs(k, err, is)
+				if c.is != nil {
+					require.ErrorIs(k, err, c.is)
 				}
 				require.NotErrorIs(k, err, redsync.ErrFailed)
 				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
@@ -240,14 +175,13 @@ func TestDoThatCannotBegin(t *testing.T) {
 		})
 	}
 	var none *redsync.Mutex
-	assert.Panics(t, func() { _ = none.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }) }, "Do of a nil Mutex panics, as Lock does")
+	assert.Panics(t, func() { _ = none.Do(t.Context(), nothing) }, "Do of a nil Mutex panics, as Lock does")
 }
 
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-		m := k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false))
-		require.NoError(k, m.Lock())
+	inEachDo(t, onKit, func(k kit, do doing) {
+		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false)))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
 			require.ErrorAs(k, err, new(*redsync.ErrTaken))
@@ -257,23 +191,6 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 		assert.Equal(k, until, m.Until())
 		_, err := m.Detach(k.Context())
 		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")
-	})
-}
-
-// A Do that waits does not stop the holder from giving the lock away.
-func TestDetachWhileADoWaits(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock", redsync.WithTries(0))
-		require.NoError(t, m.Lock())
-		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.ErrorIs(t, m.Do(ctx, never), context.DeadlineExceeded) })
-		time.Sleep(100 * time.Millisecond)
-		s, err := m.Detach(k.Context())
-		require.NoError(t, err)
-		wg.Wait()
-		k.unlock(k.NewMutex("lock", redsync.WithSequencer(s)))
 	})
 }
 
@@ -306,134 +223,53 @@ func TestManyDosOfOneMutex(t *testing.T) {
 	})
 }
 
-// The lock comes to a Do by direct hand-off.
-func TestDoThatIsHandedTheLock(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		giver := k.NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		m := k.NewMutex("lock", patient()...)
-		var wg sync.WaitGroup
-		value := peek.Value(giver)
-		wg.Go(func() {
-			assert.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-				assert.Equal(t, value, peek.Value(m))
-				time.Sleep(time.Minute)
-				_, err := m.Detach(ctx)
-				assert.ErrorContains(t, err, "Do unlocks it")
-				return context.Cause(ctx)
-			}))
-		})
-		synctest.Wait()
-		k.unlock(giver)
-		wg.Wait()
-	})
-}
-
-func TestDoWhoseFunctionUnlocks(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-		m := k.NewMutex("lock")
-		err := do(m, k.Context(), func(ctx context.Context) error {
-			k.unlock(m)
-			assert.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-			time.Sleep(time.Minute)
-			assert.NoError(k, ctx.Err(), "the context of the Do has not ended: its lock was not lost")
-			k.nothingLeft()
-			return errWork
-		})
-		require.ErrorIs(k, err, errWork)
-		require.ErrorIs(k, err, redsync.ErrNotHeld)
-		require.ErrorContains(k, err, `do "lock": lock not held`)
-		require.NotErrorIs(k, err, redsync.ErrLockLost)
-		require.NotErrorIs(k, err, redsync.ErrFailed)
-	})
-}
-
-// The function unlocks the hold of Do and calls Lock. The new hold does not belong to Do, so the function may detach
-// it.
-func TestDoWhoseFunctionGivesALaterHoldAway(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.NewMutex("lock")
-		var s redsync.Sequencer
-		require.ErrorIs(t, m.Do(k.Context(), func(ctx context.Context) error {
-			k.unlock(m)
-			require.NoError(t, m.Lock())
-			var err error
-			s, err = m.Detach(ctx)
-			return err
-		}), redsync.ErrNotHeld)
-		require.NoError(t, k.Current(k.Context(), s))
-		k.unlocks(k.NewMutex("lock", redsync.WithSequencer(s)))
-	})
-}
-
 // The function of the first Do unlocks by hand, or loses the lock, and works on. Its end must not end the hold of the
 // second Do.
 func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
-	for name, c := range map[string]struct {
-		end  func(k kit, ctx context.Context) //nolint:revive // the order of the table
-		want error
-	}{
-		"unlocked": {func(k kit, ctx context.Context) { k.unlock(redsync.FromContext(ctx)) }, redsync.ErrNotHeld},
-		"lost": {func(k kit, ctx context.Context) {
+	for want, end := range map[error]func(k kit, m *redsync.Mutex){
+		redsync.ErrNotHeld: func(k kit, m *redsync.Mutex) { k.unlock(m) },
+		redsync.ErrLockLost: func(k kit, m *redsync.Mutex) {
 			k.lose(0, 1, 2, 3, 4)
-			<-ctx.Done()
-		}, redsync.ErrLockLost},
+			<-m.Lost()
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.NewMutex("lock", redsync.WithTries(0))
-				begun, ended := make(chan struct{}), make(chan struct{})
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					err := m.Do(k.Context(), func(ctx context.Context) error {
-						time.Sleep(time.Second)
-						c.end(k, ctx)
-						<-begun
-						time.Sleep(time.Minute)
-						return nil
-					})
-					assert.ErrorIs(t, err, c.want)
-					assert.ErrorContains(t, err, `do "lock"`)
-					close(ended)
+		kitAs(t, want.Error(), func(k kit) {
+			m := k.NewMutex("lock", redsync.WithTries(0))
+			begun, ended := make(chan struct{}), make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				err := m.Do(k.Context(), func(ctx context.Context) error {
+					time.Sleep(time.Second)
+					end(k, redsync.FromContext(ctx))
+					<-begun
+					time.Sleep(time.Minute)
+					return nil
 				})
-				time.Sleep(time.Millisecond)
-				wg.Go(func() {
-					assert.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-						close(begun)
-						<-ended
-						assert.NoError(t, m.Err())
-						assert.Equal(t, 5, k.keys("lock"))
-						_, err := m.Detach(ctx)
-						assert.ErrorContains(t, err, "Do unlocks it")
-						return lasts(time.Minute)(ctx)
-					}))
-				})
-				wg.Wait()
-				time.Sleep(time.Second)
-				k.nothingLeft()
+				assert.ErrorIs(k, err, want)
+				assert.ErrorContains(k, err, `do "lock"`)
+				close(ended)
 			})
+			time.Sleep(time.Millisecond)
+			wg.Go(func() {
+				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
+					close(begun)
+					<-ended
+					assert.NoError(k, m.Err())
+					assert.Equal(k, 5, k.keys("lock"))
+					_, err := m.Detach(ctx)
+					assert.ErrorContains(k, err, "Do unlocks it")
+					return lasts(time.Minute)(ctx)
+				}))
+			})
+			wg.Wait()
+			time.Sleep(time.Second)
+			k.nothingLeft()
 		})
 	}
 }
 
-func TestDoWhoseContextEndsWhileItWaits(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held(redsync.WithWatchdog())
-		enough := errors.New("enough")
-		ctx, cancel := context.WithTimeoutCause(k.Context(), 3*time.Second, enough)
-		defer cancel()
-		start := time.Now()
-		err := k.NewMutex("lock", redsync.WithTries(0)).Do(ctx, never)
-		assert.Equal(t, 3*time.Second, time.Since(start))
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, enough)
-	})
-}
-
 func TestDoAndClose(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
+	inEachDo(t, onKit, func(k kit, do doing) {
 		rs := k.another()
 		m := rs.NewMutex("lock")
 		err := do(m, k.Context(), func(ctx context.Context) error {
@@ -443,63 +279,8 @@ func TestDoAndClose(t *testing.T) {
 			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
 			return nil
 		})
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		require.ErrorIs(k, err, redsync.ErrClosed)
+		errorIs(k, err, redsync.ErrLockLost, redsync.ErrClosed)
 		k.nothingLeft()
-	})
-}
-
-func TestDoWithFencing(t *testing.T) {
-	inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-		m := k.NewMutex("lock", redsync.WithFencing())
-		var last uint64
-		for range 3 {
-			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
-				assert.Greater(k, redsync.FromContext(ctx).Fence(), last)
-				last = m.Fence()
-				return nil
-			}))
-			assert.Zero(k, m.Fence())
-		}
-	})
-}
-
-// The events of Do are those of Lock and Unlock.
-func TestObserversOfDo(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		type seen struct {
-			acquired    []observe.Acquired
-			notAcquired []observe.NotAcquired
-			released    []observe.Released
-			extended    []observe.Extended
-			lost        []observe.Lost
-		}
-		all := func() (s seen) {
-			s.acquired, _ = of[observe.Acquired](r)
-			s.notAcquired, _ = of[observe.NotAcquired](r)
-			s.released, _ = of[observe.Released](r)
-			s.extended, _ = of[observe.Extended](r)
-			s.lost, _ = of[observe.Lost](r)
-			forget(r)
-			return s
-		}
-		m := k.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		require.Error(t, m.TryLock())
-		time.Sleep(10 * time.Second)
-		k.unlock(m)
-		want := all()
-		require.Len(t, want.acquired, 1)
-		require.Len(t, want.notAcquired, 1)
-		require.Len(t, want.released, 1)
-		require.Len(t, want.extended, 3)
-
-		m = k.NewMutex("lock")
-		require.NoError(t, m.Do(k.Context(), func(ctx context.Context) error {
-			require.ErrorIs(t, k.notRun(m.TryDo(k.Context(), never)), errOthers)
-			return lasts(10 * time.Second)(ctx)
-		}))
-		assert.Equal(t, want, all())
 	})
 }
 
@@ -514,14 +295,10 @@ var adopts = map[string]func(s redsync.Sequencer) redsync.Option{
 func TestDoAdopts(t *testing.T) {
 	for name, adopt := range adopts {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-				giver, other := k.another().NewMutex("lock"), k.another()
-				require.NoError(k, giver.Lock())
-				s, err := giver.Detach(k.Context())
-				require.NoError(k, err)
+			inEachDo(t, onKit, func(k kit, do doing) {
+				s, r := k.given(), &redsynctest.Recorder{}
 				time.Sleep(5 * time.Second)
-				r := &redsynctest.Recorder{}
-				m := other.NewMutex("lock", adopt(s), redsync.WithObserver(r))
+				m := k.another().NewMutex("lock", adopt(s), redsync.WithObserver(r))
 				require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
 					assert.Equal(k, s.Value, peek.Value(m))
 					_, err := m.Detach(ctx)
@@ -534,140 +311,89 @@ func TestDoAdopts(t *testing.T) {
 				_, _ = only[observe.Released](k.T, r)
 				assert.Empty(k, redsynctest.Events[observe.Attempt](r), "a Do that adopts makes no attempt to lock")
 
-				require.NoError(k, do(m, k.Context(), func(context.Context) error {
-					assert.NotEqual(k, s.Value, peek.Value(m), "the second Do does not adopt again: it locks with a new value")
-					return nil
-				}))
-				assert.Len(k, redsynctest.Events[observe.Attempt](r), 1)
+				require.NoError(k, do(m, k.Context(), nothing))
+				assert.Len(k, redsynctest.Events[observe.Attempt](r), 1, "the second Do does not adopt again: it locks")
 			})
 		})
 	}
 }
 
 func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
 	for name, c := range map[string]struct {
-		ctx   context.Context //nolint:containedctx // it is for the call
-		value string
-		fault func(k kit)
+		fault func(k kit, s *redsync.Sequencer)
 		want  []error
-		taken bool
 	}{
-		"another's":       {value: "wrong", want: []error{redsync.ErrLockAlreadyExpired}, taken: true},
-		"no answers":      {fault: func(k kit) { k.freeze(0, 1, 2) }, want: []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
-		"expired":         {fault: func(kit) { time.Sleep(guard) }, want: []error{redsync.ErrLockAlreadyExpired}},
-		"context is over": {ctx: canceled, fault: func(k kit) { k.freeze(0, 1, 2) }, want: []error{context.Canceled, redsync.ErrExtendFailed}},
+		"another's":  {func(_ kit, s *redsync.Sequencer) { s.Value = "wrong" }, []error{redsync.ErrLockAlreadyExpired}},
+		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(0, 1, 2) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do func(*redsync.Mutex, context.Context, work) error) {
-				giver := k.another().NewMutex("lock")
-				require.NoError(k, giver.Lock())
-				s, err := giver.Detach(k.Context())
-				require.NoError(k, err)
-				if c.value != "" {
-					s.Value = c.value
-				}
-				r := &redsynctest.Recorder{}
-				m := k.another(redsync.WithObserver(r)).NewMutex("lock", redsync.WithSequencer(s))
-				if c.fault != nil {
-					c.fault(k)
-				}
+			inEachDo(t, onKit, func(k kit, do doing) {
+				s, r := k.given(), &redsynctest.Recorder{}
+				rs := k.another(redsync.WithObserver(r))
+				c.fault(k, &s)
+				m := rs.NewMutex("lock", redsync.WithSequencer(s))
 				forget(r)
-				start := time.Now()
-				err = do(m, c.ctx, never)
-				assert.LessOrEqual(k, time.Since(start), patience)
-				for _, want := range c.want {
-					require.ErrorIs(k, err, want)
-				}
+				err := do(m, k.Context(), never)
+				errorIs(k, err, c.want...)
 				require.NotErrorIs(k, err, redsync.ErrFailed)
 				require.NotErrorIs(k, err, redsync.ErrLockLost)
-				var taken *redsync.ErrTaken
-				assert.Equal(k, c.taken, errors.As(err, &taken))
 				require.Regexp(k, `^redsync: (failed to extend lock|extend) "lock": `, err.Error())
 				assert.Equal(k, s.Value, m.Value(), "it is as it was")
-				got, why := only[observe.Extended](k.T, r)
-				assert.Equal(k, "lock", got.Name)
+				_, why := only[observe.Extended](k.T, r)
 				require.ErrorIs(k, err, why)
 				assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
-
-				if name == "no answers" {
-					k.thaw(0, 1, 2)
-					require.NoError(k, do(m, k.Context(), lasts(time.Minute)), "it can adopt the lock later")
-					return
-				}
 				k.thaw(0, 1, 2)
-				_, _ = m.Unlock()
-				time.Sleep(2 * guard)
-				require.NoError(k, do(m, k.Context(), nothing), "the adopted lock is unlocked, so the next Do locks")
+				if s.Value != "wrong" {
+					require.NoError(k, do(m, k.Context(), lasts(time.Minute)), "it can adopt the lock later")
+				}
 			})
 		})
 	}
 }
 
-// Another call comes while the nodes answer a Do that adopts.
-func TestDoThatAdoptsMeetsAnotherCall(t *testing.T) {
-	for name, c := range map[string]struct {
-		meanwhile func(f field, m *redsync.Mutex)
-		want      error
-	}{
-		"Unlock": {func(f field, m *redsync.Mutex) { f.unlock(m) }, redsync.ErrNotHeld},
-		"Close":  {func(f field, _ *redsync.Mutex) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed},
+// Another call comes while the nodes answer an Extend or a Do that adopts.
+func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
+	for name, adopt := range map[string]func(f field, m *redsync.Mutex) error{
+		"Do":     func(f field, m *redsync.Mutex) error { return m.Do(f.Context(), never) },
+		"Extend": func(_ field, m *redsync.Mutex) error { return second(m.Extend()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				giver := f.another().NewMutex("lock")
-				require.NoError(t, giver.Lock())
-				m := f.NewMutex("lock", redsync.WithValue(giver.Value()), redsync.WithTries(1))
-				for _, n := range f.nodes {
-					n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-				}
+		for other, c := range map[string]struct {
+			meanwhile func(f field, m *redsync.Mutex)
+			want      error
+			keys      int
+		}{
+			"Unlock": {func(f field, m *redsync.Mutex) { f.unlock(m) }, redsync.ErrNotHeld, 0},
+			"Close":  {func(f field, _ *redsync.Mutex) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed, 5},
+		} {
+			playAs(t, name+" "+other, func(f field) {
+				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
+				f.slowly(1, 100*time.Millisecond, 0, 1, 2, 3, 4)
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					err := m.Do(f.Context(), never)
-					assert.ErrorIs(t, err, c.want)
-					assert.NotErrorIs(t, err, redsync.ErrFailed)
+					err := adopt(f, m)
+					assert.ErrorIs(f, err, c.want)
+					assert.NotErrorIs(f, err, redsync.ErrFailed)
 				})
 				synctest.Wait()
 				c.meanwhile(f, m)
 				wg.Wait()
+				assert.Zero(f, m.Until())
+				time.Sleep(time.Second)
+				assert.Equal(f, c.keys, f.nodes.Keys("lock"), "what it has not taken over is not released")
 			})
-		})
+		}
 	}
 }
 
 // Once an Extend has adopted the lock, the hold belongs to no Do: TryDo finds the lock taken, and does not end that
 // hold.
 func TestDoAfterAnExtendThatAdopted(t *testing.T) {
-	for name, extend := range map[string]func(f field, m *redsync.Mutex){
-		"before": func(f field, m *redsync.Mutex) {
-			_, err := m.Extend()
-			require.NoError(f, err)
-		},
-		"meanwhile": func(f field, m *redsync.Mutex) {
-			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 100 * time.Millisecond})
-			}
-			go func() {
-				_, err := m.Extend()
-				assert.NoError(f, err)
-			}()
-			time.Sleep(time.Millisecond)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				giver := f.another().NewMutex("lock")
-				require.NoError(t, giver.Lock())
-				s, err := giver.Detach(f.Context())
-				require.NoError(t, err)
-				m := f.NewMutex("lock", redsync.WithSequencer(s))
-				extend(f, m)
-				require.ErrorIs(t, f.notRun(m.TryDo(f.Context(), never)), errOthers)
-				require.NoError(t, m.Err(), "the hold that Extend adopted goes on")
-				time.Sleep(validity)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired, "the hold that Extend adopted has no watchdog, so it expires")
-			})
-		})
-	}
+	play(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithSequencer(f.given()))
+		f.confirms(m.Extend())
+		require.ErrorIs(f, f.notRun(m.TryDo(f.Context(), never)), errOthers)
+		require.NoError(f, m.Err(), "the hold that Extend adopted goes on")
+		time.Sleep(validity)
+		require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired, "the hold that Extend adopted has no watchdog, so it expires")
+	})
 }

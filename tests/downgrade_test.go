@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -90,35 +91,6 @@ func TestDowngradeSetsMissingKeys(t *testing.T) {
 	}
 }
 
-// A writer whose ticket stands in the queues is handed the lock within its process, so no node takes the ticket off. Its
-// Downgrade does, and lets the readers of other processes behind it enter.
-func TestDowngradeOfAWriterThatWasHandedTheLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		f.closes(other)
-		f.as(other).held()
-		writer := f.calls(f.Redsync, patient()...)
-		time.Sleep(10 * time.Millisecond)
-		reader := f.calls(other, patient(redsync.WithShared())...)
-		time.Sleep(10 * time.Millisecond)
-		f.lose(0, 1, 2, 3, 4)
-		giver := f.NewMutex("lock")
-		require.NoError(f, giver.TryLock())
-		time.Sleep(time.Millisecond)
-		before := f.traffic()
-		f.atOnce(giver, writer)
-		require.Equal(f, before, f.traffic(), "the lock was handed over")
-		require.Len(f, f.inQueue(0), 2, "the writer and the reader")
-		require.False(f, reader.isDone())
-		require.NoError(f, writer.Downgrade(f.Context()))
-		f.within(reader, 10*time.Millisecond)
-		f.unlock(reader.Mutex)
-		f.unlock(writer.Mutex)
-		f.nobodyWaits()
-	})
-}
-
 // A writer has got the lock after it has waited in the line of its process. The line knows at once that its Downgrade
 // excludes no reader any more.
 func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
@@ -162,42 +134,12 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	})
 }
 
-// Nodes confirm an Extend or a Valid to a caller that has called Downgrade meanwhile. The confirmations count, and nothing
-// is sent twice.
-func TestWhatNodesConfirmDuringADowngradeCounts(t *testing.T) {
-	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid,
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				const distance = 10 * time.Millisecond
-				m := f.processes(1, everywhere(distance))[0].NewMutex("lock")
-				require.NoError(f, m.Lock())
-				f.confirms(operation(m)) // its script is known
-				require.NoError(f, m.Err())
-				time.Sleep(time.Second)
-				before := f.traffic()
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					f.confirms(operation(m))
-				}()
-				time.Sleep(distance * 3 / 2) // the replies are on their way
-				require.NoError(f, m.Downgrade(f.Context()))
-				<-done
-				assert.Equal(f, before+2*5, f.traffic())
-				f.unlocks(m)
-			})
-		})
-	}
-}
-
 // A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		for range 500 {
+		for range testlength.InGate(20, 50, 500, 500) {
 			m := f.NewMutex("lock")
 			var shared error
 			var ended atomic.Bool

@@ -43,26 +43,22 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 		"guarded":   {pool.WithRestartGuard(guard)},
 		"new nodes": {pool.WithRestartGuard(guard), newNodes},
 	} {
-		for _, failFast := range []bool{true, false} {
-			for _, tries := range []int{1, 0} {
-				t.Run(fmt.Sprintf("%s failFast=%v tries=%d", name, failFast, tries), func(t *testing.T) {
-					play(t, func(f field) {
-						m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", redsync.WithFailFast(failFast), redsync.WithTries(tries))
-						start := time.Now()
-						err := m.Lock()
-						require.ErrorIs(t, err, redsync.ErrDuplicateNode)
-						require.NotErrorIs(t, err, redsync.ErrFailed)
-						require.ErrorContains(t, err, "nodes #1 and #3")
-						assert.Zero(t, time.Since(start), "Lock does not wait: retries would not help")
-						assert.Zero(t, m.Remaining())
-						time.Sleep(time.Millisecond)
-						assert.Zero(t, f.nodes.Keys("lock"))
-						before := f.traffic()
-						require.ErrorIs(t, m.TryLock(), redsync.ErrDuplicateNode)
-						assert.Equal(t, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
-					})
-				})
-			}
+		for _, option := range []redsync.Option{redsync.WithFailFast(false), redsync.WithTries(0)} {
+			playAs(t, name, func(f field) {
+				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
+				start := time.Now()
+				err := m.Lock()
+				require.ErrorIs(f, err, redsync.ErrDuplicateNode)
+				require.NotErrorIs(f, err, redsync.ErrFailed)
+				require.ErrorContains(f, err, "nodes #1 and #3")
+				took(f, start, 0, "Lock does not wait: retries would not help")
+				assert.Zero(f, m.Remaining())
+				time.Sleep(time.Millisecond)
+				assert.Zero(f, f.nodes.Keys("lock"))
+				before := f.traffic()
+				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
+				assert.Equal(f, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
+			})
 		}
 	}
 }
@@ -77,11 +73,9 @@ func TestNewRefusesOneNodeTwice(t *testing.T) {
 	at := func(addr string, db int) pool.Pool { return pool.New(clientOf(addr, db)) }
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{})
 	defer func() { _ = cluster.Close() }()
-	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
-	dialing := redis.NewClient(&redis.Options{Addr: "x", Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("not dialed")
-	}})
+	dialing := new(movable).client()
 	defer func() { _ = dialing.Close() }()
+	client, same, other := clientOf("127.0.0.1:1", 0), at("127.0.0.1:2", 0), at("127.0.0.1:3", 0)
 	for name, pools := range map[string][]pool.Pool{
 		"a Pool":                      {same, other, same},
 		"a client":                    {pool.New(client), other, pool.New(client, pool.WithoutIdentity())},
@@ -105,44 +99,13 @@ func TestWithoutIdentityTakesNodesWithOneRunIDForTwo(t *testing.T) {
 				pool.New(f.nodes[0].Client(), options...), pool.New(f.nodes[1].Client(), options...),
 				pool.New(f.nodes[1].Client(), options...))
 		}
-		require.ErrorIs(t, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.ErrorIs(f, proxied().NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		time.Sleep(time.Second)
 		err := proxied(pool.WithoutIdentity()).NewMutex("lock").TryLock()
-		require.NotErrorIs(t, err, redsync.ErrDuplicateNode)
-		require.ErrorIs(t, err, redsync.ErrFailed, "the second connection to the same server refuses")
+		require.NotErrorIs(f, err, redsync.ErrDuplicateNode)
+		require.ErrorIs(f, err, redsync.ErrFailed, "the second connection to the same server refuses")
 		err = proxied(pool.WithoutIdentity(), pool.WithRestartGuard(time.Minute)).NewMutex("lock").TryLock()
-		require.ErrorContains(t, err, "WithRestartGuard excludes WithoutIdentity")
-	})
-}
-
-// The two pools that lead to one server answer slowly, after a quorum. The first TryLock waits for them all the same, and
-// the observers are told.
-func TestDuplicateNodeIsFoundThoughItIsSlow(t *testing.T) {
-	play(t, func(f field) {
-		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 3, embedded.Fault{Delay: 300 * time.Millisecond})
-		}
-		rs, r := process(f.pick(0, 1, 2, 4, 4)), &redsynctest.Recorder{}
-		m := rs.NewMutex("lock", redsync.WithObserver(r))
-		start := time.Now()
-		require.NoError(t, m.TryLock())
-		assert.Equal(t, 300*time.Millisecond, time.Since(start))
-		synctest.Wait()
-		require.Len(t, redsynctest.Events[observe.OneServer](r), 1)
-		assert.Equal(t, [2]int{3, 4}, redsynctest.Events[observe.OneServer](r)[0].Nodes)
-		_, err := m.Unlock()
-		require.NoError(t, err)
-	})
-}
-
-func TestDuplicateNodeUnknownIsNoError(t *testing.T) {
-	play(t, func(f field) {
-		f.nodes[1].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-		m := process(f.pick(0, 1, 2, 1, 4)).NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
+		require.ErrorContains(f, err, "WithRestartGuard excludes WithoutIdentity")
 	})
 }
 
@@ -165,14 +128,14 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		moving.to.Store(f.nodes[0])
 		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving.client()), pool.New(f.nodes[2].Client()),
 			pool.New(f.nodes[0].Client()))
-		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		moving.to.Store(f.nodes[1])
 		f.nodes[1].Kill()
 		time.Sleep(time.Minute) // the connection to the wrong server has ended
-		require.NotErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
+		require.NotErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
 		time.Sleep(time.Minute)
-		require.NoError(t, rs.NewMutex("lock").TryLock())
+		require.NoError(f, rs.NewMutex("lock").TryLock())
 	})
 }
 
@@ -187,40 +150,33 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		log := newLogbook()
 		rs := on(clients).With(redsync.WithLogger(slog.New(log)))
 		works := func() {
-			t.Helper()
-			for _, m := range []*redsync.Mutex{
-				rs.NewMutex("lock"), rs.NewMutex("lock", redsync.WithFencing()), rs.NewMutex("lock", redsync.WithFair()),
-				rs.NewMutex("lock", redsync.WithShared()), rs.NewMutex("lock", redsync.WithFailFast(false)),
-				rs.NewMutex("permits", redsync.WithPermits(2)), rs.NewMultiMutex([]string{"a", "b"}),
-			} {
-				for range 3 {
-					require.NoError(t, m.TryLock())
-					ok, err := m.Extend()
-					require.True(t, ok, "%v", err)
-					ok, err = m.Valid()
-					require.True(t, ok, "%v", err)
-					ok, err = m.Unlock()
-					require.True(t, ok, "%v", err)
+			f.Helper()
+			for _, kind := range lockKinds {
+				for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair(), redsync.WithFailFast(false)} {
+					m := locked(f, kind.lock(rs, option))
+					f.confirms(m.Extend())
+					f.confirms(m.Valid())
+					f.confirms(m.Unlock())
 					time.Sleep(time.Second)
 				}
 			}
 		}
 		works()
-		assert.Empty(t, log.above())
+		assert.Empty(f, log.above())
 		moving.to.Store(f.nodes[0])
 		f.nodes[4].Kill()
 		time.Sleep(time.Second)
 		works()
 		want := map[string]int{"WARN redsync: two nodes are one server, which counts once": 1}
-		assert.Equal(t, want, log.above())
-		assert.Regexp(t, `nodes="?\[0 4\]"? addresses="\[\S+ movable\]" run_id=\w{40}`, log.text.String())
+		assert.Equal(f, want, log.above())
+		assert.Regexp(f, `nodes="?\[0 4\]"? addresses="\[\S+ movable\]" run_id=\w{40}`, log.text.String())
 		f.nodes[4].Restart(true)
 		moving.to.Store(f.nodes[4])
 		f.nodes[0].Disconnect()
 		time.Sleep(time.Second)
 		works()
 		want["INFO redsync: the two nodes are different servers again"] = 1
-		assert.Equal(t, want, log.above())
+		assert.Equal(f, want, log.above())
 	})
 }
 
@@ -230,24 +186,17 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"plain": nil, "fencing": {redsync.WithFencing()}, "healing": {redsync.WithSetNXOnExtend()}, "shared": {redsync.WithShared()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
-				m := process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...)
-				require.NoError(t, m.TryLock(), "the server and node 1 are a quorum")
-				ok, err := m.Extend()
-				require.True(t, ok, "%v", err)
-				f.nodes[1].Freeze()
-				until := m.Until()
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				ok, err = m.ExtendContext(ctx)
-				assert.False(t, ok, "one server is no quorum")
-				require.ErrorIs(t, err, redsync.ErrExtendFailed)
-				assert.Equal(t, until, m.Until())
-				f.nodes[1].Thaw()
-				_, _ = m.Unlock()
-			})
+		playAs(t, name, func(f field) {
+			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
+			m := locked(f, process(f.pick(0, 0, 1)).NewMutex("lock", append(options, redsync.WithNodeTimeout(time.Second))...))
+			f.confirms(m.Extend()) // the server and node 1 are a quorum
+			f.nodes[1].Freeze()
+			until := m.Until()
+			ctx := limited(f, time.Second)
+			require.ErrorIs(f, second(m.ExtendContext(ctx)), redsync.ErrExtendFailed, "one server is no quorum")
+			assert.Equal(f, until, m.Until())
+			f.nodes[1].Thaw()
+			_, _ = m.Unlock()
 		})
 	}
 }
@@ -257,7 +206,6 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 	servers := realredis.Start(t, 2)
 	one := servers[0].Addr()
 	alias := strings.Replace(one, "127.0.0.1", "localhost", 1)
-	addresses := []string{one, alias}
 
 	rs, err := redsync.Open(t.Context(), []string{one, servers[1].Addr(), alias})
 	require.NoError(t, err, "two servers are a quorum of three")
@@ -270,26 +218,11 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 	_, err = m.Unlock()
 	require.NoError(t, err)
 	require.NoError(t, rs.Close(t.Context()))
-
-	var pools []pool.Pool
-	for _, address := range addresses {
-		client := redis.NewClient(&redis.Options{
-			Addr:                     address,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { _ = client.Close() })
-		pools = append(pools, pool.New(client))
-	}
-	rs = redsync.New(pools...).With(redsync.WithNodeTimeout(3 * time.Second))
-	require.ErrorIs(t, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
-	require.NoError(t, rs.Close(t.Context()))
 	for _, s := range servers {
-		left, err := s.Do("dbsize")
-		require.NoError(t, err)
-		assert.Zero(t, left)
+		assert.Zero(t, realredis.Must(t, s, "dbsize"))
 	}
 
-	_, err = redsync.Open(t.Context(), addresses)
+	_, err = redsync.Open(t.Context(), []string{one, alias})
 	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
 	require.ErrorContains(t, err, fmt.Sprintf("nodes #0 (%s) and #1 (localhost:", one))
 }
@@ -334,105 +267,44 @@ var orders = [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2,
 // Pools 0 and 1 turn out to lead to one server. Each of the three pools says yes or no. The outcome is that of two
 // servers, in whatever order the pools answer.
 func TestVotesOfOneServerCountOnce(t *testing.T) {
-	twin, twinAgain := &pool.Server{RunID: "twin"}, &pool.Server{RunID: "twin"}
-	servers := [3]*pool.Server{twin, twinAgain, {RunID: "other"}}
+	servers := [3]*pool.Server{{RunID: "twin"}, {RunID: "twin"}, {RunID: "other"}}
 	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
 		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 	} {
-		for _, failFast := range []bool{true, false} {
-			for yeses := range 8 {
-				for _, order := range orders {
-					t.Run(fmt.Sprintf("%s failFast=%v yes=%03b order=%v", name, failFast, yeses, order), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) {
-							s := newStage()
-							m := s.NewMutex("lock", redsync.WithFailFast(failFast))
-							require.NoError(t, m.Lock())
-							s.grants = false
-							var ok bool
-							var err error
-							done := make(chan struct{})
-							go func() {
-								defer close(done)
-								ok, err = operation(m)
-							}()
-							synctest.Wait()
-							for _, i := range order {
-								answer := script.Missing
-								if yeses&(1<<i) != 0 {
-									answer = script.Mine
-								}
-								s.deliver(i, answer, servers[i])
+		for yeses := range 8 {
+			for _, order := range orders {
+				t.Run(fmt.Sprintf("%s yes=%03b order=%v", name, yeses, order), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := newStage()
+						m := locked(t, s.NewMutex("lock", redsync.WithFailFast(order[0] == 0)))
+						s.grants = false
+						var ok bool
+						var err error
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							ok, err = operation(m)
+						}()
+						synctest.Wait()
+						for _, i := range order {
+							answer := script.Missing
+							if yeses&(1<<i) != 0 {
+								answer = script.Mine
 							}
-							<-done
-							assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
-							if name == "Extend" {
-								// Two pools that answer "no such key" prove a loss.
-								proven := yeses == 0 || yeses&(yeses-1) == 0
-								assert.Equal(t, proven, errors.Is(err, redsync.ErrLockLost), "%v", err)
-							}
-							s.grants = true
-							require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
-							time.Sleep(time.Minute) // releases are repeated where no answer has come
-							require.NoError(t, s.Close(t.Context()))
-						})
+							s.deliver(i, answer, servers[i])
+						}
+						<-done
+						assert.Equal(t, yeses&4 != 0 && yeses&3 != 0, ok)
+						if name == "Extend" { // two pools that answer "no such key" prove a loss
+							assert.Equal(t, yeses&(yeses-1) == 0, errors.Is(err, redsync.ErrLockLost), "%v", err)
+						}
+						s.grants = true
+						require.NoError(t, s.NewMutex("another").TryLock(), "two servers are a quorum")
+						time.Sleep(time.Minute) // releases are repeated where no answer has come
+						require.NoError(t, s.Close(t.Context()))
 					})
-				}
+				})
 			}
 		}
 	}
-}
-
-func TestVotesOfUnknownServersCount(t *testing.T) {
-	for name, servers := range map[string][3]*pool.Server{
-		"none known":    {},
-		"one known":     {0: {RunID: "a"}},
-		"all different": {{RunID: "a"}, {RunID: "b"}, {RunID: "c"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage()
-				m := s.NewMutex("lock")
-				require.NoError(t, m.Lock())
-				s.grants = false
-				go func() {
-					synctest.Wait()
-					s.deliver(0, script.Mine, servers[0])
-					s.deliver(1, script.Mine, servers[1])
-				}()
-				ok, err := m.Extend()
-				require.NoError(t, err)
-				assert.True(t, ok)
-			})
-		})
-	}
-}
-
-// Two addresses led to one server, and lead to two by now. The next lock finds that out. Its validity counts from the
-// requests that follow.
-func TestValidityDoesNotCountTheQuestionAfterADuplicate(t *testing.T) {
-	play(t, func(f field) {
-		var leads atomic.Pointer[embedded.Node]
-		leads.Store(f.nodes[0])
-		moving := f.nodes[0].Client(func(o *redis.Options) {
-			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				return leads.Load().Dial(ctx, network, address)
-			}
-			o.Addr = "elsewhere:6379"
-		})
-		rs := redsync.New(pool.New(f.nodes[0].Client()), pool.New(moving))
-		f.closes(rs)
-		m := rs.NewMutex("lock")
-		require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
-		time.Sleep(time.Second) // nothing is sent any more
-		leads.Store(f.nodes[1])
-		f.nodes[0].Kill()
-		f.nodes[0].Restart(false)
-		time.Sleep(time.Second)
-		const slow = 100 * time.Millisecond
-		f.nodes[1].On("ping", 1, embedded.Fault{Delay: slow})
-		start := time.Now()
-		require.NoError(f, m.TryLock())
-		assert.Equal(f, start.Add(slow+validity), m.Until())
-		f.unlock(m)
-	})
 }

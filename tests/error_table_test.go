@@ -31,7 +31,8 @@ type errorCase struct {
 	heir   *redsync.Mutex  // adopts the hold of m
 	ctx    context.Context //nolint:containedctx // of the operation
 	cancel context.CancelFunc
-	hook   *atomic.Pointer[func()] // of the pools
+	hook   *atomic.Pointer[func()]     // of the pools
+	inside func(context.Context) error // Do and Lead call it when they have the lock
 }
 
 // errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
@@ -88,31 +89,31 @@ func (s *errorCase) deny(answer string) {
 	}
 }
 
-type errorOperation func(s *errorCase, inside func(context.Context) error) error
+type errorOperation func(s *errorCase) error
 
-// errorOperations are the operations except Open. Each returns the error, and checks the boolean result. Do and Lead
-// call inside when they have the lock. AdoptingDo is a Do of a Mutex that adopts the lock.
+// errorOperations are the operations except Open. Each returns the error, and checks the boolean result. AdoptingDo is a
+// Do of a Mutex that adopts the lock.
 var errorOperations = map[string]errorOperation{
-	"Lock":    func(s *errorCase, _ func(context.Context) error) error { return s.m.LockContext(s.ctx) },
-	"TryLock": func(s *errorCase, _ func(context.Context) error) error { return s.m.TryLockContext(s.ctx) },
-	"Do":      func(s *errorCase, inside func(context.Context) error) error { return s.m.Do(s.ctx, inside) },
-	"TryDo": func(s *errorCase, inside func(context.Context) error) error {
+	"Lock":    func(s *errorCase) error { return s.m.LockContext(s.ctx) },
+	"TryLock": func(s *errorCase) error { return s.m.TryLockContext(s.ctx) },
+	"Do":      func(s *errorCase) error { return s.m.Do(s.ctx, s.inside) },
+	"TryDo": func(s *errorCase) error {
 		called := false
-		ran, err := s.m.TryDo(s.ctx, func(ctx context.Context) error { called = true; return inside(ctx) })
+		ran, err := s.m.TryDo(s.ctx, func(ctx context.Context) error { called = true; return s.inside(ctx) })
 		assert.Equal(s, called, ran)
 		return err
 	},
-	"Lead": func(s *errorCase, inside func(context.Context) error) error {
+	"Lead": func(s *errorCase) error {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
 		defer cancel()
-		return s.Lead(ctx, "lock", inside, slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second)},
+		return s.Lead(ctx, "lock", s.inside, slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second)},
 			errorModes[s.mode], s.more)...)
 	},
-	"AdoptingDo": func(s *errorCase, inside func(context.Context) error) error { return s.heir.Do(s.ctx, inside) },
-	"Extend":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ExtendContext(s.ctx)) },
-	"Valid":      func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.ValidContext(s.ctx)) },
-	"Unlock":     func(s *errorCase, _ func(context.Context) error) error { return s.truly(s.m.UnlockContext(s.ctx)) },
-	"Ping":       func(s *errorCase, _ func(context.Context) error) error { return s.With(s.more...).Ping(s.ctx) },
+	"AdoptingDo": func(s *errorCase) error { return s.heir.Do(s.ctx, s.inside) },
+	"Extend":     func(s *errorCase) error { return s.truly(s.m.ExtendContext(s.ctx)) },
+	"Valid":      func(s *errorCase) error { return s.truly(s.m.ValidContext(s.ctx)) },
+	"Unlock":     func(s *errorCase) error { return s.truly(s.m.UnlockContext(s.ctx)) },
+	"Ping":       func(s *errorCase) error { return s.With(s.more...).Ping(s.ctx) },
 }
 
 // truly returns err, and checks that ok is true if and only if err is nil.
@@ -153,6 +154,9 @@ func wordsOf(t *testing.T, err error) string {
 		return "nil"
 	}
 	judged(t, err)
+	for each := err; each != nil; each = errors.Unwrap(each) {
+		_ = map[error]int{each: 1} // it can be compared
+	}
 	if taken := (*redsync.ErrTaken)(nil); errors.As(err, &taken) {
 		assert.NotEmpty(t, taken.Name)
 		assert.NotEmpty(t, taken.Nodes)
@@ -366,8 +370,9 @@ var errorExceptions = map[[3]string]string{
 func TestErrorsByOperationModeAndCause(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
-	used := map[[3]string]bool{}
-	for cause, row := range errorTable {
+	used, at, every := map[[3]string]bool{}, 0, testlength.InGate(1, 23, 1, 1) // no divisor of the number of modes
+	for _, cause := range slices.Sorted(maps.Keys(errorTable)) {
+		row := errorTable[cause]
 		want := map[string]string{}
 		for operations, words := range row.want {
 			for operation := range strings.FieldsSeq(operations) {
@@ -377,19 +382,19 @@ func TestErrorsByOperationModeAndCause(t *testing.T) {
 		}
 		operations := slices.AppendSeq([]string{"Open"}, maps.Keys(errorOperations))
 		require.ElementsMatch(t, operations, slices.Collect(maps.Keys(want)), cause)
-		for operation, do := range errorOperations {
-			for mode := range errorModes {
+		for _, operation := range slices.Sorted(maps.Keys(errorOperations)) {
+			for _, mode := range slices.Sorted(maps.Keys(errorModes)) {
 				words := want[operation]
 				for _, key := range [][3]string{{mode, operation, ""}, {mode, operation, cause}} {
 					if other, ok := errorExceptions[key]; ok {
 						words, used[key] = other, true
 					}
 				}
-				if strings.HasPrefix(words, "-: ") {
+				if at++; strings.HasPrefix(words, "-: ") || words == want[operation] && at%every != 0 {
 					continue
 				}
 				t.Run(strings.Join([]string{cause, operation, mode}, ", "), func(t *testing.T) {
-					play(t, func(f field) { assert.Equal(t, words, wordsOf(t, errorOf(f, mode, operation, row, do))) })
+					play(t, func(f field) { assert.Equal(t, words, wordsOf(t, errorOf(f, mode, operation, row))) })
 				})
 			}
 		}
@@ -405,7 +410,7 @@ func TestErrorsByOperationModeAndCause(t *testing.T) {
 }
 
 // errorOf returns the error of one operation.
-func errorOf(f field, mode, operation string, row errorRow, do errorOperation) error {
+func errorOf(f field, mode, operation string, row errorRow) error {
 	hook := &atomic.Pointer[func()]{}
 	s := &errorCase{field: f, mode: mode, hook: hook}
 	s.ctx, s.cancel = context.WithCancel(f.Context())
@@ -420,7 +425,7 @@ func errorOf(f field, mode, operation string, row errorRow, do errorOperation) e
 		row.before(s)
 	}
 	s.mutex()
-	inside := func(context.Context) error { assert.Fail(s, "it has the lock"); return nil }
+	s.inside = func(context.Context) error { assert.Fail(s, "it has the lock"); return nil }
 	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
 	case needs && !row.unheld:
 		require.NoError(s, s.m.Lock())
@@ -433,7 +438,7 @@ func errorOf(f field, mode, operation string, row errorRow, do errorOperation) e
 		}
 		row.given(s)
 	case row.held && !needs:
-		inside = func(ctx context.Context) error {
+		s.inside = func(ctx context.Context) error {
 			if row.unheld {
 				_, _ = redsync.FromContext(ctx).Unlock()
 				return nil
@@ -449,5 +454,5 @@ func errorOf(f field, mode, operation string, row errorRow, do errorOperation) e
 		row.given(s)
 	}
 	defer s.thaw(0, 1, 2, 3, 4)
-	return do(s, inside)
+	return errorOperations[operation](s)
 }

@@ -1,11 +1,9 @@
 package redsync_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -13,92 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests that errors can be compared, and are equal as long as they say the same.
 
-func TestEveryErrorCanBeComparedAndIsAKey(t *testing.T) {
-	onKit(t, func(k kit) {
-		var all []error
-		note := func(_ any, err error) {
-			k.Helper()
-			require.Error(k, err)
-			all = append(all, err)
-		}
-		m := k.held(redsync.WithMaxHold(3 * time.Second))
-		note(nil, k.NewMutex("lock").TryLock())
-		time.Sleep(4 * time.Second)
-		note(nil, m.Err())
-		for _, do := range operations(m) {
-			note(do())
-		}
-		m = k.held(redsync.WithExpiry(time.Second))
-		k.lose(0, 1, 2)
-		note(m.Extend())
-		note(nil, m.Err())
-		time.Sleep(2 * time.Second)
-		m = k.held()
-		note(nil, k.Do(k.Context(), "lock", nil))
-		note(nil, k.Do(k.Context(), "lock", func(context.Context) error { return nil }, redsync.WithTries(2)))
-		k.freeze(0, 1, 2)
-		note(m.Extend())
-		note(m.Unlock())
-		note(nil, k.NewMutex("lock").TryLock())
-		note(nil, k.Current(k.Context(), redsync.Sequencer{Name: "lock", Value: "v"}))
-		ctx, cancel := context.WithCancelCause(k.Context())
-		cancel(errors.New("enough"))
-		note(nil, k.NewMutex("lock").LockContext(ctx))
-		k.thaw(0, 1, 2)
-		_ = k.Close(k.Context())
-		note(nil, k.NewMutex("lock").Lock())
-		for _, err := range all {
-			assert.NotPanics(k, func() {
-				_ = map[error]int{err: 1}
-				for each := err; each != nil; each = errors.Unwrap(each) {
-					_ = map[error]int{each: 1}
-				}
-			}, "%v", err)
-		}
-	})
-}
-
 func TestErrIsTheSameErrorEachTime(t *testing.T) {
-	for name, lose := range map[string]func(k kit) *redsync.Mutex{
-		"expired": func(k kit) *redsync.Mutex {
-			m := k.held(redsync.WithExpiry(time.Second))
-			time.Sleep(time.Second)
-			return m
-		},
-		"held for the longest time": func(k kit) *redsync.Mutex {
-			m := k.held(redsync.WithMaxHold(time.Second))
-			time.Sleep(time.Second)
-			return m
-		},
-		"proven": func(k kit) *redsync.Mutex {
-			m := k.held()
+	for name, lose := range map[string]func(k kit, m *redsync.Mutex){
+		"expired": func(kit, *redsync.Mutex) { time.Sleep(guard) },
+		"proven": func(k kit, m *redsync.Mutex) {
 			k.lose(0, 1, 2)
 			_, _ = m.Valid()
-			return m
 		},
-		"closed": func(k kit) *redsync.Mutex {
-			m := k.held()
-			_ = k.Close(k.Context())
-			return m
-		},
+		"closed": func(k kit, _ *redsync.Mutex) { _ = k.Close(k.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := lose(k)
+				m := k.held()
+				lose(k, m)
 				err := m.Err()
-				require.ErrorIs(t, err, redsync.ErrLockLost)
+				require.ErrorIs(k, err, redsync.ErrLockLost)
 				_, _ = m.Valid()
 				_, _ = m.Extend()
-				assert.Same(t, err, m.Err())
-				_, told := only[observe.Lost](t, r)
-				assert.Same(t, err, told)
+				assert.Same(k, err, m.Err())
+				_, told := only[observe.Lost](k.T, r)
+				assert.Same(k, err, told)
 				_, _ = m.Unlock()
 			})
 		})
@@ -109,18 +47,16 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 func TestErrNotHeldMatchesWhatRedsyncReturns(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		k.unlock(m)
 		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
-		assert.EqualError(t, err, `redsync: unlock "lock": lock not held`)
-		assert.Equal(t, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
-		assert.True(t, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
-		require.NotErrorIs(t, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
-		require.NotErrorIs(t, redsync.ErrNotHeld, redsync.ErrClosed)
+		assert.False(k, ok)
+		errorIs(k, err, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(k, err, redsync.ErrLockLost)
+		assert.EqualError(k, err, `redsync: unlock "lock": lock not held`)
+		assert.Equal(k, redsync.ErrNotHeld, m.Err())  //nolint:testifylint // it is the very same
+		assert.True(k, m.Err() == redsync.ErrNotHeld) //nolint:errorlint // as programs for redsync v4 compare
+		require.NotErrorIs(k, redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld)
+		require.NotErrorIs(k, redsync.ErrNotHeld, redsync.ErrClosed)
 	})
 }
 
@@ -130,57 +66,10 @@ func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
 		_, one := k.NewMutex("one").Unlock()
 		_, other := k.NewMutex("other").Unlock()
 		for _, err := range []error{one, other} {
-			require.ErrorIs(t, err, redsync.ErrNotHeld)
-			require.ErrorIs(t, err, err)
+			errorIs(k, err, redsync.ErrNotHeld, err)
 		}
-		assert.NotErrorIs(t, one, other)
+		assert.NotErrorIs(k, one, other)
 	})
-}
-
-// Each message says everything once, and always in one order: what failed, why, and on which nodes.
-func TestErrorsReadAsOneSentence(t *testing.T) {
-	onNodes := func(f field, do func(n *embedded.Node)) {
-		for _, n := range f.nodes[:3] {
-			do(n)
-		}
-	}
-	take := func(f field) {
-		onNodes(f, func(n *embedded.Node) { require.NoError(f, n.Set("lock", "another's")) })
-	}
-	failure := func(_ bool, err error) error { return err }
-	for want, fail := range map[string]func(f field, m *redsync.Mutex) error{
-		`redsync: failed to acquire lock "lock": it is taken on nodes #0 #1 #2 #3 #4`: func(f field, _ *redsync.Mutex) error {
-			return f.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
-		},
-		`redsync: unlock "lock": lock was already expired: another value on nodes #0 #1 #2`: func(f field, m *redsync.Mutex) error {
-			take(f)
-			return failure(m.Unlock())
-		},
-		`redsync: extend "lock": lock was already expired`: func(_ field, m *redsync.Mutex) error {
-			time.Sleep(8 * time.Second)
-			return failure(m.Extend())
-		},
-		`redsync: unlock "a, b": lock was already expired: node #0 (127.0.0.1:7001): not all keys of the lock were there; ` +
-			`node #1 (127.0.0.1:7002): not all keys of the lock were there; ` +
-			`node #2 (127.0.0.1:7003): not all keys of the lock were there`: func(f field, _ *redsync.Mutex) error {
-			return failure(f.lostKeys([]string{"a", "b"}, "b").Unlock())
-		},
-		`redsync: failed to acquire lock "new": it is taken on nodes #2 #3 #4: ` +
-			`node #0 (127.0.0.1:7001): dial 127.0.0.1:7001: connection refused; ` +
-			`node #1 (127.0.0.1:7002): dial 127.0.0.1:7002: connection refused`: func(f field, _ *redsync.Mutex) error {
-			f.nodes[0].Kill()
-			f.nodes[1].Kill()
-			synctest.Wait()                 // the ends of the connections have been noticed
-			for _, n := range f.nodes[2:] { // if some granted, the call would not wait until the dials have failed
-				require.NoError(f, n.Set("new", "another's"))
-			}
-			return f.NewMutex("new", redsync.WithFailFast(false)).TryLock()
-		},
-	} {
-		t.Run(want, func(t *testing.T) {
-			play(t, func(f field) { assert.EqualError(t, fail(f, f.held()), want) })
-		})
-	}
 }
 
 // lostKeys returns a lock on several names that has lost the key of one name on the first three nodes.
@@ -263,12 +152,4 @@ func joinedNodes(err error) (all []error) {
 		}
 	}
 	return all
-}
-
-func TestErrorsOfNodesMatchInOpenToo(t *testing.T) {
-	_, err := redsync.Open(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
-	require.Len(t, joinedNodes(err), 3)
-	var many *multierror.Error
-	require.ErrorAs(t, err, &many)
-	require.Len(t, many.Errors, 3)
 }

@@ -1,8 +1,6 @@
 package redsync_test
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -26,63 +23,9 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 		k.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
 		time.AfterFunc(3*time.Second, func() { k.thaw(0, 1, 2, 3, 4) })
 		start := time.Now()
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, 3*time.Second, time.Since(start))
-		assert.Equal(t, validity, m.Until().Sub(start))
-	})
-}
-
-func TestMutexExtendEndsWithItsContext(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.freeze(1, 2, 3)
-		reason := errors.New("the user went away")
-		ctx, cancel := context.WithTimeoutCause(k.Context(), time.Second, reason)
-		defer cancel()
-		start := time.Now()
-		ok, err := m.ExtendContext(ctx)
-		assert.Equal(t, time.Second, time.Since(start))
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, reason)
-		assert.Positive(t, m.Remaining())
-	})
-}
-
-func TestMutexUnlockAbandonsAnExtendUnderWay(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithSetNXOnExtend())
-		k.freeze(1, 2, 3)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			ok, err := m.Extend()
-			assert.False(t, ok)
-			assert.ErrorIs(t, err, redsync.ErrNotHeld)
-		})
-		time.Sleep(100 * time.Millisecond)
-		_, err := m.Unlock()
-		require.Error(t, err)
-		wg.Wait()
-		k.thaw(0, 1, 2, 3, 4)
-		time.Sleep(time.Second)
-		k.nothingLeft()
-	})
-}
-
-func TestMutexExtendTakenByAnotherNamesTheNodes(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
-		}
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		assert.Equal(t, []int{0, 1, 2}, taken.Nodes)
+		k.confirms(m.Extend())
+		took(k, start, 3*time.Second)
+		assert.Equal(k, validity, m.Until().Sub(start))
 	})
 }
 
@@ -93,14 +36,12 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		until := m.Until()
 		time.Sleep(time.Second)
 		ok, err := m.Extend()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		assert.Equal(t, until, m.Until())
+		assert.False(k, ok)
+		require.ErrorIs(k, err, redsync.ErrExtendFailed)
+		assert.Equal(k, until, m.Until())
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, k.keys("lock"))
-		ok, err = m.Extend()
-		require.NoError(t, err, "the next Extend counts the nodes whose keys were set again")
-		assert.True(t, ok)
+		assert.Equal(k, 5, k.keys("lock"))
+		k.confirms(m.Extend())
 	})
 }
 
@@ -109,46 +50,15 @@ func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 		m := f.held(redsync.WithSetNXOnExtend())
 		f.lose(0, 1, 2)
 		ok, err := m.Valid()
-		assert.False(t, ok)
-		require.NotErrorIs(t, err, redsync.ErrLockLost)
+		assert.False(f, ok)
+		require.NotErrorIs(f, err, redsync.ErrLockLost)
 		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
+			require.NoError(f, n.Set("lock", "another"))
 		}
 		_, err = m.Valid()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
+		require.ErrorIs(f, err, redsync.ErrLockLost)
 	})
 }
-
-func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.lose(0)
-		// The extension is executed long after Unlock's release.
-		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
-			go func() {
-				time.Sleep(300 * time.Millisecond)
-				_ = f.nodes[0].Set("lock", args[3])
-			}()
-		}})
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		ok, err = m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(301 * time.Millisecond)
-		assert.Equal(t, 1, f.nodes.Keys("lock"))
-		time.Sleep(2 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// extends reports whether a request to a puppet is an extension, which is a script with one key. It is only for tests
-// that do not call Valid, because Valid sends a script with one key, too.
-func extends(req pool.Request) bool { return req.Args[0] != "set" && req.Args[2] == 1 }
-
-// errRefused is the error of a pool that refuses a request.
-var errRefused = errors.New("the string broke")
 
 // lacksScript is the reply of a node that does not have a script.
 type lacksScript struct{}
@@ -162,7 +72,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []pool.Request
 		m := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if extends(req) {
+			if isExtend(req) {
 				asked = append(asked, req)
 				return nil, nil
 			}
@@ -196,32 +106,28 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 // The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
 // answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var refusing atomic.Bool
-				m := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-					switch {
-					case !refusing.Load():
-						return puppet.Yes(req)
-					case req.Args[0] == "eval":
-						return nil, errRefused
-					}
-					return &pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, nil
-				}}).NewMutex("lock", options...)
-				require.NoError(t, m.Lock())
-				refusing.Store(true)
-				start := time.Now()
-				ok, err := m.Extend()
-				assert.False(t, ok)
-				require.ErrorIs(t, err, redsync.ErrExtendFailed)
-				require.ErrorIs(t, err, errRefused)
-				assert.Zero(t, time.Since(start))
-				require.NoError(t, m.Err(), "the lock is still held")
-				refusing.Store(false)
-				_, err = m.Unlock()
-				require.NoError(t, err)
-			})
+	for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
+		synctest.Test(t, func(t *testing.T) {
+			var refusing atomic.Bool
+			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				switch {
+				case !refusing.Load():
+					return puppet.Yes(req)
+				case req.Args[0] == "eval":
+					return nil, errPuppet
+				}
+				return &pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, nil
+			}}).NewMutex("lock", options...))
+			refusing.Store(true)
+			start := time.Now()
+			ok, err := m.Extend()
+			assert.False(t, ok)
+			errorIs(t, err, redsync.ErrExtendFailed, errPuppet)
+			took(t, start, 0)
+			require.NoError(t, m.Err(), "the lock is still held")
+			refusing.Store(false)
+			_, err = m.Unlock()
+			require.NoError(t, err)
 		})
 	}
 }

@@ -1,14 +1,12 @@
 package redsync_test
 
 import (
-	"context"
-	"crypto/rand"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,18 +17,6 @@ import (
 )
 
 // This file tests how an attempt is repeated with a greater token because a register is ahead of its token.
-
-func TestFenceCatchesUpWithTheRegisters(t *testing.T) {
-	play(t, func(f field) {
-		f.registers(ahead(2*time.Hour), "5", ahead(23*time.Hour), "7", ahead(time.Hour))
-		m := f.NewMutex("lock", redsync.WithFencing())
-		before := f.commands("evalsha")
-		require.NoError(t, m.Lock())
-		assert.Equal(t, ahead(23*time.Hour), strconv.FormatUint(m.Fence()-1, 10))
-		synctest.Wait()
-		assert.Equal(t, before+10, f.commands("evalsha"), "one more round")
-	})
-}
 
 // ahead returns the register that is ahead of the clock by d.
 func ahead(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
@@ -68,22 +54,20 @@ func TestFenceCatchesUp(t *testing.T) {
 		"two odd, longer than the clock":   {[]string{strings.Repeat("x", 30), strings.Repeat("x", 30), "", "", ""}, 0, 1},
 		"two odd, and the last three slow": {[]string{"99999999999999999999999", "99999999999999999999999", ahead, ahead, ahead}, 2000000000000001, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				f.registers(c.registers...)
-				before, start := f.scripts(), time.Now()
-				require.NoError(t, m.TryLock())
-				want := c.token
-				if want == 0 {
-					want = uint64(start.UnixMicro()) //nolint:gosec // after 1970
-				}
-				assert.Equal(t, want, m.Fence())
-				assert.Equal(t, before+5*c.rounds, f.scripts())
-				assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
-				f.unlock(m)
-				f.noKeys()
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			f.registers(c.registers...)
+			before, start := f.scripts(), time.Now()
+			require.NoError(f, m.TryLock())
+			want := c.token
+			if want == 0 {
+				want = uint64(start.UnixMicro()) //nolint:gosec // after 1970
+			}
+			assert.Equal(f, want, m.Fence())
+			assert.Equal(f, before+5*c.rounds, f.scripts())
+			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
+			f.unlock(m)
+			f.noKeys()
 		})
 	}
 }
@@ -98,14 +82,14 @@ func (f field) slowly(times int, d time.Duration, nodes ...int) {
 func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.fenced()
-		f.registers("2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000")
+		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
 		f.slowly(2, 100*time.Millisecond, 0, 1, 2, 3, 4)
 		m, start := rs.NewMutex("lock"), time.Now()
-		require.NoError(t, m.TryLock())
-		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock takes two rounds of 100 ms")
-		assert.Equal(t, start.Add(validity).UnixNano(), m.Until().UnixNano())
+		require.NoError(f, m.TryLock())
+		took(f, start, 200*time.Millisecond, "Lock takes two rounds of 100 ms")
+		assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
 		for _, n := range f.nodes {
-			assert.Equal(t, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
+			assert.Equal(f, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
 		}
 	})
 }
@@ -129,59 +113,29 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 	}{
 		"once":    {1, 2, 5000000000000011},
 		"twice":   {2, 3, 5000000000000021},
-		"thrice":  {3, 3, 0},
 		"for all": {9, 3, 0},
 	} {
-		for _, waiting := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, waiting %v", name, waiting), func(t *testing.T) {
-				play(t, func(f field) {
-					options := []redsync.Option{redsync.WithFailFast(false)}
-					if waiting {
-						options = append(options, redsync.WithFair())
-					}
-					m := f.fenced(options...).NewMutex("lock")
-					f.raising(c.raised, 0, 1, 2, 3, 4)
-					before := f.commands("evalsha")
-					err := m.TryLock()
-					if c.token != 0 {
-						require.NoError(t, err)
-						assert.Equal(t, c.token, m.Fence())
-						assert.Equal(t, before+5*c.rounds, f.scripts())
-						f.unlock(m)
-					} else {
-						require.ErrorIs(t, err, redsync.ErrNoQuorum)
-						require.ErrorContains(t, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
-						assert.Zero(t, m.Fence())
-						assert.Equal(t, before+5*(c.rounds+1), f.scripts(), "the rounds, and a release")
-						for _, n := range f.nodes {
-							got, _ := n.Get(fenceKey)
-							assert.Contains(t, []string{"5000000000000030", "5000000000000040"}, got, "the release raises nothing")
-						}
-					}
-					f.noKeys()
-				})
-			})
-		}
-	}
-}
-
-// The registers of one name have reached their greatest number. Other names still get tokens.
-func TestFenceAtItsLastIsOfOneName(t *testing.T) {
-	for name, last := range map[string]string{"beyond the last": "18446744073709551615", "the last": "9223372036854775807", "the last but one": "9223372036854775806"} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				rs := f.fenced()
-				f.registers(last, last, last, last, last)
-				if m := rs.NewMutex("lock"); m.TryLock() == nil {
-					f.unlock(m)
+		playAs(t, name, func(f field) {
+			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			f.raising(c.raised, 0, 1, 2, 3, 4)
+			before := f.commands("evalsha")
+			err := m.TryLock()
+			if c.token != 0 {
+				require.NoError(f, err)
+				assert.Equal(f, c.token, m.Fence())
+				assert.Equal(f, before+5*c.rounds, f.scripts())
+				f.unlock(m)
+			} else {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, "the fencing register {lock}:fence is at 5000000000000030, which no client can have written")
+				assert.Zero(f, m.Fence())
+				assert.Equal(f, before+5*(c.rounds+1), f.scripts(), "the rounds, and a release")
+				for _, n := range f.nodes {
+					got, _ := n.Get(fenceKey)
+					assert.Contains(f, []string{"5000000000000030", "5000000000000040"}, got, "the release raises nothing")
 				}
-				for range 3 {
-					m := rs.NewMutex("other")
-					require.NoError(t, m.TryLock())
-					f.unlock(m)
-					time.Sleep(time.Second)
-				}
-			})
+			}
+			f.noKeys()
 		})
 	}
 }
@@ -192,160 +146,16 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 		"beyond 64 bits": "18446744073709551616",
 		"negative":       "-9999999999999999999999999",
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock")
-				f.registers(odd, odd, odd, "", "")
-				err := m.TryLock()
-				require.ErrorIs(t, err, redsync.ErrNoQuorum)
-				require.ErrorContains(t, err, odd)
-				assert.Zero(t, m.Fence())
-				f.noKeys()
-				got, _ := f.nodes[0].Get(fenceKey)
-				assert.Equal(t, odd, got)
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced().NewMutex("lock")
+			f.registers(odd, odd, odd, "", "")
+			err := m.TryLock()
+			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			require.ErrorContains(f, err, odd)
+			assert.Zero(f, m.Fence())
+			f.noKeys()
+			got, _ := f.nodes[0].Get(fenceKey)
+			assert.Equal(f, odd, got)
 		})
 	}
-}
-
-// A lost reply is not a grant. What the node has stored by then blocks nobody.
-func TestFenceRepliesLost(t *testing.T) {
-	for lost := 1; lost <= 5; lost++ {
-		t.Run(fmt.Sprintf("%d nodes", lost), func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*time.Millisecond))
-				for _, n := range f.nodes[:lost] {
-					n.On("evalsha", 1, embedded.Fault{LoseReply: true})
-				}
-				first := uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
-				require.NoError(t, m.Lock())
-				if lost <= 2 {
-					assert.Equal(t, first, m.Fence())
-				} else {
-					assert.Greater(t, m.Fence(), first, "the token is beyond the registers that the lost grants raised")
-				}
-				held := m.Fence()
-				f.unlock(m)
-				time.Sleep(2 * time.Second)
-				for _, n := range f.nodes {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(held), got)
-				}
-				f.noKeys()
-			})
-		})
-	}
-}
-
-// Another process holds the lock with the very same value. That counts as taken, whether or not the registers are
-// ahead.
-func TestFenceValueOfAnother(t *testing.T) {
-	for _, ahead := range []bool{false, true} {
-		t.Run(fmt.Sprintf("registers ahead %v", ahead), func(t *testing.T) {
-			play(t, func(f field) {
-				value := rand.Text()
-				same := redsync.WithGenValueFunc(func() (string, error) { return value, nil })
-				for _, n := range f.nodes {
-					require.NoError(t, n.Set("lock", value))
-					n.SetTTL("lock", time.Hour)
-				}
-				if ahead {
-					f.registers("2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000")
-				}
-				m := f.With(redsync.WithFencing()).NewMutex("lock", same)
-				err := m.TryLock()
-				var taken *redsync.ErrTaken
-				require.ErrorAs(t, err, &taken)
-				assert.Zero(t, m.Fence())
-			})
-		})
-	}
-}
-
-// After an attempt that failed, the registers stay raised, but its keys are gone.
-func TestFenceAttemptThatFailed(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-		for _, n := range f.nodes[2:] {
-			require.NoError(t, n.Set("lock", "another's"))
-			n.SetTTL("lock", time.Hour)
-		}
-		at := time.Now().UnixMicro()
-		require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
-		assert.Zero(t, m.Fence())
-		synctest.Wait()
-		text, err := f.nodes[0].Get(fenceKey)
-		require.NoError(t, err)
-		last, err := strconv.ParseInt(text, 10, 64)
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, last, at, "the votes were split, so the attempt was repeated")
-		f.areAt(last, last, "", "", "")
-		for _, n := range f.nodes[:2] {
-			assert.False(t, n.Exists("lock"))
-		}
-		f.lose(2, 3, 4)
-		require.NoError(t, m.TryLock())
-		assert.Positive(t, m.Fence())
-	})
-}
-
-// There are no more rounds if no quorum can grant the lock, or if too few nodes answer.
-func TestFenceIsNotRepeatedWhereItCannotHelp(t *testing.T) {
-	for name, c := range map[string]struct {
-		attempts int
-		prepare  func(f field)
-	}{
-		"taken": {4, func(f field) { // two nodes grant it, so the votes look split
-			for _, n := range f.nodes[:3] {
-				_ = n.Set("lock", "another's")
-				n.SetTTL("lock", time.Hour)
-			}
-		}},
-		"down": {1, func(f field) {
-			for _, n := range f.nodes[:3] {
-				n.On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				f.registers("", "", "", "2000000000000000", "2000000000000000")
-				c.prepare(f)
-				before := f.scripts()
-				require.Error(t, m.TryLock())
-				assert.Equal(t, before+10*c.attempts, f.scripts(), "each attempt is an acquire and a release")
-			})
-		})
-	}
-}
-
-func TestFenceEndsWithItsContext(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		f.registers("2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000", "2000000000000000")
-		f.slowly(1, 100*time.Millisecond, 0, 1, 2, 3, 4)
-		ctx, cancel := context.WithTimeout(f.Context(), 100*time.Millisecond-1)
-		defer cancel()
-		require.ErrorIs(t, m.LockContext(ctx), context.DeadlineExceeded)
-		assert.Zero(t, m.Fence())
-		f.noKeys()
-	})
-}
-
-// A quorum of registers has refused the token. The reply with a higher register comes after that, but before the next
-// token is proposed. The proposed token must be beyond that register.
-func TestFenceCatchesUpWithARegisterThatIsHeardLate(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		near, highest := ahead(time.Hour), ahead(3*time.Hour)
-		f.registers(near, near, near, ahead(2*time.Hour), highest)
-		f.slowly(1, time.Millisecond, 3, 4)
-		before := f.scripts()
-		ctx := errHook{f.Context(), func() { time.Sleep(2 * time.Millisecond) }}
-		require.NoError(t, m.LockContext(ctx))
-		assert.Equal(t, highest, strconv.FormatUint(m.Fence()-1, 10))
-		assert.Equal(t, before+10, f.scripts(), "one more round")
-		f.unlock(m)
-	})
 }

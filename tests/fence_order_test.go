@@ -83,8 +83,7 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	if random.IntN(5) == 0 {
 		waits = time.Duration(random.IntN(60)) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), waits)
-	defer cancel()
+	ctx := limited(c, waits)
 	called := c.next()
 	err := m.LockContext(ctx)
 	returned, token := c.next(), m.Fence()
@@ -150,17 +149,17 @@ func (c *contest) fault(random *rand.Rand) {
 
 func TestALaterLockHasAHigherToken(t *testing.T) {
 	parallelComputing(t)
-	seeds, acquired := testlength.Of(1, 1, 30), 0
+	seeds, acquired, turns := testlength.Of(1, 1, 30), 0, testlength.InGate(5, 5, 12, 30)
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			play(t, func(f field) { acquired += contends(f, uint64(seed)) }) //nolint:gosec // it is not negative
+			play(t, func(f field) { acquired += contends(f, uint64(seed), turns) }) //nolint:gosec // it is not negative
 		})
 	}
 	t.Logf("Lock succeeded %d times", acquired)
-	assert.Greater(t, acquired, 60*seeds)
+	assert.Greater(t, acquired, 5*turns*seeds)
 }
 
-func contends(f field, seed uint64) int {
+func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
 	c.options = []redsync.Option{
@@ -179,7 +178,7 @@ func contends(f field, seed uint64) int {
 		rs := f.another()
 		ahead := []time.Duration{0, 0, time.Hour, time.Duration(plan.IntN(1_000_000)) * time.Minute}[i]
 		for j := range uint64(2) {
-			contenders.Go(func() { c.contender(rs, ahead, testlength.Of(12, 12, 30), random(10*i+j+1)) })
+			contenders.Go(func() { c.contender(rs, ahead, turns, random(10*i+j+1)) })
 		}
 	}
 	ctx, cancel := context.WithCancel(f.Context())

@@ -22,51 +22,47 @@ func TestFenceIsTheClock(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		time.Sleep(1234567 * time.Microsecond)
-		require.NoError(t, m.Lock())
-		assert.EqualValues(t, time.Now().UnixMicro(), m.Fence())
+		require.NoError(f, m.Lock())
+		assert.EqualValues(f, time.Now().UnixMicro(), m.Fence())
 		first := m.Fence()
 		f.areAt(first, first, first, first, first)
 		f.unlock(m)
 		before := f.scripts()
-		require.NoError(t, m.Lock(), "the second Lock is in the same microsecond as the first")
-		assert.Equal(t, first+1, m.Fence())
-		assert.Equal(t, before+5, f.scripts(), "the second Lock needs one round")
+		require.NoError(f, m.Lock(), "the second Lock is in the same microsecond as the first")
+		assert.Equal(f, first+1, m.Fence())
+		assert.Equal(f, before+5, f.scripts(), "the second Lock needs one round")
 	})
 }
 
 // After Unlock at the latest, the nodes that did not vote for the hold have its token, too.
 func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
-	for name, fault := range map[string]func(f field){
-		"two were down": func(f field) {
-			f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-		},
-		"two were another's": func(f field) {
-			for _, i := range []int{1, 2} {
-				_ = f.nodes[i].Set("lock", "another's")
-				f.nodes[i].SetTTL("lock", time.Minute)
+	for name, fault := range map[string]func(f field, locked bool){
+		"two were down": func(f field, locked bool) {
+			if !locked {
+				f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
+				f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
 			}
 		},
-		"two forgot": func(f field) {},
+		"two were another's": func(f field, locked bool) {
+			if !locked {
+				f.occupy("lock", 1, 2)
+			}
+		},
+		"two forgot": func(f field, locked bool) {
+			if locked {
+				f.nodes[0].FlushAll()
+				f.nodes[3].FlushAll()
+			}
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-				fault(f)
-				require.NoError(t, m.TryLock())
-				if name == "two forgot" {
-					f.nodes[0].FlushAll()
-					f.nodes[3].FlushAll()
-				}
-				held := m.Fence()
-				f.unlock(m)
-				synctest.Wait()
-				for i, n := range f.nodes {
-					got, _ := n.Get(fenceKey)
-					assert.Equal(t, fmt.Sprint(held), got, "node %d", i)
-					assert.Equal(t, 24*time.Hour, n.TTL(fenceKey), "node %d", i)
-				}
-			})
+		playAs(t, name, func(f field) {
+			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			fault(f, false)
+			require.NoError(f, m.TryLock())
+			fault(f, true)
+			held := m.Fence()
+			f.unlock(m)
+			f.areAt(held, held, held, held, held)
 		})
 	}
 }
@@ -75,83 +71,66 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 func TestFenceUnlockTooLate(t *testing.T) {
 	play(t, func(f field) {
 		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
-		require.NoError(t, m.Lock())
+		require.NoError(f, m.Lock())
 		first := m.Fence()
 		time.Sleep(9 * time.Second)
-		require.NoError(t, other.TryLock())
+		require.NoError(f, other.TryLock())
 		second := other.Fence()
-		assert.Greater(t, second, first)
-		assert.Equal(t, first, m.Fence(), "Fence returns the token even after the expiry")
+		assert.Greater(f, second, first)
+		assert.Equal(f, first, m.Fence(), "Fence returns the token even after the expiry")
 		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		assert.Zero(t, m.Fence())
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		assert.Zero(f, m.Fence())
 		f.areAt(second, second, second, second, second)
-		ok, err := other.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
+		f.confirms(other.Valid())
 	})
 }
 
 func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
-		assert.Zero(t, m.Fence(), "idle")
-		require.NoError(t, m.Lock())
+		assert.Zero(f, m.Fence(), "idle")
+		require.NoError(f, m.Lock())
 		token := m.Fence()
 		time.Sleep(5 * time.Second)
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, token, m.Fence(), "extended")
+		f.confirms(m.Extend())
+		assert.Equal(f, token, m.Fence(), "extended")
 		time.Sleep(time.Hour)
-		assert.Equal(t, token, m.Fence(), "expired")
-		require.NoError(t, f.nodes[0].Set("lock", "x"))
-		require.NoError(t, f.nodes[1].Set("lock", "x"))
-		require.NoError(t, f.nodes[2].Set("lock", "x"))
-		require.Error(t, m.TryLock())
-		assert.Zero(t, m.Fence(), "after the next Lock has failed, there is no token")
+		assert.Equal(f, token, m.Fence(), "expired")
+		require.NoError(f, f.nodes[0].Set("lock", "x"))
+		require.NoError(f, f.nodes[1].Set("lock", "x"))
+		require.NoError(f, f.nodes[2].Set("lock", "x"))
+		require.Error(f, m.TryLock())
+		assert.Zero(f, m.Fence(), "after the next Lock has failed, there is no token")
 		f.lose(0, 1, 2)
-		require.NoError(t, m.TryLock())
-		assert.Greater(t, m.Fence(), token)
+		require.NoError(f, m.TryLock())
+		assert.Greater(f, m.Fence(), token)
 		f.unlock(m)
-		assert.Zero(t, m.Fence(), "unlocked")
+		assert.Zero(f, m.Fence(), "unlocked")
 	})
 }
 
 // Locks without the option, and adopted locks, have no token and leave the registers as they are.
 func TestFenceOfThoseWithout(t *testing.T) {
 	play(t, func(f field) {
-		fenced := f.fenced().NewMutex("lock")
-		require.NoError(t, fenced.Lock())
+		fenced := locked(f, f.fenced().NewMutex("lock"))
 		token := fenced.Fence()
-
 		adopted := f.NewMutex("lock", redsync.WithFencing(), redsync.WithValue(fenced.Value()))
-		assert.Zero(t, adopted.Fence())
-		ok, err := adopted.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, adopted.Fence())
+		f.confirms(adopted.Extend())
+		assert.Zero(f, adopted.Fence())
 		f.unlock(adopted)
-		_, _ = fenced.Unlock()
 		f.areAt(token, token, token, token, token)
 
 		time.Sleep(time.Hour)
-		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}} {
-			plain := f.another().NewMutex("lock", options...)
-			require.NoError(t, plain.Lock())
+		for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+			plain := locked(f, f.another().NewMutex("lock", option))
 			synctest.Wait() // all nodes have it
-			assert.Zero(t, plain.Fence())
-			err = fenced.TryLock()
+			assert.Zero(f, plain.Fence())
+			isTaken(f, fenced.TryLock())
 			synctest.Wait() // all nodes have refused it
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken, "a lock with fencing excludes one without")
 			f.unlock(plain)
-			synctest.Wait()
-			for _, n := range f.nodes {
-				got, _ := n.Get(fenceKey)
-				assert.Equal(t, fmt.Sprint(token), got)
-				assert.Equal(t, 23*time.Hour, n.TTL(fenceKey), "locks without fencing do not touch the register")
-			}
+			assert.Equal(f, fmt.Sprint(token), fenceOf(f, 1))
+			assert.Equal(f, 23*time.Hour, f.nodes[1].TTL(fenceKey), "locks without fencing do not touch the register")
 		}
 	})
 }
@@ -162,58 +141,18 @@ func fenceOf(f field, i int) string {
 	return got
 }
 
-func TestFenceIsNotHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.fenced()
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		last := m.Fence()
-		for range 4 {
-			c := f.calls(rs, patient()...)
-			f.atOnce(m, c)
-			assert.NotEqual(t, peek.Value(m), peek.Value(c.Mutex))
-			assert.Greater(t, c.Fence(), last)
-			assert.Equal(t, fmt.Sprint(c.Fence()), fenceOf(f, 0))
-			m, last = c.Mutex, c.Fence()
-		}
-		f.unlock(m)
-		f.nobodyWaits()
-		f.noKeys()
-	})
-}
-
-// One Mutex gives a lock to another. Only one of the two has fencing.
-func TestFenceIsNotHandedToOrFromThoseWithout(t *testing.T) {
-	for _, gives := range []bool{false, true} {
-		t.Run(fmt.Sprint(gives), func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				options := map[bool][]redsync.Option{true: {redsync.WithFencing()}}
-				m := k.NewMutex("lock", options[gives]...)
-				require.NoError(t, m.Lock())
-				value := peek.Value(m)
-				c := k.calls(k.Redsync, patient(options[!gives]...)...)
-				k.atOnce(m, c)
-				assert.NotEqual(t, value, c.Value())
-				assert.Equal(t, !gives, c.Fence() != 0)
-				k.unlock(c.Mutex)
-			})
-		})
-	}
-}
-
 func TestFenceRegisterIsKeptForADay(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		for range 3 {
-			require.NoError(t, m.Lock())
+			require.NoError(f, m.Lock())
 			f.unlock(m)
 			f.areAt(fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0))
 			time.Sleep(23 * time.Hour)
-			assert.Equal(t, 5, f.nodes.Keys(fenceKey))
+			assert.Equal(f, 5, f.nodes.Keys(fenceKey))
 		}
 		time.Sleep(time.Hour + time.Second)
-		assert.Zero(t, f.nodes.Keys(fenceKey))
+		assert.Zero(f, f.nodes.Keys(fenceKey))
 	})
 }
 
@@ -225,36 +164,12 @@ func TestFenceKeysOfNames(t *testing.T) {
 		"a}b":     "{}:a}b:fence",
 		"a b:c\n": "{a b:c\n}:fence",
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex(name)
-				require.NoError(t, m.Lock())
-				synctest.Wait()
-				assert.Equal(t, 5, f.nodes.Keys(key))
-				f.unlock(m)
-				require.Error(t, f.NewMutex(key).TryLock(), "the name of a register is reserved")
-			})
-		})
-	}
-}
-
-// On a Cluster, a name cannot be fenced if its register lies in another slot.
-func TestFenceRefusedByTheNodes(t *testing.T) {
-	for _, text := range []string{
-		"CROSSSLOT Keys in request don't hash to the same slot",
-		"TRYAGAIN Multiple keys request during rehashing of slot",
-		"NOPERM No permissions to access a key",
-	} {
-		t.Run(text, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.fenced().NewMutex("lock")
-				for _, n := range f.nodes {
-					n.On("evalsha", 1, embedded.Fault{Err: text})
-				}
-				require.ErrorContains(t, m.TryLock(), text)
-				assert.Zero(t, m.Fence())
-				f.noKeys()
-			})
+		playAs(t, name, func(f field) {
+			m := locked(f, f.fenced().NewMutex(name))
+			synctest.Wait()
+			assert.Equal(f, 5, f.nodes.Keys(key))
+			f.unlock(m)
+			require.Error(f, f.NewMutex(key).TryLock(), "the name of a register is reserved")
 		})
 	}
 }
@@ -270,16 +185,14 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"node deadline": {[]redsync.Option{redsync.WithFencing(), redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
 		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.process(guards[true]...).NewMutex("lock", c.options...)
-				require.ErrorContains(t, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
-				time.Sleep(c.want - time.Nanosecond)
-				require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
-				time.Sleep(time.Nanosecond)
-				require.NoError(t, m.TryLock())
-				k.unlock(m)
-			})
+		kitAs(t, name, func(k kit) {
+			m := k.process(guards[true]...).NewMutex("lock", c.options...)
+			require.ErrorContains(k, m.TryLock(), fmt.Sprintf("ignores it for another %v", c.want))
+			time.Sleep(c.want - time.Nanosecond)
+			require.ErrorIs(k, m.TryLock(), redsync.ErrNoQuorum)
+			time.Sleep(time.Nanosecond)
+			require.NoError(k, m.TryLock())
+			k.unlock(m)
 		})
 	}
 }
@@ -297,34 +210,31 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 		"the guard, clocks that differ":         {true, 10 * time.Second, true},
 		"the guard, clocks that agree":          {true, 0, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				var options []pool.Option
-				if c.guarded {
-					options = guards[true]
-				}
-				a, b := f.veteran(options...), f.veteran(options...)
-				if c.skew > 0 {
-					peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
-				}
-				m := a.NewMutex("lock", redsync.WithFencing())
-				require.NoError(t, m.Lock())
-				token := m.Fence()
-				synctest.Wait()
-				f.reboot(true, 0, 1, 2)
-				wake(b)
-				f.freeze(3, 4) // only nodes that have forgotten the token answer
-				other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-				start := time.Now()
-				require.NoError(t, other.Lock())
-				if c.guarded {
-					assert.Greater(t, time.Since(start), guard+10*time.Second)
-				} else {
-					assert.Less(t, time.Since(start), time.Second)
-				}
-				assert.Equal(t, c.kept, other.Fence() > token)
-				f.thaw(3, 4)
-			})
+		playAs(t, name, func(f field) {
+			var options []pool.Option
+			if c.guarded {
+				options = guards[true]
+			}
+			a, b := f.veteran(options...), f.veteran(options...)
+			if c.skew > 0 {
+				peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
+			}
+			m := locked(f, a.NewMutex("lock", redsync.WithFencing()))
+			token := m.Fence()
+			synctest.Wait()
+			f.reboot(true, 0, 1, 2)
+			wake(b)
+			f.freeze(3, 4) // only nodes that have forgotten the token answer
+			other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+			start := time.Now()
+			require.NoError(f, other.Lock())
+			if c.guarded {
+				assert.Greater(f, time.Since(start), guard+10*time.Second)
+			} else {
+				assert.Less(f, time.Since(start), time.Second)
+			}
+			assert.Equal(f, c.kept, other.Fence() > token)
+			f.thaw(3, 4)
 		})
 	}
 }
@@ -332,21 +242,18 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 // A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
 // node has raised no register, so the lock would have a token that no register knows.
 func TestFenceBareOKIsNoGrant(t *testing.T) {
-	for name, option := range map[string]redsync.Option{"first attempt": redsync.WithTries(1), "fair": redsync.WithFair()} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-					if len(req.Args) > 11 { // it has more arguments than a release
-						return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
-					}
-					return puppet.Yes(req)
-				}}
-				rs := redsync.New(p)
-				m := rs.NewMutex("lock", option, redsync.WithFencing())
-				require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
-				assert.Zero(t, m.Fence())
-				require.NoError(t, rs.Close(t.Context()))
-			})
+	for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+		synctest.Test(t, func(t *testing.T) {
+			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
+				if len(req.Args) > 11 { // it has more arguments than a release
+					return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+				}
+				return puppet.Yes(req)
+			}})
+			m := rs.NewMutex("lock", option, redsync.WithFencing())
+			require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
+			assert.Zero(t, m.Fence())
+			require.NoError(t, rs.Close(t.Context()))
 		})
 	}
 }

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,8 +45,7 @@ func (f field) rival(keys ...string) (back func()) {
 func (f field) bare(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
 	back := f.rival("lock")
-	m := rs.NewMutex("lock", options...)
-	require.NoError(f, m.Lock())
+	m := locked(f, rs.NewMutex("lock", options...))
 	back()
 	require.Equal(f, 3, f.nodes.Keys("lock"))
 	return m
@@ -64,45 +62,13 @@ func (f field) on(m *redsync.Mutex, key string) (count int) {
 	return count
 }
 
-func TestContendedLockIsSoonOnAllNodes(t *testing.T) {
-	play(t, func(f field) {
-		processes, held, bare := f.processes(2, inZones), 0, 0
-		for round := range 40 {
-			var all sync.WaitGroup
-			for i, rs := range processes {
-				all.Go(func() {
-					m := rs.NewMutex("lock")
-					if m.TryLock() != nil {
-						return
-					}
-					held++
-					time.Sleep(15 * time.Millisecond)
-					if f.on(m, "lock") == 3 {
-						bare++
-					}
-					time.Sleep(300 * time.Millisecond) // the loser has given up after its last repetition
-					assert.Equal(t, 5, f.on(m, "lock"), "round %d", round)
-					f.lose(round%5, (round+round/5)%5) // one or two nodes forget
-					require.Error(t, processes[1-i].NewMutex("lock").TryLock(), "round %d", round)
-					f.unlock(m)
-				})
-			}
-			all.Wait()
-			time.Sleep(time.Second)
-			f.noKeys()
-		}
-		assert.Greater(t, held, 30)
-		assert.Greater(t, bare, 10, "else the test shows nothing")
-	})
-}
-
 func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		m := f.bare(f.Redsync)
 		f.lose(0)
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, 4, f.on(m, "lock"), "node 0 had granted the lock, and nothing sets the key there again")
+		assert.Equal(f, 4, f.on(m, "lock"), "node 0 had granted the lock, and nothing sets the key there again")
 	})
 }
 
@@ -110,8 +76,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		back := f.rival("lock")
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := locked(f, f.NewMutex("lock"))
 		won := time.Now()
 		at := func(ms time.Duration) { time.Sleep(time.Until(won.Add(ms * time.Millisecond))) } //nolint:durationcheck // ms is a number
 		synctest.Wait()
@@ -119,30 +84,27 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		for i, ms := range fills {
 			at(ms - 1)
 			synctest.Wait()
-			assert.Equal(t, before+2*i, f.commands("set"), "after %d ms", ms-1)
+			assert.Equal(f, before+2*i, f.commands("set"), "after %d ms", ms-1)
 			at(ms)
 			synctest.Wait()
-			assert.Equal(t, before+2*i+2, f.commands("set"), "after %d ms", ms)
+			assert.Equal(f, before+2*i+2, f.commands("set"), "after %d ms", ms)
 		}
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, before+12, f.commands("set"))
+		assert.Equal(f, before+12, f.commands("set"))
 		for i := range 2 {
-			_, err := m.Extend()
-			require.NoError(t, err)
+			f.confirms(m.Extend())
 			synctest.Wait()
-			assert.Equal(t, before+14+2*i, f.commands("set"))
+			assert.Equal(f, before+14+2*i, f.commands("set"))
 		}
 		back()
-		_, err := m.Extend()
-		require.NoError(t, err)
-		assert.Equal(t, 5, f.on(m, "lock"))
+		f.confirms(m.Extend())
+		assert.Equal(f, 5, f.on(m, "lock"))
 		before = f.commands("set")
 		for range 2 {
-			_, err := m.Extend()
-			require.NoError(t, err)
+			f.confirms(m.Extend())
 		}
 		time.Sleep(3 * time.Second)
-		assert.Equal(t, before, f.commands("set"), "all nodes have confirmed")
+		assert.Equal(f, before, f.commands("set"), "all nodes have confirmed")
 		f.unlocks(m)
 	})
 }
@@ -159,126 +121,52 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		"fencing":       {redsync.WithFencing(), guard},
 		"without limit": {redsync.WithMaxHold(time.Hour), guard},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.bare(f.Redsync, c.option)
-				time.Sleep(20 * time.Millisecond)
-				f.restsOn("lock", c.ttl-20*time.Millisecond, 0, 1, 2, 3, 4)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.bare(f.Redsync, c.option)
+			time.Sleep(20 * time.Millisecond)
+			f.restsOn("lock", c.ttl-20*time.Millisecond, 0, 1, 2, 3, 4)
 		})
 	}
-}
-
-// So does a fill after WithMaxHold has shortened the other keys: none outlasts the limit. Here two nodes refuse so late that
-// the lock has been extended before.
-func TestFillLastsNoLongerThanMaxHoldAllows(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		back := f.rival("lock")
-		f.freeze(3, 4)
-		m := f.NewMutex("lock", redsync.WithMaxHold(8500*time.Millisecond))
-		require.NoError(f, m.Lock())
-		time.Sleep(time.Second)
-		f.confirms(m.Extend())
-		time.Sleep(500 * time.Millisecond)
-		f.thaw(3, 4)
-		back()
-		time.Sleep(20 * time.Millisecond)
-		f.restsOn("lock", 6980*time.Millisecond+drift, 0, 1, 2, 3, 4)
-	})
-}
-
-func TestHoldUnderTwentyMillisecondsIsNotFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.bare(f.Redsync)
-		before := f.commands("set")
-		time.Sleep(20*time.Millisecond - 1)
-		f.unlock(m)
-		time.Sleep(3 * time.Second)
-		assert.Equal(t, before, f.commands("set"))
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-func TestLateRefusalIsFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		back := f.rival("lock")
-		for _, n := range f.nodes[3:] {
-			n.On("set", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		time.Sleep(101 * time.Millisecond)
-		back()
-		time.Sleep(18 * time.Millisecond)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, f.on(m, "lock"))
-		f.unlocks(m)
-	})
-}
-
-// Only nodes that have refused are filled up. A node that is silent or down may take part in no lock.
-func TestSilentNodesAreNotFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for _, n := range f.nodes[3:] {
-			n.On("set", 1, embedded.Fault{LoseCommand: true})
-		}
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		time.Sleep(3 * time.Second)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		_, err := m.Extend()
-		require.NoError(t, err)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		f.unlocks(m)
-	})
 }
 
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				keys := kind.keys
-				back := f.rival(keys[0])
-				m := kind.lock(f.Redsync)
-				require.NoError(t, m.Lock())
-				time.Sleep(50 * time.Millisecond) // a fill has come to nothing
-				have := func(want int) {
-					t.Helper()
-					synctest.Wait()
-					for _, key := range keys[1:] {
-						assert.Equal(t, want, f.nodes.Keys(key), key)
+		playAs(t, kind.column, func(f field) {
+			f.meet()
+			keys := kind.keys
+			back := f.rival(keys[0])
+			m := locked(f, kind.lock(f.Redsync))
+			time.Sleep(50 * time.Millisecond) // a fill has come to nothing
+			have := func(want int) {
+				f.Helper()
+				synctest.Wait()
+				for _, key := range keys[1:] {
+					assert.Equal(f, want, f.nodes.Keys(key), key)
+				}
+				count := 0
+				for _, n := range f.nodes {
+					if v, err := n.Get(keys[0]); err == nil && v != "rival" {
+						count++
 					}
-					count := 0
-					for _, n := range f.nodes {
-						if v, err := n.Get(keys[0]); err == nil && v != "rival" {
-							count++
-						}
-					}
-					assert.Equal(t, want, count, keys[0])
 				}
-				have(3)
-				back()
-				time.Sleep(10 * time.Millisecond)
-				have(5)
-				for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
-					want, _ := f.nodes[0].Get(keys[0])
-					got, _ := n.Get(keys[0])
-					assert.Equal(t, want[:20], got[:min(20, len(got))])
-				}
-				f.unlock(m)
-				time.Sleep(3 * time.Second)
-				for _, key := range keys {
-					assert.Zero(t, f.nodes.Keys(key))
-				}
-			})
+				assert.Equal(f, want, count, keys[0])
+			}
+			have(3)
+			back()
+			time.Sleep(10 * time.Millisecond)
+			have(5)
+			for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
+				want, _ := f.nodes[0].Get(keys[0])
+				got, _ := n.Get(keys[0])
+				assert.Equal(f, want[:20], got[:min(20, len(got))])
+			}
+			f.unlock(m)
+			time.Sleep(3 * time.Second)
+			for _, key := range keys {
+				assert.Zero(f, f.nodes.Keys(key))
+			}
 		})
 	}
 }
@@ -286,110 +174,77 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 // A node may grant another permit than the one that was won. It is given back, and the permit that was won is taken.
 func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 	for _, weight := range []int{1, 2} {
-		t.Run(fmt.Sprint("weight ", weight), func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				for slot := range weight {
-					f.puts(slot, "rival", time.Hour, 3, 4)
-				}
-				options := []redsync.Option{redsync.WithPermits(2 * weight)}
-				if weight > 1 {
-					options = append(options, redsync.WithWeight(weight), redsync.WithFair())
-				}
-				var m *redsync.Mutex
-				for { // until the slots that were won are those that the rival has on nodes 3 and 4
-					m = f.NewMutex("lock", options...)
-					require.NoError(t, m.Lock())
-					value := m.Value()
-					time.Sleep(time.Millisecond)
-					if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
-						break
-					}
-					f.unlock(m)
-					time.Sleep(time.Second)
-				}
-				assert.Equal(t, []int{weight, weight, weight, 0, 0}, f.holdsOn(m.Value(), 2*weight))
-				for slot := range weight {
-					for _, n := range f.nodes[3:] {
-						n.Del(slotOf(slot))
-					}
-				}
-				time.Sleep(20 * time.Millisecond)
-				for i := range f.nodes {
-					assert.Equal(t, f.owners(0, 2*weight), f.owners(i, 2*weight))
+		playAs(t, fmt.Sprint("weight ", weight), func(f field) {
+			f.meet()
+			for slot := range weight {
+				f.puts(slot, "rival", time.Hour, 3, 4)
+			}
+			options := []redsync.Option{redsync.WithPermits(2 * weight)}
+			if weight > 1 {
+				options = append(options, redsync.WithWeight(weight), redsync.WithFair())
+			}
+			var m *redsync.Mutex
+			for { // until the slots that were won are those that the rival has on nodes 3 and 4
+				m = f.NewMutex("lock", options...)
+				require.NoError(f, m.Lock())
+				value := m.Value()
+				time.Sleep(time.Millisecond)
+				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
+					break
 				}
 				f.unlock(m)
-				f.nothingOfPermits()
-			})
+				time.Sleep(time.Second)
+			}
+			assert.Equal(f, []int{weight, weight, weight, 0, 0}, f.holdsOn(m.Value(), 2*weight))
+			for slot := range weight {
+				for _, n := range f.nodes[3:] {
+					n.Del(slotOf(slot))
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+			for i := range f.nodes {
+				assert.Equal(f, f.owners(0, 2*weight), f.owners(i, 2*weight))
+			}
+			f.unlock(m)
+			f.nothingOfPermits()
 		})
 	}
-}
-
-func TestReadersThatShareAHoldAreFilledOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		warm := f.NewMutex("warm", redsync.WithShared())
-		require.NoError(t, warm.Lock())
-		f.unlock(warm)
-		time.Sleep(time.Second) // all nodes have the scripts
-		back := f.rival("lock")
-		var readers []*redsync.Mutex
-		for range 5 {
-			m := f.NewMutex("lock", redsync.WithShared())
-			require.NoError(t, m.Lock())
-			readers = append(readers, m)
-		}
-		back()
-		f.unlock(readers[0]) // the reader that has acquired the hold leaves it
-		synctest.Wait()
-		before := f.commands("eval")
-		time.Sleep(21 * time.Millisecond)
-		synctest.Wait()
-		assert.Equal(t, 2, f.commands("eval")-before)
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
-		for _, m := range readers[1:] {
-			f.unlock(m)
-		}
-		f.noKeys()
-	})
 }
 
 // A job of a tick runs once, even if a node restarts without its data. The job ends at once, so its lock is filled up
 // after Unlock.
 func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
-	for forgetful := range 5 {
-		t.Run(fmt.Sprint("node ", forgetful), func(t *testing.T) {
-			play(t, func(f field) {
-				processes := f.processes(2, inZones)
-				for tick := range 10 {
-					var runs atomic.Int32
-					try := func(rs *redsync.Redsync) {
-						_, _ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
-							runs.Add(1)
-							return nil
-						})
-					}
-					done := make(chan struct{})
-					for _, rs := range processes {
-						go func() { try(rs); done <- struct{}{} }()
-					}
-					<-done
-					<-done
-					time.Sleep(200 * time.Millisecond)
-					if runs.Load() == 0 {
-						continue
-					}
-					assert.Equal(t, 5, f.nodes.Keys("lock"))
-					f.reboot(true, forgetful)
-					for _, rs := range processes {
-						wake(rs)
-						try(rs)
-					}
-					assert.EqualValues(t, 1, runs.Load(), "tick %d", tick)
-					time.Sleep(withDrift)
-					assert.Zero(t, f.nodes.Keys("lock"), "the keys stay for the minimal hold, and no longer")
+	for _, forgetful := range []int{0, 4} {
+		playAs(t, fmt.Sprint("node ", forgetful), func(f field) {
+			processes := f.processes(2, inZones)
+			for tick := range 3 {
+				var runs atomic.Int32
+				try := func(rs *redsync.Redsync) {
+					_, _ = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryDo(f.Context(), func(context.Context) error {
+						runs.Add(1)
+						return nil
+					})
 				}
-			})
+				done := make(chan struct{})
+				for _, rs := range processes {
+					go func() { try(rs); done <- struct{}{} }()
+				}
+				<-done
+				<-done
+				time.Sleep(200 * time.Millisecond)
+				if runs.Load() == 0 {
+					continue
+				}
+				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				f.reboot(true, forgetful)
+				for _, rs := range processes {
+					wake(rs)
+					try(rs)
+				}
+				assert.EqualValues(f, 1, runs.Load(), "tick %d", tick)
+				time.Sleep(withDrift)
+				assert.Zero(f, f.nodes.Keys("lock"), "the keys stay for the minimal hold, and no longer")
+			}
 		})
 	}
 }
@@ -399,19 +254,18 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		back := f.rival("lock")
-		m := f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(t, m.Lock())
+		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		back()
 		time.Sleep(20 * time.Millisecond)
 		f.rests(withDrift - 20*time.Millisecond)
 		f.taken()
 		time.Sleep(withDrift - 20*time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.Zero(f, f.nodes.Keys("lock"))
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(t, m.Lock())
+		require.NoError(f, m.Lock())
 		back()
 		f.unlock(m) // sends the first fill
 		f.rests(withDrift)
@@ -419,7 +273,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(t, m.Lock())
+		require.NoError(f, m.Lock())
 		f.unlock(m)
 		back()
 		f.freeze(3)
@@ -427,50 +281,10 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		f.thaw(3)
 		f.restsOn("lock", withDrift-minHold/2, 0, 1, 2, 4)
 		time.Sleep(2 * time.Second)
-		assert.LessOrEqual(t, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
+		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
 		time.Sleep(withDrift)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		assert.Zero(f, f.nodes.Keys("lock"))
 	})
-}
-
-// Unlock fills the nodes that still lack the key for the rest of a minimal hold, if there is one. Nothing else fills them
-// once the lock has ended.
-func TestOnlyAMinimalHoldWithARestIsFilledAtItsEnd(t *testing.T) {
-	unlock := func(_ field, m *redsync.Mutex) { _, _ = m.Unlock() }
-	for name, c := range map[string]struct {
-		after time.Duration
-		ends  func(f field, m *redsync.Mutex)
-		fills bool
-	}{
-		"Unlock while it lasts": {minHold / 2, unlock, true},
-		"Unlock after it":       {withDrift + time.Second, unlock, false},
-		"Close":                 {minHold / 2, func(f field, _ *redsync.Mutex) { _ = f.Close(f.Context()) }, false},
-		"a loss": {minHold / 2, func(f field, m *redsync.Mutex) {
-			for i := range 3 {
-				f.lose(i)
-			}
-			_, _ = m.Valid()
-			_, _ = m.Unlock()
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				back := f.rival("lock")
-				m := f.NewMutex("lock", redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-				require.NoError(f, m.Lock())
-				back() // both nodes have refused by now
-				for _, n := range f.nodes[3:] {
-					n.On("set", 1<<20, embedded.Fault{Err: "OOM command not allowed when used memory > 'maxmemory'."})
-				}
-				time.Sleep(c.after)
-				before := f.nodes[3].Commands("set")
-				c.ends(f, m)
-				time.Sleep(time.Second)
-				assert.Equal(f, c.fills, f.nodes[3].Commands("set") > before)
-			})
-		})
-	}
 }
 
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
@@ -480,9 +294,9 @@ func TestUnlockDoesNotCountItsFill(t *testing.T) {
 		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
 		f.lose(0)
 		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		assert.Equal(t, 4, f.nodes.Keys("lock"))
+		assert.False(f, ok)
+		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		assert.Equal(f, 4, f.nodes.Keys("lock"))
 	})
 }
 
@@ -497,95 +311,42 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 		},
 		"frozen": func(_ field, n *embedded.Node) { n.Freeze(); time.AfterFunc(time.Second, n.Thaw) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				m := f.bare(f.Redsync)
-				for _, n := range f.nodes[3:] {
-					faulty(f, n)
-				}
-				time.Sleep(25 * time.Millisecond) // the fill is under way
-				f.unlock(m)
-				time.Sleep(3 * time.Second)
-				assert.Zero(t, f.nodes.Keys("lock"))
-				next := f.NewMutex("lock")
-				require.NoError(t, next.Lock())
-				time.Sleep(time.Millisecond)
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			m := f.bare(f.Redsync)
+			for _, n := range f.nodes[3:] {
+				faulty(f, n)
+			}
+			time.Sleep(25 * time.Millisecond) // the fill is under way
+			f.unlock(m)
+			time.Sleep(3 * time.Second)
+			assert.Zero(f, f.nodes.Keys("lock"))
+			locked(f, f.NewMutex("lock"))
+			time.Sleep(time.Millisecond)
+			assert.Equal(f, 5, f.nodes.Keys("lock"))
 		})
 	}
 }
 
-func TestNothingIsFilledAfterDetach(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.bare(f.Redsync)
-		before := f.commands("set")
-		_, err := m.Detach(f.Context())
-		require.NoError(f, err)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, before, f.commands("set"))
-	})
-}
-
-func TestDetachWaitsForAFill(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.bare(f.Redsync)
-		for _, n := range f.nodes[3:] {
-			n.On("set", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		time.Sleep(25 * time.Millisecond)
-		start := time.Now()
-		_, err := m.Detach(f.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 95*time.Millisecond, time.Since(start))
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
-	})
-}
-
-func TestAdoptedHoldIsFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		former := f.bare(f.another())
-		value := former.Value()
-		s, err := former.Detach(f.Context())
-		require.NoError(t, err)
-		m := f.NewMutex("lock", redsync.WithSequencer(s))
-		require.Equal(t, value, m.Value())
-		_, err = m.Extend()
-		require.NoError(t, err)
-		assert.Equal(t, 3, f.on(m, "lock"))
-		time.Sleep(20 * time.Millisecond)
-		assert.Equal(t, 5, f.on(m, "lock"))
-		f.restsOn("lock", guard-20*time.Millisecond, 0, 1, 2, 3, 4)
-		f.unlocks(m)
-	})
-}
-
 func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 	for name, late := range map[string]time.Duration{"refused before": 0, "refused after": 10 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				back := f.rival("lock")
-				for _, n := range f.nodes[3:] {
-					n.On("set", 1, embedded.Fault{Delay: late})
-				}
-				giver := f.NewMutex("lock")
-				require.NoError(t, giver.Lock())
-				receiver := f.calls(f.Redsync, patient()...)
-				time.Sleep(time.Millisecond)
-				f.atOnce(giver, receiver)
-				time.Sleep(late)
-				back()
-				assert.Equal(t, 3, f.nodes.Keys("lock"))
-				time.Sleep(20*time.Millisecond - late)
-				synctest.Wait()
-				assert.Equal(t, 5, f.nodes.Keys("lock"))
-				f.unlocks(receiver.Mutex)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			back := f.rival("lock")
+			for _, n := range f.nodes[3:] {
+				n.On("set", 1, embedded.Fault{Delay: late})
+			}
+			giver := locked(f, f.NewMutex("lock"))
+			receiver := f.calls(f.Redsync, patient()...)
+			time.Sleep(time.Millisecond)
+			f.atOnce(giver, receiver)
+			time.Sleep(late)
+			back()
+			assert.Equal(f, 3, f.nodes.Keys("lock"))
+			time.Sleep(20*time.Millisecond - late)
+			synctest.Wait()
+			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			f.unlocks(receiver.Mutex)
 		})
 	}
 }
@@ -636,53 +397,18 @@ func TestExtensionsCountOldFills(t *testing.T) {
 		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
 	} {
 		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
-			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					m := f.bare(f.Redsync, redsync.WithWatchdog())
-					time.Sleep(after)
-					require.Equal(t, 5, f.on(m, "lock"))
-					bad(f, 0)
-					time.Sleep(20 * time.Second)
-					valid, err := m.Valid()
-					require.NoError(t, err)
-					assert.True(t, valid)
-					_, err = m.Unlock()
-					require.NoError(t, err)
-				})
+			playAs(t, fmt.Sprint(name, " after ", after), func(f field) {
+				f.meet()
+				m := f.bare(f.Redsync, redsync.WithWatchdog())
+				time.Sleep(after)
+				require.Equal(f, 5, f.on(m, "lock"))
+				bad(f, 0)
+				time.Sleep(20 * time.Second)
+				valid, err := m.Valid()
+				require.NoError(f, err)
+				assert.True(f, valid)
+				f.unlock(m)
 			})
 		}
 	}
-}
-
-func TestWatchedLockIsFilledBeforeEachExtension(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		back := f.rival("lock")
-		m := f.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		time.Sleep(2 * time.Second)
-		back()
-		assert.Equal(t, 3, f.on(m, "lock"))
-		time.Sleep(time.Second) // an extension
-		assert.Equal(t, 5, f.on(m, "lock"))
-		time.Sleep(20 * time.Second)
-		assert.Equal(t, 5, f.on(m, "lock"))
-		f.unlocks(m)
-	})
-}
-
-func TestHealingLockIsFilled(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.bare(f.Redsync, redsync.WithSetNXOnExtend())
-		_, err := m.Extend()
-		require.NoError(t, err)
-		synctest.Wait() // all nodes have answered
-		before := f.commands("set")
-		time.Sleep(time.Second)
-		assert.Equal(t, before, f.commands("set"), "the extension has confirmed the key")
-		assert.Equal(t, 5, f.on(m, "lock"))
-		f.unlocks(m)
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -26,28 +28,31 @@ func (u user) holderOf(m *redsync.Mutex) redsync.Holder {
 	return s.Holders[0]
 }
 
+// forces releases the only holder that operator finds.
+func (u user) forces(operator *redsync.Mutex) {
+	u.Helper()
+	require.NoError(u, operator.ForceUnlock(u.Context(), u.holderOf(operator)))
+}
+
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
 		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
-			t.Run(kind.column, func(t *testing.T) {
-				play(t, func(f field) {
-					holder := kind.lock(f.another(owner...), redsync.WithWatchdog())
-					require.NoError(f, holder.Lock())
-					synctest.Wait()
-					operator := kind.lock(f.Redsync)
-					h := f.holderOf(operator)
-					require.NoError(f, operator.ForceUnlock(f.Context(), h))
-					synctest.Wait()
-					for _, key := range kind.keys {
-						assert.False(f, f.nodes[0].Exists(key))
-					}
-					err := operator.ForceUnlock(f.Context(), h)
-					require.ErrorIs(f, err, redsync.ErrNotHeld)
-					require.NotErrorIs(f, err, redsync.ErrNoQuorum)
-					<-holder.Lost()
-					_, err = holder.Unlock()
-					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-				})
+			playAs(t, kind.column, func(f field) {
+				holder := locked(f, kind.lock(f.another(owner...), redsync.WithWatchdog()))
+				synctest.Wait()
+				operator := kind.lock(f.Redsync)
+				h := f.holderOf(operator)
+				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				synctest.Wait()
+				for _, key := range kind.keys {
+					assert.False(f, f.nodes[0].Exists(key))
+				}
+				err := operator.ForceUnlock(f.Context(), h)
+				require.ErrorIs(f, err, redsync.ErrNotHeld)
+				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
+				<-holder.Lost()
+				_, err = holder.Unlock()
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 			})
 		}
 	}
@@ -56,52 +61,41 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
+	owner := []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}
 	for name, c := range map[string]struct {
 		options []redsync.Option
 		held    time.Duration // for how long by then
 		within  time.Duration
-		forced  bool
 		down    []int // nodes
 	}{
-		"owner, held for long":                  {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 5 * time.Second, 2 * trip, true, nil},
-		"owner that heals":                      {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, nil},
-		"owner that heals, with two nodes down": {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}, 5 * time.Second, 2 * trip, true, []int{1, 3}},
-		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, true, nil},
-		"owner, held for a moment":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}, 100 * time.Millisecond, time.Second, true, nil},
-		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, false, nil},
-		"neither":                               {nil, time.Second, 8 * time.Second, false, nil},
+		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
+		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
+		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
+		"owner, held for a moment":              {owner, 100 * time.Millisecond, time.Second, nil},
+		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
+		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				r := &redsynctest.Recorder{}
-				holder := f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...)
-				require.NoError(f, holder.Lock())
-				time.Sleep(c.held)
-				for _, i := range c.down {
-					f.nodes[i].Kill()
-				}
-				time.Sleep(time.Millisecond)
-				operator := f.NewMutex("a")
-				h := f.holderOf(operator)
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
-				start := time.Now()
-				select {
-				case <-holder.Lost():
-				case <-time.After(time.Minute):
-				}
-				assert.LessOrEqual(f, time.Since(start), c.within)
-				err := holder.Err()
-				require.ErrorIs(f, err, redsync.ErrLockLost)
-				assert.Equal(f, c.forced, errors.Is(err, redsync.ErrForced), "%v", err)
-				synctest.Wait()
-				lost := redsynctest.Events[observe.Lost](r)
-				require.Len(f, lost, 1)
-				assert.Equal(f, err, lost[0].Err)
-				time.Sleep(10 * time.Second)
-				assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
-				_, err = holder.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-			})
+		playAs(t, name, func(f field) {
+			r := &redsynctest.Recorder{}
+			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...))
+			time.Sleep(c.held)
+			f.kill(c.down...)
+			time.Sleep(time.Millisecond)
+			f.forces(f.NewMutex("a"))
+			start := time.Now()
+			<-holder.Lost()
+			assert.LessOrEqual(f, time.Since(start), c.within)
+			err := holder.Err()
+			require.ErrorIs(f, err, redsync.ErrLockLost)
+			assert.Equal(f, strings.HasPrefix(name, "owner"), errors.Is(err, redsync.ErrForced), "%v", err)
+			synctest.Wait()
+			lost := redsynctest.Events[observe.Lost](r)
+			require.Len(f, lost, 1)
+			assert.Equal(f, err, lost[0].Err)
+			time.Sleep(10 * time.Second)
+			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
+			_, err = holder.Unlock()
+			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -113,8 +107,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 			rs := f.another(redsync.WithOwner("w"))
 			work := func(ctx context.Context) error {
 				time.Sleep(2 * time.Second)
-				operator := f.NewMutex("a")
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+				f.forces(f.NewMutex("a"))
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Minute):
@@ -126,8 +119,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 				fn = func(ctx context.Context) error { return rs.Do(ctx, "a", work) }
 			}
 			err := rs.Do(f.Context(), "a", fn)
-			require.ErrorIs(f, err, redsync.ErrForced)
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			errorIs(f, err, redsync.ErrForced, redsync.ErrLockLost)
 			assert.ErrorIs(f, redsync.ErrForced, redsync.ErrLockLost)
 		})
 	}
@@ -140,13 +132,11 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		f.meet()
 		rs := f.another(redsync.WithOwner("w"))
 		f.closes(rs)
-		long := rs.NewMutex("long", redsync.WithExpiry(time.Minute))
-		require.NoError(f, long.Lock())
+		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
 		before, connections := asked(), f.connections()
-		m := rs.NewMutex("a")
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a"))
 		time.Sleep(900 * time.Millisecond)
 		assert.Equal(f, before, asked())
 		operator := f.NewMutex("a")
@@ -165,8 +155,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 // A message that is not true ends nothing, and very many make the holder ask 20 times a second at most.
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("a", heals()...))
 		time.Sleep(1500 * time.Millisecond)
 		h := f.holderOf(f.NewMutex("a"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)
@@ -191,8 +180,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 // The nodes cannot reach the holder while it is forced. When it can hear them again, it asks.
 func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
@@ -214,12 +202,10 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 // What a Mutex cannot release, it says, and sends nothing.
 func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 	play(t, func(f field) {
-		all := f.another().NewMultiMutex([]string{"a", "b"})
-		require.NoError(f, all.Lock())
+		all := locked(f, f.another().NewMultiMutex([]string{"a", "b"}))
 		several := f.holderOf(f.NewMultiMutex([]string{"a", "b", "c"}))
 		assert.Equal(f, []string{"a", "b"}, several.Names)
-		permit := f.another().NewMutex("p", redsync.WithPermits(2))
-		require.NoError(f, permit.Lock())
+		locked(f, f.another().NewMutex("p", redsync.WithPermits(2)))
 		ofPermits := f.holderOf(f.NewMutex("p", redsync.WithPermits(2)))
 		synctest.Wait()
 		traffic := f.nodes[0].Traffic()
@@ -253,8 +239,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				m := f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...)
-				require.NoError(f, m.Lock())
+				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...))
 				all = append(all, m)
 			}
 			time.Sleep(2 * time.Second)
@@ -281,11 +266,9 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 		require.NoError(f, m.Lock())
 		h := f.holderOf(operator)
 		f.unlock(m)
-		other := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, other.Lock())
+		other := locked(f, f.another().NewMutex("a", redsync.WithWatchdog()))
 		err := operator.ForceUnlock(f.Context(), h)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, err, &taken)
+		isTaken(f, err)
 		require.NotErrorIs(f, err, redsync.ErrNotHeld)
 		f.unlock(other)
 
@@ -300,117 +283,78 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	})
 }
 
-// A reader has gone. If a writer has the lock by then, it is taken; other readers do not take it from anybody.
-func TestForceUnlockOfAFormerReader(t *testing.T) {
-	play(t, func(f field) {
-		m, operator := f.NewMutex("a", redsync.WithShared()), f.another().NewMutex("a")
-		require.NoError(f, m.Lock())
-		h := f.holderOf(operator)
-		other := f.another().NewMutex("a", redsync.WithShared())
-		require.NoError(f, other.Lock())
-		f.unlock(m)
-		require.ErrorIs(f, operator.ForceUnlock(f.Context(), h), redsync.ErrNotHeld)
-		require.NoError(f, other.Err())
-		f.unlock(other)
-		synctest.Wait()
-		writer := f.another().NewMutex("a")
-		require.NoError(f, writer.Lock())
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, operator.ForceUnlock(f.Context(), h), &taken)
-		f.unlock(writer)
-	})
-}
-
 // The next in line has the lock at once.
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := kind.rival(f.another(), redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
-				done := make(chan error, 1)
-				go func() { done <- waits.Lock() }()
-				time.Sleep(2 * time.Second)
-				operator := kind.rival(f.Redsync)
-				start := time.Now()
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-				require.NoError(f, <-done)
-				assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
-				f.unlock(waits)
-				<-holder.Lost()
-			})
+		playAs(t, kind.column, func(f field) {
+			holder := kind.rival(f.another(), redsync.WithWatchdog())
+			require.NoError(f, holder.Lock())
+			waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
+			done := make(chan error, 1)
+			go func() { done <- waits.Lock() }()
+			time.Sleep(2 * time.Second)
+			operator := kind.rival(f.Redsync)
+			start := time.Now()
+			f.forces(operator)
+			require.NoError(f, <-done)
+			assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
+			f.unlock(waits)
+			<-holder.Lost()
 		})
 	}
 }
 
 // An extension that heals is under way while the lock is released by force, and takes it back on some nodes. The holder,
-// which hears of the force, gives these up.
+// which hears of the force, gives these up, also if the user has seen the value. Readers share a hold, and the extension is
+// that of one of them: all are told.
 func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
-		m := f.NewMutex("lock", healing...)
-		require.NoError(f, m.Lock())
-		return []*redsync.Mutex{m}
-	})
-}
-
-// The user has seen the value. It was forced, whoever has it.
-func TestAForcedHolderWhoseValueWasSeenTakesNothingBack(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) []*redsync.Mutex {
-		m := f.NewMutex("lock", healing...)
-		require.NoError(f, m.Lock())
-		_ = m.Value()
-		return []*redsync.Mutex{m}
-	})
-}
-
-// Readers share a hold, and the extension is that of one of them. All are told.
-func TestReadersThatShareAHoldAndHealAreForcedTogether(t *testing.T) {
-	besideAnExtension(t, func(f field, healing ...redsync.Option) (all []*redsync.Mutex) {
-		for range 3 {
-			m := f.NewMutex("lock", append(healing, redsync.WithShared())...)
-			require.NoError(f, m.Lock())
-			all = append(all, m)
+	for name, c := range map[string]struct {
+		option redsync.Option
+		holds  int
+		seen   bool
+	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {redsync.WithShared(), 3, false}} {
+		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * time.Millisecond
+		for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += step {
+			playAs(t, fmt.Sprint(name, offset), func(f field) {
+				rs := f.newcomer(0, everywhere(3*time.Millisecond))
+				f.closes(rs)
+				f.as(rs).meet()
+				start := time.Now()
+				var all []*redsync.Mutex
+				for range c.holds {
+					m := locked(f, rs.NewMutex("lock", append(heals(), c.option, redsync.WithExpiry(6*time.Second))...))
+					if c.seen {
+						_ = m.Value()
+					}
+					all = append(all, m)
+				}
+				operator := f.NewMutex("lock")
+				h := f.holderOf(operator)
+				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
+				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				time.Sleep(100 * time.Millisecond)
+				for i, m := range all {
+					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
+				}
+				assert.Zero(f, f.nodes.Keys("lock"))
+				next := f.another().NewMutex("lock")
+				require.NoError(f, next.TryLock())
+				f.unlock(next)
+			})
 		}
-		return all
-	})
+	}
 }
 
-// besideAnExtension plays a force at each moment around the extension of holders that heal and hear of it. lock returns the
-// holders, which have one value. Nobody takes anything back.
-func besideAnExtension(t *testing.T, lock func(f field, healing ...redsync.Option) []*redsync.Mutex) {
-	t.Helper()
-	for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += time.Millisecond {
-		play(t, func(f field) {
-			rs := f.newcomer(0, everywhere(3*time.Millisecond))
-			f.closes(rs)
-			f.as(rs).meet()
-			start := time.Now()
-			all := lock(f.as(rs), redsync.WithOwner("w"), redsync.WithExpiry(6*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-			operator := f.NewMutex("lock")
-			h := f.holderOf(operator)
-			time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			time.Sleep(100 * time.Millisecond)
-			for i, m := range all {
-				require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d, offset %v", i, offset)
-			}
-			for _, n := range f.nodes {
-				assert.False(f, n.Exists("lock"), "offset %v", offset)
-			}
-			next := f.another().NewMutex("lock")
-			require.NoError(f, next.TryLock())
-			f.unlock(next)
-		})
-	}
+// heals returns the options of a holder that hears of a force, and heals.
+func heals() []redsync.Option {
+	return []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
 // if another has the lock by then.
 func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
 		require.NoError(f, operator.ForceUnlock(f.Context(), h))
@@ -429,93 +373,17 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	})
 }
 
-// A holder without a watchdog and without an owner learns of it by its own calls.
-func TestAHolderLearnsOfTheForceByItsOwnCalls(t *testing.T) {
-	for name, call := range map[string]func(m *redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.another().NewMutex("a")
-				require.NoError(f, m.Lock())
-				operator := f.NewMutex("a")
-				require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
-				synctest.Wait()
-				require.NoError(f, m.Err())
-				ok, err := call(m)
-				assert.False(f, ok)
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-				require.NotErrorIs(f, err, redsync.ErrForced)
-			})
-		})
-	}
-}
-
-// A node refused the lock, so that the holder fills it up later: after the force. That is no quorum, and the next extension
-// finds out.
-func TestAFillGivesNoForcedLockBack(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes[3:] {
-			require.NoError(f, n.Set("a", "a key that was left"))
-			n.SetTTL("a", 500*time.Millisecond)
-		}
-		m := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
-		operator := f.NewMutex("a")
-		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
-		time.Sleep(2 * time.Second)
-		next := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, next.TryLock())
-		time.Sleep(2 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		require.NoError(f, next.Err())
-		f.unlock(next)
-	})
-}
-
-// A lock that was taken over within the process is heard of; one of another process is not, because the message goes to the
-// process that the value names.
-func TestWhoHearsOfTheForceOfAnAdoptedLock(t *testing.T) {
-	for _, same := range []bool{true, false} {
-		play(t, func(f field) {
-			giver := f.another(redsync.WithOwner("giver"))
-			taker := giver
-			if !same {
-				taker = f.another(redsync.WithOwner("taker"))
-			}
-			f.closes(giver, taker)
-			m := giver.NewMutex("a")
-			require.NoError(f, m.Lock())
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
-			adopted := taker.NewMutex("a", redsync.WithSequencer(s), redsync.WithWatchdog())
-			_, err = adopted.Extend()
-			require.NoError(f, err)
-			time.Sleep(1500 * time.Millisecond)
-			operator := f.NewMutex("a")
-			h := f.holderOf(operator)
-			assert.Equal(f, "giver", h.Owner)
-			require.NoError(f, operator.ForceUnlock(f.Context(), h))
-			synctest.Wait()
-			assert.Equal(f, same, errors.Is(adopted.Err(), redsync.ErrForced))
-			time.Sleep(3 * time.Second)
-			require.ErrorIs(f, adopted.Err(), redsync.ErrLockLost)
-		})
-	}
-}
-
 // A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
 // that extension counts when the holder begins to listen.
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 	for _, held := range []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
 		play(t, func(f field) {
-			m := f.another(redsync.WithOwner("w")).NewMutex("a", redsync.WithExpiry(2*time.Second), redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
 			start := time.Now()
 			require.NoError(f, m.Lock())
 			time.Sleep(held)
 			operator := f.NewMutex("a")
-			require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+			f.forces(operator)
 			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
 			synctest.Wait()
 			require.ErrorIs(f, m.Err(), redsync.ErrForced)
@@ -532,11 +400,9 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
-		m := rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
-		operator := far.NewMutex("a")
-		require.NoError(f, operator.ForceUnlock(f.Context(), f.holderOf(operator)))
+		f.forces(far.NewMutex("a"))
 		time.Sleep(200 * time.Millisecond)
 		require.ErrorIs(f, m.Err(), redsync.ErrForced)
 	})

@@ -2,13 +2,8 @@ package redsync_test
 
 import (
 	"context"
-	"encoding/base64"
 	"maps"
 	"math"
-	"math/big"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -63,9 +58,7 @@ func FuzzName(f *testing.F) {
 		"lock", "", " ", "\x00", "\n", "\r\n$3\r\n", "'", `"`, `\`, "{b}", "{", "}", "{}", "a}b", "{}x", "{{b}}", "{b}:queue", "{b}:fence", "{b}:{b}:queue", ":queue", "queue",
 		"\xff\xfe", "säule ☃", "%s%d", "--", "KEYS[1]", strings.Repeat("n", 20_000), strings.Repeat("{", 300), "redsync:0000000000000000", "0", "-1", "nil", "*", "a b", "\x1b[0m",
 	} {
-		for _, other := range []string{"lock2", name + "x", "{" + name + "}", name + ":queue"} {
-			f.Add(name, other, uint8(len(name)))
-		}
+		f.Add(name, []string{"lock2", name + "x", "{" + name + "}", name + ":queue"}[len(name)%4], uint8(len(name)))
 	}
 	f.Fuzz(func(t *testing.T, name, other string, how uint8) {
 		if len(name) > 1<<16 || name == other || !allowed(other) {
@@ -80,8 +73,7 @@ func FuzzName(f *testing.F) {
 			options = append(options, redsync.WithFair())
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing())
-			require.NoError(t, beside.Lock())
+			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing()))
 			time.Sleep(time.Millisecond)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
@@ -96,8 +88,7 @@ func FuzzName(f *testing.F) {
 			}
 			require.NoError(t, first.Lock())
 			require.Equal(t, name, first.Name())
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, second.TryLock(), &taken)
+			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
 			time.Sleep(2 * time.Second)
@@ -140,8 +131,6 @@ func FuzzOptions(f *testing.F) {
 	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
 	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
 	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
-	f.Add(int64(math.MaxInt64/2), 0.5, 0.3, int64(1), int64(math.MaxInt64/3), s, int64(0), 0, 0, uint16(0xf))
-	f.Add(s, math.NaN(), 0.05, int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
 	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
 	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
 	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
@@ -198,97 +187,5 @@ func FuzzOptions(f *testing.F) {
 				require.Zero(t, nodes.Keys("lock"))
 			}
 		})
-	})
-}
-
-// The registers of the nodes may contain any texts. A Lock gets a token that is greater than the registers of a quorum,
-// as far as these are numbers, and each later Lock gets a greater token. Otherwise the Lock fails, and leaves no key.
-func FuzzRegisters(f *testing.F) {
-	for _, texts := range [][3]string{
-		{"", "", ""},
-		{"7", "8", "9"},
-		{"18446744073709551615", "18446744073709551615", "0"},
-		{"18446744073709551614", "", "x"},
-		{"x", "y", "z"},
-		{"x", "", ""},
-		{"", "99999999999999999", "18446744073709551616"},
-		{"00000000000000000000000007", "1", "2"},
-		{"99999999999999998", "99999999999999999", "99999999999999997"},
-		{"-1", "+5", " 3"},
-		{strings.Repeat("9", 30), strings.Repeat("9", 30), ""},
-	} {
-		f.Add(texts[0], texts[1], texts[2])
-	}
-	f.Fuzz(func(t *testing.T, x, y, z string) {
-		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			var numbers []uint64
-			for i, text := range []string{x, y, z} {
-				if text != "" {
-					require.NoError(t, nodes[i].Set(fenceKey, text))
-					nodes[i].SetTTL(fenceKey, time.Hour)
-				}
-				if n, err := strconv.ParseUint(text, 10, 64); err == nil && text == strconv.FormatUint(n, 10) {
-					numbers = append(numbers, n)
-				} else if text == "" {
-					numbers = append(numbers, 0)
-				}
-			}
-			slices.Sort(numbers)
-			var last uint64
-			for _, rs := range []*redsync.Redsync{a, b, a} {
-				m := rs.NewMutex("lock", redsync.WithFencing())
-				if err := m.TryLock(); err != nil {
-					require.ErrorIs(t, err, redsync.ErrNoQuorum)
-					require.True(t, len(numbers) < 3 || numbers[1] > math.MaxUint64-3 || numbers[2] > math.MaxUint64-3, "%v", err)
-				} else {
-					require.Greater(t, m.Fence(), last)
-					if len(numbers) == 3 {
-						require.Greater(t, m.Fence(), numbers[1])
-					}
-					last = m.Fence()
-					ok, err := m.Unlock()
-					require.True(t, ok, "%v", err)
-				}
-				time.Sleep(time.Second)
-				require.Zero(t, nodes.Keys("lock"))
-				for i, n := range nodes {
-					for _, key := range n.Keys() {
-						require.Positive(t, n.TTL(key), "%s on node %d", key, i)
-					}
-				}
-			}
-		})
-	})
-}
-
-var sequencer = regexp.MustCompile(`^redsync1\.([A-Za-z0-9_-]*)\.(0|[1-9][0-9]{0,19})\.([A-Za-z0-9_-]*)$`)
-
-// A text is a Sequencer if and only if it has the right form, which the test checks by other means, and String writes
-// the same text.
-func FuzzSequencerText(f *testing.F) {
-	for _, text := range []string{
-		"", "redsync1.bG9jaw.7.dg", "redsync1..0.", "redsync1.bG9jaw.07.dg", "redsync1.bG9jaw.18446744073709551615.dg", "redsync1.bG9jaw.18446744073709551616.dg", "redsync1.bG9jaw.7.dh",
-		"redsync1.b\ng.7.dg", "redsync1.bG9jaw.7.dg\n", "redsync1.bG9jaw.+7.dg", "redsync1.bG9jaw==.7.dg", "redsync1.bG9jaw.7.dg.", "redsync2.bG9jaw.7.dg", "redsync1.b.7.dg", "redsync1.__-_.7.--",
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		var want redsync.Sequencer
-		parts, good := sequencer.FindStringSubmatch(text), false
-		if parts != nil {
-			strict := base64.RawURLEncoding.Strict()
-			name, err1 := strict.DecodeString(parts[1])
-			value, err2 := strict.DecodeString(parts[3])
-			token, _ := new(big.Int).SetString(parts[2], 10)
-			if good = err1 == nil && err2 == nil && token.IsUint64(); good {
-				want = redsync.Sequencer{Name: string(name), Token: token.Uint64(), Value: string(value)}
-			}
-		}
-		got, err := redsync.ParseSequencer(text)
-		require.Equal(t, good, err == nil, "%v", err)
-		require.Equal(t, want, got)
-		if good {
-			require.Equal(t, text, got.String())
-		}
 	})
 }

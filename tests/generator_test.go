@@ -36,14 +36,14 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 			}})
 		}
 		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
+			require.NoError(f, n.Set("lock", "another"))
 		}
-		require.Error(t, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*time.Millisecond)).Lock())
+		require.Error(f, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*time.Millisecond)).Lock())
 		synctest.Wait()
-		assert.GreaterOrEqual(t, len(values), 6)
+		assert.GreaterOrEqual(f, len(values), 6)
 		for value, nodes := range values {
-			assert.Equal(t, 5, nodes, value)
-			assert.GreaterOrEqual(t, len(value)*5, 128, "the value has at least 128 bits: 5 for each character of base 32")
+			assert.Equal(f, 5, nodes, value)
+			assert.GreaterOrEqual(f, len(value)*5, 128, "the value has at least 128 bits: 5 for each character of base 32")
 		}
 	})
 }
@@ -57,27 +57,24 @@ func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 	onKit(t, func(k kit) {
 		value := rand.Text()
 		constant := repeating(value)
-		m := k.NewMutex("lock", constant)
-		require.NoError(t, m.Lock())
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		err = k.NewMutex("other", constant).Lock()
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		assert.ErrorContains(t, err, "WithGenValueFunc returned a value that it has returned before")
-		assert.NotContains(t, err.Error(), value, "the error does not show the value, which is a secret")
+		m := locked(k, k.NewMutex("lock", constant))
+		k.unlock(m)
+		err := k.NewMutex("other", constant).Lock()
+		require.NotErrorIs(k, err, redsync.ErrFailed)
+		assert.ErrorContains(k, err, "WithGenValueFunc returned a value that it has returned before")
+		assert.NotContains(k, err.Error(), value, "the error does not show the value, which is a secret")
 	})
 }
 
 func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
 	onKit(t, func(k kit) {
 		constant := repeating(rand.Text())
-		a := k.NewMutex("lock", constant)
-		require.NoError(t, a.Lock())
+		locked(k, k.NewMutex("lock", constant))
 		other := k.nodes.Process()
 		defer func() { _ = other.Close(k.Context()) }()
-		require.ErrorContains(t, other.NewMutex("lock", constant).TryLock(), "returned before")
+		require.ErrorContains(k, other.NewMutex("lock", constant).TryLock(), "returned before")
 		synctest.Wait()
-		assert.Equal(t, 5, k.keys("lock"), "the holder's keys stay")
+		assert.Equal(k, 5, k.keys("lock"), "the holder's keys stay")
 	})
 }
 
@@ -88,9 +85,9 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: 17 * time.Second})
 		}
 		a := f.NewMutex("lock", constant)
-		require.Error(t, a.TryLock())
+		require.Error(f, a.TryLock())
 		time.Sleep(16 * time.Second)
-		require.ErrorContains(t, a.TryLock(), "returned before")
+		require.ErrorContains(f, a.TryLock(), "returned before")
 	})
 }
 
@@ -98,11 +95,11 @@ func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 	play(t, func(f field) {
 		broken := errors.New("no entropy")
 		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", broken })).Lock()
-		require.ErrorIs(t, err, broken)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
+		require.ErrorIs(f, err, broken)
+		require.NotErrorIs(f, err, redsync.ErrFailed)
 		err = f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", nil })).Lock()
-		assert.ErrorContains(t, err, "empty value")
-		assert.Zero(t, f.traffic())
+		assert.ErrorContains(f, err, "empty value")
+		assert.Zero(f, f.traffic())
 	})
 }
 
@@ -118,8 +115,8 @@ func TestWaiterEndsWithItsGenerator(t *testing.T) {
 				}
 				return rand.Text(), nil
 			}))
-		require.ErrorIs(t, m.Lock(), broken)
-		assert.Equal(t, 2, calls)
+		require.ErrorIs(f, m.Lock(), broken)
+		assert.Equal(f, 2, calls)
 		f.nobodyWaits()
 	})
 }

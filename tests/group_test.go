@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"bytes"
-	"context"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -15,21 +14,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
-
-func TestRedsyncsOnTheSameClientsSubscribeOnce(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		clients := clientsOf(f.nodes)
-		for range 20 {
-			ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-			require.Error(f, on(clients).NewMutex("lock", mode...).LockContext(ctx)) // it is never closed
-			cancel()
-		}
-		assert.Equal(f, 5, f.commands("subscribe"))
-	})
-}
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
@@ -48,25 +33,8 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 		start := time.Now()
 		f.unlock(m)
 		assert.Equal(f, ascending(10), f.inOrder(calls, time.Millisecond))
-		assert.Equal(f, 10*time.Millisecond, time.Since(start), "nobody waits for a timer")
+		took(f, start, 10*time.Millisecond, "nobody waits for a timer")
 		f.nobodyWaits()
-	})
-}
-
-func TestNoHandOverFromOneRedsyncToAnother(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		a, b := on(clients), on(clients)
-		f.closes(a, b)
-		giver := a.NewMutex("lock")
-		require.NoError(t, giver.Lock())
-		value := peek.Value(giver)
-		m := f.calls(b, patient()...)
-		f.atOnce(giver, m)
-		assert.NotEqual(t, value, m.Value())
-		require.NoError(t, a.Close(f.Context()))
-		require.NoError(t, m.Err())
-		f.unlock(m.Mutex)
 	})
 }
 
@@ -103,50 +71,25 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		f.held()
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
-		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-		defer cancel()
-		require.Error(t, a.NewMutex("lock").LockContext(ctx))
-		require.NoError(t, a.Close(f.Context()))
+		ctx := limited(f, 30*time.Millisecond)
+		require.Error(f, a.NewMutex("lock").LockContext(ctx))
+		require.NoError(f, a.Close(f.Context()))
 		synctest.Wait()
-		assert.Equal(t, 5, subscriptions(), "b may wait")
-		require.NoError(t, b.Close(f.Context()))
-		require.NoError(t, a.Close(f.Context()), "which counts once")
+		assert.Equal(f, 5, subscriptions(), "b may wait")
+		require.NoError(f, b.Close(f.Context()))
+		require.NoError(f, a.Close(f.Context()), "which counts once")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		assert.Zero(t, subscriptions())
+		assert.Zero(f, subscriptions())
 
 		// A Redsync that comes afterwards subscribes again.
 		c := on(clients)
 		f.closes(c)
 		w := f.calls(c, patient()...)
 		time.Sleep(10 * time.Millisecond)
-		assert.Equal(t, 10, f.commands("subscribe"))
+		assert.Equal(f, 10, f.commands("subscribe"))
 		w.cancel()
 		<-w.done
-	})
-}
-
-// A program may make a Redsync with pools of its own for each piece of work, and close those pools afterwards. A
-// Redsync on the same clients still gets the nodes' messages.
-func TestClosedPoolsOfOneRedsyncLeaveTheOthersTheirEar(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(c))
-		}
-		a, b := redsync.New(pools...), on(clients)
-		f.closes(a, b)
-		ctx, cancel := context.WithTimeout(f.Context(), 30*time.Millisecond)
-		defer cancel()
-		require.Error(f, a.NewMutex("lock", mode...).LockContext(ctx)) // a subscribes
-		w := f.calls(b, patient(mode...)...)
-		for _, p := range pools {
-			require.NoError(f, p.Close())
-		}
-		time.Sleep(100 * time.Millisecond)
-		f.atOnce(m, w)
 	})
 }
 
@@ -157,27 +100,8 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		f.closes(a, b)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		peek.KnowsToken(a, "lock", ahead)
-		m := b.NewMutex("lock", redsync.WithFencing())
-		require.NoError(t, m.Lock())
-		assert.Equal(t, ahead+1, m.Fence())
-	})
-}
-
-// A Redsync that has the same clients in another order gives the nodes other numbers. So it shares nothing.
-func TestRedsyncsShareNothingWhereTheirClientsDiffer(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		for name, other := range map[string][]*redis.Client{
-			"another order":  {clients[1], clients[0], clients[2], clients[3], clients[4]},
-			"fewer":          clients[:3],
-			"another client": append(clientsOf(f.nodes)[:1], clients[1:]...),
-		} {
-			assert.False(t, peek.SameProcess(on(clients), on(other)), name)
-		}
-		assert.True(t, peek.SameProcess(on(clients), on(clients)))
-		assert.True(t, peek.SameProcess(on(clients), on(clients, pool.WithOutstanding(1))))
-		assert.False(t, peek.SameProcess(redsync.New(), redsync.New()))
-		assert.False(t, peek.SameProcess(redsync.New(nil, nil), redsync.New(nil, nil)))
+		m := locked(f, b.NewMutex("lock", redsync.WithFencing()))
+		assert.Equal(f, ahead+1, m.Fence())
 	})
 }
 

@@ -6,14 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file tests Inspect where somebody means harm, or where nodes have forgotten what they granted.
@@ -25,63 +23,61 @@ type record struct {
 	all    []redsync.Holder
 }
 
-// The value is not shown either where package fmt does not call Holder.Format: in fields that are not exported, and for the
-// verbs that it calls wrong.
+// Nothing that a program writes of a Status shows the value, not even where package fmt does not call Holder.Format: in fields
+// that are not exported, and for the verbs that it calls wrong.
 func TestNoFormShowsTheValue(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithOwner("worker-7@host"))
-		require.NoError(f, m.Lock())
-		s := f.inspected(m)
-		r := record{s, &s.Holders[0], s.Holders}
-		var shown strings.Builder
-		for _, v := range []any{s, &s, s.Holders, s.Holders[0], &s.Holders[0], r, &r} {
-			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%p", "%w", "%!", "%t"} {
-				fmt.Fprintf(&shown, verb, v)
+	for _, kind := range lockKinds {
+		play(t, func(f field) {
+			m := locked(f, kind.lock(f.Redsync, redsync.WithOwner("worker-7@host")))
+			s := f.inspected(m)
+			r := record{s, &s.Holders[0], s.Holders}
+			var shown strings.Builder
+			for _, v := range []any{s, &s, s.Holders, s.Holders[0], &s.Holders[0], r, &r} {
+				for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%p", "%w", "%!", "%t"} {
+					fmt.Fprintf(&shown, verb, v)
+				}
+				text, _ := json.Marshal(v)
+				shown.Write(text)
+				slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "v", v)
+				slog.New(slog.NewTextHandler(&shown, nil)).Info("x", "v", v)
 			}
-			text, _ := json.Marshal(v)
-			shown.Write(text)
-			slog.New(slog.NewJSONHandler(&shown, nil)).Info("x", "v", v)
-			slog.New(slog.NewTextHandler(&shown, nil)).Info("x", "v", v)
-		}
-		value := m.Value()[:26]
-		assert.Contains(f, shown.String(), s.Holders[0].ID)
-		assert.NotContains(f, shown.String(), value)
-		assert.NotContains(f, shown.String(), fmt.Sprintf("%x", value))
-		assert.NotContains(f, shown.String(), fmt.Sprintf("%X", value))
-		f.unlock(m)
-	})
+			value := m.Value()[:26]
+			assert.Contains(f, shown.String(), s.Holders[0].ID)
+			for _, form := range []string{"%s", "%x", "%X"} {
+				assert.NotContains(f, shown.String(), fmt.Sprintf(form, value))
+			}
+			f.unlock(m)
+		})
+	}
 }
 
 // A key that no lock can have ends no connection: other locks are held and extended on the same connections.
 func TestAHugeValueEndsNoConnection(t *testing.T) {
 	testlength.NotShort(t) // the race detector takes long for so many bytes
 	for key, tells := range map[string]bool{"lock": false, "{lock}:queue": true, "{lock}:fence": true} {
-		t.Run(key, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := f.another(redsync.WithOwner("them")).NewMutex("lock", redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				f.meet()
-				connected := func() (count int) {
-					for _, n := range f.nodes {
-						count += n.TotalConnectionCount()
-					}
-					return count
-				}
-				before := connected()
+		playAs(t, key, func(f field) {
+			holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("lock", redsync.WithWatchdog()))
+			f.meet()
+			connected := func() (count int) {
 				for _, n := range f.nodes {
-					require.NoError(f, n.Set(key, strings.Repeat("x", 17<<20)))
+					count += n.TotalConnectionCount()
 				}
-				_, err := f.NewMutex("lock").Inspect(f.Context())
-				if !tells {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
-					require.ErrorContains(f, err, "too long")
-				} else {
-					require.NoError(f, err)
-				}
-				require.Error(f, f.NewMutex("lock", redsync.WithOwner("me")).TryLock())
-				assert.Equal(f, before, connected())
-				_, _ = holder.Unlock()
-			})
+				return count
+			}
+			before := connected()
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set(key, strings.Repeat("x", 17<<20)))
+			}
+			_, err := f.NewMutex("lock").Inspect(f.Context())
+			if !tells {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, "too long")
+			} else {
+				require.NoError(f, err)
+			}
+			require.Error(f, f.NewMutex("lock", redsync.WithOwner("me")).TryLock())
+			assert.Equal(f, before, connected())
+			_, _ = holder.Unlock()
 		})
 	}
 }
@@ -90,24 +86,5 @@ func TestInspectOfARegisterThatIsTooLarge(t *testing.T) {
 	play(t, func(f field) {
 		require.NoError(f, f.nodes[0].Set(fenceKey, "99999999999999999999"))
 		assert.Zero(f, f.inspected(f.NewMutex("lock")).Register)
-	})
-}
-
-// A node whose restart guard runs may have forgotten the lock. That it has none does not show that the lock is free.
-func TestInspectUnderTheRestartGuard(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.veteran(pool.WithRestartGuard(guard))
-		f.closes(rs)
-		m := rs.NewMutex("lock")
-		require.NoError(f, m.Lock())
-		f.reboot(true, 0, 1, 2)
-		time.Sleep(time.Second)
-		require.Positive(f, m.Remaining(), "m is held")
-		s, err := rs.NewMutex("lock").Inspect(f.Context())
-		assert.Equal(f, redsync.StateUnknown, s.State)
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		require.ErrorContains(f, err, "restart guard")
-		time.Sleep(guard + 10*time.Second)
-		assert.Equal(f, redsync.StateFree, f.as(rs).inspected(rs.NewMutex("lock")).State)
 	})
 }

@@ -3,8 +3,8 @@ package redsync_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -30,105 +29,49 @@ func (u user) inspected(m *redsync.Mutex) redsync.Status {
 	return s
 }
 
-// unknown checks that m.Inspect does not know who holds the lock, and returns what it says.
-func (u user) unknown(m *redsync.Mutex) (redsync.Status, error) {
-	u.Helper()
-	s, err := m.Inspect(u.Context())
-	require.ErrorIs(u, err, redsync.ErrNoQuorum)
-	require.NotErrorIs(u, err, redsync.ErrFailed)
-	require.Equal(u, redsync.StateUnknown, s.State)
-	return s, err
-}
-
 func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				operator := kind.lock(f.another())
-				s := f.inspected(operator)
-				assert.Equal(f, redsync.StateFree, s.State)
-				assert.Empty(f, s.Holders)
+		playAs(t, kind.column, func(f field) {
+			operator := kind.lock(f.another())
+			s := f.inspected(operator)
+			assert.Equal(f, redsync.StateFree, s.State)
+			assert.Empty(f, s.Holders)
 
-				m := kind.lock(f.Redsync, redsync.WithExpiry(10*time.Second))
-				require.NoError(f, m.Lock())
-				synctest.Wait()
-				time.Sleep(time.Second)
-				for _, from := range []*redsync.Mutex{operator, m} {
-					s = f.inspected(from)
-					assert.Equal(f, redsync.StateHeld, s.State)
-					require.Len(f, s.Holders, 1)
-					h := s.Holders[0]
-					assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
-					assert.Equal(f, kind.shared, h.Shared)
-					assert.Equal(f, operator.Names(), h.Names)
-					assert.Equal(f, "redsync", h.Library)
-					assert.Len(f, h.ID, 8)
-					assert.Zero(f, h.Since)
-					if kind.permit {
-						assert.Equal(f, 1, h.Permits)
-					} else {
-						assert.Zero(f, h.Permits)
-					}
-					assert.Empty(f, s.Waiters)
-					require.Len(f, s.Nodes, 5)
-					for i, n := range s.Nodes {
-						require.Len(f, n.Holders, 1)
-						assert.Equal(f, h.ID, n.Holders[0].ID)
-						assert.Equal(f, h.Names, n.Holders[0].Names)
-						assert.Equal(f, h.Permits, n.Holders[0].Permits)
-						assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: n.Holders}, n)
-					}
-					require.Len(f, s.Names, map[bool]int{true: 3}[len(operator.Names()) > 1])
-					for i, one := range s.Names {
-						assert.Equal(f, operator.Names()[i], one.Name)
-						assert.Equal(f, redsync.StateHeld, one.State)
-						assert.Equal(f, s.Holders, one.Holders)
-					}
+			m := locked(f, kind.lock(f.Redsync, redsync.WithExpiry(10*time.Second)))
+			synctest.Wait()
+			time.Sleep(time.Second)
+			for _, from := range []*redsync.Mutex{operator, m} {
+				s = f.inspected(from)
+				assert.Equal(f, redsync.StateHeld, s.State)
+				require.Len(f, s.Holders, 1)
+				h := s.Holders[0]
+				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
+				assert.Equal(f, kind.shared, h.Shared)
+				assert.Equal(f, operator.Names(), h.Names)
+				assert.Equal(f, "redsync", h.Library)
+				assert.Len(f, h.ID, 8)
+				assert.Zero(f, h.Since)
+				assert.Equal(f, map[bool]int{true: 1}[kind.permit], h.Permits)
+				assert.Empty(f, s.Waiters)
+				require.Len(f, s.Nodes, 5)
+				for i, n := range s.Nodes {
+					require.Len(f, n.Holders, 1)
+					assert.Equal(f, h.ID, n.Holders[0].ID)
+					assert.Equal(f, redsync.NodeStatus{Node: i, Address: n.Address, Holders: n.Holders}, n)
 				}
-				f.unlock(m)
-				assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
-				synctest.Wait()
-				assert.Empty(f, f.nodes[0].Keys())
-			})
+				require.Len(f, s.Names, map[bool]int{true: 3}[len(operator.Names()) > 1])
+				for i, one := range s.Names {
+					assert.Equal(f, operator.Names()[i], one.Name)
+					assert.Equal(f, redsync.StateHeld, one.State)
+					assert.Equal(f, s.Holders, one.Holders)
+				}
+			}
+			f.unlock(m)
+			assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
+			synctest.Wait()
+			assert.Empty(f, f.nodes[0].Keys())
 		})
 	}
-}
-
-// Readers whose deadline has passed are no holders, although others keep their text on the nodes.
-func TestInspectDoesNotSeeReadersThatAreGone(t *testing.T) {
-	play(t, func(f field) {
-		short := f.another().NewMutex("a", redsync.WithShared(), redsync.WithExpiry(time.Second))
-		long := f.another().NewMutex("a", redsync.WithShared(), redsync.WithExpiry(time.Minute))
-		require.NoError(f, short.Lock())
-		require.NoError(f, long.Lock())
-		assert.Len(f, f.inspected(f.NewMutex("a")).Holders, 2)
-		time.Sleep(2 * time.Second)
-		s := f.inspected(f.NewMutex("a"))
-		require.Len(f, s.Holders, 1)
-		assert.Greater(f, s.Holders[0].TTL, 50*time.Second)
-	})
-}
-
-// A semaphore has a holder for each value, with the number of its permits. Permits beyond the number of the Mutex are not
-// seen.
-func TestInspectCountsPermits(t *testing.T) {
-	play(t, func(f field) {
-		heavy := f.another().NewMutex("a", redsync.WithPermits(5), redsync.WithWeight(3), redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		light := f.another().NewMutex("a", redsync.WithPermits(5))
-		require.NoError(f, heavy.Lock())
-		require.NoError(f, light.Lock())
-		synctest.Wait()
-		s := f.inspected(f.NewMutex("a", redsync.WithPermits(5)))
-		require.Len(f, s.Holders, 2)
-		assert.Equal(f, 3, s.Holders[0].Permits)
-		assert.Equal(f, 1, s.Holders[1].Permits)
-		assert.Equal(f, redsync.StateFree, f.inspected(f.NewMutex("a")).State)
-		seen := 0
-		for _, h := range f.inspected(f.NewMutex("a", redsync.WithPermits(2))).Holders {
-			seen += h.Permits
-		}
-		assert.LessOrEqual(f, seen, 2)
-	})
 }
 
 // Several names: one Status each. A holder of one of them, and a holder of all.
@@ -154,33 +97,31 @@ func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 
 func TestInspectSaysWhoWaits(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				holder := kind.rival(f.another(), redsync.WithWatchdog())
-				require.NoError(f, holder.Lock())
-				ctx, cancel := context.WithCancel(f.Context())
-				defer cancel()
-				done := make(chan error, 3)
-				busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
-				for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
-					go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
-				}
-				time.Sleep(2 * time.Second)
-				s := f.inspected(kind.lock(f.Redsync))
-				require.Len(f, s.Waiters, 2, "%v", s)
-				for _, w := range s.Waiters {
-					assert.NotZero(f, w.Process)
-					assert.Equal(f, 1, w.Count, "%v", s.Waiters)
-				}
-				assert.Positive(f, s.Nodes[4].Waiters)
-				cancel()
-				for range 3 {
-					require.Error(f, <-done)
-				}
-				synctest.Wait()
-				assert.Empty(f, f.inspected(kind.lock(f.Redsync)).Waiters)
-				f.unlock(holder)
-			})
+		playAs(t, kind.column, func(f field) {
+			holder := kind.rival(f.another(), redsync.WithWatchdog())
+			require.NoError(f, holder.Lock())
+			ctx, cancel := context.WithCancel(f.Context())
+			defer cancel()
+			done := make(chan error, 3)
+			busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
+			for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
+				go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
+			}
+			time.Sleep(2 * time.Second)
+			s := f.inspected(kind.lock(f.Redsync))
+			require.Len(f, s.Waiters, 2, "%v", s)
+			for _, w := range s.Waiters {
+				assert.NotZero(f, w.Process)
+				assert.Equal(f, 1, w.Count, "%v", s.Waiters)
+			}
+			assert.Positive(f, s.Nodes[4].Waiters)
+			cancel()
+			for range 3 {
+				require.Error(f, <-done)
+			}
+			synctest.Wait()
+			assert.Empty(f, f.inspected(kind.lock(f.Redsync)).Waiters)
+			f.unlock(holder)
 		})
 	}
 }
@@ -223,61 +164,40 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 
 // It takes a quorum to be a holder, and to be sure that there is none.
 func TestInspectNeedsAQuorum(t *testing.T) {
-	for _, c := range []struct {
-		values string // by node: a value, - for none, ? for a node that is down
-		want   redsync.State
-	}{
-		{"aaa--", redsync.StateHeld},
-		{"aaa??", redsync.StateHeld},
-		{"aabb-", redsync.StateFree},
-		{"aab--", redsync.StateFree},
-		{"aa---", redsync.StateFree},
-		{"aa--?", redsync.StateUnknown},
-		{"aabb?", redsync.StateUnknown},
-		{"a---?", redsync.StateFree},
-		{"---??", redsync.StateFree},
-		{"a--??", redsync.StateUnknown},
-		{"--???", redsync.StateUnknown},
-		{"aa???", redsync.StateUnknown},
-		{"?????", redsync.StateUnknown},
+	for values, want := range map[string]redsync.State{ // by node: a value, - for none, ? for a node that is down
+		"aaa--": redsync.StateHeld, "aaa??": redsync.StateHeld,
+		"aabb-": redsync.StateFree, "aa---": redsync.StateFree, "a---?": redsync.StateFree, "---??": redsync.StateFree,
+		"aa--?": redsync.StateUnknown, "aabb?": redsync.StateUnknown, "a--??": redsync.StateUnknown,
+		"--???": redsync.StateUnknown, "aa???": redsync.StateUnknown, "?????": redsync.StateUnknown,
 	} {
-		t.Run(c.values, func(t *testing.T) {
-			play(t, func(f field) {
-				var down []int
-				for i, n := range f.nodes {
-					switch v := c.values[i]; v {
-					case '-':
-					case '?':
-						down = append(down, i)
-						n.Kill()
-					default:
-						require.NoError(f, n.Set("a", string(v)))
-						n.SetTTL("a", time.Minute)
-					}
+		playAs(t, values, func(f field) {
+			for i, n := range f.nodes {
+				switch v := values[i]; v {
+				case '-':
+				case '?':
+					n.Kill()
+				default:
+					require.NoError(f, n.Set("a", string(v)))
+					n.SetTTL("a", time.Minute)
 				}
-				time.Sleep(time.Millisecond)
-				m := f.NewMutex("a")
-				var s redsync.Status
-				if c.want == redsync.StateUnknown {
-					var err error
-					s, err = f.unknown(m)
-					for i := range 5 {
-						assert.Equal(f, c.values[i] == '?', strings.Contains(err.Error(), fmt.Sprintf("node #%d", i)), "%v", err)
-					}
-					if len(down) < 3 {
-						assert.Contains(f, err.Error(), fmt.Sprintf("%d of 5 nodes answered", 5-len(down)))
-					} else {
-						assert.Contains(f, err.Error(), fmt.Sprintf("%d of 5 nodes failed", len(down)))
-					}
-				} else {
-					s = f.inspected(m)
-				}
-				assert.Equal(f, c.want, s.State)
-				for i, n := range s.Nodes {
-					assert.Equal(f, c.values[i] == '?', n.Err != nil)
-					assert.Equal(f, c.values[i] != '?' && c.values[i] != '-', len(n.Holders) == 1)
-				}
-			})
+			}
+			time.Sleep(time.Millisecond)
+			s, err := f.NewMutex("a").Inspect(f.Context())
+			assert.Equal(f, want, s.State)
+			assert.Equal(f, want == redsync.StateUnknown, errors.Is(err, redsync.ErrNoQuorum), "%v", err)
+			down := strings.Count(values, "?")
+			switch {
+			case err == nil:
+			case down < 3:
+				assert.ErrorContains(f, err, fmt.Sprintf("%d of 5 nodes answered", 5-down))
+			default:
+				assert.ErrorContains(f, err, fmt.Sprintf("%d of 5 nodes failed", down))
+			}
+			for i, n := range s.Nodes {
+				assert.Equal(f, values[i] == '?', n.Err != nil)
+				assert.Equal(f, err != nil && n.Err != nil, err != nil && strings.Contains(err.Error(), named(i)))
+				assert.Equal(f, values[i] == 'a' || values[i] == 'b', len(n.Holders) == 1)
+			}
 		})
 	}
 }
@@ -285,33 +205,28 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 // A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
 func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond)))
 		synctest.Wait()
 		f.freeze(3)
 		start := time.Now()
 		s := f.inspected(m)
-		assert.Equal(f, 300*time.Millisecond, time.Since(start))
+		took(f, start, 300*time.Millisecond)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.ErrorContains(f, s.Nodes[3].Err, "no answer within 300ms")
 		var node *redsync.RedisError
 		require.ErrorAs(f, s.Nodes[3].Err, &node)
 		assert.Equal(f, 3, node.Node)
 
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
+		ctx := limited(f, 10*time.Millisecond)
 		start = time.Now()
 		s, err := m.Inspect(ctx)
 		require.NoError(f, err, "it was decided")
-		assert.Equal(f, 10*time.Millisecond, time.Since(start))
+		took(f, start, 10*time.Millisecond)
 		assert.Equal(f, redsync.StateHeld, s.State)
 
 		f.freeze(1, 2)
-		ctx, cancel = context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
-		s, err = m.Inspect(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
+		s, err = m.Inspect(limited(f, 10*time.Millisecond))
+		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		assert.NotContains(f, err.Error(), "300ms", "%v", err)
 		f.thaw(1, 2, 3)
@@ -341,92 +256,11 @@ func TestInspectThatAsksNobody(t *testing.T) {
 	})
 }
 
-// Close ends an Inspect that waits for a node.
-func TestCloseEndsInspect(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithNodeTimeout(time.Minute), redsync.WithExpiry(time.Hour))
-		f.freeze(0, 1, 2)
-		done := make(chan error, 1)
-		go func() {
-			_, err := rs.NewMutex("a").Inspect(f.Context())
-			done <- err
-		}()
-		time.Sleep(time.Second)
-		start := time.Now()
-		_ = rs.Close(f.Context())
-		require.ErrorIs(f, <-done, redsync.ErrClosed)
-		assert.Less(f, time.Since(start), time.Minute)
-		f.thaw(0, 1, 2)
-	})
-}
-
-// A user that may use the lock alone is told who holds it.
-func TestInspectWithoutAccessToTheQueue(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("a")
-		require.NoError(f, m.Lock())
-		f.nodes[1].On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		s := f.inspected(m)
-		for i, n := range s.Nodes {
-			assert.Equal(f, i == 1, n.Denied)
-			assert.Len(f, n.Holders, 1)
-		}
-		f.nodes[1].On("evalsha", 2, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		silent := f.inspected(m).Nodes[1]
-		require.ErrorContains(f, silent.Err, "NOPERM")
-		assert.False(f, silent.Denied, "it does not show the lock")
-	})
-}
-
-// A key of another type beside the lock does not hide who holds it.
-func TestInspectOfAKeyOfAnotherType(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("a")
-		require.NoError(f, m.Lock())
-		for _, n := range f.nodes {
-			require.NoError(f, n.Client().RPush(f.Context(), "{a}:queue", "x").Err())
-			require.NoError(f, n.Client().RPush(f.Context(), "{a}:fence", "x").Err())
-		}
-		s := f.inspected(m)
-		assert.Equal(f, redsync.StateHeld, s.State)
-		assert.True(f, s.Nodes[0].Denied)
-		f.unlock(m)
-	})
-}
-
-// Nothing that a program writes of a Status shows the value.
-func TestStatusShowsNoValue(t *testing.T) {
-	for _, kind := range lockKinds {
-		play(t, func(f field) {
-			m := kind.lock(f.Redsync)
-			require.NoError(f, m.Lock())
-			s := f.inspected(m)
-			text, err := json.Marshal(s)
-			require.NoError(f, err)
-			var log strings.Builder
-			slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "status", s, "holder", s.Holders[0])
-			slog.New(slog.NewTextHandler(&log, nil)).Info("x", "status", s, "holder", s.Holders[0])
-			shown := string(text) + log.String()
-			for _, v := range []any{s, &s, s.Holders, s.Holders[0], &s.Holders[0]} {
-				for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-					shown += fmt.Sprintf(verb, v)
-				}
-			}
-			assert.Contains(f, shown, s.Holders[0].ID)
-			value := m.Value()
-			assert.NotContains(f, shown, value)
-			assert.NotContains(f, shown, fmt.Sprintf("%x", value))
-			f.unlock(m)
-		})
-	}
-}
-
 // The JSON of a Status says why a node is silent, and has each process in full: a float64 would round it.
 func TestStatusInJSON(t *testing.T) {
 	play(t, func(f field) {
 		f.nodes[1].Kill()
-		m := f.NewMutex("a", redsync.WithOwner("w"))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("a", redsync.WithOwner("w")))
 		s := f.inspected(m)
 		text, err := json.Marshal(s)
 		require.NoError(f, err)
@@ -444,39 +278,20 @@ func TestStatusInJSON(t *testing.T) {
 	})
 }
 
-// Inspect prolongs nothing and leaves nothing.
-func TestInspectChangesNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("a", redsync.WithFencing())
-		require.NoError(f, m.Lock())
-		synctest.Wait()
-		keys := f.nodes[2].Keys()
-		time.Sleep(time.Second)
-		ttl := f.nodes[2].TTL("a")
-		f.inspected(m)
-		f.inspected(f.NewMutex("a", redsync.WithPermits(256)))
-		f.inspected(f.NewMultiMutex([]string{"a", "b"}))
-		assert.Equal(f, keys, f.nodes[2].Keys())
-		assert.Equal(f, ttl, f.nodes[2].TTL("a"))
-		f.unlock(m)
-		synctest.Wait()
-	})
-}
-
 // A node that has restarted without its keys has not said that nobody holds. Once its guard is over, it has.
 func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.veteran(pool.WithRestartGuard(10 * time.Second))
-		m := rs.NewMutex("a", redsync.WithExpiry(10*time.Second))
-		require.NoError(f, m.Lock())
+		m := locked(f, rs.NewMutex("a", redsync.WithExpiry(10*time.Second)))
 		for _, n := range f.nodes[:3] {
 			n.Kill()
 			n.Restart(true)
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.Positive(f, m.Remaining())
-		s, err := f.unknown(rs.NewMutex("a"))
+		s, err := rs.NewMutex("a").Inspect(f.Context())
 		require.ErrorContains(f, err, "restart guard")
+		assert.Equal(f, redsync.StateUnknown, s.State)
 		require.Error(f, s.Nodes[0].Err)
 		require.NoError(f, s.Nodes[3].Err)
 		time.Sleep(30 * time.Second)

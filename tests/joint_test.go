@@ -1,11 +1,8 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,38 +74,34 @@ func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
 
 func (c change) unlock(m *redsync.Mutex) {
 	c.Helper()
-	ok, err := m.Unlock()
-	require.True(c, ok, "%v", err)
+	c.confirms(m.Unlock())
 }
 
 // taken checks that a process cannot have the lock because nodes refuse it.
 func (c change) taken(rs *redsync.Redsync, name, who string) {
 	c.Helper()
-	var taken *redsync.ErrTaken
-	require.ErrorAs(c, rs.NewMutex(name).TryLock(), &taken, who)
+	isTaken(c, rs.NewMutex(name).TryLock())
 	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
 
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
+	five, changed, three, others := []int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 2}, []int{3, 4, 5}
 	for name, c := range map[string]struct {
 		before, after, frozen []int
 		locks                 bool
 	}{
-		"all":                                         {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, nil, true},
-		"a quorum of both":                            {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 4, 5}, true},
-		"without the new node and one of both":        {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{3, 5}, true},
-		"no quorum of the nodes before":               {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 4}, false},
-		"no quorum of the nodes after":                {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{2, 3, 5}, false},
-		"three of six are up, but only two of before": {[]int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 4}, false},
-		"nothing shared":                              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{2, 3}, true},
-		"nothing shared, all of one set":              {[]int{0, 1, 2}, []int{3, 4, 5}, []int{4, 5}, false},
-		"from one to three":                           {[]int{0}, []int{0, 1, 2}, []int{2}, true},
-		"from one, which is down, to more":            {[]int{0}, []int{0, 1, 2}, []int{0}, false},
-		"from three to five":                          {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1}, true},
-		"from three to five, two down":                {[]int{0, 1, 2}, []int{0, 1, 2, 3, 4}, []int{1, 2}, false},
-		"the same set":                                {[]int{0, 1, 2}, []int{2, 0, 1}, []int{1}, true},
+		"a quorum of both":                            {five, changed, []int{0, 4, 5}, true},
+		"no quorum of the nodes before":               {five, changed, []int{2, 3, 4}, false},
+		"no quorum of the nodes after":                {five, changed, []int{2, 3, 5}, false},
+		"three of six are up, but only two of before": {five, changed, []int{0, 1, 4}, false},
+		"nothing shared":                              {three, others, []int{2, 3}, true},
+		"nothing shared, all of one set":              {three, others, []int{4, 5}, false},
+		"from one, which is down, to more":            {three[:1], three, []int{0}, false},
+		"from three to five":                          {three, five, []int{1}, true},
+		"from three to five, two down":                {three, five, []int{1, 2}, false},
+		"the same set":                                {three, []int{2, 0, 1}, []int{1}, true},
 	} {
-		for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+		for kind, after := range addresses {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				changing(t, 6, func(s change) {
 					rs := s.joint(s.at(c.before...), after(s, c.after...))
@@ -117,13 +110,10 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 						s.nodes[i].Freeze()
 					}
 					m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithTries(1))
-					err := m.Lock()
-					if c.locks {
+					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
 						time.Sleep(20 * time.Second)
 						require.NoError(s, m.Err(), "the watchdog extends")
-						ok, err := m.Valid()
-						require.True(s, ok, "%v", err)
 						s.unlock(m)
 					} else {
 						require.ErrorIs(s, err, redsync.ErrNoQuorum)
@@ -137,78 +127,37 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 	}
 }
 
+// addresses are how a server of both sets is in the set after.
+var addresses = map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere}
+
 // Joint processes and processes with one of the sets exclude each other.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 	for name, after := range map[string][]int{
 		"one node replaced": {0, 1, 2, 3, 5},
 		"all replaced":      {5, 6, 7, 8, 9},
-		"grown":             {0, 1, 2, 3, 4, 5, 6},
 		"shrunk":            {1, 3, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changing(t, 10, func(s change) {
 				was := []int{0, 1, 2, 3, 4}
 				former, joint, latter := s.alone(s.elsewhere(was...)), s.joint(s.at(was...), s.at(after...)), s.alone(s.elsewhere(after...))
-				m := former.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(joint, "lock", "a joint process beside one of before")
-				s.unlock(m)
-				m = joint.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(former, "lock", "a process of before beside a joint one")
-				s.taken(joint, "lock", "two joint processes")
-				s.taken(latter, "lock", "a process of after beside a joint one")
-				s.unlock(m)
-				m = latter.NewMutex("lock")
-				require.NoError(s, m.Lock())
-				s.taken(joint, "lock", "a joint process beside one of after")
-				s.unlock(m)
+				for _, holder := range []*redsync.Redsync{former, joint, latter} {
+					m := locked(s, holder.NewMutex("lock"))
+					for _, other := range []*redsync.Redsync{former, joint, latter} {
+						if holder == joint || other == joint {
+							s.taken(other, "lock", name)
+						}
+					}
+					s.unlock(m)
+				}
 			})
 		})
 	}
 }
 
-// The control: nothing fails, and yet two processes hold one lock, because one has the nodes before the change and
-// the other one has the nodes after it.
-func TestWithoutJointSetsTwoProcessesHoldOneLock(t *testing.T) {
-	changing(t, 6, func(s change) {
-		near := func(nodes ...int) (is [6]bool) {
-			for _, i := range nodes {
-				is[i] = true
-			}
-			return is
-		}
-		reaches := func(set []int, near [6]bool) *redsync.Redsync {
-			var pools []pool.Pool
-			for _, i := range set {
-				delay := func(bool) time.Duration {
-					if near[i] {
-						return time.Millisecond
-					}
-					return 50 * time.Millisecond
-				}
-				pools = append(pools, pool.New(s.nodes[i].Client(func(o *redis.Options) { o.Dialer = s.nodes[i].DialVia(delay) })))
-			}
-			return s.alone(pools)
-		}
-		former := reaches([]int{0, 1, 2, 3, 4}, near(0, 1, 4)).NewMutex("lock")
-		latter := reaches([]int{0, 1, 2, 3, 5}, near(2, 3, 5)).NewMutex("lock")
-		var both sync.WaitGroup
-		both.Go(func() { assert.NoError(s, former.TryLock()) })
-		both.Go(func() { assert.NoError(s, latter.TryLock()) })
-		both.Wait()
-		for _, m := range []*redsync.Mutex{former, latter} {
-			ok, err := m.Valid()
-			assert.True(s, ok, "both hold it: %v", err)
-		}
-		s.unlock(former)
-		s.unlock(latter)
-	})
-}
-
 // A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
-	for kind, after := range map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere} {
+	for kind, after := range addresses {
 		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
 				changing(t, 6, func(s change) {
@@ -224,8 +173,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 						m := rs.NewMutex("lock")
 						require.NoError(s, m.TryLock(), "also the first attempt of all")
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
-							ok, err := operation()
-							require.True(s, ok, "%v", err)
+							s.confirms(operation())
 						}
 						time.Sleep(time.Second)
 						for i, n := range sent() {
@@ -254,8 +202,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 			all.Go(func() {
 				m := s.joint(on(before), on(after)).NewMutex(fmt.Sprint("lock", i))
 				assert.NoError(s, m.TryLock())
-				ok, err := m.Unlock()
-				assert.True(s, ok, "%v", err)
+				s.unlock(m)
 			})
 		}
 		all.Wait()
@@ -276,45 +223,15 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	})
 }
 
-// A server that restarts has another run id. It is asked at both addresses until both have shown the new run id.
+// At first, an address in after leads to a server of before; later it leads to a new server. From then on,
+// a vote of the old server must not count for the new one.
 func TestJointNoticesWhichServersAreOne(t *testing.T) {
-	changing(t, 6, func(s change) {
-		rs := s.joint(s.at(0, 1, 2), s.elsewhere(0, 1, 2))
-		m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-		require.NoError(s, m.TryLock())
-		time.Sleep(time.Second) // every node has answered: a lost reply would make the release repeat itself
-		for i := range 3 {
-			s.nodes[i].Kill()
-			s.nodes[i].Restart(false)
-			time.Sleep(20 * time.Second)
-			require.NoError(s, m.Err(), "node %d", i)
-		}
-		before := s.nodes[0].Commands("evalsha")
-		s.unlock(m)
-		time.Sleep(time.Second)
-		assert.Equal(s, 2, s.nodes[0].Commands("evalsha")-before, "commands that may set the value went to both addresses")
-		for range 3 {
-			m := rs.NewMutex("lock")
-			require.NoError(s, m.TryLock())
-			before := s.nodes[0].Commands("evalsha")
-			s.unlock(m)
-			time.Sleep(time.Second)
-			assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-before, "it is asked once again")
-		}
-	})
-	// At first, an address in after leads to a server of before; later it leads to a new server. From then on,
-	// a vote of the old server must not count for the new one.
 	changing(t, 4, func(s change) {
-		var leads atomic.Pointer[embedded.Node]
-		leads.Store(s.nodes[2])
-		moving := s.nodes[2].Client(func(o *redis.Options) {
-			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-				return leads.Load().Dial(ctx, network, address)
-			}
-		})
-		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving)))
+		var moving movable
+		moving.to.Store(s.nodes[2])
+		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving.client())))
 		require.NoError(s, rs.NewMutex("meet").TryLock())
-		leads.Store(s.nodes[3])
+		moving.to.Store(s.nodes[3])
 		s.nodes[2].Kill()
 		s.nodes[2].Restart(false)
 		for range 2 { // each finds the lost connection to one address
@@ -357,10 +274,9 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 // A release by a joint process wakes waiters of joint processes and of processes with one of the sets. A release by
 // a process with one of the sets wakes waiters of joint processes.
 func TestJointWaitersAreWoken(t *testing.T) {
-	kinds := []string{"before", "joint", "other joint", "after"}
 	for _, pair := range [][2]int{{0, 1}, {1, 0}, {1, 2}, {1, 3}, {3, 1}} {
 		for name, mode := range modes {
-			t.Run(fmt.Sprintf("%s waits for %s, %s", kinds[pair[1]], kinds[pair[0]], name), func(t *testing.T) {
+			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
 				changing(t, 10, func(s change) {
 					was, is := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
 					all := []*redsync.Redsync{
@@ -370,22 +286,15 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					for i, rs := range all {
 						require.NoError(s, rs.NewMutex(fmt.Sprint("meet", i)).Lock())
 					}
-					m := all[pair[0]].NewMutex("lock", mode...)
-					require.NoError(s, m.Lock())
-					var took time.Duration
-					var waiter sync.WaitGroup
-					var released time.Time
-					waiter.Go(func() {
-						w := all[pair[1]].NewMutex("lock", patient(mode...)...)
-						assert.NoError(s, w.Lock())
-						took = time.Since(released)
-						s.unlock(w)
-					})
+					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
+					w := user{s.T, nil}.calls(all[pair[1]], patient(mode...)...)
 					time.Sleep(3 * time.Second)
-					released = time.Now()
+					start := time.Now()
 					s.unlock(m)
-					waiter.Wait()
-					assert.Less(s, took, 10*time.Millisecond, "the retry delay is an hour")
+					<-w.done
+					require.NoError(s, w.err)
+					assert.Less(s, time.Since(start), 10*time.Millisecond, "the retry delay is an hour")
+					s.unlock(w.Mutex)
 				})
 			})
 		}
@@ -446,45 +355,6 @@ func TestJointRestartGuard(t *testing.T) {
 	}
 }
 
-func TestJointCurrentAndSequencer(t *testing.T) {
-	changing(t, 6, func(s change) {
-		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
-		m := rs.NewMutex("lock")
-		require.NoError(s, m.Lock())
-		require.NoError(s, rs.Current(s.Context(), m.Sequencer()))
-		time.Sleep(time.Millisecond) // every node has executed what it was sent
-		s.nodes[3].Del("lock")
-		s.nodes[4].Del("lock")
-		require.ErrorIs(s, rs.Current(s.Context(), m.Sequencer()), redsync.ErrLockAlreadyExpired, "the nodes of after prove it")
-		ok, err := m.Valid()
-		assert.False(s, ok)
-		require.ErrorIs(s, err, redsync.ErrLockLost)
-	})
-}
-
-func TestJointErrorsNameTheNodes(t *testing.T) {
-	changing(t, 6, func(s change) {
-		rs := s.joint(s.at(0, 1, 2), s.at(1, 2, 3))
-		m := s.alone(s.at(2, 3, 4)).NewMutex("lock")
-		require.NoError(s, m.Lock())
-		time.Sleep(time.Millisecond)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(s, rs.NewMutex("lock", redsync.WithFailFast(false)).TryLock(), &taken)
-		assert.Equal(s, []int{2, 3}, taken.Nodes, "of the nodes before, then of those that are only in after")
-		s.unlock(m)
-		s.nodes[1].Kill()
-		s.nodes[3].Kill()
-		time.Sleep(time.Second)
-		err := rs.NewMutex("lock").TryLock()
-		var failed *redsync.RedisError
-		require.ErrorAs(s, err, &failed)
-		require.ErrorContains(s, err, named(1))
-		require.ErrorContains(s, err, named(3))
-		s.nodes[1].Restart(false)
-		s.nodes[3].Restart(false)
-	})
-}
-
 func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 	changing(t, 6, func(s change) {
 		good := s.at(0, 1, 2)
@@ -528,8 +398,7 @@ func TestOpenJoint(t *testing.T) {
 	require.ErrorContains(t, err, "OpenJoint: before: ")
 	_, err = redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3"}, redsync.WithExpiry(-1))
 	require.ErrorContains(t, err, "redsync: OpenJoint: WithExpiry(-1ns)")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := limited(t, time.Second)
 	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"})
 	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
 	for i := 1; i <= 4; i++ {
@@ -545,27 +414,9 @@ func TestOpenJoint(t *testing.T) {
 func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(c))
-		}
+		pools := poolsOf(clients)
 		never := pool.New(clients[0], pool.WithOutstanding(0))
 		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
 		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
-	})
-}
-
-// The first lock asks the nodes which servers they are. Its validity counts from the requests that follow.
-func TestJointValidityDoesNotCountTheQuestion(t *testing.T) {
-	changing(t, 6, func(s change) {
-		const slow = 100 * time.Millisecond
-		for _, n := range s.nodes {
-			n.On("ping", 1, embedded.Fault{Delay: slow})
-		}
-		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
-		m, start := rs.NewMutex("lock"), time.Now()
-		require.NoError(s, m.TryLock())
-		assert.Equal(s, start.Add(slow+validity), m.Until())
-		s.unlock(m)
 	})
 }

@@ -13,8 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests how one leader follows another: what ends a term, and what happens then.
@@ -141,16 +139,16 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 				time.Sleep(time.Minute) // many expiries
-				require.NoError(t, ctx.Err())
-				assert.Equal(t, 5, k.keys("lock"))
+				require.NoError(k, ctx.Err())
+				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
-				assert.Equal(t, "lock", m.Name())
-				assert.Positive(t, m.Fence())
-				assert.Greater(t, m.Remaining(), validity/2)
+				assert.Equal(k, "lock", m.Name())
+				assert.Positive(k, m.Fence())
+				assert.Greater(k, m.Remaining(), validity/2)
 				return want
 			})
-			require.ErrorIs(t, err, want)
-			assert.Equal(t, want == nil, err == nil)
+			require.ErrorIs(k, err, want)
+			assert.Equal(k, want == nil, err == nil)
 			time.Sleep(time.Millisecond)
 			k.nothingLeft()
 		})
@@ -163,29 +161,21 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		lead := func(name string, options ...redsync.Option) error {
 			return k.Lead(k.Context(), name, never, options...)
 		}
-		require.EqualError(t, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
-		require.ErrorContains(t, lead(""), "must not be empty")
-		require.ErrorContains(t, lead("{x}:queue"), "is reserved")
-		require.ErrorContains(t, lead("lock", redsync.WithExpiry(-1)), "WithExpiry(-1ns) is out of range")
-		require.ErrorContains(t, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
-		require.ErrorContains(t, lead("lock", nil), "option #0 is nil")
+		require.EqualError(k, k.Lead(k.Context(), "lock", nil), `redsync: lead "lock": the function is nil`)
+		require.ErrorContains(k, lead(""), "must not be empty")
+		require.ErrorContains(k, lead("lock", redsync.WithTries(-1)), "WithTries(-1) is out of range")
+		require.ErrorContains(k, lead("lock", nil), "option #0 is nil")
 		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
-		require.ErrorIs(t, lead("lock", none), errWork)
-		require.ErrorIs(t, redsync.New().Lead(k.Context(), "lock", never), redsync.ErrNoPools)
+		require.ErrorIs(k, lead("lock", none), errWork)
 		var nobody *redsync.Redsync
-		require.ErrorIs(t, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
-
-		ctx, cancel := context.WithCancelCause(k.Context())
-		cancel(errWork)
-		err := k.Lead(ctx, "lock", never)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, errWork)
-
+		require.ErrorIs(k, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
+		err := k.Lead(parentOf(errWork), "lock", never)
+		require.NotErrorIs(k, err, redsync.ErrFailed)
+		errorIs(k, err, context.Canceled, errWork)
 		rs := k.nodes.Process()
-		require.NoError(t, rs.Close(k.Context()))
-		require.ErrorIs(t, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
-		assert.Zero(t, time.Since(start), "Lead returns at once")
+		require.NoError(k, rs.Close(k.Context()))
+		require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
+		took(k, start, 0, "Lead returns at once")
 		k.nothingLeft()
 	})
 }
@@ -205,8 +195,8 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 					options = nil
 				}
 				err := rs.Lead(k.Context(), "lock", nothing, options...)
-				require.ErrorContains(t, err, "Lead excludes "+name)
-				require.NotErrorIs(t, err, redsync.ErrFailed)
+				require.ErrorContains(k, err, "Lead excludes "+name)
+				require.NotErrorIs(k, err, redsync.ErrFailed)
 			}
 		}
 		k.unlock(m)
@@ -225,7 +215,7 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 		require.ErrorIs(e, e.returned(first), errResigned)
 		require.NotErrorIs(e, first.err, redsync.ErrFailed)
 		e.leads(second, 2)
-		assert.Zero(e, time.Since(start), "the next leader begins at once")
+		took(e, start, 0, "the next leader begins at once")
 	})
 }
 
@@ -238,22 +228,22 @@ func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 			m := redsync.FromContext(ctx)
 			mutexes, fences = append(mutexes, m), append(fences, m.Fence())
 			if len(mutexes) == 3 {
-				assert.Zero(t, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
-				assert.Zero(t, mutexes[1].Remaining())
+				assert.Zero(k, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
+				assert.Zero(k, mutexes[1].Remaining())
 				return nil
 			}
 			k.nodes.Steal("lock")
 			k.nodes.Expire("lock")
 			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-			assert.Equal(t, fences[len(fences)-1], m.Fence())
+			require.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
+			assert.Equal(k, fences[len(fences)-1], m.Fence())
 			return errWork
 		})
-		require.NoError(t, err)
-		require.Len(t, mutexes, 3)
-		assert.Less(t, fences[0], fences[1])
-		assert.Less(t, fences[1], fences[2])
-		assert.NotSame(t, mutexes[0], mutexes[1])
+		require.NoError(k, err)
+		require.Len(k, mutexes, 3)
+		assert.Less(k, fences[0], fences[1])
+		assert.Less(k, fences[1], fences[2])
+		assert.NotSame(k, mutexes[0], mutexes[1])
 	})
 }
 
@@ -288,41 +278,6 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// A function may return at about the moment of the loss. Lead campaigns again only if the process no longer leads when
-// the function has returned.
-func TestFunctionThatReturnsWhenTheLeadershipEnds(t *testing.T) {
-	for name, c := range map[string]struct {
-		after time.Duration
-		again bool
-	}{
-		"just before": {validity - time.Nanosecond, false},
-		"just then":   {validity, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				rs, runs := k.nodes.Process(), 0
-				user{t, rs}.meet()
-				err := rs.Lead(k.Context(), "lock", func(context.Context) error {
-					if runs++; runs == 2 {
-						return nil
-					}
-					k.nodes.CutOff(rs)
-					time.Sleep(c.after)
-					k.nodes.Reconnect(rs)
-					return errWork
-				})
-				if c.again {
-					require.NoError(t, err)
-					assert.Equal(t, 2, runs)
-				} else {
-					require.ErrorIs(t, err, errWork)
-					assert.Equal(t, 1, runs)
-				}
-			})
-		})
-	}
-}
-
 func TestLeaderWhoseContextEndsResigns(t *testing.T) {
 	onElection(t, func(e *election) {
 		first, second := e.runs(e.newProcess(), patient()...), e.runs(e.newProcess(), patient()...)
@@ -332,69 +287,13 @@ func TestLeaderWhoseContextEndsResigns(t *testing.T) {
 		require.NoError(e, e.returned(first))
 		require.ErrorIs(e, e.term(1).cause, errWork)
 		e.leads(second, 2)
-		assert.Zero(e, time.Since(start))
-	})
-}
-
-func TestCandidateWhoseContextEnds(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		e.runs(e.newProcess(), mode...)
-		second := e.runs(e.newProcess(), mode...)
-		time.Sleep(10 * time.Second) // there is no limit of tries: the default 32 would be used up by now
-		start := time.Now()
-		second.cancel(errWork)
-		err := e.returned(second)
-		assert.Zero(e, time.Since(start))
-		require.ErrorIs(e, err, redsync.ErrFailed)
-		require.ErrorIs(e, err, context.Canceled)
-		require.ErrorIs(e, err, errWork)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(e, err, &taken)
-	})
-}
-
-// If a candidate's context ends between a loss and the next attempt, the error of Lead also says how the term ended.
-func TestContextThatEndsAfterALoss(t *testing.T) {
-	onKit(t, func(k kit) {
-		ctx, cancel := context.WithCancel(k.Context())
-		err := k.Lead(ctx, "lock", func(ctx context.Context) error {
-			k.nodes.Steal("lock")
-			<-ctx.Done()
-			cancel()
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, `lead "lock": lock lost`)
-		k.nodes.Expire("lock")
-	})
-}
-
-func TestCloseEndsCandidatesAndLeaders(t *testing.T) {
-	onElection(t, func(e *election) {
-		first, second := e.runs(e.newProcess()), e.runs(e.newProcess())
-		e.leads(first, 1)
-		require.NoError(e, second.rs.Close(e.Context()))
-		err := e.returned(second)
-		require.ErrorIs(e, err, redsync.ErrClosed)
-		require.NotErrorIs(e, err, redsync.ErrFailed)
-		third := e.runs(e.newProcess())
-		start := time.Now()
-		require.NoError(e, first.rs.Close(e.Context()))
-		err = e.returned(first)
-		require.ErrorIs(e, err, redsync.ErrClosed)
-		require.ErrorIs(e, err, redsync.ErrLockLost)
-		require.ErrorIs(e, e.term(1).cause, redsync.ErrClosed)
-		e.leads(third, 2)
-		assert.Zero(e, time.Since(start))
+		took(e, start, 0)
 	})
 }
 
 func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
-		require.PanicsWithValue(t, "no", func() {
+		require.PanicsWithValue(k, "no", func() {
 			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
 		})
 		time.Sleep(time.Millisecond)
@@ -403,13 +302,13 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 			m := redsync.FromContext(ctx)
 			ok, err := m.Unlock()
-			require.False(t, ok)
-			require.ErrorContains(t, err, "Lead releases it when its function returns")
-			require.Positive(t, m.Remaining(), "nobody else leads while the context goes on")
-			require.NoError(t, ctx.Err())
+			require.False(k, ok)
+			require.ErrorContains(k, err, "Lead releases it when its function returns")
+			require.Positive(k, m.Remaining(), "nobody else leads while the context goes on")
+			require.NoError(k, ctx.Err())
 			return errWork
 		})
-		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(k, err, errWork)
 		time.Sleep(time.Millisecond)
 		k.nothingLeft()
 
@@ -417,34 +316,18 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			k.freeze(0, 1, 2)
 			return errWork
 		})
-		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(k, err, errWork)
 		var node *redsync.RedisError
-		require.ErrorAs(t, err, &node, "the error names the node whose release failed")
+		require.ErrorAs(k, err, &node, "the error names the node whose release failed")
 		k.thaw(0, 1, 2)
 		time.Sleep(guard)
-	})
-}
-
-// WithMaxHold ends a term. Then a waiting candidate leads before the old leader does.
-func TestMaxHoldPassesTheLeadershipOn(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-		options := append([]redsync.Option{redsync.WithMaxHold(10 * time.Second)}, mode...)
-		both := []*candidate{e.runs(e.newProcess(), options...), e.runs(e.newProcess(), options...)}
-		for n := range 4 {
-			e.leads(both[n%2], n+1)
-			time.Sleep(10*time.Second + 10*time.Millisecond)
-			led := e.term(n + 1)
-			require.ErrorIs(e, led.cause, redsync.ErrMaxHold)
-			assert.Equal(e, 10*time.Second, led.ended.Sub(led.began))
-		}
 	})
 }
 
 // If each term is lost at once, Lead pauses before the next one.
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
-		ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
-		defer cancel()
+		ctx := limited(f, 10*time.Second)
 		rs, terms, sent := f.another(), 0, f.traffic()
 		err := rs.Lead(ctx, "lock", func(ctx context.Context) error {
 			terms++
@@ -452,9 +335,9 @@ func TestQuickLossesDoNotSpin(t *testing.T) {
 			return nil
 		}, redsync.WithMaxHold(time.Microsecond), redsync.WithRetryDelay(0), redsync.WithDriftFactor(0))
 		require.ErrorIs(f, err, context.DeadlineExceeded)
-		assert.Greater(f, terms, 200)
-		assert.Less(f, terms, 1200)
-		assert.Less(f, f.traffic()-sent, 3*5*1200)
+		assert.Greater(f, terms, 30)
+		assert.Less(f, terms, 200)
+		assert.Less(f, f.traffic()-sent, 3*5*200)
 	})
 }
 
@@ -474,7 +357,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
-				time.Sleep(time.Duration(testlength.Of(1, 1, 15)) * time.Minute)
+				time.Sleep(time.Duration(testlength.InGate(15, 15, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))
@@ -485,22 +368,6 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A resignation wakes the candidates in the order of their priorities.
-func TestPriorityOfCandidates(t *testing.T) {
-	onElection(t, func(e *election) {
-		first := e.runs(e.newProcess(), redsync.WithPriority(-1))
-		low := e.runs(e.newProcess(), redsync.WithPriority(-1))
-		high := e.runs(e.newProcess(), redsync.WithPriority(1))
-		time.Sleep(time.Second)
-		first.resign <- struct{}{}
-		time.Sleep(10 * time.Millisecond)
-		e.leads(high, 2)
-		high.resign <- struct{}{}
-		time.Sleep(10 * time.Millisecond)
-		e.leads(low, 3)
-	})
 }
 
 func TestRetryDelaysOfCandidates(t *testing.T) {
@@ -521,42 +388,6 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 		mu.Unlock()
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
 		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
-	})
-}
-
-// An observer that panics ends Lead as it ends Lock, and no key is left.
-func TestLeadWhoseObserverPanics(t *testing.T) {
-	for _, event := range []string{"attempt", "acquired"} {
-		onKit(t, func(k kit) {
-			called := false
-			require.Panics(t, func() {
-				_ = k.Lead(k.Context(), "lock", func(context.Context) error {
-					called = true
-					return nil
-				}, redsync.WithObserver(panics{on: event}))
-			})
-			assert.False(t, called)
-			time.Sleep(time.Millisecond)
-			k.nothingLeft()
-		})
-	}
-}
-
-func TestObserversOfLead(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		runs := 0
-		require.NoError(t, k.Lead(k.Context(), "lock", func(ctx context.Context) error {
-			if runs++; runs == 1 {
-				k.nodes.Steal("lock")
-				k.nodes.Expire("lock")
-				<-ctx.Done()
-			}
-			return nil
-		}))
-		time.Sleep(time.Second)
-		assert.Len(t, redsynctest.Events[observe.Acquired](r), 2)
-		assert.Len(t, redsynctest.Events[observe.Lost](r), 1)
-		assert.Empty(t, redsynctest.Events[observe.NotAcquired](r))
 	})
 }
 

@@ -13,34 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file shows the line in which the waiters of one process stand.
 
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
+	const waiters = 30
 	for name, options := range map[string][]redsync.Option{
 		"handed over":     nil,
 		"not handed over": {redsync.WithHandOver(false)},
 		"fair":            {redsync.WithFair()},
 		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.another(options...).NewMutex("lock")
-				require.NoError(t, m.Lock())
-				var calls []*call
-				for range 100 {
-					calls = append(calls, k.calls(k.Redsync, patient(options...)...))
-				}
-				time.Sleep(time.Second)
-				k.unlock(m)
-				start := time.Now()
-				assert.Equal(t, ascending(100), k.inOrder(calls, time.Millisecond))
-				assert.Equal(t, 100*time.Millisecond, time.Since(start), "each waiter is woken, and none waits for a timer")
-				k.nothingLeft()
-			})
+		kitAs(t, name, func(k kit) {
+			m := locked(k, k.another(options...).NewMutex("lock"))
+			var calls []*call
+			for range waiters {
+				calls = append(calls, k.calls(k.Redsync, patient(options...)...))
+			}
+			time.Sleep(time.Second)
+			k.unlock(m)
+			start := time.Now()
+			assert.Equal(k, ascending(waiters), k.inOrder(calls, time.Millisecond))
+			took(k, start, waiters*time.Millisecond, "each waiter is woken, and none waits for a timer")
+			k.nothingLeft()
 		})
 	}
 }
@@ -61,71 +58,11 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 			<-c.done
 			assert.Equal(k, time.Duration(2+i%3)*time.Second, c.at.Sub(starts[i]))
 			require.ErrorIs(k, c.err, redsync.ErrFailed)
-			var taken *redsync.ErrTaken
-			require.ErrorAs(k, c.err, &taken)
+			taken := isTaken(k, c.err)
 			assert.GreaterOrEqual(k, len(taken.Nodes), 3)
 		}
 		k.unlock(m)
 		k.nothingLeft()
-	})
-}
-
-// A waiter that no message wakes makes its last attempt at the end of the last retry delay. That attempt may succeed.
-func TestLastTrySucceeds(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		c := f.calls(f.another(mode...), redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
-		for _, n := range f.nodes {
-			n.LoseMessages(10)
-		}
-		time.Sleep(1900 * time.Millisecond)
-		f.unlock(m)
-		assert.Equal(f, 100*time.Millisecond, f.within(c, time.Second))
-	})
-}
-
-func TestWaiterOfAProcessThatGivesUpIsPassedOver(t *testing.T) {
-	for name, who := range map[string]int{"first": 0, "middle": 3, "last": 5} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-				m := k.held(mode...)
-				other := k.another(mode...)
-				var calls []*call
-				want := []int{}
-				for i := range 6 {
-					calls = append(calls, k.calls(other, patient()...))
-					if i != who {
-						want = append(want, i)
-					}
-				}
-				start := time.Now()
-				calls[who].cancel()
-				<-calls[who].done
-				require.ErrorIs(k, calls[who].err, context.Canceled)
-				var taken *redsync.ErrTaken
-				require.ErrorAs(k, calls[who].err, &taken, "the error of the waiter says that the lock was taken")
-				k.unlock(m)
-				assert.Equal(k, want, k.inOrder(calls, 0))
-				assert.Zero(k, time.Since(start))
-				k.nothingLeft()
-			})
-		})
-	}
-}
-
-// A waiter that reaches no quorum gives up after its own tries, and its error names the nodes that failed.
-func TestWaiterSaysWhichNodesFailed(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.down(0, 1, 2)
-		start := time.Now()
-		c := k.calls(k.Redsync, redsync.WithTries(3), redsync.WithRetryDelay(time.Second))
-		<-c.done
-		var node *redsync.RedisError
-		require.ErrorAs(t, c.err, &node)
-		var taken *redsync.ErrTaken
-		assert.NotErrorAs(t, c.err, &taken)
-		assert.InDelta(t, 2*time.Second, time.Since(start), float64(200*time.Millisecond))
 	})
 }
 
@@ -140,47 +77,9 @@ func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 		before := f.commands("set")
 		f.atOnce(m, c)
 		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"))
+		assert.Equal(f, before+5, f.commands("set"))
 		f.unlocks(c.Mutex)
 		f.nobodyWaits()
-	})
-}
-
-// After a release that let in another process, the next Lock of this process asks for a place in the queues. A Lock a
-// second later asks for the lock alone, whatever other locks have done.
-func TestLockQueuesForASecondAfterOneOfAnotherProcess(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		gives := func(name string) {
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			c := other.NewMutex(name, patient()...)
-			done := make(chan error)
-			go func() { done <- c.Lock() }()
-			synctest.Wait()
-			f.unlock(m)
-			require.NoError(t, <-done)
-			f.unlock(c)
-		}
-		plain := func(name string) int {
-			before := f.commands("set")
-			m := f.NewMutex(name)
-			require.NoError(t, m.Lock())
-			synctest.Wait()
-			sent := f.commands("set") - before
-			f.unlock(m)
-			return sent
-		}
-		f.meet()
-		gives("early")
-		time.Sleep(600 * time.Millisecond)
-		gives("late")
-		time.Sleep(600 * time.Millisecond)
-		assert.Equal(t, 5, plain("early"))
-		time.Sleep(time.Second)
-		assert.Equal(t, 5, plain("late"))
-		gives("soon")
-		assert.Zero(t, plain("soon"))
 	})
 }
 
@@ -191,43 +90,6 @@ func (c *attemptCounter) ObserveAttempt(_ context.Context, a observe.Attempt) {
 	c.made.Add(1)
 	if a.Err != nil {
 		c.failed.Add(1)
-	}
-}
-
-// Where processes take turns, each waits until it is woken. Once all have subscribed, no attempt fails.
-func TestNoAttemptIsInVainWhereProcessesTakeTurns(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	for name, mode := range map[string]redsync.Option{"default": redsync.WithHandOver(false), "fair": redsync.WithFair()} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				count := &attemptCounter{}
-				options := patient(mode, redsync.WithHandOver(false), redsync.WithObserver(count))
-				ctx, cancel := context.WithCancel(context.Background())
-				var wg sync.WaitGroup
-				for _, rs := range []*redsync.Redsync{k.Redsync, k.another()} {
-					for range 4 {
-						wg.Go(func() {
-							m := rs.NewMutex("lock", options...)
-							for m.LockContext(ctx) == nil {
-								time.Sleep(time.Millisecond)
-								_, _ = m.Unlock()
-							}
-						})
-					}
-				}
-				time.Sleep(100 * time.Millisecond)
-				made, failed := count.made.Load(), count.failed.Load()
-				tenths := testlength.Of(1, 1, 20)
-				time.Sleep(time.Duration(tenths) * time.Second / 10)
-				made, failed = count.made.Load()-made, count.failed.Load()-failed
-				cancel()
-				wg.Wait()
-				assert.Greater(t, made, int64(50*tenths))
-				assert.LessOrEqual(t, failed, int64((2*tenths+4)/5))
-			})
-		})
 	}
 }
 
@@ -303,29 +165,7 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 			return time.Duration(4-tries) * 100 * time.Millisecond
 		}))
 		<-w.done
-		require.ErrorContains(t, w.err, "WithRetryDelayFunc(-100ms) is out of range")
-		assert.Equal(t, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
-	})
-}
-
-// A waiter that becomes the first goes on with the delays that it has left.
-func TestWaiterBehindOthersGoesOnWithItsTries(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held(redsync.WithExpiry(time.Minute))
-		b := k.another()
-		first := k.calls(b, patient()...)
-		before := k.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Millisecond)) // its retry delay sets the pace of the polling
-		d := &delays{delay: time.Second}
-		start := time.Now()
-		w := k.calls(b, redsync.WithTries(10), redsync.WithRetryDelayFunc(d.of))
-		time.Sleep(4500 * time.Millisecond)
-		for _, c := range []*call{first, before} {
-			c.cancel()
-			<-c.done
-		}
-		<-w.done
-		require.ErrorIs(t, w.err, redsync.ErrFailed)
-		assert.InDelta(t, 9*time.Second, w.at.Sub(start), float64(10*time.Millisecond))
-		assert.Equal(t, ascending(10)[1:], d.taken())
+		require.ErrorContains(k, w.err, "WithRetryDelayFunc(-100ms) is out of range")
+		assert.Equal(k, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
 	})
 }

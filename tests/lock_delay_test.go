@@ -18,20 +18,18 @@ func TestLockDelayKeepsOthersOutAfterAHolderThatVanished(t *testing.T) {
 			gone := k.nodes.Process()
 			m := gone.NewMutex("lock", redsync.WithLockDelay(5*time.Second-time.Microsecond), redsync.WithSetNXOnExtend())
 			start := time.Now()
-			require.NoError(t, m.Lock())
+			require.NoError(k, m.Lock())
 			if extended {
 				time.Sleep(6 * time.Second)
 				start = time.Now()
-				_, err := m.Extend()
-				require.NoError(t, err)
+				k.confirms(m.Extend())
 			}
-			assert.Equal(t, validity, m.Until().Sub(start), "the holder's validity follows from the expiry, not from the lock delay")
+			assert.Equal(k, validity, m.Until().Sub(start), "the holder's validity follows from the expiry, not from the lock delay")
 			<-m.Lost()
-			assert.Equal(t, validity, time.Since(start))
-			other := k.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(12900*time.Millisecond)))
-			require.NoError(t, other.Lock())
-			assert.GreaterOrEqual(t, time.Since(start), 13*time.Second)
-			assert.LessOrEqual(t, time.Since(start), 13*time.Second+2*time.Millisecond)
+			took(k, start, validity)
+			locked(k, k.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(12900*time.Millisecond))))
+			assert.GreaterOrEqual(k, time.Since(start), 13*time.Second)
+			assert.LessOrEqual(k, time.Since(start), 13*time.Second+2*time.Millisecond)
 			_ = gone.Close(k.Context())
 		})
 	}
@@ -41,16 +39,15 @@ func TestLockDelayOutlastsTheNextLockOfTheHolder(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock", redsync.WithLockDelay(5*time.Second))
 		start := time.Now()
-		require.NoError(t, m.Lock())
+		require.NoError(k, m.Lock())
 		<-m.Lost()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, m.TryLock(), &taken)
+		isTaken(k, m.TryLock())
 		other := k.nodes.Process().NewMutex("lock")
 		time.Sleep(time.Until(start.Add(13*time.Second - time.Millisecond)))
-		require.Equal(t, 5, k.keys("lock"))
-		require.ErrorAs(t, other.TryLock(), &taken)
+		require.Equal(k, 5, k.keys("lock"))
+		isTaken(k, other.TryLock())
 		time.Sleep(time.Millisecond)
-		require.NoError(t, other.TryLock())
+		require.NoError(k, other.TryLock())
 	})
 }
 
@@ -58,18 +55,8 @@ func TestWithoutLockDelayTheHolderLocksAgainAtOnce(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		<-m.Lost()
-		require.Equal(t, 5, k.keys("lock"), "the keys outlast Until by the drift")
-		require.NoError(t, m.TryLock())
-	})
-}
-
-func TestLockDelayIsNoMatterAfterUnlock(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held(redsync.WithLockDelay(time.Hour))
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Millisecond)
-		require.NoError(t, k.nodes.Process().NewMutex("lock").TryLock())
+		require.Equal(k, 5, k.keys("lock"), "the keys outlast Until by the drift")
+		require.NoError(k, m.TryLock())
 	})
 }
 
@@ -78,11 +65,10 @@ func TestLockDelayIsReleasedToTheEnd(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithLockDelay(time.Minute))
 		k.down(0)
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		k.unlock(m)
 		time.Sleep(50 * time.Second)
 		k.up(0)
-		require.Equal(t, 1, k.keys("lock"))
+		require.Equal(k, 1, k.keys("lock"))
 		time.Sleep(3 * time.Second)
 		k.nothingLeft()
 	})

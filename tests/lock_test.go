@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +24,11 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 		k.freeze(2, 3)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "TryLock waits for the frozen nodes, which might still answer")
+		took(k, start, 400*time.Millisecond, "TryLock waits for the frozen nodes, which might still answer")
 		var taken *redsync.ErrTaken
-		require.NotErrorAs(t, err, &taken)
+		require.NotErrorAs(k, err, &taken)
 		var down *redsync.RedisError
-		require.ErrorAs(t, err, &down)
+		require.ErrorAs(k, err, &down)
 	})
 }
 
@@ -40,43 +39,16 @@ func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 		k.freeze(3, 4)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Less(t, time.Since(start), 400*time.Millisecond)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
-		assert.Equal(t, []int{0, 1}, taken.Nodes)
+		assert.Less(k, time.Since(start), 400*time.Millisecond)
+		taken := isTaken(k, err)
+		assert.Equal(k, []int{0, 1}, taken.Nodes)
 		for i := range 5 {
 			if i < 3 {
-				assert.NotContains(t, err.Error(), named(i))
+				assert.NotContains(k, err.Error(), named(i))
 			} else {
-				assert.ErrorContains(t, err, named(i)+"no answer in time, and the other nodes were split")
+				assert.ErrorContains(k, err, named(i)+"no answer in time, and the other nodes were split")
 			}
 		}
-	})
-}
-
-// A waiter that has not asked a node does not return ErrTaken, because no node has told it that the lock is taken.
-func TestErrTakenIsReportedOnlyWhereANodeWasAsked(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another(redsync.WithFair())
-		f.held(redsync.WithFair())
-		f.slow(100 * time.Millisecond)
-		first := f.calls(b, patient()...)
-		var taken *redsync.ErrTaken
-		err := b.NewMutex("lock").TryLock()
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorContains(t, err, "others of this process wait")
-		assert.NotErrorAs(t, err, &taken)
-
-		second := f.calls(b, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Millisecond))
-		<-second.done
-		require.ErrorContains(t, second.err, "others of this process wait")
-		assert.NotErrorAs(t, second.err, &taken)
-
-		time.Sleep(time.Second) // nodes have refused the first waiter
-		require.ErrorAs(t, b.NewMutex("lock").TryLock(), &taken)
-		first.cancel()
-		<-first.done
-		require.ErrorAs(t, first.err, &taken)
 	})
 }
 
@@ -87,10 +59,10 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		m := f.process().NewMutex("lock", redsync.WithTries(5), redsync.WithRetryDelay(time.Second), redsync.WithObserver(r))
 		before := f.commands("set")
 		start := time.Now()
-		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
-		assert.Equal(t, 4*time.Second, time.Since(start))
+		require.ErrorIs(f, m.Lock(), redsync.ErrFailed)
+		took(f, start, 4*time.Second)
 		synctest.Wait()
-		assert.Equal(t, before+5, f.commands("set"), "only the first attempt is a plain SET")
+		assert.Equal(f, before+5, f.commands("set"), "only the first attempt is a plain SET")
 		attempts, _ := of[observe.Attempt](r)
 		perTry := map[int]int{}
 		for _, a := range attempts {
@@ -98,14 +70,14 @@ func TestMutexLockMakesItsTriesWithDelaysBetween(t *testing.T) {
 		}
 		// The first try has three attempts: the first attempt, the one that enters the queues, and one half a second
 		// later. That last one shows that the waiter is alive.
-		assert.Equal(t, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
+		assert.Equal(f, map[int]int{1: 3, 2: 2, 3: 2, 4: 2, 5: 1}, perTry)
 	})
 }
 
 func TestMutexLockMakes32TriesByDefault(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(redsync.WithExpiry(time.Hour))
-		require.ErrorContains(t, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
+		require.ErrorContains(k, k.nodes.Process().NewMutex("lock").Lock(), "gave up after 32 tries")
 	})
 }
 
@@ -118,47 +90,9 @@ func TestMutexLockDelayFuncIsToldTheTries(t *testing.T) {
 			return time.Duration(tries) * time.Second
 		}))
 		start := time.Now()
-		require.ErrorIs(t, m.Lock(), redsync.ErrFailed)
-		assert.Equal(t, []int{1, 2, 3}, seen)
-		assert.Equal(t, 6*time.Second, time.Since(start))
-	})
-}
-
-func TestMutexLockWithoutLimitWaitsForTheHolder(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held(redsync.WithExpiry(time.Minute))
-		start := time.Now()
-		require.NoError(t, k.nodes.Process().NewMutex("lock", redsync.WithTries(0)).Lock())
-		assert.GreaterOrEqual(t, time.Since(start), 59*time.Second)
-		assert.LessOrEqual(t, time.Since(start), 61*time.Second)
-	})
-}
-
-func TestMutexLockContextDoneBeforehandSendsNothing(t *testing.T) {
-	play(t, func(f field) {
-		reason := errors.New("not today")
-		ctx, cancel := context.WithCancelCause(f.Context())
-		cancel(reason)
-		err := f.NewMutex("lock").LockContext(ctx)
-		require.NotErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, reason)
-		assert.Zero(t, f.traffic())
-	})
-}
-
-func TestMutexLockContextEndedWhileTakenSaysBoth(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.held()
-		ctx, cancel := context.WithTimeout(k.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		err := k.nodes.Process().NewMutex("lock").LockContext(ctx)
-		assert.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, redsync.ErrFailed)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
+		require.ErrorIs(k, m.Lock(), redsync.ErrFailed)
+		assert.Equal(k, []int{1, 2, 3}, seen)
+		took(k, start, 6*time.Second)
 	})
 }
 
@@ -169,32 +103,30 @@ func TestNilContextIsBackground(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
 		for _, lock := range []func(context.Context) error{m.LockContext, m.TryLockContext} {
-			require.NoError(t, lock(nil))
-			require.NoError(t, k.Current(nil, m.Sequencer()))
+			require.NoError(k, lock(nil))
+			require.NoError(k, k.Current(nil, m.Sequencer()))
 			for _, operation := range []func(context.Context) (bool, error){m.ExtendContext, m.ValidContext, m.UnlockContext} {
-				ok, err := operation(nil)
-				require.NoError(t, err)
-				assert.True(t, ok)
+				k.confirms(operation(nil))
 			}
 		}
 		work := func(ctx context.Context) error {
-			assert.NotNil(t, redsync.FromContext(ctx))
+			assert.NotNil(k, redsync.FromContext(ctx))
 			return nil
 		}
 		for _, do := range dos {
-			require.NoError(t, do(m, nil, work))
+			require.NoError(k, do(m, nil, work))
 		}
-		require.NoError(t, k.Do(nil, "lock", work))
-		require.NoError(t, k.ran(k.TryDo(nil, "lock", work)))
-		assert.Nil(t, redsync.FromContext(nil))
+		require.NoError(k, k.Do(nil, "lock", work))
+		require.NoError(k, k.ran(k.TryDo(nil, "lock", work)))
+		assert.Nil(k, redsync.FromContext(nil))
 
-		require.NoError(t, m.Lock())
+		require.NoError(k, m.Lock())
 		s, err := m.Detach(nil)
-		require.NoError(t, err)
+		require.NoError(k, err)
 		m = k.NewMutex("lock", redsync.WithSequencer(s))
-		require.NoError(t, m.Do(nil, work))
-		require.NoError(t, k.Close(nil))
-		require.ErrorIs(t, m.LockContext(nil), redsync.ErrClosed)
+		require.NoError(k, m.Do(nil, work))
+		require.NoError(k, k.Close(nil))
+		require.ErrorIs(k, m.LockContext(nil), redsync.ErrClosed)
 	})
 	refused := []string{"127.0.0.1:1"} // nobody listens there
 	_, err := redsync.Open(nil, refused)
@@ -215,14 +147,12 @@ func TestMutexNodeDeadline(t *testing.T) {
 		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
 		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				k.freeze(0, 2, 4)
-				start := time.Now()
-				require.ErrorIs(t, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)
-				assert.Equal(t, c.want, time.Since(start))
-			})
+		kitAs(t, name, func(k kit) {
+			k.meet()
+			k.freeze(0, 2, 4)
+			start := time.Now()
+			require.ErrorIs(k, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)
+			took(k, start, c.want)
 		})
 	}
 }
@@ -233,35 +163,12 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
 		}
 		start := time.Now()
-		m := f.NewMutex("lock", redsync.WithFailFast(false))
-		require.NoError(t, m.Lock())
-		assert.Equal(t, 50*time.Millisecond, time.Since(start))
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		m := locked(f, f.NewMutex("lock", redsync.WithFailFast(false)))
+		took(f, start, 50*time.Millisecond)
+		assert.Equal(f, 5, f.nodes.Keys("lock"))
 		f.freeze(1)
 		start = time.Now()
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok, "the quorum decides the result, whatever the frozen nodes do")
-		assert.Equal(t, 400*time.Millisecond, time.Since(start), "the call waits for the frozen nodes until the node deadline")
+		f.confirms(m.Extend())
+		took(f, start, 400*time.Millisecond, "the call waits for the frozen nodes until the node deadline")
 	})
-}
-
-func TestMutexWithoutFailFastDecidesInTime(t *testing.T) {
-	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){
-		"Extend": (*redsync.Mutex).Extend,
-		"Unlock": (*redsync.Mutex).Unlock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				m := k.held(redsync.WithFailFast(false))
-				time.Sleep(m.Remaining() - 200*time.Millisecond)
-				k.freeze(4)
-				start := time.Now()
-				ok, err := operation(m)
-				require.NoError(t, err, "a quorum answered before Until, whatever the frozen node does")
-				assert.True(t, ok)
-				assert.Equal(t, 400*time.Millisecond, time.Since(start))
-			})
-		})
-	}
 }

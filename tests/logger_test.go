@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -40,14 +38,8 @@ func TestLoggerLevels(t *testing.T) {
 		"all is well": {func(f field) {
 			m := f.held(redsync.WithWatchdog())
 			time.Sleep(20 * time.Second)
-			_, err := m.Extend()
-			require.NoError(f, err)
-			_, err = m.Unlock()
-			require.NoError(f, err)
-		}, map[string]int{}},
-		"the lock is taken": {func(f field) {
-			f.held(redsync.WithWatchdog())
-			require.Error(f, f.NewMutex("lock", redsync.WithTries(3)).Lock())
+			f.confirms(m.Extend())
+			f.unlock(m)
 		}, map[string]int{}},
 		"the lock is taken and two nodes are down": {func(f field) {
 			f.held(redsync.WithWatchdog())
@@ -56,24 +48,10 @@ func TestLoggerLevels(t *testing.T) {
 		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
-			m := f.NewMutex("lock", redsync.WithWatchdog())
-			require.NoError(f, m.Lock())
+			m := locked(f, f.NewMutex("lock", redsync.WithWatchdog()))
 			time.Sleep(20 * time.Second)
-			_, err := m.Unlock()
-			require.NoError(f, err)
+			f.unlock(m)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
-		"two contend": {func(f field) {
-			require.NoError(f, f.nodes[0].Set("lock", "one"))
-			require.NoError(f, f.nodes[1].Set("lock", "one"))
-			require.NoError(f, f.nodes[2].Set("lock", "two"))
-			require.Error(f, f.NewMutex("lock").TryLock())
-		}, map[string]int{}},
-		"the caller cancels": {func(f field) {
-			f.freeze(0, 1, 2)
-			ctx, cancel := context.WithCancel(f.Context())
-			time.AfterFunc(time.Millisecond, cancel)
-			require.Error(f, f.NewMutex("lock").LockContext(ctx))
-		}, map[string]int{}},
 		"no quorum is reachable": {func(f field) {
 			f.kill(0, 1, 2)
 			require.Error(f, f.NewMutex("lock", redsync.WithTries(2)).Lock())
@@ -88,12 +66,6 @@ func TestLoggerLevels(t *testing.T) {
 			m := f.held()
 			f.lose(0, 1, 2)
 			_, _ = m.Unlock()
-		}, map[string]int{"ERROR redsync: lost": 1}},
-		"Unlock of a lock that has expired": {func(f field) {
-			m := f.held()
-			time.Sleep(10 * time.Second)
-			_, err := m.Unlock()
-			require.Error(f, err)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Unlock of a lock whose loss was proved": {func(f field) {
 			m := f.held()
@@ -124,8 +96,7 @@ func TestLoggerLevels(t *testing.T) {
 				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
 			} {
 				f.thaw(0, 1, 2)
-				m := f.NewMutex("lock")
-				require.NoError(f, m.Lock())
+				m := locked(f, f.NewMutex("lock"))
 				synctest.Wait()
 				f.freeze(0, 1, 2)
 				extended := make(chan error)
@@ -136,14 +107,6 @@ func TestLoggerLevels(t *testing.T) {
 				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
 			}
 		}, map[string]int{}},
-		"an extension fails": {func(f field) {
-			m := f.held()
-			for _, n := range f.nodes[:3] {
-				n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
-			}
-			_, err := m.Extend()
-			require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(redsync.WithWatchdog())
 			f.lose(0, 1, 2)
@@ -155,14 +118,12 @@ func TestLoggerLevels(t *testing.T) {
 			require.NoError(f, f.Close(f.Context()))
 		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book := newLogbook()
-				f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
-				c.happens(f)
-				assert.Equal(t, c.want, book.above(), "%s", &book.text)
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			book := newLogbook()
+			f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
+			c.happens(f)
+			assert.Equal(f, c.want, book.above(), "%s", &book.text)
 		})
 	}
 }
@@ -172,14 +133,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		book := newLogbook()
 		k.Redsync = k.With(redsync.WithLogger(slog.New(book)))
 		m := k.held()
-		_, err := m.Extend()
-		require.NoError(k, err)
+		k.confirms(m.Extend())
 		k.down(4)
-		_, err = m.Unlock()
-		require.NoError(k, err)
+		k.unlock(m)
 		time.Sleep(11 * time.Second)
-		other := k.NewMutex("other")
-		require.NoError(k, other.Lock())
+		other := locked(k, k.NewMutex("other"))
 		k.unlock(other)
 		k.down(0, 1)
 		time.Sleep(20 * time.Second)
@@ -189,7 +147,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		require.NoError(k, m.TryLock())
 		time.Sleep(time.Second)
 		k.lose(0, 1, 2, 3, 4)
-		_, err = m.Extend()
+		_, err := m.Extend()
 		require.ErrorIs(k, err, redsync.ErrLockLost)
 		_, err = m.Unlock()
 		require.Error(k, err)
@@ -200,7 +158,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 				got[e.message] = attrs
 			}
 		}
-		assert.Equal(t, map[string]string{
+		assert.Equal(k, map[string]string{
 			"redsync: attempt won":              "lock try took granted refused failed",
 			"redsync: attempt failed":           "lock try took granted refused failed error",
 			"redsync: not acquired":             "lock took error",
@@ -230,8 +188,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		values = append(values, m.Value())
 		require.Error(k, k.NewMutex("lock").Lock())
 		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
-		_, err := a.Extend()
-		require.NoError(k, err)
+		k.confirms(a.Extend())
 		k.down(0)
 		k.freeze(1)
 		time.Sleep(10 * time.Second)
@@ -247,243 +204,63 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		_ = k.Close(k.Context())
 		synctest.Wait()
 		all := book.text.String() + fmt.Sprintf("%+v", r.All())
-		assert.Greater(t, len(all), 1000)
+		assert.Greater(k, len(all), 1000)
 		for _, value := range values {
-			assert.NotContains(t, all, value)
+			assert.NotContains(k, all, value)
 		}
 	})
 }
 
 // While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
-	for name, c := range map[string]struct {
-		fault    func(f field)
-		options  []redsync.Option
-		attempts int // at least
-		want     []string
-	}{
-		"three of five nodes frozen": {
-			fault: func(f field) { f.freeze(0, 1, 2) }, attempts: 30,
-			want: []string{
-				`00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: ` +
-					`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `,
-				`00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`,
-			},
-		},
-		"three of five nodes refuse connections": {
-			fault: func(f field) { f.kill(0, 1, 2) }, options: []redsync.Option{redsync.WithTries(0)}, attempts: 200,
-			want: []string{
-				`00:00:00.000Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed`,
-				`00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`,
-				`00:00:20.\d+Z level=WARN msg="redsync: no quorum" for=20\S*s lock=lock tries=\d+ error=`,
-				`00:00:30.\d+Z level=WARN msg="redsync: no quorum" for=30\S*s lock=lock tries=\d+ error=`,
-				`00:00:4\d.\d+Z level=WARN msg="redsync: no quorum" for=4\S*s lock=lock tries=\d+ error=`,
-				`00:00:5\d.\d+Z level=WARN msg="redsync: no quorum" for=5\S*s lock=lock tries=\d+ error=`,
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book, r := newLogbook(), &redsynctest.Recorder{}
-				rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
-				c.fault(f)
-				ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
-				defer cancel()
-				require.ErrorIs(f, rs.NewMutex("lock", c.options...).LockContext(ctx), redsync.ErrNoQuorum)
-				attempts, _ := of[observe.Attempt](r)
-				assert.GreaterOrEqual(f, len(attempts), c.attempts, "an observer is told of each attempt")
-				got := book.linesOf("no quorum")
-				require.Len(f, got, len(c.want), strings.Join(got, "\n"))
-				for i, want := range c.want {
-					assert.Regexp(f, want, got[i])
-				}
-				f.thaw(0, 1, 2)
-			})
-		})
-	}
-}
-
-// A truthful is a handler that compares each line of an outage with what is true when it is written.
-type truthful struct {
-	slog.Handler
-	t     *testing.T
-	truth func() (waiting, held int)
-	seen  int
-}
-
-func (h *truthful) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "redsync: no quorum" {
-		return nil
-	}
-	counts := map[string]int64{}
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Value.Kind() == slog.KindInt64 {
-			counts[a.Key] = a.Value.Int64()
-		}
-		return true
-	})
-	waiting, held := h.truth()
-	if held >= 0 {
-		h.seen++
-		assert.Equal(h.t, map[string]int64{"names_waiting": int64(waiting), "locks_unextended": int64(held)}, counts)
-	}
-	return nil
-}
-
-// Calls that wait, TryLocks of the same names and others, Unlocks and calls that give up come at random.
-func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
-	for seed := range uint64(testlength.Of(2, 5, 100)) {
-		play(t, func(f field) {
-			f.meet()
-			random := mathrand.New(mathrand.NewPCG(seed, 1)) //nolint:gosec // no secret
-			var mu sync.Mutex
-			waiting, failing := map[string]int{}, false
-			var held []*redsync.Mutex
-			h := &truthful{Handler: slog.DiscardHandler, t: t, truth: func() (int, int) {
-				mu.Lock()
-				defer mu.Unlock()
-				if !failing {
-					return 0, -1
-				}
-				return len(waiting), len(held)
-			}}
-			rs := f.With(redsync.WithLogger(slog.New(enabled{h})), redsync.WithTries(0), redsync.WithExpiry(2*time.Minute))
-			for i := range 10 {
-				m := rs.NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())
-				require.NoError(t, m.Lock())
-				held = append(held, m)
-			}
-			f.kill(0, 1, 2)
-			ctx, cancel := context.WithCancel(f.Context())
-			var wg sync.WaitGroup
-			waits := func(name string, lasts time.Duration) {
-				mu.Lock()
-				waiting[name]++
-				mu.Unlock()
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(ctx, lasts)
-					defer cancel()
-					_ = rs.NewMutex(name).LockContext(ctx)
-					mu.Lock()
-					defer mu.Unlock()
-					if waiting[name]--; waiting[name] == 0 {
-						delete(waiting, name)
-					}
-				})
-			}
-			waits("wanted0", time.Hour)
-			waits("wanted1", time.Hour)
-			for start := time.Now(); time.Since(start) < 100*time.Second; time.Sleep(time.Duration(1 + random.Int64N(int64(300*time.Millisecond)))) {
-				mu.Lock()
-				failing = time.Since(start) > 55*time.Second // all extensions have failed
-				n := len(held)
-				mu.Unlock()
-				switch i := random.IntN(20); {
-				case i < 2:
-					waits(fmt.Sprint("wanted", random.IntN(20)), time.Duration(1+random.Int64N(int64(20*time.Second))))
-				case i == 2 && failing && n > 4:
-					mu.Lock()
-					m := held[0]
-					held = held[1:]
-					mu.Unlock()
-					_, _ = m.Unlock()
-				case i < 12:
-					_ = rs.NewMutex(fmt.Sprint("wanted", random.IntN(30))).TryLock()
-				default:
-					_ = rs.NewMutex(fmt.Sprint("held", random.IntN(10))).TryLock()
-				}
-			}
-			cancel()
-			wg.Wait()
-			assert.Positive(t, h.seen)
-			mu.Lock()
-			failing = false // from here on the lines are not compared
-			mu.Unlock()
-			for _, m := range held {
-				_, _ = m.Unlock()
-			}
-		})
-	}
-}
-
-// An enabled is a handler of all levels above Debug.
-type enabled struct{ *truthful }
-
-func (enabled) Enabled(_ context.Context, level slog.Level) bool { return level > slog.LevelDebug }
-
-// However many goroutines, locks, copies of a Redsync and loggers run into an outage, each logger says it once, says
-// that it lasts, and says that it is over.
-func TestLogOfAnOutage(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
 	play(t, func(f field) {
 		f.meet()
-		books := []*logbook{newLogbook(), newLogbook()}
-		for _, book := range books {
-			book.Handler = slog.NewTextHandler(&book.text, nil) // without Debug, which is most of it
-		}
-		loggers := []*slog.Logger{slog.New(books[0]), slog.New(books[1])}
-		var copies []*redsync.Redsync
-		for _, log := range loggers {
-			rs := f.With(redsync.WithLogger(log), redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
-			copies = append(copies, rs, rs.With(redsync.WithLogger(log)))
-		}
-		for i := range 100 {
-			held := copies[i%4].NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog(), redsync.WithExpiry(2*time.Minute))
-			require.NoError(f, held.Lock())
-		}
-		time.Sleep(30 * time.Second)
+		book, r := newLogbook(), &redsynctest.Recorder{}
+		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
 		f.freeze(0, 1, 2)
-		var wg sync.WaitGroup
-		for i := range 100 {
-			m := copies[i%4].NewMutex(fmt.Sprint("wanted", i), redsync.WithLogger(loggers[i/2%2]))
-			wg.Go(func() {
-				assert.NoError(f, m.Lock())
-				_, err := m.Unlock()
-				assert.NoError(f, err)
-			})
-		}
-		time.Sleep(time.Minute)
+		require.ErrorIs(f, rs.NewMutex("lock").LockContext(limited(f, time.Minute)), redsync.ErrNoQuorum)
+		attempts, _ := of[observe.Attempt](r)
+		assert.GreaterOrEqual(f, len(attempts), 30, "an observer is told of each attempt")
+		got := book.linesOf("no quorum")
+		require.Len(f, got, 2)
+		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
+			`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `, got[0])
+		assert.Regexp(f, `00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`, got[1])
 		f.thaw(0, 1, 2)
-		wg.Wait()
-		time.Sleep(20 * time.Second)
-		for _, book := range books {
-			all := book.linesOf()
-			assert.LessOrEqual(f, len(all), 13, "seven of the quorum, and two of each node")
-			lasts, over := book.linesOf("no quorum"), book.linesOf("a quorum answers again")
-			require.Len(f, lasts, 6, strings.Join(all, "\n"))
-			require.Len(f, over, 1)
-			assert.Len(f, book.linesOf("node is down"), 3)
-			assert.Len(f, book.linesOf("node is up again"), 3)
-			assert.Regexp(f, `msg="redsync: no quorum" for=5\S+s names_waiting=100 locks_unextended=100 error=".*node #0 \(127.0.0.1:7001\): `, lasts[5])
-			assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=(59|60)`, over[0])
-			for _, line := range all {
-				assert.Less(f, len(line), 600, line)
-			}
-		}
-		require.NoError(f, f.Close(f.Context()))
-		before := len(books[0].linesOf())
-		time.Sleep(time.Hour)
-		assert.Len(f, books[0].linesOf(), before, "nothing is said after Close")
 	})
 }
 
-// Each hold that is lost has one Error, and its watchdog no other line.
-func TestLogOfWatchdogsThatLoseTheirLocks(t *testing.T) {
-	const locks = 1000
+// The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
+// A TryLock does not wait. Copies of a Redsync with the same logger have one line.
+func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		book := newLogbook()
-		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithWatchdog())
-		for i := range locks {
-			require.NoError(f, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		log := redsync.WithLogger(slog.New(book))
+		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
+		var held []*redsync.Mutex
+		for i := range 4 {
+			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())))
 		}
 		f.kill(0, 1, 2)
-		time.Sleep(30 * time.Second)
-		assert.Equal(f, map[string]int{
-			"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3, "ERROR redsync: lost": locks,
-		}, book.above())
+		var waits []*call
+		for i := range 6 { // two for each name
+			waits = append(waits, f.begins(rs.With(log).NewMutex(fmt.Sprint("wanted", i/2))))
+		}
+		time.Sleep(35 * time.Second)
+		lines := book.linesOf("no quorum")
+		assert.Len(f, lines, 4, "at once, and every 10 s")
+		assert.Regexp(f, `msg="redsync: no quorum" for=3\S+s names_waiting=3 locks_unextended=4 error=".*node #0 \(127.0.0.1:7001\): `, lines[3])
+		_, _ = held[0].Unlock()
+		for _, w := range waits[:3] {
+			w.cancel()
+		}
+		require.Error(f, rs.NewMutex("tried").TryLock())
+		time.Sleep(10 * time.Second)
+		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
+		f.restart(0, 1, 2)
+		time.Sleep(5 * time.Second)
+		assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=4`, strings.Join(book.linesOf("a quorum answers again"), ""))
 	})
 }
 
@@ -589,11 +366,10 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute))
-		require.NoError(tr, m.Lock())
+		m := locked(tr, kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
 		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
-		for d := range 100 {
+		for d := 0; d < 100; d += 9 {
 			for _, n := range tr.nodes {
 				n.On("set", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
 				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
@@ -680,18 +456,4 @@ func (l *logbook) linesOf(messages ...string) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// At level Debug there is a line for each extension, also while another line says that no quorum answers.
-func TestLogOfAnExtensionWithoutAQuorum(t *testing.T) {
-	play(t, func(f field) {
-		log := &safeLog{}
-		logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		m := f.held(redsync.WithLogger(logger))
-		f.freeze(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		assert.Contains(f, log.String(), `level=DEBUG msg="redsync: extend failed" lock=lock`)
-		assert.NotContains(f, log.String(), `msg="redsync: extended"`)
-	})
 }

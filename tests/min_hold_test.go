@@ -47,8 +47,7 @@ func (f field) taken() {
 	f.Helper()
 	rs := f.another()
 	f.closes(rs)
-	var taken *redsync.ErrTaken
-	require.ErrorAs(f, rs.NewMutex("lock").TryLock(), &taken)
+	isTaken(f, rs.NewMutex("lock").TryLock())
 }
 
 // Unlock leaves the keys for the rest of the minimal hold, on each kind of lock, whether that is longer or shorter than
@@ -63,36 +62,32 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 				if fencing && kind.permit {
 					continue
 				}
-				t.Run(fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(t *testing.T) {
-					play(t, func(f field) {
-						f.meet()
-						options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
-						if fencing {
-							options = append(options, redsync.WithFencing())
-						}
-						m := kind.lock(f.Redsync, options...)
-						require.NoError(f, m.Lock())
-						assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
-						for _, key := range kind.keys {
-							f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
-						}
-						time.Sleep(3 * time.Second)
-						f.unlock(m)
-						require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
-						for _, key := range kind.keys {
-							f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
-						}
-						start := time.Now()
-						next := kind.lock(f.another(), patient(options...)...)
-						require.NoError(f, next.Lock())
-						took := time.Since(start)
-						assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
-						assert.LessOrEqual(f, took, withDrift-3*time.Second+20*time.Millisecond)
-						if fencing {
-							assert.Positive(f, next.Fence())
-						}
-						time.Sleep(withDrift)
-					})
+				playAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
+					f.meet()
+					options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
+					if fencing {
+						options = append(options, redsync.WithFencing())
+					}
+					m := locked(f, kind.lock(f.Redsync, options...))
+					assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
+					for _, key := range kind.keys {
+						f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
+					}
+					time.Sleep(3 * time.Second)
+					f.unlock(m)
+					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+					for _, key := range kind.keys {
+						f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
+					}
+					start := time.Now()
+					next := locked(f, kind.lock(f.another(), patient(options...)...))
+					took := time.Since(start)
+					assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
+					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*time.Millisecond)
+					if fencing {
+						assert.Positive(f, next.Fence())
+					}
+					time.Sleep(withDrift)
 				})
 			}
 		}
@@ -106,8 +101,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
 			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
 		}
-		m := f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithMinHold(minHold))
-		require.NoError(f, m.Lock())
+		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		synctest.Wait()
 		resting := 0
@@ -123,8 +117,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 		assert.LessOrEqual(f, resting, 10)
 		assert.GreaterOrEqual(f, resting, 6)
 		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair())
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, third.TryLock(), &taken)
+		isTaken(f, third.TryLock())
 		time.Sleep(withDrift)
 		for _, n := range f.nodes[3:] {
 			n.Del("{lock}:slot:0")
@@ -168,17 +161,6 @@ func TestMinHoldAndExtensions(t *testing.T) {
 	})
 }
 
-// An Unlock after the minimal hold releases the lock and wakes the next waiter, as it does without the option.
-func TestMinHoldIsOverAtUnlock(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithMinHold(time.Second))...)
-		c := f.calls(f.another(), patient(mode...)...)
-		time.Sleep(2 * time.Second)
-		f.atOnce(m, c)
-		f.unlocks(c.Mutex)
-	})
-}
-
 // A waiter knows from its last attempt how long a key lasts. If Unlock shortens the key, the waiter is told, and has
 // the lock as soon as the key has run out. The same is true if it waits in the process that unlocks.
 func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
@@ -210,51 +192,19 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	}
 }
 
-// What is left of the minimal hold is rounded up to whole milliseconds, because nodes count them: the keys never go
-// sooner.
-func TestMinHoldIsRoundedUp(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.NewMutex("lock", redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.Lock())
-		time.Sleep(3*time.Second - time.Nanosecond)
-		f.unlock(m)
-		f.rests(withDrift - 3*time.Second + time.Millisecond)
-		time.Sleep(withDrift)
-		require.NoError(f, m.Lock())
-		time.Sleep(withDrift - time.Nanosecond)
-		_, _ = m.Unlock()
-		f.rests(time.Millisecond)
-		time.Sleep(time.Second)
-	})
-}
-
 // The next Lock of the same Mutex waits as any other does.
 func TestMinHoldOfTheSameMutex(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithMinHold(minHold))
 		start := time.Now().Add(-time.Millisecond)
 		k.unlock(m)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(k, m.TryLock(), &taken)
+		isTaken(k, m.TryLock())
 		require.ErrorIs(k, k.notRun(k.TryDo(k.Context(), "lock", nothing, redsync.WithMinHold(minHold))), errOthers)
 		time.Sleep(time.Until(start.Add(withDrift - time.Millisecond)))
-		require.ErrorAs(k, m.TryLock(), &taken)
+		isTaken(k, m.TryLock())
 		time.Sleep(time.Millisecond)
 		require.NoError(k, m.TryLock())
 	})
-}
-
-// Close lets the keys rest as Unlock does, and returns as soon as the nodes have answered.
-func TestMinHoldAfterClose(t *testing.T) {
-	for _, expiry := range []time.Duration{8 * time.Second, time.Minute} {
-		play(t, func(f field) {
-			f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(expiry))
-			f.closesAtOnce()
-			f.rests(withDrift - time.Millisecond)
-			f.taken()
-		})
-	}
 }
 
 // A hold whose time is up, or that was lost, keeps its keys. Neither a late Unlock nor the next Lock of its Mutex
@@ -269,28 +219,23 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				m := f.NewMutex("lock", redsync.WithMinHold(minHold))
-				require.NoError(f, m.Lock())
-				<-m.Lost()
-				end(f, m)
-				f.rests(withDrift - validity)
-				f.taken()
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
+			<-m.Lost()
+			end(f, m)
+			f.rests(withDrift - validity)
+			f.taken()
 		})
 	}
-	t.Run("lost on a quorum", func(t *testing.T) {
-		play(t, func(f field) {
-			m := f.held(redsync.WithMinHold(minHold))
-			f.lose(0, 1, 2)
-			_, err := m.Extend()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
-			require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
-			f.restsOn("lock", withDrift, 0, 1, 2)
-			f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
-		})
+	playAs(t, "lost on a quorum", func(f field) {
+		m := f.held(redsync.WithMinHold(minHold))
+		f.lose(0, 1, 2)
+		_, err := m.Extend()
+		require.ErrorIs(f, err, redsync.ErrLockLost)
+		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
+		f.restsOn("lock", withDrift, 0, 1, 2)
+		f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
 	})
 }
 
@@ -298,40 +243,32 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 // won.
 func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 	lock := redsync.WithMinHold(minHold)
-	t.Run("taken", func(t *testing.T) {
-		play(t, func(f field) {
-			for _, n := range f.nodes[:3] {
-				require.NoError(f, n.Set("lock", "another's"))
-			}
-			require.Error(f, f.NewMutex("lock", lock).TryLock())
-			synctest.Wait()
-			assert.Equal(f, 3, f.nodes.Keys("lock"))
-		})
+	playAs(t, "taken", func(f field) {
+		for _, n := range f.nodes[:3] {
+			require.NoError(f, n.Set("lock", "another's"))
+		}
+		require.Error(f, f.NewMutex("lock", lock).TryLock())
+		synctest.Wait()
+		assert.Equal(f, 3, f.nodes.Keys("lock"))
 	})
-	t.Run("too late", func(t *testing.T) {
-		play(t, func(f field) {
-			f.meet()
-			f.slow(validity / 2)
-			m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
-			require.Error(f, m.TryLock())
-			time.Sleep(validity)
-			assert.Zero(f, f.nodes.Keys("lock"))
-		})
+	playAs(t, "too late", func(f field) {
+		f.meet()
+		f.slow(validity / 2)
+		m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
+		require.Error(f, m.TryLock())
+		time.Sleep(validity)
+		assert.Zero(f, f.nodes.Keys("lock"))
 	})
-	t.Run("observer panics", func(t *testing.T) {
-		play(t, func(f field) {
-			f.meet()
-			assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
-			f.noKeys()
-		})
+	playAs(t, "observer panics", func(f field) {
+		f.meet()
+		assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
+		f.noKeys()
 	})
-	t.Run("closed meanwhile", func(t *testing.T) {
-		play(t, func(f field) {
-			f.meet()
-			close := redsync.WithObserver(closer{f.Redsync})
-			require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
-			f.noKeys()
-		})
+	playAs(t, "closed meanwhile", func(f field) {
+		f.meet()
+		close := redsync.WithObserver(closer{f.Redsync})
+		require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
+		f.noKeys()
 	})
 }
 
@@ -346,50 +283,42 @@ func (c closer) ObserveAttempt(context.Context, observe.Attempt) {
 // A node that is frozen at Unlock shortens its key when it thaws, and never prolongs it. A node whose connection has
 // broken is told later how much of the minimal hold is left.
 func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
-	t.Run("frozen", func(t *testing.T) {
-		play(t, func(f field) {
-			m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-			f.freeze(3, 4)
-			f.unlock(m)
-			f.restsOn("lock", withDrift-time.Millisecond, 0, 1, 2)
-			time.Sleep(2 * time.Second)
-			f.thaw(3, 4)
-			time.Sleep(time.Second)
-			for _, i := range []int{3, 4} {
-				assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
-				assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-time.Millisecond)
-			}
-		})
+	playAs(t, "frozen", func(f field) {
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
+		f.freeze(3, 4)
+		f.unlock(m)
+		f.restsOn("lock", withDrift-time.Millisecond, 0, 1, 2)
+		time.Sleep(2 * time.Second)
+		f.thaw(3, 4)
+		time.Sleep(time.Second)
+		for _, i := range []int{3, 4} {
+			assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
+			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-time.Millisecond)
+		}
 	})
-	for name, fault := range map[string]embedded.Fault{"lost reply": {LoseReply: true}, "lost command": {LoseCommand: true}} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-				f.nodes[4].On("evalsha", 6, fault)
-				f.unlock(m)
-				time.Sleep(5 * time.Second)
-				f.rests(withDrift - 5*time.Second - time.Millisecond)
-				f.closesAtOnce()
-			})
-		})
-	}
-	t.Run("does not have the script", func(t *testing.T) {
-		play(t, func(f field) {
+	for name, fault := range map[string]embedded.Fault{
+		"lost reply": {LoseReply: true}, "lost command": {LoseCommand: true},
+		"does not have the script": {Delay: 2 * time.Second, Err: "NOSCRIPT No matching script"},
+	} {
+		playAs(t, name, func(f field) {
 			m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-			f.nodes[4].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Second, Err: "NOSCRIPT No matching script"})
+			times := 6
+			if fault.Err != "" {
+				times = 1
+			}
+			f.nodes[4].On("evalsha", times, fault)
 			f.unlock(m)
 			time.Sleep(5 * time.Second)
 			f.rests(withDrift - 5*time.Second - time.Millisecond)
+			f.closesAtOnce()
 		})
-	})
-	t.Run("longer than the minimal hold", func(t *testing.T) {
-		play(t, func(f field) {
-			m := f.held(redsync.WithMinHold(time.Second), redsync.WithExpiry(time.Minute))
-			f.nodes[4].On("evalsha", 6, embedded.Fault{LoseCommand: true})
-			f.unlock(m)
-			time.Sleep(5 * time.Second)
-			f.noKeys()
-		})
+	}
+	playAs(t, "longer than the minimal hold", func(f field) {
+		m := f.held(redsync.WithMinHold(time.Second), redsync.WithExpiry(time.Minute))
+		f.nodes[4].On("evalsha", 6, embedded.Fault{LoseCommand: true})
+		f.unlock(m)
+		time.Sleep(5 * time.Second)
+		f.noKeys()
 	})
 }
 
@@ -420,16 +349,6 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 		f.rests(withDrift - time.Millisecond)
 		wall.Step(-time.Hour)
 		f.taken()
-	})
-}
-
-// WithMaxHold ends a hold at its limit, and the keys still stay for the minimal hold.
-func TestMinHoldAndMaxHold(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithMaxHold(3*time.Second), redsync.WithWatchdog())
-		<-m.Lost()
-		require.ErrorIs(f, m.Err(), redsync.ErrMaxHold)
-		f.rests(withDrift - 3*time.Second)
 	})
 }
 
@@ -477,33 +396,6 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	})
 }
 
-// Nodes that have restarted empty do not let a second job in while the keys of the first rest. Without the guard they do,
-// unless a connection that breaks late costs the attempt its quorum.
-func TestMinHoldAndNodesThatRestart(t *testing.T) {
-	second := func(options ...pool.Option) (err error) {
-		play(t, func(f field) {
-			rs := f.veteran(options...)
-			f.closes(rs)
-			time.Sleep(time.Minute)
-			m := rs.NewMutex("lock", redsync.WithMinHold(minHold))
-			require.NoError(f, m.TryLock())
-			f.unlock(m)
-			f.reboot(true, 0, 1, 2)
-			wake(rs)
-			err = rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
-		})
-		return err
-	}
-	admitted := 0
-	for range 5 {
-		require.Error(t, second(pool.WithRestartGuard(time.Minute/2)))
-		if second() == nil {
-			admitted++
-		}
-	}
-	assert.Positive(t, admitted)
-}
-
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	play(t, func(f field) {
@@ -521,30 +413,13 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 	})
 }
 
-// While keys rest, the nodes still have the value, so Current says yes. The Mutex says that it is not held.
-func TestMinHoldAndCurrent(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold))
-		s := m.Sequencer()
-		f.unlock(m)
-		require.NoError(f, f.Current(f.Context(), s))
-		assert.Zero(f, m.Sequencer())
-		_, err := m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrNotHeld)
-		f.rests(withDrift - time.Millisecond)
-		time.Sleep(withDrift)
-		require.Error(f, f.Current(f.Context(), s))
-	})
-}
-
 func TestMinHoldOutOfItsRange(t *testing.T) {
 	onKit(t, func(k kit) {
 		for _, d := range []time.Duration{0, -1, math.MinInt64} {
 			refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(d)), fmt.Sprintf("WithMinHold(%v) is out of range: more than 0", d))
 		}
 		refuses(k.T, k.NewMutex("lock", redsync.WithMinHold(math.MaxInt64)), "with its drift at most 292 years")
-		m := k.NewMutex("lock", redsync.WithMinHold(1))
-		require.NoError(k, m.Lock())
+		m := locked(k, k.NewMutex("lock", redsync.WithMinHold(1)))
 		k.unlocks(m)
 	})
 }

@@ -1,0 +1,78 @@
+package redsync_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/pool"
+)
+
+// This file has steps and checks that many tests make.
+
+// playAs is play as a subtest.
+func playAs(t *testing.T, name string, f func(f field)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { play(t, f) })
+}
+
+// kitAs is onKit as a subtest.
+func kitAs(t *testing.T, name string, f func(k kit)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { onKit(t, f) })
+}
+
+// locked locks m, and returns it.
+func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
+	tb.Helper()
+	require.NoError(tb, m.Lock())
+	return m
+}
+
+// errorIs checks that err matches each target.
+func errorIs(tb testing.TB, err error, targets ...error) {
+	tb.Helper()
+	for _, target := range targets {
+		require.ErrorIs(tb, err, target)
+	}
+}
+
+// isTaken checks that err says that others have the lock, and returns what it says.
+func isTaken(tb testing.TB, err error) (taken *redsync.ErrTaken) {
+	tb.Helper()
+	require.ErrorAs(tb, err, &taken)
+	return taken
+}
+
+// took checks how much time has passed since start.
+func took(tb testing.TB, start time.Time, want time.Duration, why ...any) {
+	tb.Helper()
+	assert.Equal(tb, want, time.Since(start), why...)
+}
+
+// confirms checks that an operation has returned true and no error.
+func (c change) confirms(ok bool, err error) {
+	c.Helper()
+	user{T: c.T}.confirms(ok, err)
+}
+
+// limited returns a context that ends after d.
+func limited(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), d)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// poolsOf returns a pool of each client.
+func poolsOf(clients []*redis.Client) (pools []pool.Pool) {
+	for _, c := range clients {
+		pools = append(pools, pool.New(c))
+	}
+	return pools
+}
