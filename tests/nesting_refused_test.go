@@ -23,51 +23,46 @@ import (
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	type options = []redsync.Option
+	shared := redsync.WithShared()
 	for name, c := range map[string]struct {
-		outer, inner options
-		texts        []string // in the error; nil if the call joins
+		less, more options
+		asks       string // what more asks for
+		has, no    string // what a hold with less has, and one with no option
 	}{
-		"longer expiry":           {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4001 * time.Millisecond)}, []string{"WithExpiry(4.001s)", "has 4s"}},
-		"longer than the default": {nil, options{redsync.WithExpiry(9 * time.Second)}, []string{"WithExpiry(9s)", "has 8s"}},
-		"the same expiry":         {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4 * time.Second)}, nil},
-		"shorter expiry":          {nil, options{redsync.WithExpiry(4 * time.Second)}, nil},
-		"no expiry":               {options{redsync.WithExpiry(4 * time.Second)}, nil, nil},
-		"lock delay":              {nil, options{redsync.WithLockDelay(time.Second)}, []string{"WithLockDelay(1s)", "has 0s"}},
-		"longer lock delay":       {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, []string{"WithLockDelay(2s)", "has 1s"}},
-		"shorter lock delay":      {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(time.Millisecond)}, nil},
-		"no lock delay":           {options{redsync.WithLockDelay(time.Second)}, nil, nil},
-		"fencing":                 {nil, options{redsync.WithFencing()}, []string{"WithFencing()", "has no token"}},
-		"the token is there":      {options{redsync.WithFencing()}, options{redsync.WithFencing()}, nil},
-		"no fencing":              {options{redsync.WithFencing()}, nil, nil},
-		"longest hold":            {nil, options{redsync.WithMaxHold(time.Hour)}, []string{"WithMaxHold(1h0m0s)", "has no limit"}},
-		"longer hold":             {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, []string{"WithMaxHold(2h0m0s)", "has 1h0m0s"}},
-		"shorter hold":            {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Minute)}, []string{"WithMaxHold(1m0s)", "has 1h0m0s"}},
-		"the same longest hold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Hour)}, nil},
-		"no longest hold":         {options{redsync.WithMaxHold(time.Hour)}, nil, nil},
-		"what is about waiting":   {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, nil},
+		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * time.Millisecond)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
+		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
+		"WithFencing":   {nil, options{redsync.WithFencing()}, "()", "has no token", "has no token"},
+		"WithFair":      {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				for what, outer := range map[string]options{"write": c.outer, "read": append(c.outer, redsync.WithShared())} {
-					f.inside("lock", func(ctx context.Context) {
-						inner := append(options{redsync.WithShared()}, c.inner...)
-						m := f.With(inner...).NewMutex("lock")
-						synctest.Wait()
-						if c.texts == nil {
-							f.joins(ctx, m, redsync.FromContext(ctx), what)
-							return
-						}
-						for _, do := range dos {
-							err := do(m, ctx, never)
-							require.ErrorIs(f, err, redsync.ErrNested)
-							require.NotErrorIs(f, err, redsync.ErrFailed)
-							for _, text := range append(c.texts, `"lock"`) {
-								require.ErrorContains(f, err, text)
+				inside := func(outer, inner options, has string) {
+					for _, outer := range []options{outer, append(options{shared}, outer...)} {
+						f.inside("lock", func(ctx context.Context) {
+							m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
+							synctest.Wait()
+							if has == "" {
+								f.joins(ctx, m, redsync.FromContext(ctx), name)
+								return
 							}
-						}
-					}, outer...)
+							for _, do := range dos {
+								err := do(m, ctx, never)
+								require.ErrorIs(f, err, redsync.ErrNested)
+								require.NotErrorIs(f, err, redsync.ErrFailed)
+								for _, text := range []string{name + c.asks, has, `"lock"`} {
+									require.ErrorContains(f, err, text)
+								}
+							}
+						}, outer...)
+					}
 				}
+				inside(nil, c.more, c.no)
+				inside(c.less, c.more, c.has)
+				inside(c.more, c.more, "")
+				inside(c.more, c.less, "")
+				inside(c.more, nil, "")
 			})
 		})
 	}
@@ -78,18 +73,14 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		for name, outer := range map[string][]redsync.Option{
-			"without": nil, "with": {redsync.WithMinHold(time.Second)}, "longer": {redsync.WithMinHold(time.Minute)},
-		} {
-			f.inside(name, func(ctx context.Context) {
-				require.NoError(f, f.Do(ctx, name, func(context.Context) error { return nil }))
-				for _, do := range dos {
-					err := do(f.NewMutex(name, redsync.WithMinHold(time.Second)), ctx, never)
-					require.ErrorIs(f, err, redsync.ErrNested)
-					require.ErrorContains(f, err, "WithMinHold(1s)")
-				}
-			}, outer...)
-		}
+		f.inside("lock", func(ctx context.Context) {
+			require.NoError(f, f.Do(ctx, "lock", nothing))
+			for _, do := range dos {
+				err := do(f.NewMutex("lock", redsync.WithMinHold(time.Second)), ctx, never)
+				require.ErrorIs(f, err, redsync.ErrNested)
+				require.ErrorContains(f, err, "WithMinHold(1s)")
+			}
+		}, redsync.WithMinHold(time.Minute))
 	})
 }
 
@@ -100,7 +91,7 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 		f.meet()
 		f.inside("lock", func(ctx context.Context) {
 			outer := redsync.FromContext(ctx)
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+			require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error {
 				until := outer.Until()
 				time.Sleep(time.Second)
 				f.silently("Downgrade", func() {
@@ -108,15 +99,12 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 					require.ErrorIs(f, err, redsync.ErrNested)
 					require.NotErrorIs(f, err, redsync.ErrFailed)
 					require.ErrorContains(f, err, `downgrade "lock"`)
-					require.ErrorIs(f, redsync.FromContext(inner).Downgrade(inner), redsync.ErrNested)
 				})
 				assert.Equal(f, until, outer.Until())
-				require.ErrorIs(f, f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared())), errOthers)
-				return f.Do(inner, "lock", nothing)
-			}))
+				return f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared()))
+			}), errOthers)
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				require.NoError(f, outer.Downgrade(inner))
-				require.ErrorIs(f, f.Do(inner, "lock", never), redsync.ErrUpgrade)
 				require.NoError(f, outer.Downgrade(inner), "again")
 				return f.ran(f.TryDo(f.Context(), "lock", nothing, redsync.WithShared()))
 			}, redsync.WithShared()))
@@ -157,13 +145,11 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				f.silently("Unlock", func() {
-					for _, unlock := range []func() (bool, error){m.Unlock, redsync.FromContext(inner).Unlock} {
-						ok, err := unlock()
-						assert.False(f, ok)
-						require.ErrorIs(f, err, redsync.ErrNested)
-						require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-						require.ErrorContains(f, err, `unlock "lock"`)
-					}
+					ok, err := m.Unlock()
+					assert.False(f, ok)
+					require.ErrorIs(f, err, redsync.ErrNested)
+					require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+					require.ErrorContains(f, err, `unlock "lock"`)
 				})
 				_, err := m.Detach(inner)
 				require.ErrorContains(f, err, "Do unlocks it")
