@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -176,62 +175,48 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 	})
 }
 
-// The hold ends while a call is about to join it. The call locks instead.
-func TestTheHoldIsUnlockedWhileACallJoins(t *testing.T) {
-	locked := 0
-	atEachTurn(t, func(f field, turning turner) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			outer := redsync.FromContext(ctx)
-			ctx = turning(context.WithoutCancel(ctx), func() {
-				if ok, err := outer.Unlock(); !ok {
-					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+// The hold ends, or is downgraded, while an exclusive call is about to join it. Then the call locks instead, or fails.
+func TestTheHoldChangesWhileACallJoins(t *testing.T) {
+	for name, change := range map[string]func(m *redsync.Mutex) error{
+		"Unlock":    func(m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Downgrade": func(m *redsync.Mutex) error { return m.Downgrade(context.Background()) },
+	} {
+		joined, not := 0, 0
+		atEachTurn(t, func(f field, turning turner) {
+			f.meet()
+			_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+				outer := redsync.FromContext(ctx)
+				ctx = turning(context.WithoutCancel(ctx), func() {
+					if err := change(outer); err != nil {
+						assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+					}
+					synctest.Wait()
+				})
+				err := f.Do(ctx, "lock", func(inner context.Context) error {
+					m := redsync.FromContext(inner)
+					if m == outer {
+						joined++
+					} else {
+						not++
+					}
+					ok, err := m.Valid()
+					assert.True(f, ok, "no function runs without the lock")
+					ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+					assert.False(f, ran, "a reader beside an exclusive call")
+					return err
+				})
+				if err != nil {
+					assert.ErrorIs(f, err, redsync.ErrUpgrade)
+					assert.Equal(f, "Downgrade", name)
+					not++
 				}
-				synctest.Wait()
-			})
-			assert.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
-				m := redsync.FromContext(inner)
-				if m != outer {
-					locked++
-				}
-				assert.NoError(f, m.Err(), "no function runs without the lock")
-				ok, err := m.Valid()
-				assert.True(f, ok)
-				return err
-			}))
-			return nil
-		})
-		f.noKeys()
-	})
-	assert.Positive(t, locked)
-}
-
-// The hold is downgraded while an exclusive call is about to join it. The call fails, unless it has joined.
-func TestTheHoldIsDowngradedWhileACallJoins(t *testing.T) {
-	refused := 0
-	atEachTurn(t, func(f field, turning turner) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			outer := redsync.FromContext(ctx)
-			ctx = turning(ctx, func() {
-				if err := outer.Downgrade(f.Context()); err != nil {
-					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
-				}
-			})
-			err := f.Do(ctx, "lock", func(context.Context) error {
-				ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
-				assert.False(f, ran, "a reader beside an exclusive call")
 				return nil
 			})
-			if err != nil {
-				assert.ErrorIs(f, err, redsync.ErrUpgrade)
-				refused++
-			}
-			return nil
+			f.noKeys()
 		})
-		f.noKeys()
-	})
-	assert.Positive(t, refused)
+		assert.Positive(t, joined, name)
+		assert.Positive(t, not, name)
+	}
 }
 
 // A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
@@ -252,40 +237,10 @@ func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	})
 }
 
-// A Do that is to adopt a hold comes too late, because another call adopts it first. It must not lock the name instead,
-// because it would wait for a Do around it.
-func TestDoThatAdoptsTooLate(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
-			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 100 * time.Millisecond})
-			}
-			var adopted, refused atomic.Int32
-			var wg sync.WaitGroup
-			for range 2 {
-				wg.Go(func() {
-					err := adopts.Do(ctx, func(ctx context.Context) error {
-						adopted.Add(1)
-						return lasts(time.Second)(ctx)
-					})
-					if errors.Is(err, redsync.ErrNested) {
-						refused.Add(1)
-					}
-				})
-			}
-			wg.Wait()
-			assert.EqualValues(f, 1, adopted.Load())
-			assert.EqualValues(f, 1, refused.Load())
-			return nil
-		})
-	})
-}
-
 // Goroutines join and leave at random, also after the outer function has returned. No function runs without the lock,
 // and the lock is free afterwards.
 func TestManyNestedCalls(t *testing.T) {
+	ms := func(most int64) { time.Sleep(time.Duration(rand.Int64N(most)) * time.Millisecond) } //nolint:gosec // no secret
 	for range testlength.Of(5, 8, 200) {
 		play(t, func(f field) {
 			other := f.another()
@@ -296,12 +251,12 @@ func TestManyNestedCalls(t *testing.T) {
 				for range 10 {
 					assert.NoError(f, other.Do(f.Context(), "lock", func(ctx context.Context) error {
 						theirs.Add(1)
+						defer theirs.Add(-1)
 						time.Sleep(time.Millisecond)
 						assert.Zero(f, ours.Load())
-						theirs.Add(-1)
 						return ctx.Err()
 					}, redsync.WithTries(0)))
-					time.Sleep(rand.N(20 * time.Millisecond))
+					ms(20)
 				}
 			})
 			var work func(ctx context.Context, depth int)
@@ -314,16 +269,14 @@ func TestManyNestedCalls(t *testing.T) {
 					ours.Add(1)
 					defer ours.Add(-1)
 					assert.Zero(f, theirs.Load())
-					time.Sleep(rand.N(3 * time.Millisecond))
-					for range rand.N(4) {
-						if depth < 4 {
-							wg.Go(func() {
-								time.Sleep(rand.N(5 * time.Millisecond))
-								work(context.WithoutCancel(ctx), depth+1)
-							})
-						}
+					ms(3)
+					for range min(rand.N(4), 4-depth) {
+						wg.Go(func() {
+							ms(5)
+							work(context.WithoutCancel(ctx), depth+1)
+						})
 					}
-					time.Sleep(rand.N(5 * time.Millisecond))
+					ms(5)
 					return redsync.FromContext(ctx).Err()
 				}, options...)
 				if !errors.Is(err, redsync.ErrUpgrade) { // inside a reader that has locked anew

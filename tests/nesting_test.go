@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests calls inside the function of a Do on the same name. The context says who owns the hold.
@@ -143,19 +141,6 @@ func TestContextOfAJoinedCall(t *testing.T) {
 			require.ErrorContains(f, f.Do(outer, "lock", nil), "the function is nil")
 			require.ErrorContains(f, f.Do(outer, "lock", never, redsync.WithTries(-1)), "WithTries(-1) is out of range")
 		})
-	})
-}
-
-// Observers are told of the hold, not of the calls that join it.
-func TestObserversAreNotToldOfJoinedCalls(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		f.inside("lock", func(ctx context.Context) {
-			require.NoError(f, f.Do(ctx, "lock", nothing))
-			require.ErrorIs(f, f.NewMutex("lock").LockContext(ctx), redsync.ErrNested)
-		})
-		_, _ = only[observe.Acquired](f.T, r)
-		_, _ = only[observe.Released](f.T, r)
-		assert.Empty(f, redsynctest.Events[observe.NotAcquired](r))
 	})
 }
 

@@ -24,69 +24,28 @@ func TestObserveAttempt(t *testing.T) {
 	failed := func(err error) bool { return !taken(err) && errors.As(err, new(*redsync.RedisError)) }
 	late := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 	acquired := func(err error) bool { return err == nil }
+	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		given func(f field)
-		want  observe.Attempt
-		err   func(error) bool
+		taken, down, frozen []int // nodes; the others take longer by their number
+		want                observe.Attempt
+		err                 func(error) bool
 	}{
-		"the third grant decides": {
-			func(f field) { f.delays("set") },
-			observe.Attempt{Took: 20 * time.Millisecond, Granted: 3},
-			acquired,
-		},
-		"the third refusal decides": {
-			func(f field) {
-				for _, n := range f.nodes {
-					_ = n.Set("lock", "another")
-				}
-				f.delays("set")
-			},
-			observe.Attempt{Took: 20 * time.Millisecond, Refused: 3},
-			taken,
-		},
-		"two nodes are down": {
-			func(f field) {
-				f.kill(0, 1)
-				f.delays("set")
-			},
-			observe.Attempt{Took: 40 * time.Millisecond, Granted: 3, Failed: 2},
-			acquired,
-		},
-		"three nodes are down": {
-			func(f field) {
-				f.kill(1, 2, 3)
-				for _, n := range f.nodes {
-					n.On("set", 1, embedded.Fault{Delay: time.Second})
-				}
-			},
-			observe.Attempt{Failed: 3},
-			failed,
-		},
-		"taken where a node is down": {
-			func(f field) {
-				f.kill(0)
-				_, _, _ = f.nodes[1].Set("lock", "another"), f.nodes[2].Set("lock", "another"), f.nodes[3].Set("lock", "another")
-				f.delays("set")
-			},
-			observe.Attempt{Took: 30 * time.Millisecond, Refused: 3, Failed: 1},
-			taken,
-		},
-		"given up undecided": {
-			func(f field) { f.freeze(0, 2, 4) },
-			observe.Attempt{Took: patience, Granted: 2, Failed: 3},
-			failed,
-		},
-		"ended by the context": {
-			func(f field) { f.freeze(0, 1, 2, 4) },
-			observe.Attempt{Took: 300 * time.Millisecond, Granted: 1}, // the others have not failed
-			late,
-		},
+		"the third grant decides":    {want: observe.Attempt{Took: 20 * ms, Granted: 3}, err: acquired},
+		"the third refusal decides":  {taken: allNodes, want: observe.Attempt{Took: 20 * ms, Refused: 3}, err: taken},
+		"two nodes are down":         {down: []int{0, 1}, want: observe.Attempt{Took: 40 * ms, Granted: 3, Failed: 2}, err: acquired},
+		"three nodes are down":       {down: []int{0, 1, 2}, want: observe.Attempt{Failed: 3}, err: failed},
+		"taken where a node is down": {down: []int{0}, taken: []int{1, 2, 3}, want: observe.Attempt{Took: 30 * ms, Refused: 3, Failed: 1}, err: taken},
+		"given up undecided":         {frozen: []int{0, 2, 4}, want: observe.Attempt{Took: patience, Granted: 2, Failed: 3}, err: failed},
+		"ended by the context":       {frozen: []int{0, 1, 2, 4}, want: observe.Attempt{Took: 300 * ms, Granted: 1}, err: late}, // the others have not failed
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
-				c.given(f)
+				f.splits(c.taken...)
+				f.kill(c.down...)
+				f.freeze(c.frozen...)
+				f.delays("set")
 				ctx := f.Context()
-				if c.want.Took == 300*time.Millisecond {
+				if c.want.Took == 300*ms {
 					var cancel func()
 					ctx, cancel = context.WithTimeout(ctx, c.want.Took)
 					defer cancel()
@@ -104,9 +63,7 @@ func TestObserveAttempt(t *testing.T) {
 
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "another"))
-		}
+		f.anothers()
 		time.AfterFunc(2500*time.Millisecond, func() { f.lose(0, 1, 2, 3, 4) })
 		require.NoError(f, f.NewMutex("lock", redsync.WithRetryDelay(400*time.Millisecond)).Lock())
 		attempts, errs := of[observe.Attempt](r)
@@ -184,24 +141,6 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 	})
 }
 
-func TestObserveVotesOfTheReleaseOfAFailedAttempt(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another"))
-		}
-		require.Error(f, f.NewMutex("lock", redsync.WithFailFast(false)).TryLock())
-		time.Sleep(time.Second)
-		ops := map[string]int{}
-		votes, _ := of[observe.Vote](r)
-		for _, v := range votes {
-			ops[v.Op]++
-		}
-		assert.Equal(t, map[string]int{"lock": 4 * 5, "unlock": 4 * 5}, ops, "two of five nodes grant the lock. To TryLock the votes look split, so it makes four attempts")
-		released, _ := of[observe.Released](r)
-		assert.Empty(t, released)
-	})
-}
-
 func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
@@ -226,31 +165,6 @@ func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
 		}
 		assert.Len(t, granted, 3, "%v", votes)
 	})
-}
-
-// An observer can tell which attempt the error of a call comes from.
-func TestErrorOfLockHasTheErrorThatTheObserverWasTold(t *testing.T) {
-	for name, c := range map[string]struct {
-		options []redsync.Option
-		lock    func(*redsync.Mutex) error
-	}{
-		"TryLock":       {nil, (*redsync.Mutex).TryLock},
-		"TryLock, fair": {[]redsync.Option{redsync.WithFair()}, (*redsync.Mutex).TryLock},
-		"Lock":          {[]redsync.Option{redsync.WithTries(2)}, (*redsync.Mutex).Lock},
-	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				for _, n := range f.nodes {
-					require.NoError(f, n.Set("lock", "another"))
-				}
-				err := c.lock(f.NewMutex("lock", c.options...))
-				_, told := of[observe.Attempt](r)
-				require.NotEmpty(f, told)
-				require.Error(f, told[len(told)-1])
-				assert.ErrorIs(f, err, told[len(told)-1])
-			})
-		})
-	}
 }
 
 // While the release of an Unlock is sent again for an hour, nothing keeps the Unlock's context in memory.

@@ -604,35 +604,6 @@ func TestDowngradeDoesNotChangeTheMode(t *testing.T) {
 	})
 }
 
-// Each term of a leader ends once, and each candidate waits once for each term.
-func TestEachTermEndsOnce(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		ctx, stop := context.WithCancel(k.Context())
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				_ = k.Lead(ctx, "lead", func(ctx context.Context) error {
-					select {
-					case <-ctx.Done():
-					case <-time.After(time.Second): //nolint:forbidigo // in a bubble
-					}
-					return nil
-				})
-			})
-		}
-		time.Sleep(10 * time.Second)
-		stop()
-		wg.Wait()
-		time.Sleep(10 * guard)
-		synctest.Wait()
-		got := count(r.All())
-		assert.Equal(t, 3, got.acquired, "each Lead returns after its term")
-		assert.Equal(t, got.acquired, got.released+got.lost+got.detached)
-		assertWaitsEnd(t, r.All())
-		assertMode(t, r.All(), observe.Plain)
-	})
-}
-
 func TestObserveWaiting(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
@@ -666,25 +637,4 @@ func TestObserversBehindAPanicAreTold(t *testing.T) {
 		require.ErrorIs(t, why, redsync.ErrLockLost)
 		assert.ErrorContains(t, why, "panicked")
 	})
-}
-
-// Current asks whether a lock is held exclusively or shared. Its votes have the mode of the lock all the same.
-func TestVotesOfCurrentHaveTheModeOfTheLock(t *testing.T) {
-	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := kind.lock(k.Redsync)
-				require.NoError(k, m.Lock())
-				synctest.Wait()
-				forget(r)
-				require.NoError(k, k.Current(k.Context(), m.Sequencer()))
-				synctest.Wait()
-				votes := redsynctest.Events[observe.Vote](r)
-				require.NotEmpty(k, votes)
-				for _, v := range votes {
-					assert.Equal(k, kind.mode, v.Mode, "%+v", v)
-				}
-			})
-		})
-	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -143,18 +142,6 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	for i := range 3 {
 		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (", i))
 	}
-}
-
-func TestOpenEndsWithItsContext(t *testing.T) {
-	// A listener that never answers.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = redsync.Open(ctx, []string{l.Addr().String()})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_ = l.Close()
 }
 
 func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
@@ -298,19 +285,6 @@ func TestPingFindsAGuardThatIsTooShort(t *testing.T) {
 	})
 }
 
-func TestPingThatIsCanceledKnowsNothing(t *testing.T) {
-	play(t, func(f field) {
-		for i := range 3 {
-			f.freeze(i)
-		}
-		ctx, cancel := context.WithCancel(f.Context())
-		time.AfterFunc(time.Second, cancel)
-		err := f.Ping(ctx)
-		require.ErrorIs(f, err, context.Canceled)
-		assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
-	})
-}
-
 func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 	play(t, func(f field) {
 		var none *redsync.Redsync
@@ -335,44 +309,6 @@ func TestCloseEndsPing(t *testing.T) {
 		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
 		assert.Equal(f, time.Second, time.Since(start))
 	})
-}
-
-// slowToHear needs a while for what it is told of.
-type slowToHear struct{ took time.Duration }
-
-func (s slowToHear) ObserveAcquired(context.Context, observe.Acquired) { time.Sleep(s.took) }
-
-// Close waits for the calls that began before it. A call that begins later fails, and does not end that wait.
-func TestACallAfterCloseDoesNotEndItsWait(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.With(redsync.WithObserver(slowToHear{100 * time.Millisecond}))
-		start := time.Now()
-		go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
-		time.Sleep(time.Millisecond)
-		for range 2 {
-			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.Ping(f.Context()), redsync.ErrClosed) })
-			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.NewMutex("y").Lock(), redsync.ErrClosed) })
-		}
-		require.NoError(f, rs.Close(f.Context()))
-		assert.Equal(f, 100*time.Millisecond, time.Since(start))
-	})
-}
-
-// Close waits for a call that an observer delays, but not for longer than the node deadline.
-func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
-	for _, bound := range []time.Duration{time.Minute, 0} {
-		play(t, func(f field) {
-			rs := f.With(redsync.WithObserver(slowToHear{time.Hour}))
-			start := time.Now()
-			go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
-			time.Sleep(time.Millisecond)
-			ctx, cancel := context.WithTimeout(f.Context(), bound)
-			defer cancel()
-			_ = rs.Close(ctx)
-			assert.Equal(f, 401*time.Millisecond, time.Since(start))
-			time.Sleep(time.Hour)
-		})
-	}
 }
 
 // A call that no node answers, and during which the Redsync is closed, says so.

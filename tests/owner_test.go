@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -89,18 +88,6 @@ func TestOwnerOfEachKind(t *testing.T) {
 	}
 }
 
-// Without the option, values say nothing and are as long as ever.
-func TestNoOwnerByDefault(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.unlocks(k.held(redsync.WithOwner("a")))
-		m := k.held()
-		assert.Len(t, m.Value(), 26)
-		_, ok := script.OwnerOf(m.Value())
-		assert.False(t, ok)
-		k.unlocks(m)
-	})
-}
-
 func TestOwnerInDoAndLead(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
@@ -122,26 +109,6 @@ func TestOwnerInDoAndLead(t *testing.T) {
 	})
 }
 
-// Each attempt says when it has begun. A Lock that waits makes several, and acquires with the last one.
-func TestOwnerSinceTheAttempt(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		holder := f.NewMutex("lock")
-		require.NoError(t, holder.Lock())
-		c := f.calls(f.Redsync, patient(redsync.WithOwner(oddLabel))...)
-		time.Sleep(time.Second)
-		f.unlock(holder)
-		f.within(c, 0)
-		first := c.Value()
-		f.ownedBy(first, oddLabel, c.at)
-		f.unlocks(c.Mutex)
-		require.NoError(t, c.Lock())
-		f.ownedBy(c.Value(), oddLabel, time.Now())
-		assert.NotEqual(t, first[:26], c.Value()[:26])
-		f.unlocks(c.Mutex)
-	})
-}
-
 // The time is that of the wall clock, however wrong. The form stays the same.
 func TestOwnerByTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 0, 24 * 365 * time.Hour, -40 * 366 * 24 * time.Hour, 290 * 365 * 24 * time.Hour} {
@@ -160,43 +127,6 @@ func TestOwnerByTheWallClock(t *testing.T) {
 			f.unlocks(m)
 		})
 	}
-}
-
-// A lock that is handed over has the value of its acquire, so the labels are equal.
-func TestOwnerIsHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		since := time.Now()
-		giver, receiver, _ := f.handed([]redsync.Option{redsync.WithOwner(oddLabel)}, []redsync.Option{redsync.WithOwner(oddLabel)})
-		assert.Empty(t, peek.Value(giver))
-		f.ownedBy(peek.Value(receiver.Mutex), oddLabel, since)
-		time.Sleep(time.Second)
-		f.ownedBy(peek.Value(receiver.Mutex), oddLabel, since)
-		f.unlocks(receiver.Mutex)
-	})
-}
-
-// A reader with another label that comes while a hold is shared enters by its own attempt, which does not end the
-// sharing.
-func TestReaderWithAnotherOwnerComesLater(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		reads := func(label string) *redsync.Mutex {
-			m := f.NewMutex("lock", redsync.WithShared(), redsync.WithOwner(label))
-			require.NoError(t, m.TryLock())
-			return m
-		}
-		first, other, third := reads("a"), reads("b"), reads("a")
-		assert.Equal(t, peek.Value(first), peek.Value(third))
-		assert.NotEqual(t, peek.Value(first), peek.Value(other))
-		assert.Len(t, f.readersOf("lock"), 2)
-		for _, m := range []*redsync.Mutex{first, other, third} {
-			f.confirms(m.Extend())
-			f.confirms(m.Valid())
-			f.unlock(m)
-		}
-		synctest.Wait()
-		f.noKeys()
-	})
 }
 
 // A hold that was adopted keeps the owner of its giver, also when it is given on. The next Lock of the receiver says the
@@ -245,29 +175,6 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestOwnerOfADowngradedLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := f.NewMutex("lock", redsync.WithOwner(oddLabel))
-		since := time.Now()
-		require.NoError(t, m.Lock())
-		reader := f.calls(f.Redsync, patient(redsync.WithShared(), redsync.WithOwner(oddLabel))...)
-		time.Sleep(time.Second)
-		require.NoError(t, m.Downgrade(f.Context()))
-		f.within(reader, 0)
-		f.ownedBy(peek.Value(m), oddLabel, since)
-		values := f.readersOf("lock")
-		assert.Len(t, values, 2)
-		assert.Contains(t, values, peek.Value(m))
-		assert.Contains(t, values, peek.Value(reader.Mutex))
-		f.confirms(m.Extend())
-		f.unlock(reader.Mutex)
-		f.unlock(m)
-		synctest.Wait()
-		f.noKeys()
-	})
 }
 
 // A label that the option refuses is an error of every operation. The text shows it so that a terminal does nothing.
@@ -320,44 +227,6 @@ func TestOwnerOfTheNextLock(t *testing.T) {
 		f.unlocks(c.Mutex)
 		require.NoError(t, m.Lock())
 		f.ownedBy(peek.Value(m), "a", time.Now())
-		f.unlocks(m)
-	})
-}
-
-// To a plain lock of another process, and to a script that only compares, a value with an owner is any text.
-func TestOwnedValueIsOpaqueToOthers(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithOwner(oddLabel))
-		other := f.another()
-		f.closes(other)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, other.NewMutex("lock").TryLock(), &taken)
-		assert.NotContains(t, other.NewMutex("lock").TryLock().Error(), oddLabel, "errors show no value")
-		ok, err := other.NewMutex("lock", redsync.WithValue(rand.Text())).Unlock()
-		assert.False(t, ok)
-		require.ErrorAs(t, err, &taken)
-		f.confirms(m.Valid())
-		f.unlock(other.NewMutex("lock", redsync.WithValue(m.Value())))
-		synctest.Wait()
-		f.noKeys()
-		ok, err = m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	})
-}
-
-// A node that has lost the key gets the whole value again.
-func TestOwnedValueIsHealed(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithOwner(oddLabel), redsync.WithSetNXOnExtend())
-		f.lose(0, 3)
-		f.confirms(m.Extend())
-		synctest.Wait()
-		for _, n := range f.nodes {
-			has, err := n.Get("lock")
-			require.NoError(t, err)
-			assert.Equal(t, m.Value(), has)
-		}
 		f.unlocks(m)
 	})
 }

@@ -65,26 +65,6 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	})
 }
 
-// When the observer of one waiter panics, the next waiter has the lock at once.
-func TestALockWhoseObserverPanicsGoesToTheNext(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		bad := k.NewMutex("lock", patient(redsync.WithObserver(panics{on: "acquired"}))...)
-		done := make(chan any)
-		go func() {
-			defer func() { done <- recover() }()
-			_ = bad.Lock()
-		}()
-		time.Sleep(time.Millisecond)
-		next := k.calls(k.Redsync, patient()...)
-		k.unlock(m)
-		assert.Equal(t, "the user's", <-done)
-		k.within(next, 0)
-		k.unlock(next.Mutex)
-		k.nothingLeft()
-	})
-}
-
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
@@ -102,26 +82,6 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
 		assert.Zero(t, f.nodes.Keys("lock"))
 		f.closesAtOnce()
-	})
-}
-
-// A panic of an observer does not change a lock that is already held.
-func TestAPanicLeavesAHeldLockAsItIs(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "extended"}))
-		require.NoError(t, m.Lock())
-		assert.Panics(t, func() { _, _ = m.Extend() })
-		require.NoError(t, m.Err())
-		k.unlocks(m)
-
-		m = k.NewMutex("lock", redsync.WithWatchdog(), redsync.WithObserver(panics{on: "released"}))
-		require.NoError(t, m.Lock())
-		assert.Panics(t, func() { _, _ = m.Unlock() })
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-		k.closesAtOnce()
 	})
 }
 

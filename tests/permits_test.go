@@ -112,26 +112,6 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 	})
 }
 
-// A semaphore and a lock of one name are independent of each other, even if waiters for both are in one
-// process.
-func TestPermitsAreIndependentOfTheLock(t *testing.T) {
-	play(t, func(f field) {
-		m, p := f.NewMutex("lock"), f.NewMutex("lock", redsync.WithPermits(1))
-		require.NoError(f, m.TryLock())
-		require.NoError(f, p.TryLock())
-		r := f.calls(f.Redsync, patient()...)
-		q := f.calls(f.Redsync, patient(redsync.WithPermits(1))...)
-		f.unlock(m)
-		f.within(r, 10*time.Millisecond)
-		require.False(f, q.isDone())
-		f.unlock(p)
-		f.within(q, 10*time.Millisecond)
-		f.unlock(r.Mutex)
-		f.unlock(q.Mutex)
-		f.nothingOfPermits()
-	})
-}
-
 // When nobody else comes at the same moment, one round trip is enough, however many permits are taken.
 func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 	for _, mode := range [][]redsync.Option{nil, {redsync.WithFair()}} {
@@ -164,24 +144,6 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 	}
 }
 
-// A Mutex asks first for the slot that it had last.
-func TestPermitsPreferTheSlotLastHeld(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithPermits(200))
-		require.NoError(f, m.Lock())
-		slots := f.owners(0, 200)
-		f.unlock(m)
-		for range 3 {
-			require.NoError(f, m.Lock())
-			for i, owner := range f.owners(0, 200) {
-				assert.Equal(f, slots[i] != "", owner != "", i)
-			}
-			f.unlock(m)
-		}
-		f.nothingOfPermits()
-	})
-}
-
 // The permit of a crashed holder becomes free when it expires. Waiters get it then without polling.
 func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
@@ -203,28 +165,6 @@ func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 		f.unlock(w.Mutex)
 		f.closes(crashed)
 		f.nothingOfPermits()
-	})
-}
-
-// Nodes may disagree about which slots are free. Slots that they grant beyond the permit that is won are released at
-// once.
-func TestPermitsGiveStraysBackAtOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		// Slot 0 is taken on two nodes, slot 1 on two others: a quorum has both free.
-		f.puts(0, "stranger", time.Minute, 0, 1)
-		f.puts(1, "stranger", time.Minute, 3, 4)
-		m := f.NewMutex("lock", redsync.WithPermits(2))
-		require.NoError(f, m.TryLock())
-		time.Sleep(10 * time.Millisecond)
-		assert.Equal(f, []int{1, 1, 1}, without(f.holdsOn(m.Value(), 2), 0))
-		f.confirms(m.Valid())
-		f.unlock(m)
-		for node := range f.nodes {
-			for _, owner := range f.owners(node, 2) {
-				assert.Contains(f, []string{"", "stranger"}, owner)
-			}
-		}
 	})
 }
 
@@ -324,25 +264,6 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 		f.unlock(three.Mutex)
 		f.within(last, 10*time.Millisecond)
 		f.unlock(last.Mutex)
-		f.nothingOfPermits()
-	})
-}
-
-// A hold of two permits is lost as soon as one of them is.
-func TestWeightIsLostWithOnePermit(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", permitsOf(2, 2, redsync.WithWatchdog())...)
-		require.NoError(f, m.Lock())
-		time.Sleep(time.Millisecond)
-		for _, n := range f.nodes[:3] {
-			n.Del(slotOf(1))
-		}
-		ok, err := m.Valid()
-		assert.False(f, ok)
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		assert.False(f, open(m.Lost()))
-		_, err = m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
 		f.nothingOfPermits()
 	})
 }
@@ -545,33 +466,6 @@ func TestPermitsOfOneMutex(t *testing.T) {
 	})
 }
 
-// A Lock that fails leaves no slots behind, and neither does a Redsync that is closed.
-func TestPermitsLeaveNothing(t *testing.T) {
-	play(t, func(f field) {
-		ctx, cancel := context.WithCancel(f.Context())
-		cancel()
-		m := f.NewMutex("lock", redsync.WithPermits(2))
-		require.ErrorIs(f, m.LockContext(ctx), context.Canceled)
-		for i := range 3 {
-			f.freeze(i)
-		}
-		require.ErrorIs(f, m.TryLock(), redsync.ErrNoQuorum)
-		for i := range 3 {
-			f.thaw(i)
-		}
-		f.nothingOfPermits()
-		other := f.another()
-		p := other.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
-		require.NoError(f, p.Lock())
-		w := f.calls(other, permitsOf(1, 1, patient()...)...)
-		require.NoError(f, other.Close(f.Context()))
-		require.ErrorIs(f, p.Err(), redsync.ErrClosed)
-		<-w.done
-		f.nothingOfPermits()
-		require.ErrorIs(f, p.Lock(), redsync.ErrClosed)
-	})
-}
-
 // With the restart guard, a node that restarts empty does not admit one holder too many.
 func TestPermitsOnNodesThatForget(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
@@ -595,28 +489,6 @@ func TestPermitsOnNodesThatForget(t *testing.T) {
 		time.Sleep(time.Second)
 		err := b.NewMutex("lock", redsync.WithPermits(1)).TryLock()
 		assert.Equal(f, guarded, err != nil, "%v", err)
-	})
-}
-
-// Do gives its permit back at its end.
-func TestDoWithPermits(t *testing.T) {
-	play(t, func(f field) {
-		err := f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			assert.Equal(f, "lock", redsync.FromContext(ctx).Name())
-			require.ErrorIs(f, f.notRun(f.TryDo(ctx, "lock", nothing, redsync.WithPermits(1))), redsync.ErrNested)
-			return errWork
-		}, redsync.WithPermits(1))
-		require.ErrorIs(f, err, errWork)
-		err = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			for _, n := range f.nodes {
-				n.Del(slotOf(0))
-				n.Del(slotOf(1))
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, redsync.WithPermits(2))
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		f.nothingOfPermits()
 	})
 }
 

@@ -32,36 +32,6 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	})
 }
 
-func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
-		for i, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "another's"))
-			n.SetTTL("lock", time.Duration(4-i)*time.Second+300*time.Millisecond)
-		}
-		w := f.calls(b, patient()...)
-		// An attempt learns from its first three answers when the lock runs out. These may name too late a time. Then
-		// the next attempt corrects it.
-		assert.GreaterOrEqual(f, f.within(w, 2500*time.Millisecond), 2300*time.Millisecond)
-	})
-}
-
-// A node on which the lock is already free counts toward the quorum.
-func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
-		for i, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another's"))
-			n.SetTTL("lock", []time.Duration{300 * time.Millisecond, time.Hour, time.Hour}[i])
-		}
-		for _, n := range f.nodes[1:3] { // the last to answer
-			n.On("evalsha", 9, embedded.Fault{Delay: time.Millisecond})
-		}
-		w := f.calls(b, patient()...)
-		assert.GreaterOrEqual(f, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
-	})
-}
-
 // If the clocks of all nodes are set back meanwhile, the second begins when the waiter shows its ticket again, which it
 // does every half second.
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
@@ -151,32 +121,6 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 	}
 }
 
-// A waiter gives up while the release that enters its ticket into the queues is on its way:
-// the ticket does not stay there.
-func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
-	play(t, func(f field) {
-		fair := redsync.WithFair()
-		var hook atomic.Pointer[func()]
-		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
-		other := f.another(fair)
-		f.closes(other)
-		holder := rs.NewMutex("lock", fair, redsync.WithExpiry(time.Minute))
-		require.NoError(f, holder.Lock())
-		w := f.calls(rs, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
-		next := f.calls(other, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
-		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
-		hook.Store(&givesUp)
-		start := time.Now()
-		f.unlock(holder)
-		<-next.done
-		require.NoError(f, next.err)
-		assert.Less(f, next.at.Sub(start), 100*time.Millisecond)
-		f.unlock(next.Mutex)
-	})
-}
-
 // A waiter gives up while the holder's release that enters its ticket into the queues is on its way. It does not
 // release the lock itself, so that another process cannot acquire it before the nodes have answered the holder.
 func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testing.T) {
@@ -253,59 +197,6 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 			})
 		})
 	}
-}
-
-// No quorum has answered two waiters in time, because the nodes were too slow for their node deadlines. Now a quorum
-// answers the first in time, and would answer the second, too. A waiter with a longer node deadline must not overtake
-// the second.
-func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		f.slow(5 * time.Millisecond)
-		hasty := []redsync.Option{
-			redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithNodeTimeout(2 * time.Millisecond),
-		}
-		first := f.calls(b, hasty...)
-		time.Sleep(time.Millisecond)
-		second := f.calls(b, hasty...)
-		time.Sleep(20 * time.Millisecond)
-		for _, n := range f.nodes {
-			n.Heal()
-		}
-		time.Sleep(100 * time.Millisecond)
-		third := f.calls(b, patient()...)
-		f.atOnce(m, first)
-		require.False(t, third.isDone())
-		f.atOnce(first.Mutex, second)
-		require.False(t, third.isDone())
-		f.atOnce(second.Mutex, third)
-		f.unlock(third.Mutex)
-	})
-}
-
-// A fair waiter shows in time that it is alive, even if it cannot subscribe on a frozen node.
-func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
-	onKit(t, func(k kit) {
-		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		first, second := k.another(), k.another()
-		k.closes(first, second)
-		m := k.held(options...)
-		hears := k.calls(second, options...)
-		time.Sleep(10 * time.Millisecond)
-		hears.cancel()
-		<-hears.done
-		k.freeze(0)
-		a := k.calls(first, options...)
-		time.Sleep(100 * time.Millisecond)
-		b := k.calls(second, options...)
-		time.Sleep(1500 * time.Millisecond)
-		k.atOnce(m, a)
-		require.False(t, b.isDone())
-		k.thaw(0)
-		k.unlock(a.Mutex)
-		k.within(b, 0)
-	})
 }
 
 // A napper is an observer that sleeps for this long at each attempt.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -195,32 +194,5 @@ func TestProcessThatNeverGetsTheLockSaysThatAMovedAddressIsUpAgain(t *testing.T)
 		synctest.Wait()
 		down, _ = toldOfNodes(r)
 		assert.Empty(f, down, "its grant counts")
-	})
-}
-
-// A Redsync without a guard finds the restarted node up at once. It tells nobody so before the guard of another Redsync
-// with the same clients has ended: each NodeDown is followed by one NodeUp.
-func TestRedsyncWithoutAGuardDoesNotEndTheGuardOfAnother(t *testing.T) {
-	play(t, func(f field) {
-		r, clients := &redsynctest.Recorder{}, clientsOf(f.nodes)
-		guarded := on(clients, append(guards[true], newNodes)...).With(redsync.WithObserver(r))
-		plain := on(clients).With(redsync.WithObserver(r))
-		f.closes(guarded, plain)
-		f.as(guarded.With(redsync.WithExpiry(time.Second))).meet()
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-		f.reboot(true, 2)
-		restart := time.Now()
-		var down []observe.NodeDown
-		var up []observe.NodeUp
-		for len(up) == 0 && time.Since(restart) < quarantine+2*rounding {
-			user{f.T, guarded}.uses()
-			user{f.T, plain}.uses()
-			time.Sleep(99 * time.Millisecond)
-			some, now := toldOfNodes(r)
-			down, up = append(down, some...), now
-		}
-		assert.Len(f, down, 1)
-		assert.Len(f, up, 1)
-		assert.GreaterOrEqual(f, time.Since(restart), quarantine)
 	})
 }

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,83 +179,6 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 	}
 }
 
-func TestRestartGuardBearsAMinority(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.veteran(guards[true]...)
-		for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
-			m := rs.NewMutex("lock", options...)
-			require.NoError(t, m.TryLock())
-			time.Sleep(time.Second)
-			f.reboot(true, 0, 1)
-			wake(rs)
-			until := m.Until()
-			ok, err := m.Extend()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			assert.True(t, m.Until().After(until))
-			ok, err = m.Unlock()
-			require.NoError(t, err)
-			assert.True(t, ok)
-			require.NoError(t, rs.NewMutex("lock2").Lock())
-			time.Sleep(time.Minute)
-			wake(rs) // the connections were idle
-		}
-	})
-}
-
-// Nodes restart while a Lock is under way. Requests to the process that died count for nothing. The new process counts
-// only after its quarantine.
-func TestRestartGuardWhileALockIsUnderWay(t *testing.T) {
-	withAndWithout(t, func(f field, guarded bool) {
-		rs := f.veteran(guards[guarded]...)
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)))
-		for _, n := range f.nodes[:3] {
-			n.On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
-		}
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			m := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(20*time.Millisecond))
-			assert.NoError(t, m.Lock())
-			if guarded {
-				// Connections are opened again after a while.
-				assert.InDelta(t, 100*time.Millisecond+quarantine, time.Since(start), float64(200*time.Millisecond))
-				assert.GreaterOrEqual(t, time.Since(start), 100*time.Millisecond+quarantine)
-			} else {
-				assert.Less(t, time.Since(start), time.Second)
-			}
-		})
-		time.Sleep(100 * time.Millisecond)
-		f.reboot(true, 0, 1, 2)
-		wg.Wait()
-	})
-}
-
-// A grant counts even if its node dies right after it. It was right when given, and no other grant of that node counts
-// until the guard has passed.
-func TestRestartGuardCountsWhatWasGrantedBeforeTheRestart(t *testing.T) {
-	play(t, func(f field) {
-		a, b := f.veteran(guards[true]...), f.veteran(guards[true]...)
-		f.nodes[0].On("set", 1, embedded.Fault{Delay: 200 * time.Millisecond})
-		f.freeze(1)
-		m := a.NewMutex("lock")
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.NoError(t, m.TryLock()) })
-		time.Sleep(100 * time.Millisecond)
-		f.nodes[4].Kill() // it had granted, like nodes 2 and 3
-		f.nodes[4].Restart(true)
-		f.nodes[3].Kill()
-		f.nodes[3].Restart(true)
-		wg.Wait()
-		f.nodes[1].Kill()
-		f.nodes[1].Restart(true)
-		wake(b)
-		other := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(20*time.Millisecond))
-		require.NoError(t, other.Lock())
-		assert.Zero(t, m.Remaining())
-	})
-}
-
 // What counts is the age of the node when the request was sent, because the process that replied may have died since.
 func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -360,29 +282,6 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		require.ErrorContains(t, rs.NewMutex("", redsync.WithExpiry(time.Hour)).Lock(), "must not be empty")
 		require.NoError(t, rs.Close(f.Context()), "Close succeeds, because no operation is left under way")
 	})
-}
-
-func TestRestartGuardOnSomePools(t *testing.T) {
-	for unguarded := range 6 {
-		t.Run(fmt.Sprintf("all but %d", unguarded), func(t *testing.T) {
-			play(t, func(f field) {
-				var pools []pool.Pool
-				for i, n := range f.nodes {
-					pools = append(pools, pool.New(n.Client(), guards[i >= unguarded]...))
-				}
-				m := redsync.New(pools...).NewMutex("lock")
-				err := m.TryLock()
-				if unguarded >= 3 {
-					require.NoError(t, err)
-					return
-				}
-				require.ErrorContains(t, err, named(4)+"its server started")
-				assert.NotContains(t, err.Error(), fmt.Sprintf("node #%d:", unguarded-1))
-				time.Sleep(quarantine)
-				require.NoError(t, m.TryLock())
-			})
-		})
-	}
 }
 
 func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
-	"math"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,28 +20,6 @@ import (
 )
 
 // This file tests Sequencers: their text, and what the nodes say about them.
-
-func TestSequencerRoundTrip(t *testing.T) {
-	for name, s := range map[string]redsync.Sequencer{
-		"usual":         {Name: "lock", Token: 1763000000000000, Value: "value"},
-		"no token":      {Name: "lock", Value: "value"},
-		"the last":      {Name: "lock", Token: math.MaxUint64, Value: "value"},
-		"beyond 2^53":   {Name: "lock", Token: 9007199254740993, Value: "value"},
-		"dots":          {Name: "a.b.c", Token: 7, Value: "..."},
-		"bytes":         {Name: "\x00\xff\n", Token: 7, Value: "\xfe\xfd\xfc\xfb"},
-		"other letters": {Name: "säule ☃", Token: 7, Value: "ключ"},
-		"long":          {Name: strings.Repeat("n", 10000), Token: 7, Value: strings.Repeat("v", 10000)},
-		"none":          {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text := s.String()
-			assert.Regexp(t, regexp.MustCompile(`^redsync1\.[A-Za-z0-9_-]*\.[0-9]+\.[A-Za-z0-9_-]*$`), text)
-			got, err := redsync.ParseSequencer(text)
-			require.NoError(t, err)
-			assert.Equal(t, s, got)
-		})
-	}
-}
 
 // Users store and send the text, so its form must not change.
 func TestSequencerTextIsKnown(t *testing.T) {
@@ -132,18 +108,6 @@ func TestSequencerOfNames(t *testing.T) {
 	assert.Len(t, map[redsync.Sequencer]bool{
 		sequencerOfNames([]string{"a", "b"}, 7, "v"): true, {Name: "a, b", Token: 7, Value: "v"}: true,
 	}, 2)
-}
-
-// The user has changed the fields. The text contains the changed fields, and Names follows the changed Name.
-func TestSequencerOfNamesThatIsChanged(t *testing.T) {
-	for _, name := range []string{"", "a", "a, ", "a, bc", "a,_b", "a, b, c", "other", "ab, "} {
-		s := sequencerOfNames([]string{"a", "b"}, 7, "v")
-		s.Name, s.Token, s.Value = name, 8, "w"
-		got, err := redsync.ParseSequencer(s.String())
-		require.NoError(t, err)
-		assert.Equal(t, s, got)
-		assert.Equal(t, redsync.Sequencer{Name: name}.Names(), s.Names(), name)
-	}
 }
 
 // encodings are the ways in which a Sequencer is written and read.

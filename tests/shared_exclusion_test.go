@@ -180,33 +180,6 @@ func TestNoWriterBesideAnotherHolder(t *testing.T) {
 	})
 }
 
-// Calls that come in a burst and hold for long are served as soon as the holder that stood in their way leaves. Without
-// fair mode, that is not promised if other calls lock several names.
-func TestReadersAndWritersAreServedAtOnce(t *testing.T) {
-	rushes(t, testlength.Of(1, 2, 500), 17, []bool{false}, []string{"a", "b", "c", "d"}, func(r *rush) {
-		l := newLibrary(r)
-		l.prompt = true
-		r.meet()
-		all := []*redsync.Redsync{r.Redsync, r.another(), r.another()}
-		var wg sync.WaitGroup
-		for range 24 {
-			options := append(patient(redsync.WithExpiry(time.Minute)), redsync.WithRetryDelay(time.Hour))
-			if r.fair {
-				options = append(options, redsync.WithFair())
-			}
-			p := r.patron(all[r.IntN(3)], options, r.fair)
-			p.work = time.Duration(100+r.IntN(300)) * time.Millisecond
-			begin, waits := time.Duration(r.IntN(50))*100*time.Microsecond, time.Hour
-			if r.IntN(4) == 0 {
-				waits = time.Duration(1+r.IntN(900)) * time.Millisecond
-			}
-			wg.Go(func() { r.comes(begin, waits, func(ctx context.Context) bool { return p.visit(ctx, l) }) })
-		}
-		wg.Wait()
-		r.leavesNothing(func() {})
-	})
-}
-
 // The same on real servers, of which one is killed and another frozen.
 func TestReadersAndWritersOnRealServers(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,26 +50,6 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	})
 }
 
-// A reader that has waited for a writer of its process goes on when that writer unlocks, even after a downgrade that
-// too few nodes have executed.
-func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		w := f.held()
-		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(10 * time.Millisecond)
-		for _, n := range f.nodes[2:] {
-			n.On("evalsha", 2, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
-		}
-		require.ErrorIs(f, w.Downgrade(f.Context()), redsync.ErrExtendFailed)
-		time.Sleep(100 * time.Millisecond)
-		require.True(f, open(r.done))
-		f.unlock(w)
-		f.within(r, 10*time.Millisecond)
-		f.unlock(r.Mutex)
-	})
-}
-
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
@@ -100,24 +79,6 @@ func readSequencer(f field, value string) redsync.Sequencer {
 	s, err := redsync.ParseSequencer("redsync2.read." + encode([]byte("lock")) + ".0." + encode([]byte(value)))
 	require.NoError(f, err)
 	return s
-}
-
-// WithShared excludes NewMultiMutex. So every Do fails, even while another Do of the Mutex is about to fail.
-func TestDoOfSeveralSharedNamesAtOnceFails(t *testing.T) {
-	t.Parallel()
-	nodes := redsynctest.Start(t, 3)
-	m := nodes.Process().NewMultiMutex([]string{"a", "b"}, redsync.WithShared())
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 2000 {
-				ran, err := m.TryDo(t.Context(), nothing)
-				assert.False(t, ran)
-				assert.ErrorContains(t, err, "WithShared excludes NewMultiMutex")
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
@@ -277,106 +238,4 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 			f.unlock(differs.Mutex)
 		})
 	}
-}
-
-// A writer of several names waits for one of them, and is a writer for the readers of the other, too: those that come later
-// do not share a hold there.
-func TestReadersBesideAWriterOfSeveralNamesDoNotShare(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		f.closes(other)
-		taken := other.NewMutex("a")
-		require.NoError(f, taken.Lock())
-		r := f.NewMutex("b", redsync.WithShared())
-		require.NoError(f, r.Lock())
-		w := f.begins(f.NewMultiMutex(both, patient()...))
-		time.Sleep(time.Millisecond)
-		late := f.begins(f.NewMutex("b", patient(redsync.WithShared())...))
-		time.Sleep(time.Millisecond)
-		require.False(f, w.isDone())
-		if late.isDone() {
-			require.Equal(f, 2, f.entries("b"))
-		}
-		f.unlock(taken)
-		f.unlock(r)
-		time.Sleep(time.Millisecond)
-		first, second := late, w // without WithFair the writer may be first
-		if w.isDone() {
-			first, second = w, late
-		}
-		f.within(first, 10*time.Millisecond)
-		f.unlock(first.Mutex)
-		f.within(second, 10*time.Millisecond)
-		f.unlock(second.Mutex)
-	})
-}
-
-// Two readers share a hold that has run out. The one that unlocks takes the keys off the nodes, although the other has
-// never unlocked.
-func TestUnlockAfterTheEndOfASharedHold(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		shared := []redsync.Option{redsync.WithShared()}
-		a, b := f.NewMutex("lock", shared...), f.NewMutex("lock", shared...)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		require.Equal(f, 1, f.entries("lock"))
-		time.Sleep(time.Until(a.Until()) + time.Millisecond)
-		require.Equal(f, 1, f.entries("lock"), "the keys last a little longer than the hold")
-		_, err := b.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		synctest.Wait()
-		require.NoError(f, f.NewMutex("lock").TryLock())
-		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
-	})
-}
-
-// Readers share a hold, and nodes are slow. While the watchdog of one of them extends the hold, the others send nothing.
-func TestReadersThatShareAHoldExtendItOnceOnSlowNodes(t *testing.T) {
-	costs := func(readers int) (commands int) {
-		play(t, func(f field) {
-			f.meet()
-			var all []*redsync.Mutex
-			for range readers {
-				m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
-				require.NoError(f, m.Lock())
-				all = append(all, m)
-				time.Sleep(time.Millisecond)
-			}
-			f.slow(100 * time.Millisecond)
-			before := f.traffic()
-			time.Sleep(20 * time.Second)
-			commands = f.traffic() - before
-			for _, m := range all {
-				f.unlock(m)
-			}
-		})
-		return commands
-	}
-	assert.Equal(t, costs(1), costs(5))
-}
-
-// The reader whose watchdog extends the hold leaves while nodes are silent. The watchdog of the other one begins a round
-// of its own the next time it looks, a tenth of the expiry later.
-func TestTheNextReaderExtendsAsSoonAsTheOtherHasLeft(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
-		a, b := f.NewMutex("lock", options...), f.NewMutex("lock", options...)
-		start := time.Now()
-		require.NoError(f, a.Lock())
-		time.Sleep(time.Millisecond)
-		require.NoError(f, b.Lock())
-		require.Equal(f, 1, f.entries("lock"))
-		f.freeze(0, 1, 2, 3, 4)
-		time.Sleep(time.Until(start.Add(guard/3 + 10*time.Millisecond)))
-		_, _ = a.Unlock()
-		time.Sleep(time.Until(start.Add(guard/3 + guard/10 + 10*time.Millisecond)))
-		f.thaw(0, 1, 2, 3, 4)
-		time.Sleep(100 * time.Millisecond)
-		extended := b.Until().Sub(start) - validity
-		assert.InDelta(f, guard/3+guard/10, extended, float64(20*time.Millisecond))
-		f.unlock(b)
-	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -262,36 +261,6 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 	})
 }
 
-// An extension or a Valid that is under way while the lock is downgraded succeeds.
-func TestDowngradeDuringAnExtension(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
-		synctest.Wait()
-		for range 50 {
-			var all sync.WaitGroup
-			for _, n := range f.nodes {
-				n.On("evalsha", 1, embedded.Fault{Delay: time.Millisecond})
-			}
-			for _, operation := range []func() (bool, error){m.Extend, m.Valid} {
-				all.Go(func() {
-					_, err := operation()
-					assert.NoError(f, err)
-				})
-			}
-			all.Go(func() { assert.NoError(f, m.Downgrade(f.Context())) })
-			all.Wait()
-			require.NoError(f, m.Err())
-			f.unlock(m)
-			require.NoError(f, m.Lock())
-		}
-		time.Sleep(20 * time.Second)
-		require.NoError(f, m.Err())
-		f.unlock(m)
-		f.noKeys()
-	})
-}
-
 func TestWhatCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		require.ErrorIs(f, f.NewMutex("lock").Downgrade(f.Context()), redsync.ErrNotHeld)
@@ -428,23 +397,6 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		require.ErrorContains(f, other.NewMultiMutex([]string{"lock", "z"}, redsync.WithSequencer(s)).TryLock(), "excludes NewMultiMutex")
 		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithValue("v")).TryLock(), "WithValue excludes WithShared")
 		require.ErrorContains(f, other.NewMultiMutex(both, shared).TryLock(), "WithShared excludes NewMultiMutex")
-	})
-}
-
-// Close ends the hold of every reader, and releases what they share.
-func TestCloseReleasesWhatReadersShare(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		var readers []*redsync.Mutex
-		for range 10 {
-			readers = append(readers, other.NewMutex("lock", redsync.WithShared()))
-			require.NoError(f, readers[len(readers)-1].Lock())
-		}
-		require.NoError(f, other.Close(f.Context()))
-		for _, r := range readers {
-			require.ErrorIs(f, r.Err(), redsync.ErrClosed)
-		}
-		f.noKeys()
 	})
 }
 

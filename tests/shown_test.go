@@ -47,19 +47,6 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	}
 }
 
-// The receiver of a hold that was handed over reads its value. So its Unlock releases the lock, and does not hand it
-// over again.
-func TestAValueThatAReceiverHasSeenIsNotHandedOn(t *testing.T) {
-	play(t, func(f field) {
-		_, second, _ := f.handed(nil, nil)
-		third := f.calls(f.Redsync, patient()...)
-		value := second.Value()
-		f.atOnce(second.Mutex, third)
-		assert.NotEqual(t, value, peek.Value(third.Mutex))
-		f.unlocks(third.Mutex)
-	})
-}
-
 // The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now. So the
 // first process must not hand the lock over.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
@@ -79,38 +66,6 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 		assert.Positive(t, other.Remaining())
 		k.unlock(other)
 		k.within(c, 0)
-	})
-}
-
-// A value is either shown or handed over, even if Value and Unlock run at the same time.
-func TestAValueIsNotShownOnceItIsHandedOver(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		handed, shown := 0, 0
-		for range 200 {
-			giver := k.NewMutex("lock")
-			require.NoError(t, giver.Lock())
-			c := k.calls(k.Redsync, patient()...)
-			was := peek.Value(giver)
-			var wg sync.WaitGroup
-			var value string
-			wg.Go(func() { value = giver.Value() })
-			wg.Go(func() { k.unlock(giver) })
-			wg.Wait()
-			<-c.done
-			require.NoError(t, c.err)
-			if peek.Value(c.Mutex) == was {
-				handed++
-				assert.Empty(t, value)
-			}
-			if value != "" {
-				shown++
-				assert.Equal(t, was, value)
-			}
-			k.unlock(c.Mutex)
-			time.Sleep(time.Second)
-		}
-		t.Logf("the value was handed over %d times, and shown %d times", handed, shown)
 	})
 }
 

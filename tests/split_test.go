@@ -171,81 +171,6 @@ func TestFreeLockDoesNotRestBesideABadNode(t *testing.T) {
 	}
 }
 
-// Zones may be far apart. Each process knows at the latest with its second request for how long the bad node has been
-// silent, even if other nodes have refused the first one at once. If each of them had to wait for it once, the lock would
-// rest for more than a second.
-func TestFreeLockDoesNotRestInZonesFarApart(t *testing.T) {
-	at := func(process, node int) time.Duration {
-		if inZones(process, node) == 0 {
-			return 0
-		}
-		return 40 * time.Millisecond
-	}
-	for bad, spoil := range badNodes {
-		t.Run(bad, func(t *testing.T) {
-			parallelComputing(t)
-			play(t, func(f field) {
-				var s slowness
-				processes := f.processes(6, s.at(at), redsync.WithTries(0))
-				spoil(f, &s)
-				got := contend(processes, time.Duration(testlength.Of(4, 4, 30))*time.Second)
-				assert.LessOrEqual(f, got.longest, time.Second)
-				assert.Greater(f, got.locks, 5)
-			})
-		})
-	}
-}
-
-// With WithFailFast(false) a Lock that has won waits for the bad node. One that has failed does not: it would keep the
-// nodes that have granted from the others.
-func TestWithoutFailFastAFailedLockDoesNotKeepNodes(t *testing.T) {
-	testlength.NotShort(t) // it measures how long locks rest, in much virtual time
-	for bad, spoil := range badNodes {
-		t.Run(bad, func(t *testing.T) {
-			parallelComputing(t)
-			during := 20 * time.Second
-			if bad == "dials fail" {
-				during = time.Second // a Lock that has won does not wait for such a node either
-			}
-			play(t, func(f field) {
-				var s slowness
-				options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(time.Minute), redsync.WithFailFast(false)}
-				processes := f.processes(6, s.at(inZones), options...)
-				spoil(f, &s)
-				got := contend(processes, during)
-				assert.LessOrEqual(f, got.longest, 2*time.Second+longestRest)
-				assert.GreaterOrEqual(f, got.locks, 8)
-			})
-		})
-	}
-}
-
-// Two of the nodes have greater fencing tokens than the others, and one is bad. So a Lock needs a second round.
-func TestFencedLockDoesNotWaitBesideABadNode(t *testing.T) {
-	for bad, spoil := range badNodes {
-		t.Run(bad, func(t *testing.T) {
-			play(t, func(f field) {
-				var s slowness
-				rs := f.processes(1, s.at(everywhere(time.Millisecond)), redsync.WithExpiry(time.Minute), redsync.WithFencing())[0]
-				spoil(f, &s)
-				for i := range 10 {
-					name := fmt.Sprint("lock ", i)
-					ahead := time.Now().Add(time.Minute).UnixMicro()
-					for _, node := range []int{0, 1} {
-						require.NoError(f, f.nodes[node].Set("{"+name+"}:fence", fmt.Sprint(ahead)))
-					}
-					start := time.Now()
-					m := rs.NewMutex(name)
-					require.NoError(f, m.Lock())
-					assert.LessOrEqual(f, time.Since(start), longestRest)
-					assert.Greater(f, m.Fence(), uint64(ahead))
-					f.unlock(m)
-				}
-			})
-		})
-	}
-}
-
 // In a cluster that is far away from everybody, a node that has not answered is not late yet. Two nodes are down, and the
 // last one that a quorum needs answers after 300 ms. Each Lock waits for it.
 func TestFarNodesAreNotLate(t *testing.T) {
@@ -274,36 +199,6 @@ func TestFarNodesAreNotLate(t *testing.T) {
 			assert.InDelta(f, 300*time.Millisecond, time.Since(start), float64(time.Millisecond))
 			f.unlock(m)
 		}
-	})
-}
-
-// A crashed client has left its keys on two nodes, so a quorum needs the other three. One of them is farther away than an
-// attempt waits for a node that it does not know. TryLock gets the lock all the same, and a Lock does not take a second.
-func TestFarNodeCountsBesideKeysOfACrashedClient(t *testing.T) {
-	play(t, func(f field) {
-		at := func(_, node int) time.Duration {
-			if node == 4 {
-				return 15 * time.Millisecond
-			}
-			return 0
-		}
-		rs := f.processes(1, at)[0]
-		for _, n := range f.nodes[:2] {
-			require.NoError(f, n.Set("lock", "crashed"))
-			n.SetTTL("lock", time.Minute)
-		}
-		for range 5 {
-			start := time.Now()
-			m := rs.NewMutex("lock")
-			require.NoError(f, m.TryLock())
-			assert.Less(f, time.Since(start), 300*time.Millisecond)
-			f.unlock(m)
-		}
-		start := time.Now()
-		m := rs.NewMutex("lock")
-		require.NoError(f, m.Lock())
-		assert.Less(f, time.Since(start), 100*time.Millisecond)
-		f.unlock(m)
 	})
 }
 

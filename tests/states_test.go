@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,26 +10,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
 // This file shows the states of a Mutex: idle, held, and over by time or by proof.
-
-func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock")
-		for name, operation := range operations(m) {
-			ok, err := operation()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
-		}
-		assert.Zero(t, m.Until())
-		assert.Zero(t, m.Remaining())
-		assert.Empty(t, m.Value())
-		assert.Equal(t, "lock", m.Name())
-		assert.Zero(t, f.traffic())
-	})
-}
 
 func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 	play(t, func(f field) {
@@ -125,36 +107,4 @@ func TestMutexOverByProofStaysSo(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		value := m.Value()
-		require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
-		assert.Equal(t, value, m.Value())
-		ok, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
-	})
-}
-
-func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.NoError(t, m.Lock()) })
-		time.Sleep(10 * time.Millisecond) // it waits
-		former := peek.Value(m)
-		k.lose(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		wg.Wait()
-		_, err = m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		for i := range 5 {
-			assert.NotEqual(t, former, k.command(i, "get", "lock"), "node %d", i)
-		}
-	})
 }

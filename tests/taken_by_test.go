@@ -115,18 +115,3 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		f.unlock(holder)
 	})
 }
-
-// Close does not wait for an owner.
-func TestCloseIsNotHeldUpByTheQuestionForTheOwner(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithOwner("me"), redsync.WithTries(0))
-		holder := f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, holder.Lock())
-		done := make(chan error, 1)
-		go func() { done <- rs.NewMutex("a").Lock() }()
-		time.Sleep(time.Second)
-		require.NoError(f, rs.Close(f.Context()))
-		require.ErrorIs(f, <-done, redsync.ErrClosed)
-		f.unlock(holder)
-	})
-}

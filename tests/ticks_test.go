@@ -321,32 +321,3 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
 	})
 }
-
-// If nodes do not answer, and the others are split, TryLock soon tries again. From then on the nodes are known to be
-// late: no attempt waits for them.
-func TestTryLockIsRepeatedSoonAlthoughNodesAreSilent(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.splits(0)
-		f.freeze(3, 4)
-		start := time.Now()
-		require.Error(f, f.NewMutex("lock").TryLock())
-		assert.Less(f, time.Since(start), patience)
-		synctest.Wait()
-		assert.Equal(f, 1+4, f.nodes[1].Commands("set"), "the node is sent one SET by meet, and four by TryLock")
-	})
-}
-
-// Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
-func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
-	for range 10 {
-		play(t, func(f field) {
-			f.meet()
-			f.splits(0, 1, 2)
-			f.slow(patience - 30*time.Millisecond)
-			start := time.Now()
-			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())
-			assert.Less(f, time.Since(start), 2*patience)
-		})
-	}
-}

@@ -14,29 +14,11 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests what Unlock returns, which commands nodes are sent to delete a key, and that a release is repeated until
 // each node has settled it. internal/lease tests the same from inside.
-
-func TestMutexUnlockReturnsOnceAQuorumHasDeleted(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		for i, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
-		}
-		start := time.Now()
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Equal(t, 30*time.Millisecond, time.Since(start))
-		time.Sleep(21 * time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
 
 func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 	play(t, func(f field) {
@@ -112,39 +94,6 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	}
 }
 
-func TestMutexUnlockThatBreaksIsToldOnce(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held()
-		forget(r)
-		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true})
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		votes, errs := of[observe.Vote](r)
-		require.Len(t, votes, 5)
-		assert.Equal(t, 4, votes[4].Node)
-		assert.ErrorContains(t, errs[4], "the key is gone now")
-	})
-}
-
-func TestMutexReleaseSentInFullWhereTheScriptIsMissing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Err: "NOSCRIPT No matching script. Please use EVAL."})
-		}
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		ok, err = m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		time.Sleep(time.Millisecond)
-		assert.Zero(t, f.nodes.Keys("lock"))
-		assert.LessOrEqual(t, 5+3, f.commands("eval"), "only a quorum has to answer before the round is decided")
-	})
-}
-
 // Two nodes are busy when Unlock asks them, and release the lock when they are asked again. Their first answers were
 // their votes, so Unlock still fails.
 func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
@@ -167,26 +116,6 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// A node never had the value, and its reply to the release is lost. The release is not repeated there, so Unlock does
-// not wait for that node.
-func TestUnlockDoesNotWaitForANodeThatHadNothing(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.kill(0)
-		m := f.NewMutex("lock", redsync.WithExpiry(2*time.Minute))
-		require.NoError(f, m.Lock())
-		time.Sleep(200 * time.Millisecond)
-		f.restart(0)
-		f.kill(3, 4)
-		time.Sleep(200 * time.Millisecond)
-		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseReply: true})
-		start := time.Now()
-		_, err := m.Unlock()
-		require.Error(f, err)
-		assert.Less(f, time.Since(start), time.Second)
 	})
 }
 
@@ -297,49 +226,6 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 	})
 }
 
-// A pool refuses a release, although room is reserved for it. The release is sent again, because the key is still
-// there.
-func TestReleaseThatIsRefusedIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var room atomic.Bool
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if req.Args[0] == "set" || room.Load() {
-				return puppet.Yes(req)
-			}
-			return nil, &pool.OutstandingError{Limit: 1}
-		}}
-		rs := redsync.New(p)
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.Lock())
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		var full *pool.OutstandingError
-		require.ErrorAs(t, err, &full)
-		time.Sleep(100 * time.Millisecond)
-		assert.Equal(t, 2, p.Count("evalsha"), "the release was sent after 0 and 50 ms")
-		room.Store(true)
-		time.Sleep(20 * time.Second)
-		assert.Equal(t, 3, p.Count("evalsha"), "the release was sent again after 150 ms, and is then settled")
-		require.NoError(t, rs.Close(t.Context()))
-	})
-}
-
-func TestReleaseReservesNoRoomWhereTheAcquireWasRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-			if !req.Reserved {
-				return nil, &pool.OutstandingError{Limit: 1}
-			}
-			return nil, nil
-		}}
-		require.Error(t, redsync.New(p).NewMutex("lock").TryLock())
-		synctest.Wait()
-		for _, req := range p.Sent() {
-			assert.False(t, req.Reserved, "%v", req.Args)
-		}
-	})
-}
-
 func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
 	for name, answer := range map[string]func(pool.Request) (*pool.Reply, error){
 		"refused by the limit": func(pool.Request) (*pool.Reply, error) {
@@ -399,31 +285,5 @@ func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
 		require.Equal(f, 2, f.nodes.Keys("lock"))
 		wake(f.Redsync)
 		assert.Zero(f, f.nodes.Keys("lock"))
-	})
-}
-
-// On a pool that keeps no order of execution, a release settles nothing if it was sent before the acquire was answered.
-func TestReleaseOnAPoolWithoutOrderIsRepeatedBehindTheAcquire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var held atomic.Bool // the node has the key
-		p := &puppet.Puppet{}
-		p.Answer = func(req pool.Request) (*pool.Reply, error) {
-			if req.Args[0] == "set" { // overtaken by the release
-				time.AfterFunc(time.Second, func() {
-					held.Store(true)
-					req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered})
-				})
-				return nil, nil
-			}
-			found := script.Missing
-			if held.Swap(false) {
-				found = script.Mine
-			}
-			return &pool.Reply{Value: found, Fate: pool.Answered}, nil
-		}
-		require.Error(t, redsync.New(p).NewMutex("lock").TryLock())
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		assert.False(t, held.Load())
 	})
 }

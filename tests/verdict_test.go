@@ -136,33 +136,6 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 	}
 }
 
-// The attempt of a waiter whose context cuts it says nothing to those behind it either. They take the attempt before. So
-// does a call that stands in no line, if its own attempt is cut.
-func TestVerdictOfALineWhoseFirstIsCut(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another()
-		f.anothers()
-		first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(100*time.Millisecond))
-		second := f.calls(b, patient()...)
-		time.Sleep(10 * time.Millisecond)
-		f.freeze(0, 1, 2, 3, 4)
-		time.Sleep(120 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
-		defer cancel()
-		err := b.NewMutex("lock").TryLockContext(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, contention, judged(t, err), "the first has been refused before: %v", err)
-		for _, c := range []*call{first, second} {
-			c.cancel()
-			<-c.done
-			require.ErrorIs(t, c.err, context.Canceled)
-			assert.Equal(t, contention, judged(t, c.err), "%v", c.err)
-			time.Sleep(time.Millisecond)
-		}
-		f.thaw(0, 1, 2, 3, 4)
-	})
-}
-
 // An attempt that its context cuts proves nothing: the verdict of the attempt before stays, and the log has no warning.
 func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -242,26 +215,6 @@ func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 	})
 }
 
-// TryLock repeats an attempt whose votes were split. If the context cuts the repetition, the first attempt counts.
-func TestRepetitionThatItsContextCutsLeavesTheVerdict(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
-		}
-		for i, n := range f.nodes { // the grants come first, so that the votes look split
-			n.On("set", 1, embedded.Fault{Delay: time.Duration(5-i) * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 300*time.Millisecond)
-		defer cancel()
-		time.AfterFunc(5*time.Millisecond+time.Microsecond, func() { f.freeze(0, 1, 2, 3, 4) })
-		err := f.NewMutex("lock").TryLockContext(ctx)
-		f.thaw(0, 1, 2, 3, 4)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, contention, judged(t, err), "%v", err)
-	})
-}
-
 // Every operation matches ErrNoQuorum if too few nodes answer. What was held is still held.
 func TestEachOperationWithoutAQuorum(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -301,51 +254,6 @@ func TestEachOperationWithoutAQuorum(t *testing.T) {
 			})
 		}
 	}
-}
-
-// An Extend that fails at once, because nodes are down, is ErrExtendFailed and ErrNoQuorum: the lock is still held. If the
-// nodes stay silent until Until, the lock is lost.
-func TestExtendWithoutAQuorum(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(1, 2, 3)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		require.Equal(t, noQuorum, judged(t, err))
-		assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-		require.NoError(t, m.Err())
-
-		k.up(1, 2, 3)
-		time.Sleep(guard)
-		m = k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
-		k.freeze(1, 2, 3)
-		_, err = m.Extend()
-		assertRanOut(t, err)
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		require.NotErrorIs(t, m.Err(), redsync.ErrNoQuorum)
-	})
-}
-
-// A round that its context has cut says nothing about the nodes, except for those that have failed.
-func TestOperationThatItsContextCuts(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0)
-		k.freeze(1, 2, 3)
-		ctx, cancel := context.WithTimeout(k.Context(), 100*time.Millisecond)
-		defer cancel()
-		for name, do := range map[string]func(context.Context) (bool, error){"Extend": m.ExtendContext, "Valid": m.ValidContext} {
-			_, err := do(ctx)
-			assert.Equal(t, neither, judged(t, err), name)
-			require.ErrorIs(t, err, context.DeadlineExceeded, name)
-			assert.Subset(t, []int{0}, failedNodes(err), name)
-			require.NoError(t, m.Err(), name)
-		}
-		_, err := m.UnlockContext(ctx)
-		assert.Equal(t, neither, judged(t, err))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		k.thaw(1, 2, 3)
-	})
 }
 
 // assertRanOut checks the error of a lock that ran out because nodes 1, 2 and 3 were silent.

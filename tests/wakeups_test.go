@@ -16,17 +16,6 @@ import (
 
 // This file shows what wakes a waiter, and for how long a process listens.
 
-func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		m := k.held(mode...)
-		c := k.calls(k.another(mode...), patient()...)
-		time.Sleep(1234 * time.Millisecond)
-		k.atOnce(m, c)
-		k.unlock(c.Mutex)
-		k.nothingLeft()
-	})
-}
-
 func TestWaitersAreWokenOneByOne(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		m := k.held(mode...)
@@ -159,21 +148,6 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	})
 }
 
-// These few milliseconds count from the first message.
-func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
-		f.nodes[1].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Millisecond})
-		for _, n := range f.nodes[2:] {
-			n.LoseMessages(1)
-		}
-		f.unlock(m)
-		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
-	})
-}
-
 // The waiter's last attempt was granted on two nodes and rolled back. It counts these nodes as free, so one message
 // from a third is enough.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
@@ -184,38 +158,6 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
-		}
-		f.atOnce(m, w)
-	})
-}
-
-// Two nodes grant the waiter's attempt after a message from a third has come. The three are a quorum, so the waiter
-// tries again.
-func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held()
-		f.lose(3, 4)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(400 * time.Millisecond)
-		for _, n := range f.nodes[3:] { // the attempt half a second after the last one
-			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
-		}
-		time.Sleep(149 * time.Millisecond)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
-		f.unlock(m)
-		assert.Equal(f, time.Millisecond, f.within(w, time.Second))
-	})
-}
-
-func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{LoseReply: true})
 		}
 		f.atOnce(m, w)
 	})
@@ -314,112 +256,5 @@ func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
 		third := f.calls(f.another(mode...), patient()...)
 		assert.Equal(f, 5, f.subscribers())
 		f.atOnce(m, third)
-	})
-}
-
-func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another()
-		for range 2 {
-			m := f.held()
-			c := f.calls(b, patient()...)
-			f.atOnce(m, c)
-			f.unlock(c.Mutex)
-			time.Sleep(20 * time.Second)
-		}
-		time.Sleep(5 * time.Second) // 25 s after the last, 45 s after the first
-		assert.Equal(t, 5, f.subscribers())
-		time.Sleep(10 * time.Second)
-		assert.Zero(t, f.subscribers())
-	})
-}
-
-// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients learn of it although they have
-// never asked a node.
-func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		x := f.held(mode...)
-		clients := clientsOf(f.nodes)
-		a, b := on(clients), on(clients)
-		f.closes(a, b)
-		first := f.calls(a, patient(mode...)...)
-		second := f.calls(b, patient(mode...)...)
-		time.Sleep(10 * time.Millisecond)
-		f.unlock(x)
-		<-first.done
-		require.NoError(f, first.err)
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		require.NoError(f, a.Close(f.Context()))
-		<-second.done
-		require.NoError(f, second.err)
-		assert.Less(f, second.at.Sub(start), 100*time.Millisecond)
-		f.unlock(second.Mutex)
-	})
-}
-
-// A holder that learns that its lock is lost lets the next waiter of its process try.
-func TestALossLetsTheNextOneIn(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.held()
-		w := k.calls(k.Redsync, patient()...)
-		time.Sleep(100 * time.Millisecond)
-		k.lose(0, 1, 2, 3, 4)
-		start := time.Now()
-		_, err := m.Extend()
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		<-w.done
-		require.NoError(k, w.err)
-		assert.Less(k, w.at.Sub(start), 100*time.Millisecond)
-		k.unlock(w.Mutex)
-	})
-}
-
-// The last attempt of the first waiter in line fails because no quorum answers, as its attempt before did. The next
-// waiter in line tries at once, and not after its retry delay.
-func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.freeze(0, 1, 2)
-		a := k.calls(k.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
-		time.Sleep(10500 * time.Millisecond) // its last attempt is under way
-		b := k.calls(k.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
-		<-a.done
-		start := time.Now()
-		time.Sleep(100 * time.Millisecond)
-		k.thaw(0, 1, 2)
-		<-b.done
-		require.NoError(k, b.err)
-		assert.Less(k, b.at.Sub(start), time.Second)
-		k.unlock(b.Mutex)
-	})
-}
-
-// If the user may not touch the keys of one lock, waiters for other locks go without wake-ups, but only for a while.
-func TestADeniedNameCostsOthersTheirWakeUpForAWhileOnly(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		}
-		m := other.NewMutex("forbidden")
-		require.NoError(t, m.TryLock())
-		f.unlock(m)
-		time.Sleep(5 * time.Second)
-		for _, holder := range []*redsync.Redsync{f.Redsync, other} {
-			m := holder.NewMutex("lock")
-			require.NoError(t, m.Lock())
-			waiter := f.Redsync
-			if holder == f.Redsync {
-				waiter = other
-			}
-			w := f.calls(waiter, patient()...)
-			time.Sleep(100 * time.Millisecond)
-			f.unlock(m)
-			f.within(w, 0)
-			f.unlock(w.Mutex)
-		}
 	})
 }

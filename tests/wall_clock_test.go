@@ -3,8 +3,6 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,31 +111,6 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 	})
 }
 
-func TestClockSetBeforeLockChangesNothing(t *testing.T) {
-	for _, by := range []time.Duration{time.Minute, -time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
-			s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
-			s.Step(by)
-			m, start := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second)), time.Now()
-			require.NoError(t, m.Lock())
-			<-m.Lost()
-			assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(start), "the clock was set by %v", by)
-			require.NoError(t, rs.Close(t.Context()))
-		})
-	}
-}
-
-func TestClockSetBackAndForwardChangesNothing(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		s.Step(-time.Hour)
-		time.Sleep(2 * time.Second)
-		s.Step(time.Hour)
-		<-lost
-		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
 func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		lost := m.Lost()
@@ -146,16 +119,6 @@ func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
 		assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
 		assert.True(t, open(lost))
 	}, redsync.WithWatchdog())
-}
-
-func TestClockSetForwardALittleEndsTheHoldEarlierByThat(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		time.Sleep(time.Second)
-		s.Step(3 * time.Second)
-		<-lost
-		assert.Equal(t, 6*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
 }
 
 func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
@@ -167,32 +130,6 @@ func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
 		assert.True(t, open(lost))
 		require.NoError(t, m.Err())
 	}, redsync.WithWatchdog())
-}
-
-// A hold with a shorter expiry asks for comparisons of the clocks more often. That must not delay a comparison that is
-// already planned.
-func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, j := clocktest.StepWall(t), newJournal(nil)
-		rs := redsync.New(j)
-		m := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		s.Step(time.Hour)
-		var others sync.WaitGroup
-		for i := range 10 {
-			others.Go(func() {
-				time.Sleep(time.Duration(i+1) * 600 * time.Millisecond)
-				shorter := redsync.WithExpiry(8900*time.Millisecond - time.Duration(i)*100*time.Millisecond)
-				assert.NoError(t, rs.NewMutex(strconv.Itoa(i), shorter).Lock())
-			})
-		}
-		<-lost
-		assert.Equal(t, 900*time.Millisecond, time.Since(j.start))
-		others.Wait()
-		require.NoError(t, rs.Close(t.Context()))
-		synctest.Wait()
-	})
 }
 
 func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
@@ -255,28 +192,6 @@ func TestClockSetForwardDuringLockCounts(t *testing.T) {
 		<-m.Lost()
 		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
 	})
-}
-
-func TestClockSetForwardStaysTheReasonAfterClose(t *testing.T) {
-	for name, notice := range map[string]func(*redsync.Mutex){
-		"Remaining": func(m *redsync.Mutex) { m.Remaining() },
-		"Lost":      func(m *redsync.Mutex) { m.Lost() },
-		"Err":       func(m *redsync.Mutex) { _ = m.Err() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.Lock())
-				s.Step(10 * time.Second)
-				notice(m)
-				s.Step(-10 * time.Second)
-				require.NoError(t, rs.Close(t.Context()))
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
-			})
-		})
-	}
 }
 
 // The clock is ahead while a quorum confirms a lock that is adopted, so the validity of the lock is over. It stays over

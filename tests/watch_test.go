@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -365,43 +364,6 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 	}
 }
 
-func TestWatchYieldsUnknownAndGoesOn(t *testing.T) {
-	for name, c := range map[string]struct{ fail, repair func(field, ...int) }{
-		"frozen": {field.freeze, field.thaw},
-		"dead":   {field.kill, field.restart},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				w := f.watches(f.NewMutex("lock"), nil)
-				w.sees(redsync.StateFree, 0)
-				c.fail(f, 0, 2, 4)
-				time.Sleep(readEvery + patience)
-				s := w.sees(redsync.StateUnknown, 0)
-				require.Error(f, s.Nodes[0].Err)
-				require.NoError(f, s.Nodes[1].Err)
-				time.Sleep(time.Minute)
-				w.nothing()
-				c.repair(f, 0, 2, 4)
-				time.Sleep(2 * readEvery)
-				w.sees(redsync.StateFree, 0)
-				w.stops()
-			})
-		})
-	}
-}
-
-func TestWatchBeginsWithUnknown(t *testing.T) {
-	play(t, func(f field) {
-		f.freeze(0, 2, 4)
-		start := time.Now()
-		w := f.watches(f.NewMutex("lock"), nil)
-		time.Sleep(time.Minute)
-		assert.Equal(f, start.Add(patience), w.sees(redsync.StateUnknown, 0).at)
-		w.stops()
-		f.thaw(0, 2, 4)
-	})
-}
-
 // A lock of redsync v4 tells nobody. When its TTL has run out, Watch looks at once.
 func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 	play(t, func(f field) {
@@ -420,22 +382,6 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		assert.Equal(f, "redsync v4", s.Holders[0].Library)
 		time.Sleep(readEvery)
 		assert.Equal(f, start.Add(readEvery/4+1235*time.Millisecond), w.sees(redsync.StateFree, 0).at)
-		w.stops()
-	})
-}
-
-// A key without a TTL never runs out.
-func TestWatchSeesALockWithoutATTL(t *testing.T) {
-	play(t, func(f field) {
-		for _, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "x"))
-		}
-		w := f.watches(f.NewMutex("lock"), nil)
-		assert.Negative(f, w.sees(redsync.StateHeld, 1).Holders[0].TTL)
-		before := f.scripts()
-		time.Sleep(10 * readEvery)
-		assert.Equal(f, 50, f.scripts()-before)
-		w.nothing()
 		w.stops()
 	})
 }
@@ -584,36 +530,6 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 				synctest.Wait()
 				assert.Equal(f, 10, f.commands("publish"))
 			})
-		})
-	}
-}
-
-func TestLeadTellsOfALoss(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		ctx, cancel := context.WithCancel(f.Context())
-		_ = f.Lead(ctx, "lock", func(ctx context.Context) error {
-			for _, n := range f.nodes {
-				n.Del("lock")
-			}
-			<-ctx.Done()
-			cancel()
-			return nil
-		}, redsync.WithExpiry(time.Second))
-		synctest.Wait()
-		assert.Equal(f, 10, f.commands("publish"))
-	})
-}
-
-func TestOnlyLeadersTell(t *testing.T) {
-	for _, kind := range lockKinds {
-		play(t, func(f field) {
-			m := kind.lock(f.Redsync)
-			require.NoError(f, m.Lock())
-			f.unlock(m)
-			require.NoError(f, m.Do(f.Context(), func(context.Context) error { return nil }))
-			synctest.Wait()
-			assert.Zero(f, f.commands("publish"), kind.column)
 		})
 	}
 }
@@ -780,20 +696,6 @@ func TestWatchWithoutSubscriptionsReadsEachSecond(t *testing.T) {
 	}
 }
 
-// A custom pool may be no Subscriber.
-func TestWatchOfPoolsThatCannotListen(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.wrapped(func(p pool.Pool) pool.Pool { return struct{ pool.Pool }{p} })
-		w := f.as(rs).watches(rs.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
-		m := f.held()
-		time.Sleep(readEvery)
-		w.sees(redsync.StateHeld, 1)
-		f.unlock(m)
-		w.stops()
-	})
-}
-
 // A reader that takes long gets the latest state, and none that is older than one it has seen.
 func TestWatchOfASlowReader(t *testing.T) {
 	play(t, func(f field) {
@@ -838,20 +740,6 @@ func idOf(u interface {
 	return s.Holders[0].ID
 }
 
-// If a state is over before a slow reader asks, and the former one is back, nothing has changed for this reader.
-func TestWatchOfASlowReaderThatMissesEverything(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), func(redsync.Status) { time.Sleep(20 * readEvery) })
-		w.sees(redsync.StateFree, 0)
-		m := f.held()
-		time.Sleep(2 * readEvery)
-		f.unlock(m)
-		time.Sleep(30 * readEvery)
-		w.nothing()
-		w.stops()
-	})
-}
-
 // All Watches of a process share the reads and the connections.
 func TestManyWatchesReadOnce(t *testing.T) {
 	play(t, func(f field) {
@@ -894,27 +782,6 @@ func TestManyWatchesReadOnce(t *testing.T) {
 		assert.Equal(f, 5, f.subscribed())
 		all[99].stops()
 		f.nobodyWatches(1)
-	})
-}
-
-// Each name, kind, number of permits and process has reads of its own.
-func TestWatchesOfOtherLocksReadThemselves(t *testing.T) {
-	play(t, func(f field) {
-		var all []*onlooker
-		for _, m := range []*redsync.Mutex{
-			f.NewMutex("lock"), f.NewMutex("a, b"), f.NewMultiMutex([]string{"a", "b"}), f.another().NewMutex("lock"),
-			f.NewMutex("lock", redsync.WithPermits(2)), f.NewMutex("lock", redsync.WithPermits(3)),
-		} {
-			all = append(all, f.watches(m, nil))
-			all[len(all)-1].sees(redsync.StateFree, 0)
-		}
-		time.Sleep(2 * readEvery)
-		before := f.traffic()
-		time.Sleep(10 * readEvery)
-		assert.Equal(f, len(all)*10*5, f.traffic()-before)
-		for _, w := range all {
-			w.stops()
-		}
 	})
 }
 
@@ -1183,49 +1050,5 @@ func TestWatchThatCannotBegin(t *testing.T) {
 			break
 		}
 		assert.Equal(f, 1, n)
-	})
-}
-
-// If the user closes the clients, Watch knows nothing any more, but does not end.
-func TestWatchAfterTheClientsAreClosed(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		rs := on(clients)
-		w := f.as(rs).watches(rs.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
-		for _, c := range clients {
-			require.NoError(f, c.Close())
-		}
-		time.Sleep(2 * readEvery)
-		s := w.sees(redsync.StateUnknown, 0)
-		require.ErrorIs(f, s.Nodes[0].Err, pool.ErrClientClosed)
-		assert.Zero(f, f.connections())
-		w.stops()
-		require.NoError(f, rs.Close(f.Context()))
-	})
-}
-
-// A Watch learns of a permission that its user has got meanwhile.
-func TestWatchLearnsOfPermissions(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithFencing(), redsync.WithWatchdog())
-		rs := f.another()
-		synctest.Wait() // each node has the lock
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM this user has no permissions to access one of the keys used as arguments"})
-		}
-		w := f.as(rs).watches(rs.NewMutex("lock"), nil)
-		s := w.sees(redsync.StateHeld, 1)
-		assert.Zero(f, s.Register)
-		denied := func(n redsync.NodeStatus) bool { return n.Denied }
-		assert.True(f, slices.ContainsFunc(s.Nodes, denied), "of the nodes that were waited for")
-		time.Sleep(70 * readEvery)
-		later := f.as(rs).watches(rs.NewMutex("lock"), nil)
-		s = later.sees(redsync.StateHeld, 1)
-		assert.Equal(f, m.Fence(), s.Register)
-		assert.False(f, slices.ContainsFunc(s.Nodes, denied))
-		f.unlock(m)
-		w.stops()
-		later.stops()
 	})
 }

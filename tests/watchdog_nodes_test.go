@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,22 +37,6 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond, Err: "NOSCRIPT No matching script. Please use EVAL."})
-		}
-		time.Sleep(8*time.Second/3 + 50*time.Millisecond)
-		f.lose(0, 1, 2, 3, 4)
-		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		time.Sleep(time.Minute)
-		assert.Zero(t, f.commands("eval"))
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
 }
 
 // A lock with a watchdog survives these faults.
@@ -142,21 +125,6 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	})
 }
 
-func TestWatchdogHealsNothingAfterALoss(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
-		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
-		}
-		<-m.Lost()
-		f.lose(0, 1, 2, 3, 4)
-		for range 100 {
-			time.Sleep(100 * time.Millisecond)
-			assert.Zero(t, f.nodes.Keys("lock"))
-		}
-	})
-}
-
 func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
@@ -170,63 +138,6 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 }
 
 // Many goroutines use locks with a watchdog, while nodes fail.
-
-func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend(), redsync.WithExpiry(2*time.Second),
-			redsync.WithMaxHold(20*time.Second))
-		ctx, cancel := context.WithTimeout(f.Context(), 90*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		var locked atomic.Int32
-		use := func(every time.Duration, do func()) {
-			for range 2 {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						do()
-						time.Sleep(every + rand.N(every)) //nolint:gosec // a delay is no secret
-					}
-				})
-			}
-		}
-		use(300*time.Millisecond, func() {
-			if m.LockContext(ctx) == nil {
-				locked.Add(1)
-			}
-		})
-		use(2*time.Second, func() { _, _ = m.Unlock() })
-		use(200*time.Millisecond, func() { _, _ = m.ExtendContext(ctx) })
-		use(200*time.Millisecond, func() { _, _ = m.ValidContext(ctx) })
-		use(100*time.Millisecond, func() { _, _, _ = m.Until(), m.Remaining(), m.Value() })
-		use(time.Second, func() {
-			if lost := m.Lost(); lost != nil {
-				select {
-				case <-lost:
-					assert.Error(t, m.Err(), "a hold whose Lost is closed has an error, unless the Mutex was locked again")
-				case <-time.After(time.Second): //nolint:forbidigo // in a bubble
-				}
-			}
-		})
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				i, k := rand.IntN(5), rand.IntN(5) //nolint:gosec // faults are no secret
-				f.freeze(i)
-				f.kill(k)
-				time.Sleep(time.Second)
-				f.lose(i, k)
-				f.thaw(i, k)
-				f.restart(k)
-				time.Sleep(time.Second)
-			}
-		})
-		wg.Wait()
-		assert.Greater(t, locked.Load(), int32(20))
-		_, _ = m.Unlock()
-		time.Sleep(5 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-	})
-}
 
 // Real servers.
 
@@ -279,25 +190,5 @@ func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
 		assert.Zero(f, told.failed.Load())
 		assert.Zero(f, told.down.Load())
 		assert.Zero(f, told.lost.Load())
-	})
-}
-
-// A node that does not answer makes no watchdog wait. Locks of a short expiry do not wait behind others.
-func TestWatchdogsOfVeryManyLocksDoNotWaitForASilentNode(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	play(t, func(f field) {
-		var delay atomic.Int64
-		var told extensions
-		ms := f.manyHeld(2000, &delay, &told, redsync.WithExpiry(30*time.Second))
-		short := f.manyHeld(500, &delay, &told, redsync.WithExpiry(3*time.Second))
-		f.freeze(0)
-		delay.Store(int64(50 * time.Millisecond))
-		time.Sleep(15 * time.Second)
-		for _, m := range append(ms, short...) {
-			require.NoError(f, m.Err())
-		}
-		assert.Zero(f, told.lost.Load())
-		f.thaw(0)
 	})
 }

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -64,33 +63,6 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 		failing.Store(true)
 		time.Sleep(1700 * time.Millisecond)
 		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
-		_, err := m.Unlock()
-		require.NoError(t, err)
-	})
-}
-
-func TestWatchdogIsNotHeldUpByOneRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refuse := atomic.Bool{}
-		answer := func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && refuse.Load() {
-				return nil, &pool.OutstandingError{Limit: 1}
-			}
-			return puppet.Yes(req)
-		}
-		j := newJournal(answer)
-		m := redsync.New(j, newJournal(answer), newJournal(nil)).NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		refuse.Store(true)
-		time.Sleep(8*time.Second/3 + 50*time.Millisecond)
-		refuse.Store(false)
-		time.Sleep(100 * time.Millisecond)
-		extends := j.extended()
-		require.Len(t, extends, 2)
-		assert.Equal(t, 100*time.Millisecond, extends[1]-extends[0])
-		assert.Equal(t, extends[1]+8*time.Second-82*time.Millisecond, m.Until().Sub(j.start))
-		assert.True(t, open(lost))
 		_, err := m.Unlock()
 		require.NoError(t, err)
 	})
@@ -196,21 +168,6 @@ type noScript struct{}
 func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 func (noScript) RedisError()   {}
 
-func TestWatchdogStartsAnewWithEachLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		for _, start := range []time.Duration{0, 5 * time.Second, 10 * time.Second} {
-			require.NoError(t, m.Lock())
-			time.Sleep(4 * time.Second)
-			_, err := m.Unlock()
-			require.NoError(t, err)
-			assert.Equal(t, []time.Duration{start + 3*time.Second}, j.extended())
-			time.Sleep(time.Second)
-		}
-	})
-}
-
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
@@ -228,61 +185,6 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
-	})
-}
-
-// Close may come at any point of Lock.
-func TestWatchdogOfALockThatMeetsClose(t *testing.T) {
-	for range 300 {
-		rs := redsync.New(&puppet.Puppet{Answer: puppet.Yes})
-		m := rs.NewMutex("lock", redsync.WithWatchdog())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = m.Lock() })
-		wg.Go(func() { _ = rs.Close(t.Context()) })
-		wg.Wait()
-		require.Error(t, m.Err())
-	}
-}
-
-// An Extend that waits for a slow node (redsync.WithFailFast(false)) must not hold up the
-// watchdogs of other locks when its lock is lost.
-func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var deaf, missing atomic.Bool
-		quick := func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && req.Args[3] == "lost" && missing.Load() {
-				return &pool.Reply{Value: int64(0), Fate: pool.Answered, Conn: 1}, nil
-			}
-			return puppet.Yes(req)
-		}
-		slow := func(req pool.Request) (*pool.Reply, error) {
-			if deaf.Load() {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		}
-		rs := redsync.New(newJournal(quick), newJournal(quick), newJournal(slow))
-		m := rs.NewMutex("lost", redsync.WithExpiry(time.Hour), redsync.WithWatchdog(), redsync.WithFailFast(false))
-		other := rs.NewMutex("other", redsync.WithExpiry(3*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		require.NoError(t, other.Lock())
-		deaf.Store(true)
-		time.Sleep(20*time.Minute - time.Second)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := m.Extend() // decided at once; waits for the slow node
-			assert.ErrorIs(t, err, redsync.ErrLockLost)
-		})
-		synctest.Wait()
-		missing.Store(true)
-		lost, others := m.Lost(), other.Lost()
-		time.Sleep(time.Second + time.Millisecond)
-		assert.False(t, open(lost))
-		wg.Wait()
-		time.Sleep(10 * time.Second)
-		assert.True(t, open(others))
-		require.NoError(t, other.Err())
-		require.NoError(t, rs.Close(t.Context()), "a quorum confirms, although one node never answers")
 	})
 }
 

@@ -176,24 +176,6 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 	}
 }
 
-// A refused TryLock costs a node no more than before: the SET, and the release, which also shows what is in the way.
-func TestARefusedTryLockAsksNoMore(t *testing.T) {
-	play(t, func(f field) {
-		f.held(redsync.WithExpiry(time.Hour))
-		rs := f.another()
-		_ = rs.NewMutex("lock").TryLock() // loads the script
-		time.Sleep(time.Second)
-		before := commands(f.nodes)
-		for range 10 {
-			err := rs.NewMutex("lock").TryLock()
-			require.ErrorIs(f, err, redsync.ErrFailed)
-			require.ErrorAs(f, err, new(*redsync.ErrTaken))
-		}
-		time.Sleep(time.Second)
-		assert.Equal(f, 10*2*len(f.nodes), commands(f.nodes)-before)
-	})
-}
-
 // Servers answer as the embedded nodes do. A string of another program is in the way as a lock is: nothing tells them
 // apart. It costs no more than a lock either.
 func TestServersWithAKeyOfAnotherType(t *testing.T) {
