@@ -28,7 +28,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 		f.closes(other)
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
 		var behind []*call
-		const processes = 20
+		const processes = 8
 		for range processes {
 			time.Sleep(7 * time.Millisecond)
 			rs := f.another()
@@ -46,7 +46,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 			f.within(c, 10*time.Millisecond)
 		}
 		f.unlock(held)
-		for _, c := range behind[2:5] {
+		for _, c := range behind[2:4] {
 			f.within(c, 10*time.Millisecond)
 		}
 		for _, c := range behind {

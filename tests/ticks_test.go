@@ -321,3 +321,17 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
 	})
 }
+
+// Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
+func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
+	play(t, func(f field) {
+		f.meet()
+		f.splits(0, 1, 2)
+		f.slow(patience - 30*time.Millisecond)
+		for range 10 {
+			start := time.Now()
+			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())
+			assert.Less(f, time.Since(start), 2*patience)
+		}
+	})
+}
