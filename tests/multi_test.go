@@ -306,8 +306,10 @@ func TestMultiIsGivenAway(t *testing.T) {
 // Three processes lock several names and single names, while a minority of nodes fails. No two holders share a name.
 func TestNoTwoHoldersShareAName(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
-		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
-			return r.alone(rs.NewMultiMutex(r.some(), options...), r.work())
+		l := newLibrary(r)
+		r.run(testlength.InGate(15, 20, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
+			p := patron{mutex: rs.NewMultiMutex(r.some(), options...), work: r.work()}
+			return func(ctx context.Context) bool { return p.visit(ctx, l) }
 		})
 	})
 }

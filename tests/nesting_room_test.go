@@ -25,7 +25,7 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 		outer, inner []redsync.Option
 		limit        int
 	}{
-		"none":      {nil, nil, 101},
+		"none":      {nil, nil, 111},
 		"outermost": {limit(2), limit(4), 2},
 		"inner":     {limit(4), limit(3), 3},
 		"no room":   {nil, limit(1), 1},

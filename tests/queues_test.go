@@ -90,31 +90,29 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 }
 
 func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
-	for name, fault := range map[string]func(f field){
-		"dead":     func(f field) { f.kill(0, 1, 2) },
-		"frozen":   func(f field) { f.freeze(0, 1, 2) },
-		"refusing": func(f field) { f.refuse(0, 1, 2) },
-	} {
+	for name, fault := range map[string]func(f field, nodes ...int){"dead": field.kill, "frozen": field.freeze, "refusing": field.refuse} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				b := f.another(mode...)
 				f.held()
-				fault(f)
+				fault(f, 0, 1, 2)
 				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
 				time.Sleep(450 * time.Millisecond) // the node deadline
-				if name != "frozen" {              // frozen nodes make attempts last, and the waiter is in queues meanwhile
-					for range 40 {
-						require.False(f, w.isDone())
-						assert.Empty(f, f.inQueue(3))
-						assert.Empty(f, f.inQueue(4))
-						time.Sleep(97 * time.Millisecond)
+				inQueues := func() {
+					assert.Empty(f, f.inQueue(3))
+					assert.Empty(f, f.inQueue(4))
+				}
+				for range 20 {
+					require.False(f, w.isDone())
+					if name != "frozen" { // frozen nodes make attempts last, and the waiter is in queues meanwhile
+						inQueues()
 					}
+					time.Sleep(97 * time.Millisecond)
 				}
 				w.cancel()
 				<-w.done
 				synctest.Wait()
-				assert.Empty(f, f.inQueue(3))
-				assert.Empty(f, f.inQueue(4))
+				inQueues()
 				f.thaw(0, 1, 2)
 			})
 		})
@@ -170,33 +168,31 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 }
 
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
-	for name, expiry := range map[string]time.Duration{"released": time.Minute, "run out": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				m := f.held(append(mode, redsync.WithExpiry(expiry))...)
-				b := f.another(mode...)
-				f.slow(5 * time.Millisecond)
-				hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
-				hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
-				usual := f.calls(b, patient()...)
-				time.Sleep(1500 * time.Millisecond)
-				if name == "released" {
-					f.unlock(m)
-				}
-				f.within(usual, 20*time.Millisecond)
-				require.False(f, hasty.isDone())
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
+			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
+			b := f.another(mode...)
+			f.slow(5 * time.Millisecond)
+			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
+			hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
+			usual := f.calls(b, patient()...)
+			time.Sleep(1500 * time.Millisecond)
+			_, _ = m.Unlock()
+			f.within(usual, 20*time.Millisecond)
+			require.False(f, hasty.isDone())
 
-				// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
-				for _, n := range f.nodes {
-					n.Heal()
-				}
-				f.unlock(usual.Mutex)
-				f.within(hasty, time.Second)
-				f.unlock(hasty.Mutex)
-				f.within(hastier, time.Second)
-			})
-		})
-	}
+			// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
+			for _, n := range f.nodes {
+				n.Heal()
+			}
+			f.unlock(usual.Mutex)
+			for _, c := range []*call{hasty, hastier} {
+				f.within(c, time.Second)
+				f.unlock(c.Mutex)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 // A napper is an observer that sleeps for this long at each attempt.
@@ -207,29 +203,22 @@ func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Slee
 // A key that refuses an attempt expires one TTL after the answer that reported the TTL, however late the attempt ends.
 // So the time that a frozen node or an observer takes is not added to that.
 func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
-	const late = 100 * time.Millisecond
-	for name, c := range map[string]struct {
-		option redsync.Option
-		freeze []int
-	}{
-		"the attempt waits for a frozen node": {redsync.WithNodeTimeout(late), []int{4}},
-		"an observer takes a while":           {redsync.WithObserver(napper(late)), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				b := f.another(mode...)
-				for _, n := range f.nodes {
-					require.NoError(f, n.Set("lock", "another's"))
-					n.SetTTL("lock", 450*time.Millisecond)
-				}
-				f.freeze(c.freeze...)
-				w := f.calls(b, patient(c.option, redsync.WithFailFast(false))...)
-				// The attempt that acquires the lock takes as long as the others.
-				took := f.within(w, 450*time.Millisecond+15*time.Millisecond+late)
-				assert.GreaterOrEqual(f, took, 450*time.Millisecond+late)
-				f.thaw(c.freeze...)
-				f.unlock(w.Mutex)
-			})
+	const late, ttl = 100 * time.Millisecond, 450 * time.Millisecond
+	for frozen, option := range map[int]redsync.Option{4: redsync.WithNodeTimeout(late), -1: redsync.WithObserver(napper(late))} {
+		inEachMode(t, play, func(f field, mode []redsync.Option) {
+			b := f.another(mode...)
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set("lock", "another's"))
+				n.SetTTL("lock", ttl)
+			}
+			if frozen >= 0 {
+				f.freeze(frozen)
+				defer f.thaw(frozen)
+			}
+			w := f.calls(b, patient(option, redsync.WithFailFast(false))...)
+			// The attempt that acquires the lock takes as long as the others.
+			assert.GreaterOrEqual(f, f.within(w, ttl+15*time.Millisecond+late), ttl+late)
+			f.unlock(w.Mutex)
 		})
 	}
 }

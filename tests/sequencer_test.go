@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/gob"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"

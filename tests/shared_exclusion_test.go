@@ -173,7 +173,7 @@ func TestNoWriterBesideAnotherHolder(t *testing.T) {
 	rushes(t, testlength.Of(1, 1, 200), 13, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
 		l := newLibrary(r)
 		l.prompt = !r.faults
-		r.run(testlength.Of(40, 50, 80), func(rs *redsync.Redsync, options []redsync.Option) visit {
+		r.run(testlength.InGate(15, 25, 50, 80), func(rs *redsync.Redsync, options []redsync.Option) visit {
 			p := r.patron(rs, options, true)
 			return func(ctx context.Context) bool { return p.visit(ctx, l) }
 		})

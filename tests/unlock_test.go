@@ -36,34 +36,18 @@ func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 // A connection that breaks during a release leaves open whether the node has executed it. Unlock returns what the
 // repeated release finds.
 func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
+	before, after := embedded.Fault{LoseCommand: true}, embedded.Fault{LoseReply: true} // the node has executed it
 	for name, c := range map[string]struct {
 		fault embedded.Fault
-		after func(f field) // while the repetition is on its way
+		then  func(f field) // while the repetition is on its way
 		want  time.Duration
 		err   string // "": Unlock returns true
 	}{
-		"before the node had it":                 {fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond},
-		"after the node had it: nobody can tell": {fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the key is gone now"},
-		"after, and somebody else has it now": {
-			fault: embedded.Fault{LoseReply: true}, want: 50 * time.Millisecond, err: "the reply to the release was lost, and another value is there now",
-			after: func(f field) {
-				for _, n := range f.nodes[:3] {
-					require.NoError(f, n.Set("lock", "another's"))
-				}
-			},
-		},
-		"and nobody listens any more": {
-			fault: embedded.Fault{LoseCommand: true}, want: 50 * time.Millisecond, err: "connection refused",
-			after: func(f field) {
-				for _, n := range f.nodes[:3] {
-					n.Kill()
-				}
-			},
-		},
-		"and the node says no more": {
-			fault: embedded.Fault{LoseCommand: true}, want: 450 * time.Millisecond, err: "connection lost",
-			after: func(f field) { f.freeze(0, 1, 2) },
-		},
+		"before":                      {before, func(field) {}, 50 * time.Millisecond, ""},
+		"after: nobody can tell":      {after, func(field) {}, 50 * time.Millisecond, "the key is gone now"},
+		"after, and somebody has it":  {after, func(f field) { f.splits(0, 1, 2) }, 50 * time.Millisecond, "the reply to the release was lost, and another value is there now"},
+		"and nobody listens any more": {before, func(f field) { f.kill(0, 1, 2) }, 50 * time.Millisecond, "connection refused"},
+		"and the node says no more":   {before, func(f field) { f.freeze(0, 1, 2) }, 450 * time.Millisecond, "connection lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
@@ -71,24 +55,18 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 				for _, n := range f.nodes[:3] {
 					n.On("evalsha", 1, c.fault)
 				}
-				if c.after != nil {
-					go func() {
-						time.Sleep(time.Millisecond)
-						c.after(f)
-					}()
-				}
+				time.AfterFunc(time.Millisecond, func() { c.then(f) })
 				start := time.Now()
 				ok, err := m.Unlock()
 				assert.Equal(t, c.want, time.Since(start))
+				assert.Equal(t, c.err == "", ok)
 				if c.err == "" {
 					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, c.err)
-					require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
-					var node *redsync.RedisError
-					require.ErrorAs(t, err, &node)
+					return
 				}
-				assert.Equal(t, c.err == "", ok)
+				require.ErrorContains(t, err, c.err)
+				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
+				require.ErrorAs(t, err, new(*redsync.RedisError))
 			})
 		})
 	}
@@ -159,11 +137,15 @@ func TestUnlockWithoutPermissionForQueuesRaisesTheRegisters(t *testing.T) {
 	})
 }
 
-// An answer that none of our scripts gives does not prove that the key is gone: the release is
-// repeated until the node answers as it should.
+// An answer that none of our scripts gives does not prove that the key is gone, and a pool may refuse a release although
+// room is reserved for it. The release is repeated until the node answers as it should.
 func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
-	for name, odd := range map[string]any{
-		"nothing": nil, "a text": "OK", "an array": []any{script.Mine}, "another number": int64(100), "a negative number": int64(-1),
+	odd := func(value any) func() (*pool.Reply, error) {
+		return func() (*pool.Reply, error) { return &pool.Reply{Value: value, Fate: pool.Answered, Conn: 1}, nil }
+	}
+	for name, answer := range map[string]func() (*pool.Reply, error){
+		"nothing": odd(nil), "a text": odd("OK"), "an array": odd([]any{script.Mine}), "another number": odd(int64(100)), "a negative number": odd(int64(-1)),
+		"refused": func() (*pool.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,14 +154,18 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 					if req.Args[0] == "set" || sane.Load() {
 						return puppet.Yes(req)
 					}
-					return &pool.Reply{Value: odd, Fate: pool.Answered, Conn: 1}, nil
+					return answer()
 				}}
 				rs := redsync.New(p)
 				m := rs.NewMutex("lock")
 				require.NoError(t, m.Lock())
 				ok, err := m.Unlock()
 				assert.False(t, ok)
-				require.ErrorContains(t, err, "odd answer")
+				if name == "refused" {
+					require.ErrorAs(t, err, new(*pool.OutstandingError))
+				} else {
+					require.ErrorContains(t, err, "odd answer")
+				}
 				time.Sleep(100 * time.Millisecond)
 				assert.Equal(t, 2, p.Count("evalsha"), "the release was sent after 0 and 50 ms")
 				sane.Store(true)

@@ -216,7 +216,7 @@ func TestEachOperationWithoutAQuorum(t *testing.T) {
 		for text, fails := range map[string]func(kit, ...int){"no answer within ": kit.freeze, "connection refused": kit.down} {
 			t.Run(what+", "+text, func(t *testing.T) {
 				onKit(t, func(k kit) {
-					m := k.held()
+					m := k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
 					fails(k, 1, 2, 3)
 					time.Sleep(time.Millisecond)
 					err := do(k, m)

@@ -2,9 +2,8 @@ package redsync_test
 
 import (
 	"context"
-	"sync"
+	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -42,16 +41,11 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 		for _, i := range []int{3, 4} {
 			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond, Err: "ERR no"})
 		}
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.Error(f, c.NewMutex("lock").TryLock()) })
-		synctest.Wait()
+		rolls := f.calls(c, redsync.WithTries(1))
 		w := f.calls(b, patient()...)
 		require.False(f, w.isDone())
-		<-w.done
-		require.NoError(f, w.err)
-		assert.Equal(f, 300*time.Millisecond, w.at.Sub(start))
-		wg.Wait()
+		assert.Equal(f, 300*time.Millisecond, f.within(w, time.Second))
+		require.Error(f, rolls.err)
 		f.unlock(w.Mutex)
 		f.nobodyWaits()
 	})
@@ -83,50 +77,47 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for name, c := range map[string]struct {
-		delay, after, within time.Duration
-	}{
-		"refresh":     {time.Hour, 600 * time.Millisecond, 400 * time.Millisecond},
-		"retry delay": {70 * time.Millisecond, 600 * time.Millisecond, 70 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				m := f.held(mode...)
-				w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(c.delay))
-				for _, n := range f.nodes {
-					n.LoseMessages(100)
-				}
-				time.Sleep(c.after)
-				f.unlock(m)
-				assert.Positive(f, f.within(w, c.within))
-			})
+	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * time.Millisecond, 70 * time.Millisecond: 70 * time.Millisecond} {
+		inEachMode(t, play, func(f field, mode []redsync.Option) {
+			m := f.held(mode...)
+			w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(delay))
+			for _, n := range f.nodes {
+				n.LoseMessages(100)
+			}
+			time.Sleep(600 * time.Millisecond)
+			f.unlock(m)
+			assert.Positive(f, f.within(w, within))
 		})
 	}
 }
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"one frozen":           func(f field) { f.freeze(1) },
 		"two frozen":           func(f field) { f.freeze(1, 3) },
 		"two dead":             func(f field) { f.kill(0, 4) },
 		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
 		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
+		"all replies to the release lost": func(f field) {
+			for _, n := range f.nodes {
+				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+			}
+		},
 	} {
-		for _, when := range []string{"before it waits", "while it waits"} {
-			t.Run(name+" "+when, func(t *testing.T) {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
 				inEachMode(t, play, func(f field, mode []redsync.Option) {
 					m := f.held(mode...)
 					b := f.another(mode...)
-					if when == "before it waits" {
+					if before {
 						fault(f)
 					}
 					w := f.calls(b, patient()...)
 					time.Sleep(1100 * time.Millisecond)
-					if when != "before it waits" {
+					if !before {
 						fault(f)
 					}
 					f.atOnce(m, w)
-					f.thaw(0, 1, 2, 3, 4)
+					f.thaw(allNodes...)
 					f.restart(0, 4)
 				})
 			})
@@ -237,24 +228,25 @@ func (f field) subscribers() (count int) {
 }
 
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(10*time.Minute))...)
-		first := f.calls(f.another(mode...), patient()...)
+	play(t, func(f field) {
+		b, c := f.another(), f.another()
+		m := f.held(redsync.WithExpiry(10 * time.Minute))
+		first := f.calls(b, patient()...)
 		time.Sleep(2 * time.Minute)
-		second := f.calls(f.another(mode...), patient()...)
+		second := f.calls(c, patient()...)
 		assert.Equal(f, 10, f.subscribers(), "each process has one subscription on each node")
 		f.atOnce(m, first)    // the second waiter is told, too ...
 		f.unlock(first.Mutex) // ... and its process remembers that
 		f.within(second, 0)
 		f.unlock(second.Mutex)
-		time.Sleep(29 * time.Second)
-		assert.Equal(f, 10, f.subscribers())
-		time.Sleep(31 * time.Second)
-		assert.Zero(f, f.subscribers())
-
-		m = f.held(mode...)
-		third := f.calls(f.another(mode...), patient()...)
-		assert.Equal(f, 5, f.subscribers())
+		time.Sleep(20 * time.Second)
+		m = f.held()
+		third := f.calls(c, patient()...)
 		f.atOnce(m, third)
+		f.unlock(third.Mutex)
+		time.Sleep(25 * time.Second)
+		assert.Equal(f, 5, f.subscribers(), "half a minute after the last waiter of each process")
+		time.Sleep(10 * time.Second)
+		assert.Zero(f, f.subscribers())
 	})
 }
