@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,28 +70,6 @@ func TestACallOnTwoHolds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Both holds last until a call on both has returned.
-func TestTwoHoldsLastUntilTheirCallHasReturned(t *testing.T) {
-	play(t, func(f field) {
-		start := time.Now()
-		f.inside("a", func(ctx context.Context) {
-			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
-				go func() {
-					assert.NoError(f, f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-						<-ctx.Done()
-						time.Sleep(time.Minute)
-						return nil
-					}))
-				}()
-				synctest.Wait()
-				return nil
-			}))
-			assert.Equal(f, time.Minute, time.Since(start).Round(time.Second))
-		})
-		f.noKeys()
-	})
 }
 
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.

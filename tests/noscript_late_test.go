@@ -55,23 +55,3 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 		f.neverInFull()
 	})
 }
-
-// An Extend that has reported that it failed no longer moves Until, whatever the nodes say afterwards.
-func TestExtendWhoseCallerHasGivenUpMovesNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		time.Sleep(time.Second)
-		until := m.Until()
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
-		defer cancel()
-		ok, err := m.ExtendContext(ctx)
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		time.Sleep(time.Second)
-		assert.Equal(t, until, m.Until())
-		f.unlock(m)
-	})
-}

@@ -3,10 +3,8 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,61 +138,3 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 		assert.NoError(t, got[4])
 	})
 }
-
-func TestObserveVoteOfASecondPoolOnOneServerIsNoGrant(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		twins := process(append(embedded.Nodes{f.nodes[0]}, f.nodes[:4]...))
-		defer twins.Close(f.Context())
-		for _, n := range f.nodes[1:] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
-		}
-		r := &redsynctest.Recorder{}
-		ok, err := twins.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithObserver(r)).Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		var granted []int
-		votes, errs := of[observe.Vote](r)
-		for i, v := range votes {
-			switch {
-			case errs[i] == nil && !v.Late:
-				granted = append(granted, v.Node)
-			case !v.Late:
-				assert.ErrorContains(t, errs[i], "it is the same server as another node")
-			}
-		}
-		assert.Len(t, granted, 3, "%v", votes)
-	})
-}
-
-// While the release of an Unlock is sent again for an hour, nothing keeps the Unlock's context in memory.
-func TestVotesDoNotKeepTheContextOfACall(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		type key struct{}
-		unlock := func(m *redsync.Mutex) weak.Pointer[[1 << 20]byte] {
-			large := new([1 << 20]byte)
-			_, err := m.UnlockContext(context.WithValue(k.Context(), key{}, large))
-			require.NoError(k, err)
-			return weak.Make(large)
-		}
-		m := k.With(redsync.WithObserver(onlyVotes{})).NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(time.Second))
-		require.NoError(k, m.Lock())
-		k.down(4)
-		kept := unlock(m)
-		time.Sleep(time.Minute)
-		other := k.NewMutex("other") // a connection keeps its last batch until the next reply
-		require.NoError(k, other.Lock())
-		k.unlock(other)
-		for i := 0; i < 10 && kept.Value() != nil; i++ {
-			runtime.GC()
-			time.Sleep(time.Millisecond)
-		}
-		assert.Nil(k, kept.Value())
-	})
-}
-
-// onlyVotes is an observer of votes that keeps none.
-type onlyVotes struct{}
-
-func (onlyVotes) ObserveVote(context.Context, observe.Vote) {}

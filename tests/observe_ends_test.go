@@ -388,23 +388,6 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	})
 }
 
-// A lock that Downgrade has made shared keeps the mode in which it was acquired, so that a count for each mode comes back
-// to 0.
-func TestDowngradeDoesNotChangeTheMode(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		require.NoError(k, m.Downgrade(k.Context()))
-		k.unlock(m)
-		synctest.Wait()
-		for _, e := range r.All() {
-			if mode := reflect.ValueOf(e).FieldByName("Mode"); mode.IsValid() {
-				assert.Equal(t, string(observe.Plain), mode.String(), "%T", e)
-			}
-		}
-		assert.Equal(t, counts{acquired: 1, released: 1}, count(r.All()))
-	})
-}
-
 func TestObserveWaiting(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()

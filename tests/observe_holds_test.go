@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -149,25 +148,6 @@ func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
 		wg.Wait()
 		_, _ = only[observe.Acquired](f.T, r)
 		_, _ = only[observe.Extended](f.T, r)
-	})
-}
-
-// A wall clock that goes forward and back again during a call does not make the waiting longer than the call.
-func TestObserveWaitedIsAtMostTook(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithHandOver(false))
-		wall := clocktest.StepWall(f.T)
-		c := f.calls(f.Redsync, redsync.WithHandOver(false))
-		forget(r)
-		time.Sleep(time.Second)
-		wall.Step(3 * time.Second)
-		f.slow(20 * time.Millisecond)
-		time.AfterFunc(10*time.Millisecond, func() { wall.Step(-3 * time.Second) }) // the attempt after the release is under way
-		f.unlock(m)
-		f.within(c, time.Second)
-		got, _ := only[observe.Acquired](f.T, r)
-		assert.LessOrEqual(f, got.Waited, got.Took)
-		assert.Positive(f, got.Waited)
 	})
 }
 
@@ -310,38 +290,5 @@ func TestObserveLostNothing(t *testing.T) {
 		lost, _ := of[observe.Lost](r)
 		assert.Empty(t, lost)
 		require.NoError(k, k.Close(k.Context()))
-	})
-}
-
-// While Detach waits for replies, its Mutex may get the next lock. The watchdog of that lock keeps the context of its call.
-func TestWatchdogKeepsItsContextWhileDetachEnds(t *testing.T) {
-	onKit(t, func(k kit) {
-		type key struct{}
-		k.meet()
-		seen := &contexts{}
-		m := k.NewMutex("a", redsync.WithShared(), redsync.WithWatchdog(), redsync.WithObserver(seen))
-		with := func(s string) context.Context { return context.WithValue(k.Context(), key{}, s) }
-		k.freeze(3, 4)
-		require.NoError(k, m.LockContext(with("first")))
-		done := make(chan error)
-		go func() {
-			_, err := m.Detach(with("detach"))
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond)
-		require.NoError(k, m.LockContext(with("second")))
-		require.NoError(k, <-done)
-		seen.taken()
-		time.Sleep(guard / 2)
-		n := 0
-		for _, e := range seen.taken() {
-			if _, ok := e.event.(observe.Extended); ok {
-				n++
-				assert.Equal(k, "second", e.ctx.Value(key{}))
-			}
-		}
-		assert.Positive(k, n)
-		k.thaw(3, 4)
-		k.unlock(m)
 	})
 }

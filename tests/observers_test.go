@@ -41,18 +41,6 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// A vote that comes after Close has returned is told to nobody.
-func TestVotesAreNotToldAfterClose(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		f.freeze(4)
-		require.NoError(f, f.NewMutex("lock").Lock())
-		require.NoError(f, f.Close(f.Context()))
-		forget(r)
-		time.Sleep(time.Minute) // the connection of the frozen node is given up
-		assert.Empty(f, r.All())
-	})
-}
-
 // An observer blocks for longer than Close waits. The others are told nothing after Close has returned, nor is the log.
 func TestObserversBehindOneThatBlocksAreNotToldAfterClose(t *testing.T) {
 	play(t, func(f field) {

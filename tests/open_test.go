@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -40,16 +39,6 @@ func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
 	assert.Greater(t, m.Remaining(), 30*time.Second)
 	user{t, rs}.unlock(m)
 	require.NoError(t, rs.Close(t.Context()))
-}
-
-func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
-	addresses := []string{miniredis.RunT(t).Addr(), closedPort(t), closedPort(t)}
-	_, err := redsync.Open(t.Context(), addresses)
-	require.ErrorContains(t, err, "1 of 3 nodes answered, 2 needed")
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
-	for i := 1; i < 3; i++ {
-		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (%s): dial tcp %s", i, addresses[i], addresses[i]))
-	}
 }
 
 func TestOpenBadAddressesAreErrors(t *testing.T) {
@@ -234,19 +223,6 @@ func TestPingWithoutAQuorum(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A context that ends while Ping waits for the nodes that a quorum does not need accuses none of them.
-func TestPingThatIsCutAfterAQuorumAccusesNobody(t *testing.T) {
-	pinging(t, func(f field, log *safeLog) {
-		for _, n := range f.nodes[3:] {
-			n.On("ping", 2, embedded.Fault{Delay: 20 * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
-		require.NoError(f, f.Ping(ctx))
-		assert.Equal(f, []string{""}, log.take())
-	})
 }
 
 // A guard that is shorter than the expiry makes every Lock fail, so Ping says so.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
@@ -268,28 +267,6 @@ func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
 	}
 }
 
-// WithSetNXOnExtend sets a missing slot again. A node on which it was missing does not count for the extension.
-func TestPermitsHeal(t *testing.T) {
-	for _, weight := range []int{1, 2} {
-		play(t, func(f field) {
-			m := f.NewMutex("lock", permitsOf(3, weight, redsync.WithSetNXOnExtend())...)
-			require.NoError(f, m.Lock())
-			time.Sleep(time.Millisecond)
-			for _, n := range f.nodes[:2] {
-				for i := range 3 {
-					n.Del(slotOf(i))
-				}
-			}
-			f.confirms(m.Extend())
-			for _, count := range f.holdsOn(m.Value(), 3) {
-				assert.Equal(f, weight, count)
-			}
-			f.unlock(m)
-			f.nothingOfPermits()
-		})
-	}
-}
-
 // If processes use different numbers of permits, the largest number is the limit.
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
@@ -434,32 +411,6 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		require.NoError(f, m.Lock())
 		f.unlock(m)
 		f.nothingOfPermits()
-	})
-}
-
-// With the restart guard, a node that restarts empty does not admit one holder too many.
-func TestPermitsOnNodesThatForget(t *testing.T) {
-	withAndWithout(t, func(f field, guarded bool) {
-		var options []pool.Option
-		if guarded {
-			options = append(options, pool.WithRestartGuard(time.Minute), newNodes)
-		}
-		a, b := f.process(options...), f.process(options...)
-		f.closes(a, b)
-		f.freeze(3, 4)
-		m := a.NewMutex("lock", redsync.WithPermits(1), redsync.WithExpiry(20*time.Second))
-		require.NoError(f, m.Lock())
-		f.thaw(3, 4)
-		user{f.T, b}.meet()
-		time.Sleep(time.Until(locksBegin))
-		f.nodes[0].Kill()
-		f.nodes[0].Restart(true)
-		for _, n := range f.nodes[3:] { // which granted late
-			n.Del(slotOf(0))
-		}
-		time.Sleep(time.Second)
-		err := b.NewMutex("lock", redsync.WithPermits(1)).TryLock()
-		assert.Equal(f, guarded, err != nil, "%v", err)
 	})
 }
 

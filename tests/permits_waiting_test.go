@@ -89,29 +89,6 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 	})
 }
 
-// TryLock finds a permit that is free on all nodes, although the nodes differ in which other permits are free. Nobody
-// competes for it, so TryLock succeeds at once. Once that permit is taken as well, TryLock fails after at most four attempts.
-func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
-		f.puts(0, "a", time.Hour, 0, 1, 2)
-		f.puts(1, "b", time.Hour, 2, 3, 4)
-		for range 20 { // each TryLock begins with a random slot
-			m, start := f.NewMutex("lock", permitsOf(3, 1, mode...)...), time.Now()
-			require.NoError(f, m.TryLock())
-			assert.Zero(f, time.Since(start), "there is no rival to wait for")
-			assert.GreaterOrEqual(f, len(without(f.holdsOn(m.Value(), 3), 0)), 3)
-			f.unlock(m)
-		}
-		f.puts(2, "c", time.Hour, 0, 1, 3)
-		before := f.traffic()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, f.NewMutex("lock", permitsOf(3, 1, mode...)...).TryLock(), &taken)
-		assert.LessOrEqual(f, f.traffic()-before, 4*2*5)
-		f.nobodyWaits()
-	})
-}
-
 // Each holder has its slot on a quorum of nodes, seldom on all. Wherever these slots are, one TryLock finds the
 // permits that nobody holds. It fails if it wants more permits than are free.
 func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {

@@ -200,29 +200,6 @@ type napper time.Duration
 
 func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(time.Duration(n)) }
 
-// A key that refuses an attempt expires one TTL after the answer that reported the TTL, however late the attempt ends.
-// So the time that a frozen node or an observer takes is not added to that.
-func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
-	const late, ttl = 100 * time.Millisecond, 450 * time.Millisecond
-	for frozen, option := range map[int]redsync.Option{4: redsync.WithNodeTimeout(late), -1: redsync.WithObserver(napper(late))} {
-		inEachMode(t, play, func(f field, mode []redsync.Option) {
-			b := f.another(mode...)
-			for _, n := range f.nodes {
-				require.NoError(f, n.Set("lock", "another's"))
-				n.SetTTL("lock", ttl)
-			}
-			if frozen >= 0 {
-				f.freeze(frozen)
-				defer f.thaw(frozen)
-			}
-			w := f.calls(b, patient(option, redsync.WithFailFast(false))...)
-			// The attempt that acquires the lock takes as long as the others.
-			assert.GreaterOrEqual(f, f.within(w, ttl+15*time.Millisecond+late), ttl+late)
-			f.unlock(w.Mutex)
-		})
-	}
-}
-
 // A node does not let the waiter queue. The waiter leaves the queues of all nodes, and does
 // not enter them again.
 func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {

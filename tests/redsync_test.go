@@ -2,9 +2,6 @@ package redsync_test
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -103,40 +99,4 @@ func TestNewWithMoreThan64PoolsSaysSo(t *testing.T) {
 			require.NoError(t, rs.Close(t.Context()))
 		}
 	})
-}
-
-func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
-	servers := realredis.Start(t, 5)
-	rs := realProcess(servers)
-	defer func() { _ = rs.Close(t.Context()) }()
-	var pairs atomic.Int64
-	load := func(d time.Duration) {
-		var wg sync.WaitGroup
-		for g := range 16 {
-			wg.Go(func() {
-				for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
-					m := rs.NewMutex(fmt.Sprintf("load-%d-%d", g, i))
-					if !assert.NoError(t, m.Lock()) {
-						return
-					}
-					ok, err := m.Unlock()
-					assert.True(t, ok, err)
-					pairs.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	load(200 * time.Millisecond)
-	before := runtime.NumGoroutine()
-	servers[1].Freeze()
-	load(1500 * time.Millisecond)
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
-	servers[1].Thaw()
-	assert.Positive(t, pairs.Load())
-	// Every key that was left on the frozen node is deleted.
-	assert.Eventually(t, func() bool {
-		left, err := servers[1].Do("dbsize")
-		return err == nil && left == int64(0)
-	}, time.Minute, 50*time.Millisecond)
 }

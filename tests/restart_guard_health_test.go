@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -142,55 +141,5 @@ func TestLogOfAFirstStartSaysTheFiguresOfNow(t *testing.T) {
 		assert.Contains(f, lines[0], "its server started 0s ago, and the restart guard (8s + 12.282s) ignores it for another 20.282s")
 		require.Greater(f, len(lines), 1)
 		assert.Contains(f, lines[1], "its server started 10s ago, and the restart guard (8s + 12.282s) ignores it for another 10.282s")
-	})
-}
-
-// An address leads to another server now, which has run for long. The guard begins with its first answer, also for a
-// process that only finds the lock taken.
-func TestProcessThatNeverGetsTheLockSaysThatAMovedAddressIsUpAgain(t *testing.T) {
-	play(t, func(f field) {
-		another := embedded.Start(1)
-		f.Cleanup(another.Close)
-		time.Sleep(time.Minute) // all nodes count
-		var moving movable
-		moving.to.Store(f.nodes[4])
-		process := func() *redsync.Redsync {
-			rs := on(append(clientsOf(f.nodes[:4]), moving.client()), guards[true]...)
-			f.closes(rs)
-			f.as(rs).meet()
-			return rs
-		}
-		r := &redsynctest.Recorder{}
-		a, b := process(), process().With(redsync.WithObserver(r))
-		holder, standby := a.NewMutex("lock", redsync.WithWatchdog()), b.NewMutex("lock")
-		require.NoError(f, holder.Lock())
-		f.nodes[4].Kill()
-		for range 2 { // the first finds that the connection is gone
-			require.Error(f, standby.TryLock())
-			time.Sleep(100 * time.Millisecond)
-		}
-		moving.to.Store(another[0])
-		wake(a)
-		_, err := holder.Unlock()
-		require.NoError(f, err)
-		require.NoError(f, holder.Lock()) // on the other server, too
-		synctest.Wait()
-		down, up := toldOfNodes(r)
-		require.Len(f, down, 1)
-		require.Empty(f, up)
-		moved := time.Now()
-		for len(up) == 0 && time.Since(moved) < quarantine+rounding {
-			require.Error(f, standby.TryLock())
-			time.Sleep(100 * time.Millisecond)
-			down, up = toldOfNodes(r)
-			require.Empty(f, down)
-		}
-		require.Len(f, up, 1)
-		assert.GreaterOrEqual(f, time.Since(moved), quarantine)
-		f.unlock(holder)
-		require.NoError(f, standby.TryLock())
-		synctest.Wait()
-		down, _ = toldOfNodes(r)
-		assert.Empty(f, down, "its grant counts")
 	})
 }

@@ -86,22 +86,6 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 	}
 }
 
-// The youngest servers count at once, for TryLock too, at whatever moment of a second they start.
-func TestWithNoLocksBeforeOnServersThatHaveJustStarted(t *testing.T) {
-	for _, at := range []time.Duration{0, 1, 500 * time.Millisecond, time.Second - 1} {
-		for _, age := range []time.Duration{0, 1, 300 * time.Millisecond, time.Second - 1, time.Second} {
-			onKit(t, func(k kit) {
-				time.Sleep(time.Minute + at)
-				k.reboot(true, 0, 1, 2, 3, 4)
-				started := time.Now()
-				time.Sleep(age)
-				rs := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(started.Add(2*time.Second)))
-				require.NoError(t, rs.NewMutex("lock").TryLock(), "started at %v, %v old", at, age)
-			})
-		}
-	}
-}
-
 func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.process(pool.WithRestartGuard(math.MaxInt64)).NewMutex("lock")

@@ -34,22 +34,6 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
-func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
-		require.NoError(f, m.Lock())
-		end := m.Until()
-		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
-		assert.False(f, time.Now().Before(end))
-		f.unlock(m)
-		synctest.Wait()
-		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
-		time.Sleep(21 * time.Second)
-		require.NoError(f, f.NewMutex("lock").TryLock())
-	})
-}
-
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
@@ -238,4 +222,20 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 			f.unlock(differs.Mutex)
 		})
 	}
+}
+
+// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
+func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
+	play(t, func(f field) {
+		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
+		require.NoError(f, m.Lock())
+		end := m.Until()
+		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
+		assert.False(f, time.Now().Before(end))
+		f.unlock(m)
+		synctest.Wait()
+		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
+		time.Sleep(21 * time.Second)
+		require.NoError(f, f.NewMutex("lock").TryLock())
+	})
 }

@@ -6,15 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // Readers and writers on real servers: permissions, clusters, clocks, and faults.
@@ -44,26 +41,6 @@ func (l *downLog) of(node int) error {
 // noQueueACL is what readers and writers need without queues.
 var noQueueACL = append([]string{"+time"}, plainACL...)
 
-// processAsOn returns a process whose user has these rules on each server.
-func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []string) *redsync.Redsync {
-	t.Helper()
-	var pools []pool.Pool
-	for i, s := range servers {
-		args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
-		for _, rule := range rules(i) {
-			args = append(args, rule)
-		}
-		realredis.Must(t, s, args...)
-		c := redis.NewClient(&redis.Options{
-			Addr: s.Addr(), Username: "locker", Password: "secret",
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { _ = c.Close() })
-		pools = append(pools, pool.New(c))
-	}
-	return closed(t, redsync.New(pools...))
-}
-
 // closed makes the test close rs at its end. It returns rs with node deadlines that are long enough for a slow machine.
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
@@ -88,31 +65,6 @@ func awaitTickets(t *testing.T, servers []*realredis.Server, n int) {
 	awaitAnswers(t, servers, int64(n*ticket), "strlen", "{lock}:queue")
 }
 
-// stallsOf returns a function that ends its look at the machine and the servers, and tells for how long one of them stood
-// still.
-func stallsOf(t *testing.T, servers []*realredis.Server) (longest func() time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan time.Duration, 1)
-	clients := make([]*redis.Client, len(servers))
-	for i, s := range servers {
-		clients[i] = s.Client()
-	}
-	go func() {
-		var most time.Duration
-		for last := time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // real servers
-			for _, c := range clients {
-				_ = c.Ping(ctx).Err()
-			}
-			now := time.Now()
-			most, last = max(most, now.Sub(last)), now
-		}
-		told <- most
-	}()
-	t.Cleanup(cancel)
-	return func() time.Duration { cancel(); return <-told }
-}
-
 // unlocks unlocks m.
 func unlocks(t *testing.T, m *redsync.Mutex) {
 	t.Helper()
@@ -127,12 +79,12 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	down, denied := &downLog{}, &unwokenLog{}
-	rs := processAsOn(t, servers, func(i int) []string {
+	rs := closed(t, usersOf(t, servers, func(i int) []string {
 		if i < 2 {
 			return noQueueACL
 		}
 		return smallestACL
-	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
+	})).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
 	shared := redsync.WithShared()
 	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), redsync.WithSetNXOnExtend()}} {

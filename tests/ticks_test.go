@@ -204,23 +204,6 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 	})
 }
 
-// If the other client holds only a bare quorum, the votes look split. TryLock then makes four attempts within
-// an eighth of a second.
-func TestTryLockOfALockOnABareQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
-		f.splits(0, 1, 2)
-		before, start := f.traffic(), time.Now()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, f.NewMutex("lock", append(mode, hearsAll)...).TryLock(), &taken)
-		assert.Equal(f, before+4*10, f.traffic())
-		assert.Positive(f, time.Since(start))
-		assert.Less(f, time.Since(start), (16+32+64)*time.Millisecond)
-		f.lose(0, 1, 2)
-		f.noKeys()
-	})
-}
-
 // After a split vote TryLock wins if the other client gives up meanwhile. This holds for each kind of lock.
 func TestTryLockWinsAfterASplitVote(t *testing.T) {
 	for _, kind := range lockKinds {

@@ -119,24 +119,6 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 	})
 }
 
-// The nodes answer a release with NOPERM, because the Redis user may not touch queues. The release
-// that follows, without the queue, must still raise the registers, even where they were lost.
-func TestUnlockWithoutPermissionForQueuesRaisesTheRegisters(t *testing.T) {
-	play(t, func(f field) {
-		m := f.fenced().NewMutex("lock")
-		require.NoError(t, m.Lock())
-		token := m.Fence()
-		synctest.Wait()
-		for _, n := range f.nodes {
-			n.Del(fenceKey)
-			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		}
-		f.unlock(m)
-		f.areAt(token, token, token, token, token)
-		f.noKeys()
-	})
-}
-
 // An answer that none of our scripts gives does not prove that the key is gone, and a pool may refuse a release although
 // room is reserved for it. The release is repeated until the node answers as it should.
 func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
@@ -210,26 +192,6 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 		assert.Equal(t, 2, p.Count("evalsha"))
 		require.NoError(t, rs.Close(t.Context()))
 	})
-}
-
-func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
-	for name, answer := range map[string]func(pool.Request) (*pool.Reply, error){
-		"refused by the limit": func(pool.Request) (*pool.Reply, error) {
-			return nil, &pool.OutstandingError{Limit: 1}
-		},
-		"no connection": func(pool.Request) (*pool.Reply, error) {
-			return &pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}, nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := &puppet.Puppet{Answer: answer}
-				require.Error(t, redsync.New(p).NewMutex("lock").TryLock())
-				time.Sleep(20 * time.Second)
-				assert.Equal(t, 1, p.Count("evalsha"))
-			})
-		})
-	}
 }
 
 func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {

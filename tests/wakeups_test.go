@@ -203,20 +203,6 @@ func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
 	})
 }
 
-// Nodes on which a waiter cannot subscribe delay it only once, and by at most the node deadline.
-func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		b := f.another(mode...)
-		for _, n := range f.nodes[:2] {
-			n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
-		}
-		w := f.calls(b, patient()...)
-		time.Sleep(800 * time.Millisecond)
-		f.atOnce(m, w)
-	})
-}
-
 // subscribers counts the subscriptions on all nodes.
 func (f field) subscribers() (count int) {
 	for _, n := range f.nodes {

@@ -375,28 +375,6 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 	})
 }
 
-func TestWatchCountsAQuorumOfEachJointSet(t *testing.T) {
-	changing(t, 8, func(c change) {
-		before, after := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
-		rs := c.joint(c.at(before...), c.at(after...))
-		w := user{c.T, rs}.watches(rs.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
-		m := c.alone(c.elsewhere(before...)).NewMutex("lock")
-		require.NoError(c, m.Lock())
-		time.Sleep(readEvery)
-		w.sees(redsync.StateUnknown, 0) // the nodes after have no quorum of the value
-		c.unlock(m)
-		time.Sleep(readEvery)
-		w.sees(redsync.StateFree, 0)
-		m = c.joint(c.elsewhere(before...), c.elsewhere(after...)).NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(c, m.Lock())
-		time.Sleep(2 * readEvery)
-		assert.Len(c, w.sees(redsync.StateHeld, 1).Nodes, 8)
-		c.unlock(m)
-		w.stops()
-	})
-}
-
 // A far process is that far from each node.
 const hop = 10 * time.Millisecond
 
@@ -518,35 +496,6 @@ func TestLeadDoesNotCareWhoIsTold(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A leader of a name with a hash tag tells those who watch this name, and nobody else.
-func TestLeadTellsThoseWhoWatchItsName(t *testing.T) {
-	play(t, func(f field) {
-		names := []string{"a", "{a}", "{a}b", "a}b", "b}:{b"}
-		watches := map[string]*onlooker{}
-		for _, name := range names {
-			watches[name] = f.watches(f.NewMutex(name), nil)
-			watches[name].sees(redsync.StateFree, 0)
-		}
-		time.Sleep(readEvery / 2)
-		for _, name := range names {
-			require.NoError(f, f.another().Lead(f.Context(), name, func(context.Context) error {
-				for other, w := range watches {
-					if other == name {
-						w.sees(redsync.StateHeld, 1)
-					} else {
-						w.nothing()
-					}
-				}
-				return nil
-			}), name)
-			watches[name].sees(redsync.StateFree, 0)
-		}
-		for _, w := range watches {
-			w.stops()
-		}
-	})
 }
 
 // Messages are hints: they yield nothing by themselves, and very many cause few reads.
@@ -798,36 +747,6 @@ func TestWatchAwaitsTheEndOfItsSubscriptions(t *testing.T) {
 	})
 }
 
-// Loops that begin and end at the same moment leave nothing, and all get a Status.
-func TestWatchesThatComeAndGo(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				for j := range 20 {
-					ctx, cancel := context.WithCancel(f.Context())
-					n := 0
-					for _, err := range f.NewMutex("lock").Watch(ctx) {
-						if n++; n == 1 {
-							assert.NoError(f, err)
-						}
-						time.Sleep(time.Duration((i*7+j*3)%11) * time.Millisecond)
-						if (i+j)%2 == 0 {
-							break
-						}
-						cancel()
-					}
-					assert.Equal(f, 1+(i+j)%2, n)
-					cancel()
-				}
-			})
-		}
-		wg.Wait()
-		f.nobodyWatches(1)
-	})
-}
-
 func TestWatchEndsWithItsContext(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
@@ -856,23 +775,6 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		f.freeze(0, 1, 2)
 		within(patience / 2).nothing() // it ends although nodes are silent, and before a Status is known
 		f.thaw(0, 1, 2)
-	})
-}
-
-// While a body blocks after the end of the context, nothing is read any more.
-func TestWatchEndsWhileABodyBlocks(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		block := make(chan struct{})
-		w := f.watches(f.NewMutex("lock"), func(redsync.Status) { <-block })
-		w.sees(redsync.StateFree, 0)
-		w.cancel(errWork)
-		f.nobodyWatches(1)
-		m := f.held()
-		close(block)
-		require.ErrorIs(f, w.ended(), errWork)
-		w.nothing()
-		f.unlock(m)
 	})
 }
 

@@ -1,9 +1,6 @@
 package redsync_test
 
 import (
-	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +9,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file tests locks with a watchdog on whole sets of nodes.
@@ -104,46 +99,5 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 		f.restart(0, 1, 2)
 		time.Sleep(time.Minute)
 		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// extensions is an observer that counts the extensions of watchdogs, and what goes wrong.
-type extensions struct {
-	confirmed, failed, down, lost atomic.Int64
-}
-
-func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
-	if x.Err == nil {
-		e.confirmed.Add(1)
-	} else {
-		e.failed.Add(1)
-	}
-}
-
-func (e *extensions) ObserveNodeDown(context.Context, observe.NodeDown) { e.down.Add(1) }
-func (e *extensions) ObserveLost(context.Context, observe.Lost)         { e.lost.Add(1) }
-
-// Very many locks are due at once, and the nodes are far: the limit of outstanding replies refuses no extension. A node
-// that does not answer makes no watchdog wait.
-func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
-	testlength.FromGate(t)
-	parallelComputing(t)
-	play(t, func(f field) {
-		var delay atomic.Int64
-		var told extensions
-		rs := f.processes(1, func(int, int) time.Duration { return time.Duration(delay.Load()) },
-			redsync.WithExpiry(30*time.Second), redsync.WithWatchdog(), redsync.WithObserver(&told))[0]
-		const locks = 5000
-		for i := range locks {
-			require.NoError(f, rs.NewMutex(fmt.Sprint(i)).TryLock())
-		}
-		delay.Store(int64(50 * time.Millisecond)) // all extensions would begin before the first reply comes
-		time.Sleep(15 * time.Second)
-		assert.EqualValues(f, locks, told.confirmed.Load())
-		assert.Zero(f, told.failed.Load()+told.down.Load()+told.lost.Load())
-		f.freeze(0)
-		time.Sleep(15 * time.Second)
-		assert.Zero(f, told.lost.Load())
-		f.thaw(0)
 	})
 }

@@ -96,33 +96,6 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 	})
 }
 
-// A node that takes longer than the watchdog's patience does not stop it: votes
-// count until the old Until.
-func TestWatchdogBearsNodesSlowerThanItsPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				time.AfterFunc(2*time.Second, func() {
-					reply, _ := puppet.Yes(req)
-					req.To.Receive(req.Tag, *reply)
-				})
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		})
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		time.Sleep(5*time.Second + time.Millisecond)
-		assert.Equal(t, 12*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
-		time.Sleep(time.Minute)
-		assert.True(t, open(lost))
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Minute)
-	})
-}
-
 func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 	for name, reply := range map[string]pool.Reply{
 		"puppet.Yes, later":    {Value: int64(1), Fate: pool.Answered, Conn: 1},
