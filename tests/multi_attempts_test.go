@@ -23,8 +23,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
 		f.closes(other)
-		b := other.NewMutex("b", redsync.WithExpiry(time.Minute))
-		require.NoError(f, b.Lock())
+		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 		time.Sleep(10 * time.Millisecond)
 		for i, n := range f.nodes {
 			if i < 2 {
@@ -47,8 +46,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		all := f.processes(3, near)
-		b := all[2].NewMutex("b", redsync.WithExpiry(time.Hour))
-		require.NoError(f, b.Lock())
+		acquired(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
 		time.Sleep(10 * time.Millisecond)
 		for i := range 2 {
 			require.NoError(f, f.nodes[i].Set("a", "stale"))

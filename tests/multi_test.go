@@ -26,8 +26,7 @@ var both = []string{"a", "b"}
 // locked returns a lock on several names that is held.
 func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := f.NewMultiMutex(names, options...)
-	require.NoError(f, m.Lock())
+	m := acquired(f, f.NewMultiMutex(names, options...))
 	time.Sleep(time.Millisecond)
 	return m
 }
@@ -184,8 +183,7 @@ func TestMultiHasOneTokenForAllNames(t *testing.T) {
 		var last uint64
 		for range 3 {
 			for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"b", "c"}, {"c"}, {"c", "a"}} {
-				m := f.another().NewMultiMutex(names, fencing)
-				require.NoError(f, m.Lock())
+				m := acquired(f, f.another().NewMultiMutex(names, fencing))
 				assert.Greater(f, m.Fence(), last, m.Name())
 				last = m.Fence()
 				f.unlock(m)

@@ -25,8 +25,7 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 				if how == "this process" {
 					holds = f.Redsync
 				}
-				b := holds.NewMutex("b", fair...)
-				require.NoError(f, b.Lock())
+				b := acquired(f, holds.NewMutex("b", fair...))
 				if strings.HasPrefix(how, "a waiter") {
 					w := f.callsOn(f.Redsync, "b", fair...)
 					time.Sleep(time.Millisecond)
@@ -81,8 +80,7 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 		play(t, func(f field) {
 			other := f.another()
 			f.closes(other)
-			b := other.NewMutex("b", redsync.WithExpiry(time.Minute))
-			require.NoError(f, b.Lock())
+			b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*time.Millisecond))
 			time.Sleep(100 * time.Millisecond)
 			for _, n := range f.nodes {

@@ -37,8 +37,7 @@ func (s ending) lock(options ...redsync.Option) *redsync.Mutex {
 // holds returns a lock of the kind that is held on all nodes.
 func (s ending) holds(options ...redsync.Option) *redsync.Mutex {
 	s.Helper()
-	m := s.lock(options...)
-	require.NoError(s, m.Lock())
+	m := acquired(s, s.lock(options...))
 	time.Sleep(time.Millisecond)
 	return m
 }
@@ -194,8 +193,7 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 2, lost: 1, released: 1}
 	},
 	"a hand-over": func(s ending) counts {
-		m := s.kind.rival(s.Redsync)
-		require.NoError(s, m.Lock())
+		m := acquired(s, s.kind.rival(s.Redsync))
 		c := s.begins(s.lock(patient()...))
 		s.unlock(m)
 		s.within(c, time.Second)
@@ -263,8 +261,7 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 1, released: 1}
 	},
 	"TryLock does not wait": func(s ending) counts {
-		m := s.kind.rival(s.Redsync)
-		require.NoError(s, m.Lock())
+		m := acquired(s, s.kind.rival(s.Redsync))
 		require.Error(s, s.lock().TryLock())
 		s.unlock(m)
 		return counts{acquired: 1, released: 1}
@@ -374,8 +371,7 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		var readers []*redsync.Mutex
 		for range 4 {
-			m := k.NewMutex("lock", redsync.WithShared())
-			require.NoError(k, m.Lock())
+			m := acquired(k, k.NewMutex("lock", redsync.WithShared()))
 			readers = append(readers, m)
 		}
 		assert.Equal(k, readers[0].Value(), readers[3].Value(), "they share a lock")

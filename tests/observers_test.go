@@ -48,8 +48,7 @@ func TestObserversBehindOneThatBlocksAreNotToldAfterClose(t *testing.T) {
 		var r redsynctest.Recorder
 		gate := make(chan struct{})
 		rs := f.With(redsync.WithObserver(lossBlocker{gate}), redsync.WithObserver(&r), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		m := rs.NewMutex("lock")
-		require.NoError(f, m.Lock())
+		m := acquired(f, rs.NewMutex("lock"))
 		synctest.Wait()
 		f.lose(0, 1, 2, 3, 4)
 		_, err := m.Extend()
@@ -121,11 +120,9 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 				k.meet()
 				b := &blocker{gate: make(chan struct{})}
 				rs := k.With(redsync.WithObserver(b))
-				dog := rs.NewMutex("lock", redsync.WithWatchdog())
-				require.NoError(k, dog.Lock())
+				dog := acquired(k, rs.NewMutex("lock", redsync.WithWatchdog()))
 				time.Sleep(3 * time.Second) // the observer is stuck in the first extension
-				m := rs.NewMutex("other", redsync.WithExpiry(time.Second))
-				require.NoError(k, m.Lock())
+				m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
 				start := time.Now()
 				<-m.Lost()
 				assert.Equal(t, 988*time.Millisecond, time.Since(start))
@@ -162,8 +159,7 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 		lost := 0
 		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
 		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
-		m := rs.NewMutex("lock", redsync.WithObserver(r), counts)
-		require.NoError(k, m.Lock())
+		acquired(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
 		acquired, _ := of[observe.Acquired](r)
 		assert.Len(k, acquired, 1)
 		time.Sleep(guard)

@@ -105,8 +105,7 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return pausesAfter{p, &hook} })
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := acquired(t, rs.NewMutex("lock"))
 		_, err := m.Extend() // the nodes know the script
 		require.NoError(t, err)
 		synctest.Wait()

@@ -191,8 +191,7 @@ func TestOwnerOutOfRange(t *testing.T) {
 func TestOwnerOfTheNextLock(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := acquired(t, f.NewMutex("lock"))
 		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
 		redsync.WithOwner("a").Apply(m)
 		plain := peek.Value(m)

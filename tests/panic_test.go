@@ -147,8 +147,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := rs.NewMutex("lock", redsync.WithObserver(told))
-		require.NoError(f, m.Lock())
+		m := acquired(f, rs.NewMutex("lock", redsync.WithObserver(told)))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -163,8 +162,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		giver := f.NewMutex("lock")
-		require.NoError(t, giver.Lock())
+		giver := acquired(t, f.NewMutex("lock"))
 		calls := 0
 		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {

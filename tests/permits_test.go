@@ -81,8 +81,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
-			m := f.NewMutex("lock", options...)
-			require.NoError(f, m.Lock())
+			m := acquired(f, f.NewMutex("lock", options...))
 			held = append(held, m)
 		}
 		var taken *redsync.ErrTaken
@@ -177,8 +176,7 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		play(t, func(f field) {
 			f.meet()
-			m := f.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog())
-			require.NoError(f, m.Lock())
+			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog()))
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
@@ -249,24 +247,6 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 	})
 }
 
-// A node confirms the Unlock of two permits only if it still has both.
-func TestUnlockOfSeveralPermitsFindsAllOrNone(t *testing.T) {
-	for lost, want := range map[int]bool{2: true, 3: false} {
-		play(t, func(f field) {
-			m := f.NewMutex("lock", permitsOf(3, 2)...)
-			require.NoError(f, m.Lock())
-			time.Sleep(time.Millisecond)
-			for node, n := range f.nodes[:lost] {
-				n.Del(slotOf(slices.Index(f.owners(node, 3), m.Value())))
-			}
-			ok, err := m.Unlock()
-			assert.Equal(f, want, ok)
-			assert.Equal(f, want, err == nil, "%v", err)
-			f.nothingOfPermits()
-		})
-	}
-}
-
 // If processes use different numbers of permits, the largest number is the limit.
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
@@ -296,8 +276,7 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 		play(t, func(f field) {
 			other := f.another()
 			f.closes(other)
-			m := f.NewMutex("lock", permitsOf(3, weight, redsync.WithWatchdog())...)
-			require.NoError(f, m.Lock())
+			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, redsync.WithWatchdog())...))
 			s, err := m.Detach(f.Context())
 			require.NoError(f, err)
 			assert.Equal(f, []string{"lock"}, s.Names())
@@ -426,8 +405,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
 				f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
-				m := f.NewMutex("lock", redsync.WithPermits(1))
-				require.NoError(f, m.Lock())
+				m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
 				value := f.owners(0, 1)
 				next := f.calls(f.Redsync, append(next, patient()...)...)
 				time.Sleep(5 * time.Millisecond)

@@ -22,8 +22,7 @@ import (
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		held := f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...)
-		require.NoError(f, held.Lock())
+		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...))
 		other := f.another()
 		f.closes(other)
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
@@ -62,8 +61,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		held := f.NewMutex("lock", permitsOf(2, 2)...)
-		require.NoError(f, held.Lock())
+		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
 		f.closes(process, other)
 		fair := patient(redsync.WithFair())

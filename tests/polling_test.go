@@ -39,6 +39,9 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 		"several": nil, "several, fair": {redsync.WithFair()},
 	} {
 		for _, deaf := range []bool{false, true} {
+			if deaf && strings.HasPrefix(mode, "several") {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, deaf: %v", mode, deaf), func(t *testing.T) {
 				play(t, func(f field) {
 					keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
@@ -65,8 +68,8 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					before := f.traffic()
-					time.Sleep(20 * time.Second)
-					perSecond := float64(f.traffic()-before) / 5 / 20
+					time.Sleep(5 * time.Second)
+					perSecond := float64(f.traffic()-before) / 5 / 5
 					if deaf {
 						assert.Greater(t, perSecond, 8.)
 					} else {

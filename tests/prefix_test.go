@@ -88,8 +88,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := kind.lock(tr.With(prefix))
-			require.NoError(tr, m.Lock())
+			m := acquired(tr, kind.lock(tr.With(prefix)))
 			s, err := m.Detach(tr.Context())
 			require.NoError(tr, err)
 			over := redsync.WithSequencer(s)
@@ -125,8 +124,7 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 
-		m := p.NewMutex("a")
-		require.NoError(f, m.Lock())
+		m := acquired(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
 		time.Sleep(time.Millisecond)
 		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
@@ -159,8 +157,7 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
 			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := f.NewMutex("a", redsync.WithPrefix("p:"))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("a", redsync.WithPrefix("p:")))
 		redsync.WithPrefix("q:").Apply(m)
 		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
@@ -213,8 +210,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 	}, func(tr trial) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
-		m := kind.lock(tr.Redsync, redsync.WithWatchdog())
-		require.NoError(tr, m.Lock())
+		m := acquired(tr, kind.lock(tr.Redsync, redsync.WithWatchdog()))
 		time.Sleep(time.Minute)
 		require.NoError(tr, m.Err())
 		for _, n := range tr.nodes {

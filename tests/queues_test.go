@@ -48,8 +48,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 		for _, back := range []time.Duration{0, time.Minute} {
 			t.Run(fmt.Sprintf("%s, %v back", name, back), func(t *testing.T) {
 				play(t, func(f field) {
-					m := f.NewMutex("lock", c.holder...)
-					require.NoError(t, m.Lock())
+					m := acquired(t, f.NewMutex("lock", c.holder...))
 					w := f.calls(f.another(c.mode...), patient()...)
 					time.Sleep(777 * time.Millisecond)
 					f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
@@ -155,8 +154,7 @@ func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
 			}
 			return hookedOn{hooked{p, &hook}, &value} // not the waiter's attempt, which may overtake the release
 		})
-		holder := rs.NewMutex("lock", fair)
-		require.NoError(f, holder.Lock())
+		holder := acquired(f, rs.NewMutex("lock", fair))
 		w := f.calls(rs, patient(fair)...)
 		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
 		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
@@ -234,8 +232,7 @@ func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 					_, err := n.Lpush(key, "x")
 					require.NoError(f, err)
 				}
-				m := f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
-				require.NoError(f, m.Lock())
+				m := acquired(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
 				w := f.calls(f.another(), patient(mode...)...)
 				time.Sleep(10*time.Second + 100*time.Millisecond)
 				f.unlock(m)

@@ -22,8 +22,7 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := f.NewMutex("lock", redsync.WithGenValueFunc(value))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
 		synctest.Wait()
 		before := f.traffic()
 		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
@@ -37,8 +36,7 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := f.NewMutex("lock", redsync.WithShared())
-		require.NoError(f, r.Lock())
+		r := acquired(f, f.NewMutex("lock", redsync.WithShared()))
 		synctest.Wait()
 		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
 		require.NoError(f, err)
@@ -70,8 +68,7 @@ func TestALateDenialOfAQueue(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		down := &downLog{}
-		m := f.NewMutex("lock", redsync.WithObserver(down))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
 		for _, n := range f.nodes[:2] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
@@ -89,60 +86,44 @@ func TestALateDenialOfAQueue(t *testing.T) {
 // that, too.
 func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 	const denial = "NOPERM this user has no permissions to access one of the keys used as arguments"
-	shared := redsync.WithShared()
+	reads := func(_ field, m *redsync.Mutex) error { return m.TryLock() }
 	for name, c := range map[string]struct {
-		lock, operation func(f field, m *redsync.Mutex) error
-		options         []redsync.Option
+		operation func(f field, m *redsync.Mutex) error
+		options   []redsync.Option
 	}{
-		"TryLock": {
-			lock:      func(field, *redsync.Mutex) error { return nil },
-			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
-			options:   []redsync.Option{shared},
-		},
-		"TryLock, fenced": {
-			lock:      func(field, *redsync.Mutex) error { return nil },
-			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
-			options:   []redsync.Option{shared, redsync.WithFencing()},
-		},
-		"Downgrade": {
-			lock:      func(f field, m *redsync.Mutex) error { return m.Lock() },
-			operation: func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) },
-		},
+		"TryLock":         {reads, []redsync.Option{redsync.WithShared()}},
+		"TryLock, fenced": {reads, []redsync.Option{redsync.WithShared(), redsync.WithFencing()}},
+		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				down := &downLog{}
-				all := redsync.WithFailFast(false) // each node has its vote before the round ends
-				r := &redsynctest.Recorder{}
-				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down), redsync.WithObserver(r))...)
+				down, r := &downLog{}, &redsynctest.Recorder{}
+				m := f.NewMutex("lock", append(c.options, redsync.WithFailFast(false), // each node has its vote before the round ends
+					redsync.WithObserver(down), redsync.WithObserver(r))...)
 				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
-					require.NoError(f, c.lock(f, m))
-					synctest.Wait()
-					for _, n := range f.nodes[:4] {
-						n.On("evalsha", sends-1, embedded.Fault{Err: denial})
+					if name == "Downgrade" {
+						require.NoError(f, m.Lock())
 					}
+					synctest.Wait()
 					if sends > 1 {
-						f.nodes[4].On("evalsha", 2, embedded.Fault{Err: denial})
+						for i, n := range f.nodes {
+							n.On("evalsha", 1+i/4, embedded.Fault{Err: denial}) // the last one denies both commands
+						}
 					}
 					before := f.traffic()
 					require.NoError(f, c.operation(f, m))
-					synctest.Wait()
-					if sends > 1 {
-						assert.Equal(f, before+5*2, f.traffic())
-						require.ErrorContains(f, down.of(4), "NOPERM")
-						told := redsynctest.Events[observe.WakeUpDenied](r)
-						assert.Len(f, told, 5, "each node once")
-						for _, d := range told {
-							require.ErrorContains(f, d.Err, denial)
-						}
-					} else {
-						assert.Equal(f, before+5, f.traffic())
-					}
+					assert.Equal(f, before+5*sends, f.traffic())
 					for i := range 4 {
 						require.NoError(f, down.of(i), "node %d", i)
 					}
 					f.unlocks(m)
+				}
+				require.ErrorContains(f, down.of(4), "NOPERM")
+				told := redsynctest.Events[observe.WakeUpDenied](r)
+				assert.Len(f, told, 5, "each node once")
+				for _, d := range told {
+					require.ErrorContains(f, d.Err, denial)
 				}
 				f.noKeys()
 			})
@@ -186,8 +167,7 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 		f.meet()
 		other := f.another()
 		f.closes(other)
-		taken := other.NewMutex("lock")
-		require.NoError(f, taken.Lock())
+		taken := acquired(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(redsync.WithShared())...)
 		time.Sleep(100 * time.Millisecond)
 		require.Len(f, f.inQueue(0), 1)
@@ -227,8 +207,7 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...))
 		end := m.Until()
 		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
 		assert.False(f, time.Now().Before(end))

@@ -79,12 +79,12 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	down, denied := &downLog{}, &unwokenLog{}
-	rs := closed(t, usersOf(t, servers, func(i int) []string {
+	rs := processAsOn(t, servers, func(i int) []string {
 		if i < 2 {
 			return noQueueACL
 		}
 		return smallestACL
-	})).With(redsync.WithObserver(down), redsync.WithObserver(denied))
+	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
 	shared := redsync.WithShared()
 	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), redsync.WithSetNXOnExtend()}} {
@@ -97,15 +97,13 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			require.True(t, ok, "%v", err)
 			unlocks(t, r)
 		}
-		w := rs.NewMutex("lock")
-		require.NoError(t, w.Lock())
+		w := acquired(t, rs.NewMutex("lock"))
 		require.NoError(t, w.Downgrade(t.Context()))
 		require.NoError(t, other.TryLock())
 		unlocks(t, w)
 		unlocks(t, other)
 	}
-	holder := closed(t, realProcess(servers[:4])).NewMutex("lock", shared)
-	require.NoError(t, holder.Lock())
+	holder := acquired(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
 	writer := make(chan error)
 	w := closed(t, realProcess(servers[:4])).NewMutex("lock", redsync.WithTries(0))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,8 +144,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	apart := a.NewMutex("apart}", shared)
 	require.NoError(t, apart.Lock())
 	require.Error(t, a.NewMutex("apart}").TryLock())
-	r := a.NewMutex("lock", shared)
-	require.NoError(t, r.Lock())
+	r := acquired(t, a.NewMutex("lock", shared))
 	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()

@@ -161,8 +161,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				locks := func(option redsync.Option) *redsync.Mutex {
-					m := f.NewMutex("lock", cmp.Or(option, shared), shared)
-					require.NoError(f, m.Lock())
+					m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
 					return m
 				}
 				a := locks(c.first)
@@ -340,8 +339,7 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		text, err = redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		assert.Equal(f, s, text)
-		c := f.NewMutex("lock", shared)
-		require.NoError(f, c.Lock())
+		c := acquired(f, f.NewMutex("lock", shared))
 		assert.Equal(f, 2, f.entries("lock"), "a new reader does not share a hold that was given away")
 		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), shared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
@@ -369,12 +367,10 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		costs := func(readers int) (commands int) {
 			play(t, func(f field) {
-				plain := f.NewMutex("lock", redsync.WithShared())
-				require.NoError(f, plain.Lock())
+				plain := acquired(f, f.NewMutex("lock", redsync.WithShared()))
 				var all []*redsync.Mutex
 				for range readers {
-					m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
-					require.NoError(f, m.Lock())
+					m := acquired(f, f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
 					all = append(all, m)
 					time.Sleep(time.Millisecond)
 				}

@@ -47,11 +47,9 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.meet()
 		second, third := k.another(), k.another()
-		m := k.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := acquired(t, k.NewMutex("lock"))
 		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
-		other := third.NewMutex("lock")
-		require.NoError(t, other.Lock())
+		other := acquired(t, third.NewMutex("lock"))
 		c := k.calls(k.Redsync, patient()...)
 		time.Sleep(time.Millisecond)
 		_, err := m.Unlock()
@@ -152,8 +150,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.held(redsync.WithFencing())
 		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := f.NewMutex("over", redsync.WithExpiry(time.Second))
-		require.NoError(f, over.Lock())
+		over := acquired(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
 		values := []string{"secret", over.Value(), fenced.Value()}
 		time.Sleep(2 * time.Second)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }
@@ -223,8 +220,7 @@ func TestLongNamesAreCutInTexts(t *testing.T) {
 	play(t, func(f field) {
 		long, log := strings.Repeat("é", 300), &safeLog{}
 		rs := f.another().With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		locked := rs.NewMutex(long)
-		require.NoError(f, locked.Lock())
+		locked := acquired(f, rs.NewMutex(long))
 		over := redsync.WithSequencer(locked.Sequencer())
 		_, extended := rs.NewMutex(long).Extend()
 		for _, err := range []error{

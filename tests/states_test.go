@@ -21,8 +21,7 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
 		}
 		start := time.Now()
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := acquired(t, f.NewMutex("lock"))
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock returns when the third node has answered")
 		assert.Equal(t, validity, m.Until().Sub(start))
 		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())

@@ -33,8 +33,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 		for _, kind := range lockKinds {
 			t.Run(name+", "+kind.column, func(t *testing.T) {
 				play(t, func(f field) {
-					holder := kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog())
-					require.NoError(f, holder.Lock())
+					holder := acquired(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog()))
 					time.Sleep(12 * time.Second)
 					r := &redsynctest.Recorder{}
 					m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
@@ -61,8 +60,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := f.another(redsync.WithOwner("them")).NewMutex("a")
-		require.NoError(f, holder.Lock())
+		holder := acquired(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
 		commands := func(call func()) int {
 			synctest.Wait()
@@ -88,8 +86,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 // A holder that says no owner, and nodes that do not tell in time, change nothing of the error.
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, holder.Lock())
+		holder := acquired(f, f.another().NewMutex("a", redsync.WithWatchdog()))
 		m := f.NewMutex("a", redsync.WithOwner("me"))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, m.TryLock(), &taken)

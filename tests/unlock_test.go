@@ -139,8 +139,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 					return answer()
 				}}
 				rs := redsync.New(p)
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.Lock())
+				m := acquired(t, rs.NewMutex("lock"))
 				ok, err := m.Unlock()
 				assert.False(t, ok)
 				if name == "refused" {

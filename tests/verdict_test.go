@@ -319,13 +319,11 @@ func TestErrTakenHasAName(t *testing.T) {
 			require.ErrorAs(t, err, &taken)
 			return taken.Name
 		}
-		b := f.NewMutex("b")
-		require.NoError(t, b.Lock())
+		b := acquired(t, f.NewMutex("b"))
 		for _, option := range []redsync.Option{redsync.WithFailFast(true), redsync.WithFair(), redsync.WithFencing(), redsync.WithShared()} {
 			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
 		}
-		p := f.NewMutex("permits", onePermit)
-		require.NoError(t, p.Lock())
+		acquired(t, f.NewMutex("permits", onePermit))
 		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
@@ -333,8 +331,7 @@ func TestErrTakenHasAName(t *testing.T) {
 
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {
-				m := f.NewMultiMutex(names)
-				require.NoError(t, m.Lock())
+				m := acquired(t, f.NewMultiMutex(names))
 				time.Sleep(time.Millisecond)
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("x", "another's"))
@@ -355,8 +352,7 @@ func TestErrTakenHasAName(t *testing.T) {
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		b := f.NewMutex("b")
-		require.NoError(t, b.Lock())
+		b := acquired(t, f.NewMutex("b"))
 		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(redsync.WithFair(), redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)
 		for _, m := range []*redsync.Mutex{

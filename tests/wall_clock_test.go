@@ -26,8 +26,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...)
-		require.NoError(t, m.Lock())
+		m := acquired(t, rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...))
 		f(t, s, j, m)
 		require.NoError(t, rs.Close(t.Context()))
 		synctest.Wait()
@@ -102,8 +101,7 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 				}
 				return nil, nil
 			}))
-			m := rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second))
-			require.NoError(t, m.Lock())
+			m := acquired(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
 			start := time.Now()
 			time.AfterFunc(1500*time.Millisecond, func() { s.Step(2 * time.Hour) })
 			ok, err := operation(m)

@@ -15,9 +15,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows what Watch yields and when, and what it costs.
@@ -209,8 +207,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 
 func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another().NewMutex("lock", redsync.WithWatchdog(), redsync.WithFencing())
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.another().NewMutex("lock", redsync.WithWatchdog(), redsync.WithFencing()))
 		w := f.watches(f.NewMutex("lock"), nil)
 		first := w.sees(redsync.StateHeld, 1)
 		c := f.calls(f.another(), patient()...)
@@ -238,8 +235,7 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMutex("lock"), nil)
 		w.sees(redsync.StateFree, 0)
-		m := f.another().NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.another().NewMutex("lock", redsync.WithWatchdog()))
 		time.Sleep(readEvery)
 		writer := w.sees(redsync.StateHeld, 1)
 		require.NoError(f, m.Downgrade(f.Context()))
@@ -248,8 +244,7 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 		assert.Equal(f, writer.Holders[0].ID, reader.Holders[0].ID)
 		assert.False(f, writer.Holders[0].Shared)
 		assert.True(f, reader.Holders[0].Shared)
-		other := f.another().NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
-		require.NoError(f, other.Lock())
+		other := acquired(f, f.another().NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
 		for _, readers := range []int{2, 1} {
 			time.Sleep(readEvery)
 			w.sees(redsync.StateHeld, readers)
@@ -471,33 +466,6 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 	}
 }
 
-// Whatever becomes of its messages, a leader does not wait for them, and does not repeat them. Nobody is told.
-func TestLeadDoesNotCareWhoIsTold(t *testing.T) {
-	for name, fault := range map[string]embedded.Fault{
-		"denied":   {Err: "NOPERM this user has no permissions to access one of the channels used as arguments"},
-		"slow":     {Delay: time.Hour},
-		"loses it": {LoseCommand: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			observing(t, func(f field, r *redsynctest.Recorder) {
-				for _, n := range f.nodes[:2] {
-					n.On("publish", 1e6, fault)
-					defer n.Heal()
-				}
-				start := time.Now()
-				require.NoError(f, f.Lead(f.Context(), "lock", nothing))
-				assert.Zero(f, time.Since(start))
-				time.Sleep(time.Second)
-				assert.LessOrEqual(f, f.commands("publish"), 10)
-				assert.Empty(f, redsynctest.Events[observe.WakeUpDenied](r))
-				if fault.Err != "" {
-					assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
-				}
-			})
-		})
-	}
-}
-
 // Messages are hints: they yield nothing by themselves, and very many cause few reads.
 func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 	play(t, func(f field) {
@@ -521,23 +489,6 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 		before := f.scripts()
 		time.Sleep(10 * readEvery)
 		assert.InDelta(f, 50, f.scripts()-before, 10)
-		w.stops()
-	})
-}
-
-// Each single message makes it read, at once.
-func TestWatchReadsOnEachMessage(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock"), nil)
-		w.sees(redsync.StateFree, 0)
-		for i := range f.nodes {
-			time.Sleep(readEvery / 3)
-			for _, n := range f.nodes {
-				require.NoError(f, n.Set("lock", string(rune('a'+i))))
-			}
-			f.publishes(i)
-			assert.Equal(f, time.Now(), w.sees(redsync.StateHeld, 1).at)
-		}
 		w.stops()
 	})
 }

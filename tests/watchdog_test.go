@@ -21,8 +21,7 @@ import (
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
 		time.Sleep(30*time.Second + time.Millisecond)
 		extends := j.extended()
 		for i, at := range extends {
@@ -49,8 +48,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog()))
 		time.Sleep(4500 * time.Millisecond)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
@@ -83,8 +81,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
 		away.Store(true)
 		time.Sleep(4 * time.Second)
 		away.Store(false)
@@ -114,8 +111,7 @@ func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 					return puppet.Yes(req)
 				})
 				u := user{t, redsync.New(j)}
-				m := u.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-				require.NoError(t, m.Lock())
+				m := acquired(t, u.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
 				time.Sleep(4 * time.Second)
 				require.NotEmpty(t, j.extended(), "an extension is under way")
 				u.unlock(m)

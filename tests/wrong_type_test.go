@@ -151,8 +151,7 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 		} {
 			t.Run(name+", "+operation, func(t *testing.T) {
 				play(t, func(f field) {
-					m := c.kind.lock(f.Redsync, append([]redsync.Option{redsync.WithExpiry(time.Minute)}, c.mode...)...)
-					require.NoError(f, m.Lock())
+					m := acquired(f, c.kind.lock(f.Redsync, append([]redsync.Option{redsync.WithExpiry(time.Minute)}, c.mode...)...))
 					time.Sleep(3 * time.Second) // one with WithOwner listens
 					for _, n := range f.nodes {
 						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
