@@ -684,20 +684,6 @@ func (h hooked) Send(req pool.Request) error {
 	return h.Pool.Send(req)
 }
 
-// hookedOn is hooked for the requests that have an argument.
-type hookedOn struct {
-	hooked
-
-	arg *atomic.Value
-}
-
-func (h hookedOn) Send(req pool.Request) error {
-	if !slices.Contains(req.Args, h.arg.Load()) {
-		return h.Pool.Send(req)
-	}
-	return h.hooked.Send(req)
-}
-
 // refusing is a pool that refuses to send while on is set.
 type refusing struct {
 	pool.Pool

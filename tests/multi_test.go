@@ -95,10 +95,10 @@ func TestNamesOfAMultiThatCannotBeHad(t *testing.T) {
 
 // On a Cluster and a Ring, all names must lie in one slot. Lock checks that before it sends anything.
 func TestNamesOfAMultiThatLieApart(t *testing.T) {
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
-	defer func() { _, _ = cluster.Close(), ring.Close() }()
-	for _, client := range []redis.UniversalClient{cluster, ring} {
+	for _, client := range []redis.UniversalClient{
+		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}),
+		redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour}),
+	} {
 		rs := redsync.New(pool.New(client))
 		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
 		require.ErrorContains(t, err, `the names "b" and "{a}1" do not lie in one slot`)
@@ -108,6 +108,7 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 		cancel()
 		require.NotContains(t, err.Error(), "slot")
 		_ = rs.Close(t.Context()) // no node answers
+		_ = client.Close()
 	}
 }
 

@@ -108,7 +108,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 
 func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		require.NoError(f, f.nodes[0].Set("lock", "another"))
+		f.splits(0)
 		f.kill(1)
 		f.nodes[2].On("set", 1, embedded.Fault{Err: "ERR no"})
 		f.freeze(3)
@@ -121,16 +121,13 @@ func TestObserveVotesOfNodesThatDoNotGrant(t *testing.T) {
 				assert.NotContains(t, got, v.Node)
 				got[v.Node] = errs[i]
 				assert.Equal(t, v.Node == 3, v.Late)
-				if v.Node == 3 {
-					assert.Equal(t, 5*time.Second, v.Took, "the longest that a connection is trusted")
-				}
+				assert.Equal(t, v.Node == 3, v.Took == 5*time.Second, "the longest that a connection is trusted")
 			}
 		}
 		require.Len(f, got, 5)
-		var taken *redsync.ErrNodeTaken
-		require.ErrorAs(f, got[0], &taken)
-		var failed *redsync.RedisError
+		require.ErrorAs(f, got[0], new(*redsync.ErrNodeTaken))
 		for _, i := range []int{1, 2, 3} {
+			var failed *redsync.RedisError
 			require.ErrorAs(f, got[i], &failed)
 			assert.Equal(t, i, failed.Node)
 		}

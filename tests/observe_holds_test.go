@@ -127,30 +127,6 @@ func TestObserveContextsAndStarts(t *testing.T) {
 	})
 }
 
-// If an Extend fails to adopt a lock, the observer is told of a failed extension. If two Extends adopt one lock, the
-// observer is told Acquired of one, and Extended of the other.
-func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		got, why := only[observe.Extended](f.T, r)
-		assert.Equal(f, observe.Extended{Name: "lock", Mode: observe.Plain}, got)
-		assert.Equal(f, err, why)
-		assert.Empty(f, redsynctest.Events[observe.Acquired](r))
-
-		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
-		forget(r)
-		f.slow(time.Millisecond)
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() { f.confirms(a.Extend()) })
-		}
-		wg.Wait()
-		_, _ = only[observe.Acquired](f.T, r)
-		_, _ = only[observe.Extended](f.T, r)
-	})
-}
-
 // A lock that is unlocked before its Mutex has adopted it has no times.
 func TestObserveAdoption(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {

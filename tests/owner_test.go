@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
 	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
@@ -95,20 +94,6 @@ func TestOwnerInDoAndLead(t *testing.T) {
 		require.NoError(t, k.Lead(k.Context(), "lock", says, owned))
 		assert.Equal(t, 3, calls)
 	})
-}
-
-// The time is that of the wall clock, however wrong. The form stays the same.
-func TestOwnerByTheWallClock(t *testing.T) {
-	const year = 365 * 24 * time.Hour
-	for step, want := range map[time.Duration]time.Time{-40 * year: time.UnixMilli(0), 290 * year: time.UnixMilli(9999999999999)} {
-		play(t, func(f field) {
-			clocktest.StepWall(f.T).Step(step)
-			f.meet()
-			m := f.held(redsync.WithOwner(oddLabel))
-			f.ownedBy(m.Value(), oddLabel, want)
-			f.unlocks(m)
-		})
-	}
 }
 
 // A hold that was adopted keeps the owner of its giver, also when it is given on. The next Lock of the receiver says the

@@ -140,31 +140,6 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 	})
 }
 
-// The release that enters a waiter's ticket into the queues is still on its way to the last node. Meanwhile the other
-// nodes give the waiter the lock, and the waiter unlocks it. The ticket must not stay on the last node.
-func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
-	play(t, func(f field) {
-		fair := redsync.WithFair()
-		var hook atomic.Pointer[func()]
-		var value atomic.Value // the holder's
-		made := 0
-		rs := f.wrapped(func(p pool.Pool) pool.Pool {
-			if made++; made < len(f.nodes) {
-				return p
-			}
-			return hookedOn{hooked{p, &hook}, &value} // not the waiter's attempt, which may overtake the release
-		})
-		holder := acquired(f, rs.NewMutex("lock", fair))
-		w := f.calls(rs, patient(fair)...)
-		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
-		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
-		value.Store(holder.Value())
-		hook.Store(&unlocks)
-		f.unlock(holder)
-		f.nobodyWaits()
-	})
-}
-
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out

@@ -16,34 +16,6 @@ import (
 
 // This file shows that the votes of restarted nodes do not count for an extension.
 
-func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"nodes with their data":  {redsync.WithWatchdog()},
-		"nodes without, healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withAndWithout(t, func(f field, guarded bool) {
-				m := f.veteran(guards[guarded]...).NewMutex("lock", options...)
-				require.NoError(t, m.TryLock())
-				until := m.Until()
-				time.Sleep(time.Second)
-				f.reboot(len(options) == 2, 0, 1, 2)
-				time.Sleep(time.Until(until) - time.Nanosecond)
-				assert.Positive(t, m.Remaining())
-				time.Sleep(time.Nanosecond)
-				if !guarded {
-					time.Sleep(20 * time.Second)
-					assert.Positive(t, m.Remaining())
-					return
-				}
-				<-m.Lost()
-				assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-			})
-		})
-	}
-}
-
 // patient returns a process that waits for replies longer than others.
 func (f field) patient(options ...pool.Option) *redsync.Redsync {
 	clients := clientsOf(f.nodes)

@@ -31,21 +31,25 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 	})
 }
 
-func TestMutexUnlockedIsIdleAgain(t *testing.T) {
+func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held()
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, m.Until())
-		assert.Zero(t, m.Remaining())
-		before := f.traffic()
-		for name, operation := range operations(m) {
-			ok, err := operation()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		for _, unlocked := range []bool{false, true} {
+			m := f.NewMutex("lock")
+			if unlocked {
+				f.unlock(acquired(f, m))
+				synctest.Wait()
+			}
+			f.silently("idle", func() {
+				for name, operation := range operations(m) {
+					ok, err := operation()
+					assert.False(t, ok, name)
+					require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+				}
+			})
+			assert.Zero(t, m.Until())
+			assert.Zero(t, m.Remaining())
+			assert.Empty(t, m.Value())
 		}
-		assert.Equal(t, before, f.traffic())
 	})
 }
 

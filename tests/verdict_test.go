@@ -248,28 +248,6 @@ func assertRanOut(t *testing.T, err error) {
 	assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
 }
 
-// A watchdog that cannot extend the lock until it runs out says which nodes have failed.
-func TestLossByTheWatchdogNamesTheNodes(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held(redsync.WithWatchdog(), redsync.WithExpiry(4*time.Second)) // the pools wait longer for an answer
-		time.Sleep(10 * time.Second)
-		forget(r)
-		k.freeze(1, 2, 3)
-		<-m.Lost()
-		assertRanOut(t, m.Err())
-		_, told := only[observe.Lost](t, r)
-		assertRanOut(t, told)
-		_, extends := of[observe.Extended](r)
-		require.NotEmpty(t, extends)
-		for _, err := range extends {
-			assert.Equal(t, noQuorum, judged(t, err))
-			assert.Equal(t, []int{1, 2, 3}, failedNodes(err), "%v", err)
-		}
-		_, err := m.Unlock()
-		require.Error(t, err)
-	})
-}
-
 // An Extend that waits for silent nodes, because they could prove the loss, names them.
 func TestExtendNamesTheNodesThatItWaitedFor(t *testing.T) {
 	onKit(t, func(k kit) {

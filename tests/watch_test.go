@@ -5,7 +5,6 @@ import (
 	"iter"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows what Watch yields and when, and what it costs.
@@ -214,14 +212,11 @@ func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set(fenceKey, "9999999999999999"))
 		}
+		f.lose(0) // the lock still stands on a quorum
 		time.Sleep(10 * readEvery)
 		w.nothing()
-		f.nodes[0].Del("lock") // the lock still stands on a quorum
-		time.Sleep(readEvery)
-		w.nothing()
 		f.unlock(m)
-		<-c.done
-		require.NoError(f, c.err)
+		f.within(c, time.Second)
 		time.Sleep(readEvery)
 		last := w.sees(redsync.StateHeld, 1)
 		assert.Empty(f, first.Waiters)
@@ -658,44 +653,6 @@ func TestWatchLeavesNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A lingering is a pool whose subscriptions take a second to end.
-type lingering struct {
-	pool.Pool
-	ended *atomic.Int32 // how many subscriptions have ended
-}
-
-func (e lingering) Subscribe(channel string, to pool.Listener) (pool.Subscription, error) {
-	s, err := e.Pool.(pool.Subscriber).Subscribe(channel, to)
-	return lingeringSubscription{s, e.ended}, err
-}
-
-type lingeringSubscription struct {
-	pool.Subscription
-	ended *atomic.Int32
-}
-
-func (e lingeringSubscription) Close() {
-	time.Sleep(time.Second)
-	e.Subscription.Close()
-	e.ended.Add(1)
-}
-
-// The loop and Close return when all has ended.
-func TestWatchAwaitsTheEndOfItsSubscriptions(t *testing.T) {
-	play(t, func(f field) {
-		var ended atomic.Int32
-		rs := f.wrapped(func(p pool.Pool) pool.Pool { return lingering{p, &ended} })
-		for range rs.NewMutex("lock").Watch(f.Context()) {
-			break
-		}
-		assert.Equal(f, int32(5), ended.Load(), "after break")
-		w := f.as(rs).watches(rs.NewMutex("lock"), nil)
-		require.NoError(f, rs.Close(f.Context()))
-		assert.Equal(f, int32(10), ended.Load(), "after Close")
-		require.ErrorIs(f, w.ended(), redsync.ErrClosed)
-	})
 }
 
 func TestWatchEndsWithItsContext(t *testing.T) {

@@ -93,45 +93,6 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 	})
 }
 
-func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
-	for name, reply := range map[string]pool.Reply{
-		"puppet.Yes, later":    {Value: int64(1), Fate: pool.Answered, Conn: 1},
-		"missing, later":       {Value: int64(0), Fate: pool.Answered, Conn: 1},
-		"no script, later":     {Err: noScript{}, Fate: pool.Answered, Conn: 1},
-		"lost with connection": {Err: errPuppet, Conn: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var extends []pool.Request
-				j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-					if isExtend(req) {
-						extends = append(extends, req)
-						return nil, nil
-					}
-					return puppet.Yes(req)
-				})
-				u := user{t, redsync.New(j)}
-				m := acquired(t, u.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
-				time.Sleep(4 * time.Second)
-				require.NotEmpty(t, j.extended(), "an extension is under way")
-				u.unlock(m)
-				for _, req := range extends {
-					req.To.Receive(req.Tag, reply)
-				}
-				time.Sleep(time.Minute)
-				assert.Empty(t, j.extended())
-				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-			})
-		})
-	}
-}
-
-// noScript is the reply of a node that does not have a script.
-type noScript struct{}
-
-func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
-func (noScript) RedisError()   {}
-
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
