@@ -231,8 +231,7 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			wrong := f.NewMutex("lock", redsync.WithValue("wrong"))
-			require.ErrorIs(f, wrong.Do(ctx, never), redsync.ErrLockAlreadyExpired)
+			require.ErrorIs(f, f.NewMutex("lock", redsync.WithValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
 			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
 			return adopts.Do(ctx, func(inner context.Context) error {
 				assert.Same(f, adopts, redsync.FromContext(inner))

@@ -249,22 +249,3 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})
 }
-
-// A clean Unlock is not a loss. A failed attempt is not a loss either, because it never held anything.
-func TestObserveLostNothing(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		require.Error(k, k.NewMutex("lock").TryLock())
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		k.freeze(0, 1, 2)
-		require.Error(k, k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
-		a := k.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
-		_, _ = a.Extend()
-		_, _ = a.Valid()
-		time.Sleep(20 * time.Second)
-		lost, _ := of[observe.Lost](r)
-		assert.Empty(t, lost)
-		require.NoError(k, k.Close(k.Context()))
-	})
-}

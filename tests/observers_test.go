@@ -41,32 +41,6 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	})
 }
 
-// An observer blocks for longer than Close waits. The others are told nothing after Close has returned, nor is the log.
-func TestObserversBehindOneThatBlocksAreNotToldAfterClose(t *testing.T) {
-	play(t, func(f field) {
-		var log safeBuffer
-		var r redsynctest.Recorder
-		gate := make(chan struct{})
-		rs := f.With(redsync.WithObserver(lossBlocker{gate}), redsync.WithObserver(&r), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		m := acquired(f, rs.NewMutex("lock"))
-		synctest.Wait()
-		f.lose(0, 1, 2, 3, 4)
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		require.NoError(f, f.Close(f.Context()))
-		forget(&r)
-		close(gate)
-		synctest.Wait()
-		assert.Empty(f, r.All())
-		assert.NotContains(f, log.String(), "lost")
-	})
-}
-
-// lossBlocker is an observer that blocks at a loss.
-type lossBlocker struct{ gate chan struct{} }
-
-func (b lossBlocker) ObserveLost(context.Context, observe.Lost) { <-b.gate }
-
 // Close repeats releases for one node deadline. Then one event tells for the node how many releases were given up.
 func TestObserveReleaseGivenUpByClose(t *testing.T) {
 	for name, fails := range map[string]func(k kit, m *redsync.Mutex){
@@ -119,7 +93,8 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 			onKit(t, func(k kit) {
 				k.meet()
 				b := &blocker{gate: make(chan struct{})}
-				rs := k.With(redsync.WithObserver(b))
+				var log safeBuffer
+				rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				dog := acquired(k, rs.NewMutex("lock", redsync.WithWatchdog()))
 				time.Sleep(3 * time.Second) // the observer is stuck in the first extension
 				m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
@@ -136,6 +111,7 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 					assert.Equal(t, patience, time.Since(start))
 					close(b.gate)
 					assert.Empty(t, lost())
+					assert.NotContains(t, log.String(), "lost")
 					return
 				}
 				close(b.gate)

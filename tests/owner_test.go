@@ -146,8 +146,6 @@ func TestOwnerOutOfRange(t *testing.T) {
 		"":                        `WithOwner("") is ` + valid + "it is empty",
 		"a\x1b[2J\n":              `WithOwner("a\x1b[2J\n") is ` + valid + "it has the character U+001B",
 		"a\u202eb":                `WithOwner("a\u202eb") is ` + valid + "it has the character U+202E",
-		"a\u2028b":                `WithOwner("a\u2028b") is ` + valid + "it has the character U+2028",
-		"a\u009b2J":               `WithOwner("a\u009b2J") is ` + valid + "it has the character U+009B",
 		"a\xff":                   `WithOwner("a\xff") is ` + valid + "it is not UTF-8",
 		"host ":                   `WithOwner("host ") is ` + valid + "it has a space at an end",
 		strings.Repeat("x", 129):  valid + "it has 129 bytes",

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -336,18 +335,14 @@ func TestSequencersOfPermitsAreChecked(t *testing.T) {
 func TestPermitsRefuseBadInput(t *testing.T) {
 	play(t, func(f field) {
 		for what, options := range map[string][]redsync.Option{
-			"WithPermits(0) is out of range: 1 to 256":                       {redsync.WithPermits(0)},
-			"WithPermits(-1) is out of range: 1 to 256":                      {redsync.WithPermits(-1)},
-			"WithPermits(257) is out of range: 1 to 256":                     {redsync.WithPermits(257)},
-			fmt.Sprintf("WithPermits(%d) is out of range", math.MaxInt):      {redsync.WithPermits(math.MaxInt)},
-			"WithWeight(0) is out of range":                                  {redsync.WithPermits(3), redsync.WithWeight(0), redsync.WithFair()},
-			"WithWeight(4) is out of range: 1 to 3":                          permitsOf(3, 4),
-			"WithWeight(2) needs WithFair":                                   {redsync.WithPermits(3), redsync.WithWeight(2)},
-			"WithWeight(1) needs WithPermits":                                {redsync.WithWeight(1), redsync.WithFair()},
-			"WithPermits excludes WithShared":                                {redsync.WithPermits(3), redsync.WithShared()},
-			"WithPermits excludes WithFencing":                               {redsync.WithPermits(3), redsync.WithFencing()},
-			"WithValue excludes WithPermits":                                 {redsync.WithPermits(3), redsync.WithValue("v")},
-			fmt.Sprintf("WithWeight(%d) is out of range: 1 to", math.MinInt): {redsync.WithPermits(3), redsync.WithWeight(math.MinInt)},
+			"WithPermits(0) is out of range: 1 to 256":   {redsync.WithPermits(0)},
+			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
+			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
+			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
+			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), redsync.WithFair()},
+			"WithPermits excludes WithShared":            {redsync.WithPermits(3), redsync.WithShared()},
+			"WithPermits excludes WithFencing":           {redsync.WithPermits(3), redsync.WithFencing()},
+			"WithValue excludes WithPermits":             {redsync.WithPermits(3), redsync.WithValue("v")},
 		} {
 			refuses(f.T, f.NewMutex("lock", options...), what)
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)

@@ -117,7 +117,7 @@ func (r *rush) run(clients int, plan func(rs *redsync.Redsync, options []redsync
 	if r.faults {
 		limit = time.Minute
 		wg.Go(func() {
-			for range 8 {
+			for range testlength.InGate(3, 4, 8, 8) {
 				r.fault()
 			}
 		})
