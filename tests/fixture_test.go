@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -509,31 +508,6 @@ func (f field) noKeys() {
 	assert.Zero(f, f.nodes.Keys("lock"))
 }
 
-// keysLast checks every few milliseconds that each key has a TTL, until stop is called.
-func (f field) keysLast() (stop func()) {
-	end := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			for i, n := range f.nodes {
-				n.Between(func(m *miniredis.Miniredis) {
-					for _, key := range m.Keys() {
-						if m.TTL(key) == 0 && m.Exists(key) {
-							assert.Fail(f, "found a key without a TTL", "%s on node %d", key, i)
-						}
-					}
-				})
-			}
-			select {
-			case <-end:
-				return
-			case <-time.After(7 * time.Millisecond): //nolint:forbidigo // in a bubble
-			}
-		}
-	})
-	return func() { close(end); wg.Wait() }
-}
-
 // nobodyWaits checks that all queues are empty.
 func (f field) nobodyWaits() {
 	f.Helper()
@@ -708,20 +682,6 @@ func (h hooked) Send(req pool.Request) error {
 		(*f)()
 	}
 	return h.Pool.Send(req)
-}
-
-// hookedOn is hooked for the requests that have an argument.
-type hookedOn struct {
-	hooked
-
-	arg *atomic.Value
-}
-
-func (h hookedOn) Send(req pool.Request) error {
-	if !slices.Contains(req.Args, h.arg.Load()) {
-		return h.Pool.Send(req)
-	}
-	return h.hooked.Send(req)
 }
 
 // refusing is a pool that refuses to send while on is set.

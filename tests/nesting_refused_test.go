@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -23,50 +22,53 @@ import (
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	type options = []redsync.Option
+	shared := redsync.WithShared()
 	for name, c := range map[string]struct {
-		outer, inner options
-		texts        []string // in the error; nil if the call joins
+		less, more options
+		asks       string // what more asks for
+		has, no    string // what a hold with less has, and one with no option
 	}{
-		"longer expiry":           {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4001 * time.Millisecond)}, []string{"WithExpiry(4.001s)", "has 4s"}},
-		"longer than the default": {nil, options{redsync.WithExpiry(9 * time.Second)}, []string{"WithExpiry(9s)", "has 8s"}},
-		"the same expiry":         {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(4 * time.Second)}, nil},
-		"shorter expiry":          {nil, options{redsync.WithExpiry(4 * time.Second)}, nil},
-		"no expiry":               {options{redsync.WithExpiry(4 * time.Second)}, nil, nil},
-		"lock delay":              {nil, options{redsync.WithLockDelay(time.Second)}, []string{"WithLockDelay(1s)", "has 0s"}},
-		"longer lock delay":       {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, []string{"WithLockDelay(2s)", "has 1s"}},
-		"shorter lock delay":      {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(time.Millisecond)}, nil},
-		"no lock delay":           {options{redsync.WithLockDelay(time.Second)}, nil, nil},
-		"fencing":                 {nil, options{redsync.WithFencing()}, []string{"WithFencing()", "has no token"}},
-		"the token is there":      {options{redsync.WithFencing()}, options{redsync.WithFencing()}, nil},
-		"no fencing":              {options{redsync.WithFencing()}, nil, nil},
-		"longest hold":            {nil, options{redsync.WithMaxHold(time.Hour)}, []string{"WithMaxHold(1h0m0s)", "has no limit"}},
-		"longer hold":             {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, []string{"WithMaxHold(2h0m0s)", "has 1h0m0s"}},
-		"shorter hold":            {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Minute)}, []string{"WithMaxHold(1m0s)", "has 1h0m0s"}},
-		"the same longest hold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(time.Hour)}, nil},
-		"no longest hold":         {options{redsync.WithMaxHold(time.Hour)}, nil, nil},
-		"what is about waiting":   {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, nil},
+		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * time.Millisecond)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
+		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
+		"WithFencing":   {nil, options{redsync.WithFencing()}, "()", "has no token", "has no token"},
+		"WithFair":      {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				for what, outer := range map[string]options{"write": c.outer, "read": append(c.outer, redsync.WithShared())} {
-					f.inside("lock", func(ctx context.Context) {
-						inner := append(options{redsync.WithShared()}, c.inner...)
-						m := f.With(inner...).NewMutex("lock")
-						synctest.Wait()
-						if c.texts == nil {
-							f.joins(ctx, m, redsync.FromContext(ctx), what)
-							return
-						}
-						for _, do := range dos {
-							err := do(m, ctx, never)
-							require.ErrorIs(f, err, redsync.ErrNested)
-							require.NotErrorIs(f, err, redsync.ErrFailed)
-							for _, text := range append(c.texts, `"lock"`) {
-								require.ErrorContains(f, err, text)
+				inside := func(outer, inner options, texts ...string) {
+					for _, outer := range []options{outer, append(options{shared}, outer...)} {
+						f.inside("lock", func(ctx context.Context) {
+							m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
+							synctest.Wait()
+							if len(texts) == 0 {
+								f.joins(ctx, m, redsync.FromContext(ctx), name)
+								return
 							}
-						}
-					}, outer...)
+							for _, do := range dos {
+								err := do(m, ctx, never)
+								require.ErrorIs(f, err, redsync.ErrNested)
+								require.NotErrorIs(f, err, redsync.ErrFailed)
+								for _, text := range append(texts, name, `"lock"`) {
+									require.ErrorContains(f, err, text)
+								}
+							}
+						}, outer...)
+					}
+				}
+				if c.asks != "" {
+					inside(nil, c.more, c.asks, c.no)
+					inside(c.less, c.more, c.asks, c.has)
+				} else {
+					inside(nil, c.more)
+				}
+				inside(c.more, c.more)
+				inside(c.more, nil)
+				if name == "WithMaxHold" {
+					inside(c.more, c.less, "(1h0m0s)", "has 2h0m0s")
+				} else {
+					inside(c.more, c.less)
 				}
 			})
 		})
@@ -78,18 +80,14 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		for name, outer := range map[string][]redsync.Option{
-			"without": nil, "with": {redsync.WithMinHold(time.Second)}, "longer": {redsync.WithMinHold(time.Minute)},
-		} {
-			f.inside(name, func(ctx context.Context) {
-				require.NoError(f, f.Do(ctx, name, func(context.Context) error { return nil }))
-				for _, do := range dos {
-					err := do(f.NewMutex(name, redsync.WithMinHold(time.Second)), ctx, never)
-					require.ErrorIs(f, err, redsync.ErrNested)
-					require.ErrorContains(f, err, "WithMinHold(1s)")
-				}
-			}, outer...)
-		}
+		f.inside("lock", func(ctx context.Context) {
+			require.NoError(f, f.Do(ctx, "lock", nothing))
+			for _, do := range dos {
+				err := do(f.NewMutex("lock", redsync.WithMinHold(time.Second)), ctx, never)
+				require.ErrorIs(f, err, redsync.ErrNested)
+				require.ErrorContains(f, err, "WithMinHold(1s)")
+			}
+		}, redsync.WithMinHold(time.Minute))
 	})
 }
 
@@ -100,7 +98,7 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 		f.meet()
 		f.inside("lock", func(ctx context.Context) {
 			outer := redsync.FromContext(ctx)
-			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
+			require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error {
 				until := outer.Until()
 				time.Sleep(time.Second)
 				f.silently("Downgrade", func() {
@@ -108,15 +106,12 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 					require.ErrorIs(f, err, redsync.ErrNested)
 					require.NotErrorIs(f, err, redsync.ErrFailed)
 					require.ErrorContains(f, err, `downgrade "lock"`)
-					require.ErrorIs(f, redsync.FromContext(inner).Downgrade(inner), redsync.ErrNested)
 				})
 				assert.Equal(f, until, outer.Until())
-				require.ErrorIs(f, f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared())), errOthers)
-				return f.Do(inner, "lock", nothing)
-			}))
+				return f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared()))
+			}), errOthers)
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				require.NoError(f, outer.Downgrade(inner))
-				require.ErrorIs(f, f.Do(inner, "lock", never), redsync.ErrUpgrade)
 				require.NoError(f, outer.Downgrade(inner), "again")
 				return f.ran(f.TryDo(f.Context(), "lock", nothing, redsync.WithShared()))
 			}, redsync.WithShared()))
@@ -157,13 +152,11 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				f.silently("Unlock", func() {
-					for _, unlock := range []func() (bool, error){m.Unlock, redsync.FromContext(inner).Unlock} {
-						ok, err := unlock()
-						assert.False(f, ok)
-						require.ErrorIs(f, err, redsync.ErrNested)
-						require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-						require.ErrorContains(f, err, `unlock "lock"`)
-					}
+					ok, err := m.Unlock()
+					assert.False(f, ok)
+					require.ErrorIs(f, err, redsync.ErrNested)
+					require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+					require.ErrorContains(f, err, `unlock "lock"`)
 				})
 				_, err := m.Detach(inner)
 				require.ErrorContains(f, err, "Do unlocks it")
@@ -190,70 +183,55 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 	})
 }
 
-// The hold ends while a call is about to join it. The call locks instead.
-func TestTheHoldIsUnlockedWhileACallJoins(t *testing.T) {
-	locked := 0
-	atEachTurn(t, func(f field, turning turner) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			outer := redsync.FromContext(ctx)
-			ctx = turning(context.WithoutCancel(ctx), func() {
-				if ok, err := outer.Unlock(); !ok {
-					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+// The hold ends, or is downgraded, while an exclusive call is about to join it. Then the call locks instead, or fails.
+func TestTheHoldChangesWhileACallJoins(t *testing.T) {
+	for name, change := range map[string]func(m *redsync.Mutex) error{
+		"Unlock":    func(m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Downgrade": func(m *redsync.Mutex) error { return m.Downgrade(context.Background()) },
+	} {
+		joined, not := 0, 0
+		atEachTurn(t, func(f field, turning turner) {
+			f.meet()
+			_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+				outer := redsync.FromContext(ctx)
+				ctx = turning(context.WithoutCancel(ctx), func() {
+					if err := change(outer); err != nil {
+						assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
+					}
+					synctest.Wait()
+				})
+				err := f.Do(ctx, "lock", func(inner context.Context) error {
+					m := redsync.FromContext(inner)
+					if m == outer {
+						joined++
+					} else {
+						not++
+					}
+					ok, err := m.Valid()
+					assert.True(f, ok, "no function runs without the lock")
+					ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+					assert.False(f, ran, "a reader beside an exclusive call")
+					return err
+				})
+				if err != nil {
+					assert.ErrorIs(f, err, redsync.ErrUpgrade)
+					assert.Equal(f, "Downgrade", name)
+					not++
 				}
-				synctest.Wait()
-			})
-			assert.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
-				m := redsync.FromContext(inner)
-				if m != outer {
-					locked++
-				}
-				assert.NoError(f, m.Err(), "no function runs without the lock")
-				ok, err := m.Valid()
-				assert.True(f, ok)
-				return err
-			}))
-			return nil
-		})
-		f.noKeys()
-	})
-	assert.Positive(t, locked)
-}
-
-// The hold is downgraded while an exclusive call is about to join it. The call fails, unless it has joined.
-func TestTheHoldIsDowngradedWhileACallJoins(t *testing.T) {
-	refused := 0
-	atEachTurn(t, func(f field, turning turner) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			outer := redsync.FromContext(ctx)
-			ctx = turning(ctx, func() {
-				if err := outer.Downgrade(f.Context()); err != nil {
-					assert.ErrorIs(f, err, redsync.ErrNested, "the call has joined")
-				}
-			})
-			err := f.Do(ctx, "lock", func(context.Context) error {
-				ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
-				assert.False(f, ran, "a reader beside an exclusive call")
 				return nil
 			})
-			if err != nil {
-				assert.ErrorIs(f, err, redsync.ErrUpgrade)
-				refused++
-			}
-			return nil
+			f.noKeys()
 		})
-		f.noKeys()
-	})
-	assert.Positive(t, refused)
+		assert.Positive(t, joined, name)
+		assert.Positive(t, not, name)
+	}
 }
 
 // A Mutex that adopts a hold adopts it inside a Do, too, and ends it.
 func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		require.ErrorIs(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			wrong := f.NewMutex("lock", redsync.WithValue("wrong"))
-			require.ErrorIs(f, wrong.Do(ctx, never), redsync.ErrLockAlreadyExpired)
+			require.ErrorIs(f, f.NewMutex("lock", redsync.WithValue("wrong")).Do(ctx, never), redsync.ErrLockAlreadyExpired)
 			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
 			return adopts.Do(ctx, func(inner context.Context) error {
 				assert.Same(f, adopts, redsync.FromContext(inner))
@@ -266,40 +244,10 @@ func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 	})
 }
 
-// A Do that is to adopt a hold comes too late, because another call adopts it first. It must not lock the name instead,
-// because it would wait for a Do around it.
-func TestDoThatAdoptsTooLate(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-			adopts := f.NewMutex("lock", redsync.WithSequencer(redsync.FromContext(ctx).Sequencer()))
-			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 100 * time.Millisecond})
-			}
-			var adopted, refused atomic.Int32
-			var wg sync.WaitGroup
-			for range 2 {
-				wg.Go(func() {
-					err := adopts.Do(ctx, func(ctx context.Context) error {
-						adopted.Add(1)
-						return lasts(time.Second)(ctx)
-					})
-					if errors.Is(err, redsync.ErrNested) {
-						refused.Add(1)
-					}
-				})
-			}
-			wg.Wait()
-			assert.EqualValues(f, 1, adopted.Load())
-			assert.EqualValues(f, 1, refused.Load())
-			return nil
-		})
-	})
-}
-
 // Goroutines join and leave at random, also after the outer function has returned. No function runs without the lock,
 // and the lock is free afterwards.
 func TestManyNestedCalls(t *testing.T) {
+	ms := func(most int64) { time.Sleep(time.Duration(rand.Int64N(most)) * time.Millisecond) } //nolint:gosec // no secret
 	for range testlength.Of(5, 8, 200) {
 		play(t, func(f field) {
 			other := f.another()
@@ -310,12 +258,12 @@ func TestManyNestedCalls(t *testing.T) {
 				for range 10 {
 					assert.NoError(f, other.Do(f.Context(), "lock", func(ctx context.Context) error {
 						theirs.Add(1)
+						defer theirs.Add(-1)
 						time.Sleep(time.Millisecond)
 						assert.Zero(f, ours.Load())
-						theirs.Add(-1)
 						return ctx.Err()
 					}, redsync.WithTries(0)))
-					time.Sleep(rand.N(20 * time.Millisecond))
+					ms(20)
 				}
 			})
 			var work func(ctx context.Context, depth int)
@@ -328,16 +276,14 @@ func TestManyNestedCalls(t *testing.T) {
 					ours.Add(1)
 					defer ours.Add(-1)
 					assert.Zero(f, theirs.Load())
-					time.Sleep(rand.N(3 * time.Millisecond))
-					for range rand.N(4) {
-						if depth < 4 {
-							wg.Go(func() {
-								time.Sleep(rand.N(5 * time.Millisecond))
-								work(context.WithoutCancel(ctx), depth+1)
-							})
-						}
+					ms(3)
+					for range min(rand.N(4), 4-depth) {
+						wg.Go(func() {
+							ms(5)
+							work(context.WithoutCancel(ctx), depth+1)
+						})
 					}
-					time.Sleep(rand.N(5 * time.Millisecond))
+					ms(5)
 					return redsync.FromContext(ctx).Err()
 				}, options...)
 				if !errors.Is(err, redsync.ErrUpgrade) { // inside a reader that has locked anew

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -16,84 +17,45 @@ import (
 
 // This file tests how many calls can join one hold.
 
-// deep calls Do inside Do, and returns how many calls succeeded and the error of the next.
-func (f field) deep(ctx context.Context, m *redsync.Mutex) (count int, err error) {
-	err = m.Do(ctx, func(ctx context.Context) error {
-		var deeper error
-		if count, deeper = f.deep(ctx, m); deeper == nil {
-			return nil
-		}
-		count, err = count+1, deeper
-		return deeper
-	})
-	if count == 0 && err == nil {
-		return 0, errWork
-	}
-	return count, err
-}
-
-func TestNestingIsLimited(t *testing.T) {
-	for _, limit := range []int{1, 2, 3, 10} {
-		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.NewMutex("lock", redsync.WithNesting(limit))
-				count, err := f.deep(f.Context(), m)
-				assert.Equal(f, limit, count)
-				require.ErrorIs(f, err, redsync.ErrNested)
-				require.NotErrorIs(f, err, redsync.ErrFailed)
-				require.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, limit))
-				f.noKeys()
-			})
-		})
-	}
-}
-
 // The limit of the outermost call counts, and the limit of the call that joins, too. Calls that have returned do not
 // count.
 func TestTheLimitsOfBothCallsCount(t *testing.T) {
+	limit := func(n int) []redsync.Option { return []redsync.Option{redsync.WithNesting(n)} }
 	for name, c := range map[string]struct {
 		outer, inner []redsync.Option
-		room         int // how many calls can join at once
+		limit        int
 	}{
-		"none":               {nil, nil, 100},
-		"outermost":          {[]redsync.Option{redsync.WithNesting(3)}, nil, 2},
-		"inner":              {nil, []redsync.Option{redsync.WithNesting(4)}, 3},
-		"outermost is less":  {[]redsync.Option{redsync.WithNesting(2)}, []redsync.Option{redsync.WithNesting(4)}, 1},
-		"inner is less":      {[]redsync.Option{redsync.WithNesting(4)}, []redsync.Option{redsync.WithNesting(3)}, 2},
-		"inner does not":     {nil, []redsync.Option{redsync.WithNesting(1)}, 0},
-		"outermost does not": {[]redsync.Option{redsync.WithNesting(1)}, nil, 0},
+		"none":      {nil, nil, 111},
+		"outermost": {limit(2), limit(4), 2},
+		"inner":     {limit(4), limit(3), 3},
+		"no room":   {nil, limit(1), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				for range 2 {
-					f.inside("lock", func(ctx context.Context) {
-						for range 2 {
-							var joined, refused atomic.Int32
-							var wg sync.WaitGroup
-							for range 100 {
-								wg.Go(func() {
-									called := false
-									err := f.Do(ctx, "lock", func(context.Context) error {
-										called = true
-										time.Sleep(time.Second)
-										return nil
-									}, c.inner...)
-									if called {
-										joined.Add(1)
-										assert.NoError(f, err)
-									} else {
-										refused.Add(1)
-										assert.ErrorIs(f, err, redsync.ErrNested)
-									}
-								})
-							}
-							wg.Wait()
-							assert.EqualValues(f, c.room, joined.Load())
-							assert.EqualValues(f, 100-c.room, refused.Load())
+				f.inside("lock", func(ctx context.Context) {
+					for range 2 {
+						var joined atomic.Int32
+						var wg sync.WaitGroup
+						for range 110 {
+							wg.Go(func() {
+								err := f.Do(ctx, "lock", func(context.Context) error {
+									joined.Add(1)
+									time.Sleep(time.Second)
+									return errWork
+								}, c.inner...)
+								if !errors.Is(err, errWork) {
+									assert.ErrorIs(f, err, redsync.ErrNested)
+									assert.NotErrorIs(f, err, redsync.ErrFailed)
+									assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
+								}
+							})
 						}
-					}, c.outer...)
-				}
+						wg.Wait()
+						assert.EqualValues(f, c.limit-1, joined.Load())
+					}
+				}, c.outer...)
+				f.noKeys()
 			})
 		})
 	}
@@ -101,31 +63,18 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 
 // If one of several holds has no room, the call joins none of them.
 func TestLimitOfOneOfTwoHolds(t *testing.T) {
-	for _, full := range both {
+	for full, other := range map[string]string{"a": "b", "b": "a"} {
 		play(t, func(f field) {
-			limit := func(name string) redsync.Option {
-				if name == full {
-					return redsync.WithNesting(2)
-				}
-				return redsync.WithNesting(3)
-			}
-			f.inside("a", func(ctx context.Context) {
-				require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
-					return f.Do(ctx, full, func(ctx context.Context) error {
-						for range 5 {
-							require.ErrorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
-						}
-						for _, name := range both {
-							if name != full {
-								require.NoError(f, f.Do(ctx, name, func(ctx context.Context) error {
-									return f.Do(ctx, name, nothing)
-								}), "the calls that failed count no more")
-							}
-						}
-						return nil
-					})
-				}, limit("b")))
-			}, limit("a"))
+			f.inside(other, func(ctx context.Context) {
+				require.NoError(f, f.Do(ctx, full, func(ctx context.Context) error {
+					for range 5 {
+						require.ErrorIs(f, f.NewMultiMutex(both).Do(ctx, never), redsync.ErrNested)
+					}
+					return f.Do(ctx, other, func(ctx context.Context) error {
+						return f.Do(ctx, other, nothing)
+					}) // the calls that failed count no more
+				}, redsync.WithNesting(1)))
+			}, redsync.WithNesting(3))
 		})
 	}
 }

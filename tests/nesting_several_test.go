@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,57 +72,27 @@ func TestACallOnTwoHolds(t *testing.T) {
 	}
 }
 
-// Both holds last until a call on both has returned.
-func TestTwoHoldsLastUntilTheirCallHasReturned(t *testing.T) {
-	play(t, func(f field) {
-		start := time.Now()
-		f.inside("a", func(ctx context.Context) {
-			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
-				go func() {
-					assert.NoError(f, f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-						<-ctx.Done()
-						time.Sleep(time.Minute)
-						return nil
-					}))
-				}()
-				synctest.Wait()
-				return nil
-			}))
-			assert.Equal(f, time.Minute, time.Since(start).Round(time.Second))
-		})
-		f.noKeys()
-	})
-}
-
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
+		two := redsync.WithPermits(2)
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()
-			for _, m := range []*redsync.Mutex{
-				f.NewMutex("lock", redsync.WithPermits(2)), f.NewMutex("lock", redsync.WithPermits(5)),
-			} {
+			for _, m := range []*redsync.Mutex{f.NewMutex("lock", two), f.NewMutex("lock", redsync.WithPermits(5))} {
 				f.refusesNested(ctx, m, redsync.ErrNested, `permit of "lock"`)
 				f.refusesNested(context.WithoutCancel(ctx), m, redsync.ErrNested)
 			}
-			require.NoError(f, f.Do(ctx, "other", nothing, redsync.WithPermits(2)))
-			require.NoError(f, f.Do(f.Context(), "lock", nothing, redsync.WithPermits(2)), "a Do that does not get the context acquires a second permit")
-			f.inside("lock", func(context.Context) {})
+			require.NoError(f, f.Do(ctx, "other", nothing, two))
+			require.NoError(f, f.Do(f.Context(), "lock", nothing, two), "a Do that does not get the context acquires a second permit")
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(inner))
 				synctest.Wait()
-				f.refusesNested(inner, f.NewMutex("lock", redsync.WithPermits(2)), redsync.ErrNested, `permit of "lock"`)
+				f.refusesNested(inner, f.NewMutex("lock", two), redsync.ErrNested)
 				f.joins(inner, f.NewMutex("lock"), redsync.FromContext(inner), "the lock")
 				return nil
 			}))
-			w := f.NewMutex("lock")
-			require.NoError(f, w.LockContext(ctx))
-			f.unlock(w)
-		}, redsync.WithPermits(2))
-		f.inside("lock", func(ctx context.Context) {
-			require.NoError(f, f.Do(ctx, "lock", nothing, redsync.WithPermits(1)))
-			require.NoError(f, f.NewMutex("lock", redsync.WithPermits(1)).LockContext(ctx))
-		})
+		}, two)
+		f.inside("lock", func(ctx context.Context) { require.NoError(f, f.Do(ctx, "lock", nothing, redsync.WithPermits(1))) })
 	})
 }

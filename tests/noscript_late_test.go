@@ -35,53 +35,23 @@ func (f field) neverInFull() {
 	}
 }
 
-// Two nodes answer an acquire with NOSCRIPT, but only after the other three have decided it and the
-// lock has been released. They must not be sent the acquire in full: it would set the key again.
-func TestANodeThatLacksTheScriptIsNotAskedOnceTheOthersHaveDecided(t *testing.T) {
-	for name, option := range map[string]redsync.Option{"fencing": redsync.WithFencing(), "fair": redsync.WithFair()} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.hasNoScript(100*time.Millisecond, 3, 4)
-				m := f.NewMutex("lock", option)
-				require.NoError(t, m.TryLock())
-				f.unlock(m)
-				time.Sleep(time.Millisecond)
-				f.neverInFull()
-			})
-		})
-	}
-}
-
-// The nodes do not have the script, and say so only after the caller has given up. By then the acquire has been
-// released, so it must not be sent in full.
-func TestANodeThatLacksTheScriptIsNotAskedOnceTheCallerHasGivenUp(t *testing.T) {
+// Two nodes answer an acquire with NOSCRIPT, but only after the other three have decided it and the lock has been
+// released. They must not be sent the acquire in full: it would set the key again. The same holds for all nodes if they
+// say so after the caller has given up.
+func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
+		f.hasNoScript(100*time.Millisecond, 3, 4)
+		m := f.NewMutex("lock", redsync.WithFencing())
+		require.NoError(t, m.TryLock())
+		f.unlock(m)
+		time.Sleep(time.Millisecond)
+		f.neverInFull()
+
 		f.hasNoScript(100*time.Millisecond, 0, 1, 2, 3, 4)
 		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, f.NewMutex("lock", redsync.WithFencing()).TryLockContext(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)
 		f.neverInFull()
-	})
-}
-
-// An Extend that has reported that it failed no longer moves Until, whatever the nodes say afterwards.
-func TestExtendWhoseCallerHasGivenUpMovesNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held()
-		time.Sleep(time.Second)
-		until := m.Until()
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
-		defer cancel()
-		ok, err := m.ExtendContext(ctx)
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		time.Sleep(time.Second)
-		assert.Equal(t, until, m.Until())
-		f.unlock(m)
 	})
 }

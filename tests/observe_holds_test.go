@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -14,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/clock/clocktest"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
@@ -80,36 +77,37 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			for _, e := range seen.taken() {
 				kind := fmt.Sprintf("%T", e.event)
 				got[kind] = true
-				if _, extends := e.event.(observe.Extended); name == "" && extends {
+				_, extends := e.event.(observe.Extended)
+				switch {
+				case name != "":
+					assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
+					start, _ := reflect.TypeAssert[time.Time](reflect.ValueOf(e.event).FieldByName("Start"))
+					assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
+				case extends:
 					assert.Equal(k, "lock", e.ctx.Value(key{}), "the watchdog has the values of Lock")
 					assert.Nil(k, e.ctx.Done())
-					continue
-				}
-				if name == "" {
+				default:
 					assert.Equal(k, context.Background(), e.ctx, kind)
-					continue
 				}
-				assert.Equal(k, name, e.ctx.Value(key{}), "%s of %s", kind, name)
-				start, _ := reflect.TypeAssert[time.Time](reflect.ValueOf(e.event).FieldByName("Start"))
-				assert.WithinDuration(k, called, start, 0, "%s of %s", kind, name)
 			}
 			assert.Equal(k, wanted, got, name)
 		}
-		m, other := k.NewMutex("lock"), k.NewMutex("lock")
+		m := k.NewMutex("lock", redsync.WithWatchdog())
 		require.NoError(k, m.LockContext(call("lock")))
 		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
-		_, err := m.ExtendContext(call("extend"))
-		require.NoError(k, err)
-		tells("extend", observe.Vote{}, observe.Extended{})
-		_, err = m.ValidContext(call("valid"))
-		require.NoError(k, err)
-		tells("valid", observe.Vote{})
-		_, err = m.UnlockContext(call("unlock"))
-		require.NoError(k, err)
+		for name, do := range map[string]func(context.Context) (bool, error){"extend": m.ExtendContext, "valid": m.ValidContext} {
+			k.confirms(do(call(name)))
+			if name == "extend" {
+				tells(name, observe.Vote{}, observe.Extended{})
+			} else {
+				tells(name, observe.Vote{})
+			}
+		}
+		k.confirms(m.UnlockContext(call("unlock")))
 		tells("unlock", observe.Vote{}, observe.Released{})
 		require.NoError(k, m.LockContext(call("lock")))
 		forget(r)
-		err = other.TryLockContext(call("not acquired"))
+		err := k.NewMutex("lock").TryLockContext(call("not acquired"))
 		require.Error(k, err)
 		failed, why := only[observe.NotAcquired](k.T, r)
 		assert.Equal(k, observe.NotAcquired{Name: "lock", Mode: observe.Plain}, failed)
@@ -119,93 +117,21 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		require.NoError(k, err)
 		tells("detach", observe.Detached{})
 		k.lose(0, 1, 2, 3, 4)
-		w := k.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(k, w.LockContext(call("lock")))
+		require.NoError(k, m.LockContext(call("lock")))
 		_ = seen.taken()
 		time.Sleep(3 * time.Second)
 		k.lose(0, 1, 2)
 		time.Sleep(3 * time.Second)
 		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
-		_, _ = w.Unlock()
+		_, _ = m.Unlock()
 	})
 }
 
-// A Lock that is handed the lock has waited for the whole call. A Lock that wins at its second attempt has waited until
-// that attempt began.
-func TestObserveWaited(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		forget(r)
-		c := k.calls(k.Redsync)
-		time.Sleep(3 * time.Second)
-		k.unlock(m)
-		<-c.done
-		require.NoError(k, c.err)
-		got, _ := only[observe.Acquired](k.T, r)
-		assert.Equal(k, 3*time.Second, got.Took)
-		assert.LessOrEqual(k, got.Waited, got.Took)
-		assert.Positive(k, got.Waited)
-	})
-}
-
-// If an Extend fails to adopt a lock, the observer is told of a failed extension. If two Extends adopt one lock, the
-// observer is told Acquired of one, and Extended of the other.
-func TestObserveExtendsThatDoNotAdopt(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		_, err := f.NewMutex("lock", redsync.WithValue("nobody's")).Extend()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		got, why := only[observe.Extended](f.T, r)
-		assert.Equal(f, observe.Extended{Name: "lock", Mode: observe.Plain}, got)
-		assert.Equal(f, err, why)
-		acquired, _ := of[observe.Acquired](r)
-		assert.Empty(f, acquired)
-	})
+// A lock that is unlocked before its Mutex has adopted it has no times.
+func TestObserveAdoption(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
 		forget(r)
-		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Delay: time.Millisecond})
-		}
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				ok, err := a.Extend()
-				assert.True(f, ok)
-				assert.NoError(f, err)
-			})
-		}
-		wg.Wait()
-		_, _ = only[observe.Acquired](f.T, r)
-		_, _ = only[observe.Extended](f.T, r)
-	})
-}
-
-// A wall clock that goes forward and back again during a call does not make the waiting longer than the call.
-func TestObserveWaitedIsAtMostTook(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithHandOver(false))
-		wall := clocktest.StepWall(f.T)
-		c := f.calls(f.Redsync, redsync.WithHandOver(false))
-		forget(r)
-		time.Sleep(time.Second)
-		wall.Step(3 * time.Second)
-		for _, n := range f.nodes {
-			n.On("evalsha", 100, embedded.Fault{Delay: 20 * time.Millisecond})
-		}
-		time.AfterFunc(10*time.Millisecond, func() { wall.Step(-3 * time.Second) }) // the attempt after the release is under way
-		f.unlock(m)
-		<-c.done
-		require.NoError(f, c.err)
-		got, _ := only[observe.Acquired](f.T, r)
-		assert.LessOrEqual(f, got.Waited, got.Took)
-	})
-}
-
-func TestObserveAdoption(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		value := f.held().Value()
-		forget(r)
-		a := f.NewMutex("lock", redsync.WithValue(value))
 		f.delays("evalsha")
 		_, err := a.Extend()
 		require.NoError(f, err)
@@ -213,125 +139,72 @@ func TestObserveAdoption(t *testing.T) {
 		assert.Equal(t, observe.Acquired{
 			Name: "lock", Mode: observe.Plain, Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
 		}, acquired)
-		extended, _ := of[observe.Extended](r)
-		assert.Empty(t, extended)
+		assert.Empty(t, redsynctest.Events[observe.Extended](r))
 		time.Sleep(time.Second)
-		_, err = a.Unlock()
-		require.NoError(f, err)
+		f.unlock(a)
 		released, _ := only[observe.Released](f.T, r)
 		assert.Equal(t, observe.Released{
 			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
 		}, released)
+
+		a = f.NewMutex("lock", redsync.WithValue(f.held().Value()))
+		forget(r)
+		f.unlock(a)
+		released, _ = only[observe.Released](f.T, r)
+		assert.Equal(t, observe.Released{Name: "lock", Mode: observe.Plain}, released)
 	})
 }
 
-var errSilent = errors.New("a node did not answer")
-
 func TestObserveReleased(t *testing.T) {
+	at := func(held, took time.Duration) observe.Released {
+		return observe.Released{Ended: true, Held: held, Left: validity - held, Took: took}
+	}
 	for name, c := range map[string]struct {
-		unlock func(f field, m *redsync.Mutex)
-		want   observe.Released
-		err    error // what Unlock fails with, nil if it succeeds; errSilent stands for nodes that did not answer
+		given func(f field)
+		want  observe.Released
+		is    error // what Unlock fails with, nil if it succeeds
 	}{
-		"in time": {
-			func(f field, _ *redsync.Mutex) {
-				time.Sleep(2999 * time.Millisecond)
-				f.delays("evalsha")
-			},
-			observe.Released{Ended: true, Held: 3 * time.Second, Left: validity - 3*time.Second, Took: 20 * time.Millisecond},
-			nil,
-		},
-		"after an extension": {
-			func(_ field, m *redsync.Mutex) {
-				time.Sleep(4999 * time.Millisecond)
-				_, _ = m.Extend()
-				time.Sleep(5 * time.Second)
-			},
-			observe.Released{Ended: true, Held: 10 * time.Second, Left: validity - 5*time.Second},
-			nil,
-		},
-		"over before": {
-			func(field, *redsync.Mutex) { time.Sleep(time.Minute - time.Millisecond) },
-			observe.Released{Held: time.Minute},
-			redsync.ErrLockAlreadyExpired,
-		},
-		"found to be over": {
-			func(f field, _ *redsync.Mutex) { f.lose(0, 1, 2) },
-			observe.Released{Ended: true, Held: time.Millisecond, Left: validity - time.Millisecond},
-			redsync.ErrLockAlreadyExpired,
-		},
-		"too few answers to tell": {
-			func(f field, _ *redsync.Mutex) { f.freeze(0, 1, 2) },
-			observe.Released{Ended: true, Held: time.Millisecond, Left: validity - time.Millisecond, Took: patience},
-			errSilent,
-		},
+		"in time": {func(f field) {
+			time.Sleep(2999 * time.Millisecond)
+			f.delays("evalsha")
+		}, at(3*time.Second, 20*time.Millisecond), nil},
+		"over before":             {func(field) { time.Sleep(time.Minute - time.Millisecond) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
+		"found to be over":        {func(f field) { f.lose(0, 1, 2) }, at(time.Millisecond, 0), redsync.ErrLockAlreadyExpired},
+		"too few answers to tell": {func(f field) { f.freeze(0, 1, 2) }, at(time.Millisecond, patience), redsync.ErrNoQuorum},
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held()
-				c.unlock(f, m)
+				c.given(f)
 				_, unlocked := m.Unlock()
 				_, _ = m.Unlock() // ErrNotHeld is no event
 				got, err := only[observe.Released](f.T, r)
 				c.want.Name, c.want.Mode = "lock", observe.Plain
 				assert.Equal(t, c.want, got)
 				assert.Equal(t, unlocked, err)
-				if errors.Is(c.err, errSilent) {
-					require.ErrorAs(f, err, new(*redsync.RedisError))
-					return
-				}
-				require.ErrorIs(f, err, c.err)
+				require.ErrorIs(f, err, c.is)
 			})
 		})
 	}
 }
 
-func TestObserveReleasedOfAnAdoptedLockHasNoTimes(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		a := k.NewMutex("lock", redsync.WithValue(k.held().Value()))
-		_, err := a.Unlock()
-		require.NoError(k, err)
-		released, err := only[observe.Released](k.T, r)
-		require.NoError(k, err)
-		assert.Equal(t, observe.Released{Name: "lock", Mode: observe.Plain}, released)
-	})
-}
-
 func TestObserveExtendedByHand(t *testing.T) {
+	const left = validity - 5*time.Second
 	for name, c := range map[string]struct {
-		given   func(f field)
-		want    observe.Extended
-		err     error
-		options []redsync.Option
+		given func(f field)
+		want  observe.Extended
+		err   error
+		max   time.Duration // WithMaxHold
 	}{
-		"confirmed by the third": {
-			given: func(f field) { f.delays("evalsha") },
-			want:  observe.Extended{Took: 20 * time.Millisecond, Left: validity - 5020*time.Millisecond},
-		},
-		"unconfirmed": {
-			given: func(f field) {
-				for _, n := range f.nodes[:3] {
-					n.On("evalsha", 2, embedded.Fault{LoseCommand: true})
-				}
-			},
-			want: observe.Extended{Left: validity - 5*time.Second}, err: redsync.ErrExtendFailed,
-		},
-		"no answer until Until": {
-			given: func(f field) { f.freeze(0, 1, 2) },
-			want:  observe.Extended{Took: validity - 5*time.Second}, err: redsync.ErrLockLost,
-		},
-		"proven lost": {
-			given: func(f field) { f.lose(0, 1, 2) },
-			want:  observe.Extended{Left: validity - 5*time.Second}, err: redsync.ErrLockLost,
-		},
-		"at WithMaxHold": {
-			given: func(field) {}, options: []redsync.Option{redsync.WithMaxHold(7 * time.Second)},
-			want: observe.Extended{Left: 2 * time.Second}, err: redsync.ErrMaxHold,
-		},
+		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * time.Millisecond, Left: left - 20*time.Millisecond}, nil, time.Hour},
+		"unconfirmed":            {func(f field) { f.refuse(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
+		"no answer until Until":  {func(f field) { f.freeze(0, 1, 2) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
+		"proven lost":            {func(f field) { f.lose(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
+		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * time.Second}, redsync.ErrMaxHold, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
-				m := f.held(c.options...)
+				m := f.held(redsync.WithMaxHold(c.max))
 				time.Sleep(4999 * time.Millisecond)
 				c.given(f)
 				_, extended := m.Extend()
@@ -348,110 +221,31 @@ func TestObserveExtendedByHand(t *testing.T) {
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		time.Sleep(6999 * time.Millisecond)
-		got, errs := of[observe.Extended](r)
 		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
-		assert.Equal(t, []observe.Extended{each, each}, got)
-		assert.Equal(t, []error{nil, nil}, errs)
-		forget(r)
+		extended := func(failed error, want ...observe.Extended) {
+			got, errs := of[observe.Extended](r)
+			assert.Equal(t, want, got)
+			for _, err := range errs {
+				require.ErrorIs(k, err, failed)
+			}
+			forget(r)
+		}
+		time.Sleep(6999 * time.Millisecond)
+		extended(nil, each, each)
 
 		k.freeze(0, 1, 2) // at 7 s; the extension begins at 9 s, and waits for 900 ms
 		time.Sleep(4 * time.Second)
-		got, errs = of[observe.Extended](r)
-		each.Took = 900 * time.Millisecond
-		first, second := each, each
-		first.Left -= 900 * time.Millisecond
-		second.Left -= 1800 * time.Millisecond
-		assert.Equal(t, []observe.Extended{first, second}, got)
-		for _, err := range errs {
-			require.ErrorIs(k, err, redsync.ErrExtendFailed)
-			require.ErrorAs(k, err, new(*redsync.RedisError))
+		late := func(took, later time.Duration) observe.Extended {
+			e := each
+			e.Took, e.Left = took, each.Left-later
+			return e
 		}
-		forget(r)
+		extended(redsync.ErrExtendFailed, late(900*time.Millisecond, 900*time.Millisecond), late(900*time.Millisecond, 1800*time.Millisecond))
 
 		k.thaw(0, 1, 2, 3, 4)
 		time.Sleep(500 * time.Millisecond)
-		got, errs = of[observe.Extended](r)
-		third := each
-		third.Took, third.Left = 200*time.Millisecond, each.Left-2*time.Second
-		assert.Equal(t, []observe.Extended{third}, got)
-		assert.Equal(t, []error{nil}, errs)
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		lost, _ := of[observe.Lost](r)
-		assert.Empty(t, lost)
+		extended(nil, late(200*time.Millisecond, 2*time.Second))
+		k.unlock(m)
+		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})
-}
-
-// A clean Unlock is not a loss. A failed attempt is not a loss either, because it never held anything.
-func TestObserveLostNothing(t *testing.T) {
-	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held()
-		require.Error(k, k.NewMutex("lock").TryLock())
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		k.freeze(0, 1, 2)
-		require.Error(k, k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithTimeoutFactor(1)).TryLock())
-		a := k.NewMutex("lock", redsync.WithValue("other"), redsync.WithExpiry(time.Second))
-		_, _ = a.Extend()
-		_, _ = a.Valid()
-		time.Sleep(20 * time.Second)
-		lost, _ := of[observe.Lost](r)
-		assert.Empty(t, lost)
-		require.NoError(k, k.Close(k.Context()))
-	})
-}
-
-func TestObserveLostNotOfALockThatCloseForestalled(t *testing.T) {
-	observing(t, func(f field, r *redsynctest.Recorder) {
-		for _, n := range f.nodes {
-			n.On("set", 1, embedded.Fault{Delay: 10 * time.Millisecond})
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.ErrorIs(t, f.NewMutex("lock").Lock(), redsync.ErrClosed) })
-		time.Sleep(time.Millisecond)
-		require.NoError(t, f.Close(f.Context()))
-		wg.Wait()
-		lost, _ := of[observe.Lost](r)
-		assert.Empty(t, lost, "it was never held")
-		acquired, _ := of[observe.Acquired](r)
-		assert.Empty(t, acquired)
-	})
-}
-
-// While Detach waits for replies, its Mutex may get the next lock. The watchdog of that lock keeps the context of its call.
-func TestWatchdogKeepsItsContextWhileDetachEnds(t *testing.T) {
-	for name, o := range map[string]redsync.Option{"permits": redsync.WithPermits(2), "shared": redsync.WithShared()} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				type key struct{}
-				k.meet()
-				seen := &contexts{}
-				m := k.NewMutex("a", o, redsync.WithWatchdog(), redsync.WithObserver(seen))
-				with := func(s string) context.Context { return context.WithValue(k.Context(), key{}, s) }
-				k.freeze(3, 4)
-				require.NoError(k, m.LockContext(with("first")))
-				done := make(chan error)
-				go func() {
-					_, err := m.Detach(with("detach"))
-					done <- err
-				}()
-				time.Sleep(100 * time.Millisecond)
-				require.NoError(k, m.LockContext(with("second")))
-				require.NoError(k, <-done)
-				seen.taken()
-				time.Sleep(guard / 2)
-				n := 0
-				for _, e := range seen.taken() {
-					if _, ok := e.event.(observe.Extended); ok {
-						n++
-						assert.Equal(k, "second", e.ctx.Value(key{}))
-					}
-				}
-				assert.Positive(k, n)
-				k.thaw(3, 4)
-				k.unlock(m)
-			})
-		})
-	}
 }

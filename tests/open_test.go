@@ -16,9 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -33,34 +31,13 @@ func closedPort(t *testing.T) string {
 }
 
 func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
-	addresses := make([]string, 5)
-	for i := range 3 {
-		m := miniredis.RunT(t)
-		addresses[i] = m.Addr()
-		if i == 2 {
-			addresses[i] = "redis://" + m.Addr() + "/0"
-		}
-	}
-	addresses[3], addresses[4] = closedPort(t), closedPort(t)
+	addresses := []string{miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr(), "redis://" + miniredis.RunT(t).Addr() + "/0", closedPort(t), closedPort(t)}
 	rs, err := redsync.Open(t.Context(), addresses, redsync.WithExpiry(time.Minute))
 	require.NoError(t, err)
-	m := rs.NewMutex("lock")
-	require.NoError(t, m.Lock())
+	m := acquired(t, rs.NewMutex("lock"))
 	assert.Greater(t, m.Remaining(), 30*time.Second)
-	ok, err := m.Unlock()
-	require.NoError(t, err)
-	assert.True(t, ok)
+	user{t, rs}.unlock(m)
 	require.NoError(t, rs.Close(t.Context()))
-}
-
-func TestOpenWithoutAQuorumNamesEachNode(t *testing.T) {
-	addresses := []string{miniredis.RunT(t).Addr(), closedPort(t), closedPort(t)}
-	_, err := redsync.Open(t.Context(), addresses)
-	require.ErrorContains(t, err, "1 of 3 nodes answered, 2 needed")
-	require.ErrorIs(t, err, redsync.ErrNoQuorum)
-	for i := 1; i < 3; i++ {
-		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (%s): dial tcp %s", i, addresses[i], addresses[i]))
-	}
 }
 
 func TestOpenBadAddressesAreErrors(t *testing.T) {
@@ -117,15 +94,6 @@ func TestOpenChecksItsOptionsFirst(t *testing.T) {
 	assert.Zero(t, server.CurrentConnectionCount())
 }
 
-func TestOpenLeavesNoConnection(t *testing.T) {
-	server := miniredis.RunT(t)
-	rs, err := redsync.Open(t.Context(), []string{"redis://" + server.Addr() + "?min_idle_conns=3"})
-	require.NoError(t, err)
-	require.NoError(t, rs.NewMutex("lock").Lock())
-	require.NoError(t, rs.Close(t.Context()))
-	assert.Eventually(t, func() bool { return server.CurrentConnectionCount() == 0 }, time.Minute, 5*time.Millisecond)
-}
-
 func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,18 +111,6 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 	for i := range 3 {
 		assert.ErrorContains(t, err, fmt.Sprintf("node #%d (", i))
 	}
-}
-
-func TestOpenEndsWithItsContext(t *testing.T) {
-	// A listener that never answers.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = redsync.Open(ctx, []string{l.Addr().String()})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_ = l.Close()
 }
 
 func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
@@ -198,95 +154,65 @@ func (l *safeLog) take() []string {
 
 func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 	pinging(t, func(f field, log *safeLog) {
+		logs := func(want string) string {
+			require.NoError(f, f.Ping(f.Context()))
+			text := strings.Join(log.take(), "\n")
+			assert.Contains(f, text, want)
+			assert.Zero(f, strings.Count(text, "\n"))
+			return text
+		}
 		require.NoError(f, f.Ping(nil)) //nolint:staticcheck // a nil context stands for context.Background
-		assert.Equal(f, []string{""}, log.take())
+		assert.Empty(f, logs(""))
 
 		f.freeze(3)
 		start := time.Now()
-		require.NoError(f, f.Ping(f.Context()))
+		logs(`level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
 		assert.Equal(f, 250*time.Millisecond, time.Since(start))
-		lines := log.take()
-		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], `level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 `+
-			`error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
-
 		f.kill(4)
-		require.NoError(f, f.Ping(f.Context()))
-		lines = log.take()
-		require.Len(f, lines, 1)
-		assert.Contains(f, lines[0], "answered=\"3 of 5\" may_fail=0")
-		assert.Contains(f, lines[0], "node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): ")
+		logs(`answered="3 of 5" may_fail=0 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): `)
 
 		// A readiness probe does not flood the log, not even if nodes come and go.
 		f.thaw(3)
-		require.NoError(f, f.Ping(f.Context()))
-		assert.Equal(f, []string{""}, log.take())
+		assert.Empty(f, logs(""))
 		f.freeze(3)
 		for range 10 {
-			require.NoError(f, f.Ping(f.Context()))
+			assert.Empty(f, logs(""))
 			time.Sleep(time.Second - 250*time.Millisecond)
 		}
-		assert.Equal(f, []string{""}, log.take())
-		require.NoError(f, f.Ping(f.Context()))
-		assert.Len(f, log.take(), 1)
+		logs("some nodes do not answer")
 		f.thaw(3)
 		f.restart(4)
-		require.NoError(f, f.Ping(f.Context()))
-		assert.Equal(f, []string{""}, log.take())
+		assert.Empty(f, logs(""))
 	})
 }
 
 func TestPingWithoutAQuorum(t *testing.T) {
-	for name, fails := range map[string]func(f field, i int){
-		"frozen": func(f field, i int) { f.freeze(i) },
-		"down":   func(f field, i int) { f.kill(i) },
-	} {
+	for name, fails := range map[string]func(f field, nodes ...int){"frozen": field.freeze, "down": field.kill} {
 		t.Run(name, func(t *testing.T) {
 			pinging(t, func(f field, log *safeLog) {
 				require.NoError(f, f.Ping(f.Context()))
-				for i := range 3 {
-					fails(f, i)
+				fails(f, 0, 1, 2)
+				for _, most := range []time.Duration{5 * time.Second, time.Second} {
+					ctx, cancel := context.WithTimeout(f.Context(), most)
+					start := time.Now()
+					err := f.Ping(ctx)
+					assert.LessOrEqual(f, time.Since(start), most)
+					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+					assert.NotErrorIs(f, err, redsync.ErrFailed)
+					require.ErrorContains(f, err, "redsync: Ping: 2 of 5 nodes answered, 3 needed: ")
+					require.ErrorContains(f, err, ": node #0 (127.0.0.1:7001): ")
+					assert.NotContains(f, err.Error(), "#3")
+					cancel()
 				}
-				start := time.Now()
-				err := f.Ping(f.Context())
-				assert.LessOrEqual(f, time.Since(start), 5*time.Second)
-				require.ErrorIs(f, err, redsync.ErrNoQuorum)
-				assert.NotErrorIs(f, err, redsync.ErrFailed)
-				require.ErrorContains(f, err, "redsync: Ping: 2 of 5 nodes answered, 3 needed: node #0 (127.0.0.1:7001): ")
-				assert.NotContains(f, err.Error(), "#3")
-
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				start = time.Now()
-				err = f.Ping(ctx)
-				assert.LessOrEqual(f, time.Since(start), time.Second)
-				require.ErrorIs(f, err, redsync.ErrNoQuorum)
-				assert.ErrorContains(f, err, "node #2 (127.0.0.1:7003): ")
 				assert.Equal(f, []string{""}, log.take())
+				ctx, cancel := context.WithCancel(f.Context())
+				cancel()
+				err := f.Ping(ctx)
+				require.EqualError(f, err, "redsync: Ping: context canceled")
+				assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
 			})
 		})
 	}
-}
-
-// A context that ends while Ping waits for the nodes that a quorum does not need accuses none of them.
-func TestPingThatIsCutAfterAQuorumAccusesNobody(t *testing.T) {
-	pinging(t, func(f field, log *safeLog) {
-		for _, n := range f.nodes[3:] {
-			n.On("ping", 2, embedded.Fault{Delay: 20 * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
-		defer cancel()
-		require.NoError(f, f.Ping(ctx))
-		assert.Equal(f, []string{""}, log.take())
-	})
-}
-
-func TestPingWithAContextThatHasEndedAsksNobody(t *testing.T) {
-	play(t, func(f field) {
-		ctx, cancel := context.WithCancel(f.Context())
-		cancel()
-		require.EqualError(f, f.Ping(ctx), "redsync: Ping: context canceled")
-	})
 }
 
 // A guard that is shorter than the expiry makes every Lock fail, so Ping says so.
@@ -295,19 +221,6 @@ func TestPingFindsAGuardThatIsTooShort(t *testing.T) {
 		rs := f.process(pool.WithRestartGuard(time.Second))
 		f.closes(rs)
 		require.ErrorContains(f, rs.Ping(f.Context()), "together at most 1s, which pool #0 guards")
-	})
-}
-
-func TestPingThatIsCanceledKnowsNothing(t *testing.T) {
-	play(t, func(f field) {
-		for i := range 3 {
-			f.freeze(i)
-		}
-		ctx, cancel := context.WithCancel(f.Context())
-		time.AfterFunc(time.Second, cancel)
-		err := f.Ping(ctx)
-		require.ErrorIs(f, err, context.Canceled)
-		assert.NotErrorIs(f, err, redsync.ErrNoQuorum)
 	})
 }
 
@@ -325,90 +238,27 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 	})
 }
 
-func TestCloseEndsPing(t *testing.T) {
-	play(t, func(f field) {
-		for i := range 5 {
-			f.freeze(i)
-		}
-		start := time.Now()
-		time.AfterFunc(time.Second, func() { _ = f.Close(f.Context()) })
-		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
-		assert.Equal(f, time.Second, time.Since(start))
-	})
-}
-
-// slowToHear needs a while for what it is told of.
-type slowToHear struct{ took time.Duration }
-
-func (s slowToHear) ObserveAcquired(context.Context, observe.Acquired) { time.Sleep(s.took) }
-
-// Close waits for the calls that began before it. A call that begins later fails, and does not end that wait.
-func TestACallAfterCloseDoesNotEndItsWait(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.With(redsync.WithObserver(slowToHear{100 * time.Millisecond}))
-		start := time.Now()
-		go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
-		time.Sleep(time.Millisecond)
-		for range 2 {
-			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.Ping(f.Context()), redsync.ErrClosed) })
-			time.AfterFunc(time.Millisecond, func() { assert.ErrorIs(f, rs.NewMutex("y").Lock(), redsync.ErrClosed) })
-		}
-		require.NoError(f, rs.Close(f.Context()))
-		assert.Equal(f, 100*time.Millisecond, time.Since(start))
-	})
-}
-
-// Close waits for a call that an observer delays, but not for longer than the node deadline.
-func TestCloseDoesNotWaitForLongForACallThatAnObserverDelays(t *testing.T) {
-	for _, bound := range []time.Duration{time.Minute, 0} {
-		play(t, func(f field) {
-			rs := f.With(redsync.WithObserver(slowToHear{time.Hour}))
-			start := time.Now()
-			go func() { _ = rs.NewMutex("x").LockContext(f.Context()) }()
-			time.Sleep(time.Millisecond)
-			ctx, cancel := context.WithTimeout(f.Context(), bound)
-			defer cancel()
-			_ = rs.Close(ctx)
-			assert.Equal(f, 401*time.Millisecond, time.Since(start))
-			time.Sleep(time.Hour)
-		})
-	}
-}
-
 // A call that no node answers, and during which the Redsync is closed, says so.
 func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
-	for name, call := range map[string]func(ctx context.Context, rs *redsync.Redsync, held *redsync.Mutex) error{
-		"Unlock": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
-			_, err := m.UnlockContext(ctx)
-			return err
-		},
-		"Extend": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
-			_, err := m.ExtendContext(ctx)
-			return err
-		},
-		"Valid": func(ctx context.Context, _ *redsync.Redsync, m *redsync.Mutex) error {
-			_, err := m.ValidContext(ctx)
-			return err
-		},
-		"Lock": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
-			return rs.NewMutex("y").LockContext(ctx)
-		},
-		"TryLock": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
-			return rs.NewMutex("y").TryLockContext(ctx)
-		},
-		"Lead": func(ctx context.Context, rs *redsync.Redsync, _ *redsync.Mutex) error {
-			return rs.Lead(ctx, "y", func(context.Context) error { return nil })
-		},
+	for name, call := range map[string]func(f field, held *redsync.Mutex) error{
+		"Ping":    func(f field, _ *redsync.Mutex) error { return f.Ping(f.Context()) },
+		"Unlock":  func(_ field, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Extend":  func(_ field, m *redsync.Mutex) error { _, err := m.Extend(); return err },
+		"Valid":   func(_ field, m *redsync.Mutex) error { _, err := m.Valid(); return err },
+		"Lock":    func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").Lock() },
+		"TryLock": func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").TryLock() },
+		"Lead":    func(f field, _ *redsync.Mutex) error { return f.Lead(f.Context(), "y", nothing) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
-				m := f.NewMutex("x")
-				require.NoError(f, m.Lock())
-				for i := range 5 {
-					f.freeze(i)
-				}
+				m := f.held()
+				f.freeze(allNodes...)
+				start := time.Now()
 				time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
-				require.ErrorIs(f, call(f.Context(), f.Redsync, m), redsync.ErrClosed)
+				require.ErrorIs(f, call(f, m), redsync.ErrClosed)
+				if name == "Ping" {
+					assert.Equal(f, 10*time.Millisecond, time.Since(start))
+				}
 			})
 		})
 	}

@@ -25,22 +25,17 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 		"log of attempt":  logs("redsync: attempt won"),
 		"log of acquired": logs("redsync: acquired"),
 	} {
-		for call, do := range map[string]func(rs *redsync.Redsync, m *redsync.Mutex){
-			"Lock":    func(_ *redsync.Redsync, m *redsync.Mutex) { _ = m.Lock() },
-			"TryLock": func(_ *redsync.Redsync, m *redsync.Mutex) { _ = m.TryLock() },
-			"Do": func(rs *redsync.Redsync, _ *redsync.Mutex) {
-				_ = rs.Do(context.Background(), "lock", func(context.Context) error { return nil }, option)
-			},
+		for call, do := range map[string]func(m *redsync.Mutex){
+			"Lock": func(m *redsync.Mutex) { _ = m.Lock() },
+			"Do":   func(m *redsync.Mutex) { _ = m.Do(context.Background(), never) },
 		} {
 			t.Run(call+", "+by, func(t *testing.T) {
 				play(t, func(f field) {
-					f.meet()
 					m := f.NewMutex("lock", option, redsync.WithWatchdog())
-					assert.PanicsWithValue(t, "the user's", func() { do(f.Redsync, m) })
+					assert.PanicsWithValue(t, "the user's", func() { do(m) })
 					require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
 					assert.Empty(t, m.Value())
-					time.Sleep(time.Millisecond)
-					assert.Zero(t, f.nodes.Keys("lock"))
+					f.noKeys()
 					before := f.traffic()
 					time.Sleep(time.Minute)
 					assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
@@ -65,38 +60,15 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 	})
 }
 
-// When the observer of one waiter panics, the next waiter has the lock at once.
-func TestALockWhoseObserverPanicsGoesToTheNext(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		bad := k.NewMutex("lock", patient(redsync.WithObserver(panics{on: "acquired"}))...)
-		done := make(chan any)
-		go func() {
-			defer func() { done <- recover() }()
-			_ = bad.Lock()
-		}()
-		time.Sleep(time.Millisecond)
-		next := k.calls(k.Redsync, patient()...)
-		k.unlock(m)
-		assert.Equal(t, "the user's", <-done)
-		k.within(next, 0)
-		k.unlock(next.Mutex)
-		k.nothingLeft()
-	})
-}
-
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
 		m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithWatchdog(), redsync.WithObserver(panics{on: "acquired"}))
-		time.Sleep(time.Second)
 		assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
 		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-		ok, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok, "the panic in Extend releases nothing")
+		f.confirms(m.Valid()) // the panic in Extend releases nothing
 		before := f.traffic()
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
@@ -105,55 +77,41 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	})
 }
 
-// A panic of an observer does not change a lock that is already held.
-func TestAPanicLeavesAHeldLockAsItIs(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "extended"}))
-		require.NoError(t, m.Lock())
-		assert.Panics(t, func() { _, _ = m.Extend() })
-		require.NoError(t, m.Err())
-		k.unlocks(m)
-
-		m = k.NewMutex("lock", redsync.WithWatchdog(), redsync.WithObserver(panics{on: "released"}))
-		require.NoError(t, m.Lock())
-		assert.Panics(t, func() { _, _ = m.Unlock() })
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-		time.Sleep(time.Millisecond)
-		k.nothingLeft()
-		k.closesAtOnce()
-	})
-}
-
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
-	var values int
-	generates := func(calls int) redsync.Option {
+	quick := redsync.WithRetryDelay(10 * time.Millisecond)
+	at := func(n int) func() bool { // reports whether it is called for the nth time
+		return func() bool { n--; return n == 0 }
+	}
+	generates := func(n int) redsync.Option {
+		now := at(n)
 		return redsync.WithGenValueFunc(func() (string, error) {
-			if values++; values > calls {
+			if now() {
 				panic("the user's")
 			}
 			return rand.Text(), nil
 		})
 	}
-	for name, options := range map[string][]redsync.Option{
-		"the first value":  {generates(0)},
-		"the second value": {generates(1), redsync.WithRetryDelay(10 * time.Millisecond)},
-		"the third value":  {generates(2), redsync.WithRetryDelay(10 * time.Millisecond)},
-		"the delay":        {redsync.WithRetryDelayFunc(func(int) time.Duration { panic("the user's") })},
-		"the second delay": {redsync.WithRetryDelayFunc(func(tries int) time.Duration {
-			if tries == 2 {
+	delays := func(n int) redsync.Option {
+		now := at(n)
+		return redsync.WithRetryDelayFunc(func(int) time.Duration {
+			if now() {
 				panic("the user's")
 			}
 			return 10 * time.Millisecond
-		})},
-		"the attempt": {redsync.WithObserver(panics{on: "attempt"})},
-		"the log":     {logs("redsync: attempt failed")},
+		})
+	}
+	for name, option := range map[string]func() redsync.Option{
+		"the first value":  func() redsync.Option { return generates(1) },
+		"the third value":  func() redsync.Option { return generates(3) },
+		"the delay":        func() redsync.Option { return delays(1) },
+		"the second delay": func() redsync.Option { return delays(2) },
+		"the attempt":      func() redsync.Option { return redsync.WithObserver(panics{on: "attempt"}) },
+		"the log":          func() redsync.Option { return logs("redsync: attempt failed") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-				values = 0
 				m := k.held(mode...)
-				bad := k.NewMutex("lock", append(options, mode...)...)
+				bad := k.NewMutex("lock", append(mode, quick, option())...)
 				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
 				require.ErrorIs(k, bad.Err(), redsync.ErrNotHeld)
 				next := k.calls(k.Redsync, patient(mode...)...)
@@ -180,29 +138,22 @@ func (s stacks) ObserveVote(_ context.Context, v observe.Vote) {
 // panicked there, the other nodes would not be sent the request, or the release.
 func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	play(t, func(f field) {
-		on, told := new(atomic.Bool), make(stacks, 10)
-		var pools []pool.Pool
-		for i, n := range f.nodes {
-			p := pool.New(n.Client())
-			if i == 0 {
-				p = refusing{p, on}
-			}
-			pools = append(pools, p)
-		}
-		rs := redsync.New(pools...)
+		on, told := new(atomic.Bool), make(stacks, 50)
 		on.Store(true)
-		m := rs.NewMutex("lock", redsync.WithObserver(told))
-		require.NoError(f, m.Lock())
-		ok, err := m.Unlock()
-		require.True(f, ok, err)
+		var pools []pool.Pool
+		for _, n := range f.nodes {
+			pools = append(pools, pool.New(n.Client()))
+		}
+		pools[0] = refusing{pools[0], on}
+		rs := redsync.New(pools...)
+		f.closes(rs)
+		m := acquired(f, rs.NewMutex("lock", redsync.WithObserver(told)))
+		f.unlock(m)
 		for range 2 {
 			stack := <-told
 			assert.NotContains(f, stack, "LockContext")
 			assert.NotContains(f, stack, "UnlockContext")
 		}
-		require.NoError(f, rs.Close(f.Context()))
-		time.Sleep(time.Second)
-		assert.Zero(f, f.nodes.Keys("lock"))
 	})
 }
 
@@ -211,8 +162,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		giver := f.NewMutex("lock")
-		require.NoError(t, giver.Lock())
+		giver := acquired(t, f.NewMutex("lock"))
 		calls := 0
 		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {

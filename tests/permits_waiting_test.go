@@ -22,13 +22,12 @@ import (
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		held := f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...)
-		require.NoError(f, held.Lock())
+		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...))
 		other := f.another()
 		f.closes(other)
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
 		var behind []*call
-		const processes = 20
+		const processes = 8
 		for range processes {
 			time.Sleep(7 * time.Millisecond)
 			rs := f.another()
@@ -46,7 +45,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 			f.within(c, 10*time.Millisecond)
 		}
 		f.unlock(held)
-		for _, c := range behind[2:5] {
+		for _, c := range behind[2:4] {
 			f.within(c, 10*time.Millisecond)
 		}
 		for _, c := range behind {
@@ -62,8 +61,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		held := f.NewMutex("lock", permitsOf(2, 2)...)
-		require.NoError(f, held.Lock())
+		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
 		f.closes(process, other)
 		fair := patient(redsync.WithFair())
@@ -86,29 +84,6 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		f.unlock(first.Mutex)
 		f.unlock(last.Mutex)
 		f.nothingOfPermits()
-	})
-}
-
-// TryLock finds a permit that is free on all nodes, although the nodes differ in which other permits are free. Nobody
-// competes for it, so TryLock succeeds at once. Once that permit is taken as well, TryLock fails after at most four attempts.
-func TestTryLockFindsAFreePermitAmongSplitVotes(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
-		f.puts(0, "a", time.Hour, 0, 1, 2)
-		f.puts(1, "b", time.Hour, 2, 3, 4)
-		for range 20 { // each TryLock begins with a random slot
-			m, start := f.NewMutex("lock", permitsOf(3, 1, mode...)...), time.Now()
-			require.NoError(f, m.TryLock())
-			assert.Zero(f, time.Since(start), "there is no rival to wait for")
-			assert.GreaterOrEqual(f, len(without(f.holdsOn(m.Value(), 3), 0)), 3)
-			f.unlock(m)
-		}
-		f.puts(2, "c", time.Hour, 0, 1, 3)
-		before := f.traffic()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, f.NewMutex("lock", permitsOf(3, 1, mode...)...).TryLock(), &taken)
-		assert.LessOrEqual(f, f.traffic()-before, 4*2*5)
-		f.nobodyWaits()
 	})
 }
 

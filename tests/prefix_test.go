@@ -85,33 +85,23 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		kind, prefix := lockKinds[tr.kind], redsync.WithPrefix("p:")
-		giver, other := tr.With(prefix), process(tr.nodes)
+		other := process(tr.nodes)
 		tr.closes(other)
-		for what, receiver := range map[string]func(s redsync.Sequencer) *redsync.Mutex{
-			"the caller's names": func(s redsync.Sequencer) *redsync.Mutex {
-				return kind.on(other, kind.names, prefix, redsync.WithSequencer(s))
-			},
-			"the sequencer's names": func(s redsync.Sequencer) *redsync.Mutex {
-				return kind.on(other.With(prefix), s.Names(), redsync.WithSequencer(s))
-			},
-			"the sequencer's name": func(s redsync.Sequencer) *redsync.Mutex {
-				return other.NewMutex(s.Name, redsync.WithSequencer(s), prefix)
-			},
-			"no prefix": func(s redsync.Sequencer) *redsync.Mutex { return other.NewMutex(s.Name, redsync.WithSequencer(s)) },
-		} {
-			m := kind.lock(giver)
-			require.NoError(tr, m.Lock(), what)
+		for what := range 4 {
+			m := acquired(tr, kind.lock(tr.With(prefix)))
 			s, err := m.Detach(tr.Context())
 			require.NoError(tr, err)
-			refuses(tr.T, kind.on(other, kind.names, redsync.WithPrefix("q:"), redsync.WithSequencer(s)), "not of")
-			adopter := receiver(s)
+			over := redsync.WithSequencer(s)
+			refuses(tr.T, kind.on(other, kind.names, redsync.WithPrefix("q:"), over), "not of")
+			adopter := []*redsync.Mutex{
+				kind.on(other, kind.names, prefix, over), kind.on(other.With(prefix), s.Names(), over),
+				other.NewMutex(s.Name, over, prefix), other.NewMutex(s.Name, over),
+			}[what]
 			assert.Equal(tr, s.Name, adopter.Name(), what)
 			tr.confirms(adopter.Extend())
 			tr.unlock(adopter)
 			time.Sleep(time.Millisecond)
-			for _, n := range tr.nodes {
-				assert.Empty(tr, n.Keys(), what)
-			}
+			assert.Empty(tr, tr.nodes[0].Keys(), what)
 		}
 	})
 }
@@ -122,51 +112,39 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 	play(t, func(f field) {
 		p, q, short := f.With(redsync.WithPrefix("p:")), f.With(redsync.WithPrefix("q:")), f.With(redsync.WithPrefix("p"))
 		f.meet()
-		require.NoError(f, p.Do(f.Context(), "a", func(ctx context.Context) error {
-			require.NoError(f, short.Do(ctx, ":a", func(ctx context.Context) error {
-				assert.Equal(f, "p:a", redsync.FromContext(ctx).Name(), "it has joined")
-				return nil
-			}))
+		f.as(p).inside("a", func(ctx context.Context) {
+			f.joins(ctx, short.NewMutex(":a"), redsync.FromContext(ctx), "the same name")
 			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
-			return q.Do(ctx, "a", func(ctx context.Context) error {
+			require.NoError(f, q.Do(ctx, "a", func(ctx context.Context) error {
 				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
 				time.Sleep(time.Millisecond)
 				f.have(5, "p:a", "q:a")
 				return nil
-			})
-		}))
+			}))
+		})
 		time.Sleep(time.Second)
 
-		m := p.NewMutex("a")
-		require.NoError(f, m.Lock())
+		m := acquired(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
 		time.Sleep(time.Millisecond)
 		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
-		sent := f.traffic()
-		f.unlock(m)
-		<-same.done
-		assert.Equal(f, sent, f.traffic(), "the lock was handed over")
+		f.silently("the lock is handed over", func() {
+			f.unlock(m)
+			f.within(same, 0)
+		})
 		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), redsync.WithFair())
 		time.Sleep(100 * time.Millisecond)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same.Mutex)
-		<-fair.done
+		f.within(fair, time.Second)
 		f.unlock(fair.Mutex)
 
 		leads := f.watches(f.another().NewMutex("p:lead"), nil)
 		time.Sleep(10 * time.Millisecond)
-		require.NoError(f, p.Lead(f.Context(), "lead", func(context.Context) error {
-			time.Sleep(20 * time.Millisecond)
-			return nil
-		}))
+		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*time.Millisecond)))
 		time.Sleep(10 * time.Millisecond)
-		var states []redsync.State
-		for _, s := range leads.fresh() {
-			states = append(states, s.State)
-		}
-		assert.Equal(f, []redsync.State{redsync.StateFree, redsync.StateHeld, redsync.StateFree}, states, "long before the next look")
-		leads.cancel(nil)
-		<-leads.done
+		assert.Len(f, leads.fresh(), 3, "free, held, and free, long before the next look")
+		leads.stops()
 	})
 }
 
@@ -179,8 +157,7 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
 			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := f.NewMutex("a", redsync.WithPrefix("p:"))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("a", redsync.WithPrefix("p:")))
 		redsync.WithPrefix("q:").Apply(m)
 		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
@@ -233,8 +210,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 	}, func(tr trial) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
-		m := kind.lock(tr.Redsync, redsync.WithWatchdog())
-		require.NoError(tr, m.Lock())
+		m := acquired(tr, kind.lock(tr.Redsync, redsync.WithWatchdog()))
 		time.Sleep(time.Minute)
 		require.NoError(tr, m.Err())
 		for _, n := range tr.nodes {

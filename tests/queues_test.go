@@ -32,36 +32,6 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	})
 }
 
-func TestWaiterIsServedWhenTheLockRunsOutOnAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
-		for i, n := range f.nodes {
-			require.NoError(f, n.Set("lock", "another's"))
-			n.SetTTL("lock", time.Duration(4-i)*time.Second+300*time.Millisecond)
-		}
-		w := f.calls(b, patient()...)
-		// An attempt learns from its first three answers when the lock runs out. These may name too late a time. Then
-		// the next attempt corrects it.
-		assert.GreaterOrEqual(f, f.within(w, 2500*time.Millisecond), 2300*time.Millisecond)
-	})
-}
-
-// A node on which the lock is already free counts toward the quorum.
-func TestWaiterIsServedWhenTheLockHasRunOutOnTheRestOfAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		b := f.another(mode...)
-		for i, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another's"))
-			n.SetTTL("lock", []time.Duration{300 * time.Millisecond, time.Hour, time.Hour}[i])
-		}
-		for _, n := range f.nodes[1:3] { // the last to answer
-			n.On("evalsha", 9, embedded.Fault{Delay: time.Millisecond})
-		}
-		w := f.calls(b, patient()...)
-		assert.GreaterOrEqual(f, f.within(w, 315*time.Millisecond), 300*time.Millisecond)
-	})
-}
-
 // If the clocks of all nodes are set back meanwhile, the second begins when the waiter shows its ticket again, which it
 // does every half second.
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
@@ -78,8 +48,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 		for _, back := range []time.Duration{0, time.Minute} {
 			t.Run(fmt.Sprintf("%s, %v back", name, back), func(t *testing.T) {
 				play(t, func(f field) {
-					m := f.NewMutex("lock", c.holder...)
-					require.NoError(t, m.Lock())
+					m := acquired(t, f.NewMutex("lock", c.holder...))
 					w := f.calls(f.another(c.mode...), patient()...)
 					time.Sleep(777 * time.Millisecond)
 					f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
@@ -120,61 +89,33 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 }
 
 func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
-	for name, fault := range map[string]func(f field){
-		"dead":     func(f field) { f.kill(0, 1, 2) },
-		"frozen":   func(f field) { f.freeze(0, 1, 2) },
-		"refusing": func(f field) { f.refuse(0, 1, 2) },
-	} {
+	for name, fault := range map[string]func(f field, nodes ...int){"dead": field.kill, "frozen": field.freeze, "refusing": field.refuse} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, play, func(f field, mode []redsync.Option) {
 				b := f.another(mode...)
 				f.held()
-				fault(f)
+				fault(f, 0, 1, 2)
 				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
 				time.Sleep(450 * time.Millisecond) // the node deadline
-				if name != "frozen" {              // frozen nodes make attempts last, and the waiter is in queues meanwhile
-					for range 40 {
-						require.False(f, w.isDone())
-						assert.Empty(f, f.inQueue(3))
-						assert.Empty(f, f.inQueue(4))
-						time.Sleep(97 * time.Millisecond)
+				inQueues := func() {
+					assert.Empty(f, f.inQueue(3))
+					assert.Empty(f, f.inQueue(4))
+				}
+				for range 20 {
+					require.False(f, w.isDone())
+					if name != "frozen" { // frozen nodes make attempts last, and the waiter is in queues meanwhile
+						inQueues()
 					}
+					time.Sleep(97 * time.Millisecond)
 				}
 				w.cancel()
 				<-w.done
 				synctest.Wait()
-				assert.Empty(f, f.inQueue(3))
-				assert.Empty(f, f.inQueue(4))
+				inQueues()
 				f.thaw(0, 1, 2)
 			})
 		})
 	}
-}
-
-// A waiter gives up while the release that enters its ticket into the queues is on its way:
-// the ticket does not stay there.
-func TestWaiterThatGivesUpAsItEntersTheQueuesLeavesThem(t *testing.T) {
-	play(t, func(f field) {
-		fair := redsync.WithFair()
-		var hook atomic.Pointer[func()]
-		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
-		other := f.another(fair)
-		f.closes(other)
-		holder := rs.NewMutex("lock", fair, redsync.WithExpiry(time.Minute))
-		require.NoError(f, holder.Lock())
-		w := f.calls(rs, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
-		next := f.calls(other, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
-		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
-		hook.Store(&givesUp)
-		start := time.Now()
-		f.unlock(holder)
-		<-next.done
-		require.NoError(f, next.err)
-		assert.Less(f, next.at.Sub(start), 100*time.Millisecond)
-		f.unlock(next.Mutex)
-	})
 }
 
 // A waiter gives up while the holder's release that enters its ticket into the queues is on its way. It does not
@@ -199,112 +140,31 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 	})
 }
 
-// The release that enters a waiter's ticket into the queues is still on its way to the last node. Meanwhile the other
-// nodes give the waiter the lock, and the waiter unlocks it. The ticket must not stay on the last node.
-func TestWaiterThatUnlocksAsItEntersTheLastQueueLeavesIt(t *testing.T) {
-	play(t, func(f field) {
-		fair := redsync.WithFair()
-		var hook atomic.Pointer[func()]
-		var value atomic.Value // the holder's
-		made := 0
-		rs := f.wrapped(func(p pool.Pool) pool.Pool {
-			if made++; made < len(f.nodes) {
-				return p
-			}
-			return hookedOn{hooked{p, &hook}, &value} // not the waiter's attempt, which may overtake the release
-		})
-		holder := rs.NewMutex("lock", fair)
-		require.NoError(f, holder.Lock())
-		w := f.calls(rs, patient(fair)...)
-		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
-		unlocks := func() { <-w.done; require.NoError(f, w.err); f.unlock(w.Mutex) }
-		value.Store(holder.Value())
-		hook.Store(&unlocks)
-		f.unlock(holder)
-		f.nobodyWaits()
-	})
-}
-
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
-	for name, expiry := range map[string]time.Duration{"released": time.Minute, "run out": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				m := f.held(append(mode, redsync.WithExpiry(expiry))...)
-				b := f.another(mode...)
-				f.slow(5 * time.Millisecond)
-				hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
-				hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
-				usual := f.calls(b, patient()...)
-				time.Sleep(1500 * time.Millisecond)
-				if name == "released" {
-					f.unlock(m)
-				}
-				f.within(usual, 20*time.Millisecond)
-				require.False(f, hasty.isDone())
+	inEachMode(t, play, func(f field, mode []redsync.Option) {
+		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
+			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
+			b := f.another(mode...)
+			f.slow(5 * time.Millisecond)
+			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
+			hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
+			usual := f.calls(b, patient()...)
+			time.Sleep(1500 * time.Millisecond)
+			_, _ = m.Unlock()
+			f.within(usual, 20*time.Millisecond)
+			require.False(f, hasty.isDone())
 
-				// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
-				for _, n := range f.nodes {
-					n.Heal()
-				}
-				f.unlock(usual.Mutex)
-				f.within(hasty, time.Second)
-				f.unlock(hasty.Mutex)
-				f.within(hastier, time.Second)
-			})
-		})
-	}
-}
-
-// No quorum has answered two waiters in time, because the nodes were too slow for their node deadlines. Now a quorum
-// answers the first in time, and would answer the second, too. A waiter with a longer node deadline must not overtake
-// the second.
-func TestWaiterThatHeardNobodyKeepsItsPlaceOnceTheFirstHears(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithExpiry(time.Minute))
-		b := f.another()
-		f.slow(5 * time.Millisecond)
-		hasty := []redsync.Option{
-			redsync.WithTries(0), redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithNodeTimeout(2 * time.Millisecond),
+			// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
+			for _, n := range f.nodes {
+				n.Heal()
+			}
+			f.unlock(usual.Mutex)
+			for _, c := range []*call{hasty, hastier} {
+				f.within(c, time.Second)
+				f.unlock(c.Mutex)
+			}
+			time.Sleep(time.Second)
 		}
-		first := f.calls(b, hasty...)
-		time.Sleep(time.Millisecond)
-		second := f.calls(b, hasty...)
-		time.Sleep(20 * time.Millisecond)
-		for _, n := range f.nodes {
-			n.Heal()
-		}
-		time.Sleep(100 * time.Millisecond)
-		third := f.calls(b, patient()...)
-		f.atOnce(m, first)
-		require.False(t, third.isDone())
-		f.atOnce(first.Mutex, second)
-		require.False(t, third.isDone())
-		f.atOnce(second.Mutex, third)
-		f.unlock(third.Mutex)
-	})
-}
-
-// A fair waiter shows in time that it is alive, even if it cannot subscribe on a frozen node.
-func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
-	onKit(t, func(k kit) {
-		options := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
-		first, second := k.another(), k.another()
-		k.closes(first, second)
-		m := k.held(options...)
-		hears := k.calls(second, options...)
-		time.Sleep(10 * time.Millisecond)
-		hears.cancel()
-		<-hears.done
-		k.freeze(0)
-		a := k.calls(first, options...)
-		time.Sleep(100 * time.Millisecond)
-		b := k.calls(second, options...)
-		time.Sleep(1500 * time.Millisecond)
-		k.atOnce(m, a)
-		require.False(t, b.isDone())
-		k.thaw(0)
-		k.unlock(a.Mutex)
-		k.within(b, 0)
 	})
 }
 
@@ -312,36 +172,6 @@ func TestFrozenNodeCostsNoFairWaiterItsPlace(t *testing.T) {
 type napper time.Duration
 
 func (n napper) ObserveAttempt(_ context.Context, _ observe.Attempt) { time.Sleep(time.Duration(n)) }
-
-// A key that refuses an attempt expires one TTL after the answer that reported the TTL, however late the attempt ends.
-// So the time that a frozen node or an observer takes is not added to that.
-func TestWaiterCountsTheTTLFromEachAnswer(t *testing.T) {
-	const late = 100 * time.Millisecond
-	for name, c := range map[string]struct {
-		option redsync.Option
-		freeze []int
-	}{
-		"the attempt waits for a frozen node": {redsync.WithNodeTimeout(late), []int{4}},
-		"an observer takes a while":           {redsync.WithObserver(napper(late)), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				b := f.another(mode...)
-				for _, n := range f.nodes {
-					require.NoError(f, n.Set("lock", "another's"))
-					n.SetTTL("lock", 450*time.Millisecond)
-				}
-				f.freeze(c.freeze...)
-				w := f.calls(b, patient(c.option, redsync.WithFailFast(false))...)
-				// The attempt that acquires the lock takes as long as the others.
-				took := f.within(w, 450*time.Millisecond+15*time.Millisecond+late)
-				assert.GreaterOrEqual(f, took, 450*time.Millisecond+late)
-				f.thaw(c.freeze...)
-				f.unlock(w.Mutex)
-			})
-		})
-	}
-}
 
 // A node does not let the waiter queue. The waiter leaves the queues of all nodes, and does
 // not enter them again.
@@ -377,8 +207,7 @@ func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 					_, err := n.Lpush(key, "x")
 					require.NoError(f, err)
 				}
-				m := f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...)
-				require.NoError(f, m.Lock())
+				m := acquired(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
 				w := f.calls(f.another(), patient(mode...)...)
 				time.Sleep(10*time.Second + 100*time.Millisecond)
 				f.unlock(m)

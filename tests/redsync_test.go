@@ -2,9 +2,6 @@ package redsync_test
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -65,128 +61,32 @@ func puppets(n, granting int) *redsync.Redsync {
 }
 
 func TestNewTakesUpTo64Nodes(t *testing.T) {
-	for n, needed := range map[int]int{1: 1, 5: 3, 62: 32, 63: 32, 64: 33} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rs := puppets(n, needed)
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.TryLock())
-				for name, operation := range operations(m) {
-					if name != "Unlock" {
-						ok, err := operation()
-						require.NoError(t, err, name)
-						assert.True(t, ok, name)
-					}
-				}
-				ok, err := m.Unlock()
-				require.NoError(t, err)
-				assert.True(t, ok)
-				require.NoError(t, rs.Close(t.Context()))
+	for n, needed := range map[int]int{1: 1, 5: 3, 62: 32, 64: 33} {
+		synctest.Test(t, func(t *testing.T) {
+			u := user{t, puppets(n, needed)}
+			m := u.NewMutex("lock")
+			require.NoError(t, m.TryLock())
+			u.confirms(m.Extend())
+			u.confirms(m.Valid())
+			u.unlock(m)
+			u.closesAtOnce()
 
-				rs = puppets(n, needed-1) // one too few
-				err = rs.NewMutex("lock").TryLock()
-				var taken *redsync.ErrTaken
-				require.ErrorAs(t, err, &taken)
-				assert.Len(t, taken.Nodes, n-needed+1)
-				assert.Equal(t, n-1, taken.Nodes[len(taken.Nodes)-1])
-				require.NoError(t, rs.Close(t.Context()))
-			})
-		})
-	}
-}
-
-func TestNewWithMoreThan64PoolsSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, n := range []int{65, 66, 1000} {
-			rs := puppets(n, n)
-			refuses(t, rs.NewMutex("lock"), fmt.Sprintf("%d pools are too many: at most 64", n))
+			rs := puppets(n, needed-1) // one too few
+			var taken *redsync.ErrTaken
+			require.ErrorAs(t, rs.NewMutex("lock").TryLock(), &taken)
+			assert.Len(t, taken.Nodes, n-needed+1)
+			assert.Equal(t, n-1, taken.Nodes[len(taken.Nodes)-1])
 			require.NoError(t, rs.Close(t.Context()))
-		}
-	})
-}
-
-func TestFrozenNodeUnderLoadCostsNoGoroutines(t *testing.T) {
-	servers := realredis.Start(t, 5)
-	rs := realProcess(servers)
-	defer func() { _ = rs.Close(t.Context()) }()
-	var pairs atomic.Int64
-	load := func(d time.Duration) {
-		var wg sync.WaitGroup
-		for g := range 16 {
-			wg.Go(func() {
-				for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
-					m := rs.NewMutex(fmt.Sprintf("load-%d-%d", g, i))
-					if !assert.NoError(t, m.Lock()) {
-						return
-					}
-					ok, err := m.Unlock()
-					assert.True(t, ok, err)
-					pairs.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	load(200 * time.Millisecond)
-	before := runtime.NumGoroutine()
-	servers[1].Freeze()
-	load(1500 * time.Millisecond)
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before+10)
-	servers[1].Thaw()
-	assert.Positive(t, pairs.Load())
-	// Every key that was left on the frozen node is deleted.
-	assert.Eventually(t, func() bool {
-		left, err := servers[1].Do("dbsize")
-		return err == nil && left == int64(0)
-	}, time.Minute, 50*time.Millisecond)
-}
-
-func TestDistinctLocksAtOnceLeaveNoKey(t *testing.T) {
-	servers := realredis.Start(t, 5)
-	rs := realProcess(servers)
-	var wg sync.WaitGroup
-	for g := range 64 {
-		wg.Go(func() {
-			for i := range 50 {
-				m := rs.NewMutex(fmt.Sprintf("lock-%d-%d", g, i))
-				if !assert.NoError(t, m.Lock()) {
-					return
-				}
-				ok, err := m.Unlock()
-				assert.True(t, ok, err)
-			}
+			rs = puppets(n+64, n)
+			refuses(t, rs.NewMutex("lock"), fmt.Sprintf("%d pools are too many: at most 64", n+64))
+			require.NoError(t, rs.Close(t.Context()))
 		})
 	}
-	wg.Wait()
-	require.NoError(t, rs.Close(t.Context()))
-	for i, s := range servers {
-		left, err := s.Do("dbsize")
-		require.NoError(t, err)
-		assert.Zero(t, left, "node %d", i)
-	}
 }
 
-func BenchmarkLockUnlock(b *testing.B) {
-	rs := realProcess(realredis.Start(b, 5))
-	defer func() { _ = rs.Close(b.Context()) }()
-	for _, callers := range []int{1, 64} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetParallelism(callers) // times GOMAXPROCS
-			var key atomic.Int64
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					m := rs.NewMutex(fmt.Sprintf("%s-%d", b.Name(), key.Add(1)))
-					if err := m.Lock(); err != nil {
-						b.Error(err)
-						return
-					}
-					if _, err := m.Unlock(); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		})
-	}
+// acquired locks m and returns it.
+func acquired(t testing.TB, m *redsync.Mutex) *redsync.Mutex {
+	t.Helper()
+	require.NoError(t, m.Lock())
+	return m
 }

@@ -16,51 +16,6 @@ import (
 
 // This file shows that the votes of restarted nodes do not count for an extension.
 
-func TestRestartGuardDoesNotCountTheExtendThatAdopts(t *testing.T) {
-	withAndWithout(t, func(f field, guarded bool) {
-		rs := f.veteran(guards[guarded]...)
-		m := rs.NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		time.Sleep(time.Millisecond)
-		f.reboot(false, 0, 1, 2)
-		wake(rs)
-		ok, err := rs.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
-		assert.Equal(t, !guarded, ok)
-		if guarded {
-			require.ErrorIs(t, err, redsync.ErrExtendFailed)
-			require.ErrorContains(t, err, "its server started")
-		}
-	})
-}
-
-func TestRestartGuardEndsAWatchedHoldAtUntil(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"nodes with their data":  {redsync.WithWatchdog()},
-		"nodes without, healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			withAndWithout(t, func(f field, guarded bool) {
-				m := f.veteran(guards[guarded]...).NewMutex("lock", options...)
-				require.NoError(t, m.TryLock())
-				until := m.Until()
-				time.Sleep(time.Second)
-				f.reboot(len(options) == 2, 0, 1, 2)
-				time.Sleep(time.Until(until) - time.Nanosecond)
-				assert.Positive(t, m.Remaining())
-				time.Sleep(time.Nanosecond)
-				if !guarded {
-					time.Sleep(20 * time.Second)
-					assert.Positive(t, m.Remaining())
-					return
-				}
-				<-m.Lost()
-				assert.Equal(t, until.UnixNano(), time.Now().UnixNano())
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-			})
-		})
-	}
-}
-
 // patient returns a process that waits for replies longer than others.
 func (f field) patient(options ...pool.Option) *redsync.Redsync {
 	clients := clientsOf(f.nodes)
@@ -120,25 +75,4 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A hold that goes on for long enough counts on nodes that restarted during it.
-func TestRestartGuardExtendCountsHealedNodesAfterTheirQuarantine(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.veteran(guards[true]...)
-		m := rs.NewMutex("lock", redsync.WithSetNXOnExtend())
-		require.NoError(t, m.TryLock())
-		f.reboot(true, 0, 1)
-		restarted := time.Now()
-		for time.Since(restarted) < quarantine+time.Second {
-			time.Sleep(time.Second)
-			ok, err := m.Extend()
-			require.NoError(t, err)
-			require.True(t, ok)
-		}
-		f.freeze(3, 4)
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-	})
 }

@@ -108,7 +108,7 @@ func (s *siege) run(heals bool, of ...pool.Option) (grants, overlap int) {
 	for i := range processes {
 		processes[i] = s.veteran(of...)
 	}
-	s.end = time.Now().Add(20 * time.Second)
+	s.end = time.Now().Add(time.Duration(testlength.InGate(8, 12, 20, 20)) * time.Second)
 	var wg sync.WaitGroup
 	for i, rs := range processes {
 		mine := options[:len(options):len(options)]
@@ -146,10 +146,10 @@ func TestRestartGuardNeverTwoHoldersWhileNodesRestartOneAfterAnother(t *testing.
 				assert.Zero(t, overlaps, "seed %d", seed)
 				grants += g
 			}
-			assert.Greater(t, grants, 5*sieges, "the restarts come so often that nobody gets the lock")
+			assert.Greater(t, grants, sieges, "the restarts come so often that nobody gets the lock")
 		})
 		t.Run(fmt.Sprintf("heals=%v, without the guard some siege has two holders", heals), func(t *testing.T) {
-			testlength.NotShort(t)
+			testlength.FromGate(t)
 			for seed := range 60 { // about half of them have
 				if _, overlaps := besieged(t, seed, heals); overlaps > 0 {
 					return

@@ -50,15 +50,13 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			}
 			veteran := func() *redsync.Redsync {
 				rs := process()
-				meet := rs.NewMutex("meet")
-				require.NoError(t, meet.Lock())
+				meet := acquired(t, rs.NewMutex("meet"))
 				_, err := meet.Unlock()
 				require.NoError(t, err)
 				return rs
 			}
 			a, others := veteran(), []*redsync.Redsync{veteran()}
-			m := a.NewMutex("lock")
-			require.NoError(t, m.Lock())
+			m := acquired(t, a.NewMutex("lock"))
 			until := m.Until()
 			for _, s := range servers[:3] {
 				s.Kill()

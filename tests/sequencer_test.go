@@ -3,12 +3,9 @@ package redsync_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/gob"
 	"encoding/json"
-	"fmt"
 	"math"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,127 +20,58 @@ import (
 
 // This file tests Sequencers: their text, and what the nodes say about them.
 
-func TestSequencerRoundTrip(t *testing.T) {
-	for name, s := range map[string]redsync.Sequencer{
-		"usual":         {Name: "lock", Token: 1763000000000000, Value: "value"},
-		"no token":      {Name: "lock", Value: "value"},
-		"the last":      {Name: "lock", Token: math.MaxUint64, Value: "value"},
-		"beyond 2^53":   {Name: "lock", Token: 9007199254740993, Value: "value"},
-		"dots":          {Name: "a.b.c", Token: 7, Value: "..."},
-		"bytes":         {Name: "\x00\xff\n", Token: 7, Value: "\xfe\xfd\xfc\xfb"},
-		"other letters": {Name: "säule ☃", Token: 7, Value: "ключ"},
-		"long":          {Name: strings.Repeat("n", 10000), Token: 7, Value: strings.Repeat("v", 10000)},
-		"none":          {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text := s.String()
-			assert.Regexp(t, regexp.MustCompile(`^redsync1\.[A-Za-z0-9_-]*\.[0-9]+\.[A-Za-z0-9_-]*$`), text)
-			got, err := redsync.ParseSequencer(text)
-			require.NoError(t, err)
-			assert.Equal(t, s, got)
-		})
-	}
-}
-
-// Users store and send the text, so its form must not change.
-func TestSequencerTextIsKnown(t *testing.T) {
-	s := redsync.Sequencer{Name: "lock", Token: 7, Value: "v>?"}
-	assert.Equal(t, "redsync1.bG9jaw.7.dj4_", s.String())
-}
-
 func TestParseSequencerOfOtherTexts(t *testing.T) {
-	for name, c := range map[string]struct{ text, want string }{
-		"empty":                  {"", "redsync1.name.token.value"},
-		"a word":                 {"lock", "redsync1.name.token.value"},
-		"the form alone":         {"redsync1", "redsync1.name.token.value"},
-		"no mode":                {"redsync2.bG9jaw.7.dg", "redsync2.mode.name.token.value"},
-		"a mode too many":        {"redsync1.names-1-1.YSwgYg.7.dg", "redsync1.name.token.value"},
-		"a later form":           {"redsync3.names-1-1.YSwgYg.7.dg", "redsync1.name.token.value"},
-		"a later mode":           {"redsync2.shared.bG9jaw.7.dg", "does not know the mode"},
-		"an empty mode":          {"redsync2..bG9jaw.7.dg", "does not know the mode"},
-		"names without lengths":  {"redsync2.names.bG9jaw.7.dg", "does not know the mode"},
-		"names of one name":      {"redsync2.names-4.bG9jaw.7.dg", "does not know the mode"},
-		"a length that is none":  {"redsync2.names-1-x.YSwgYg.7.dg", "does not know the mode"},
-		"an empty length":        {"redsync2.names-1-.YSwgYg.7.dg", "does not know the mode"},
-		"a negative length":      {"redsync2.names-1--1.YSwgYg.7.dg", "does not know the mode"},
-		"a signed length":        {"redsync2.names-1-+1.YSwgYg.7.dg", "does not know the mode"},
-		"a length with a zero":   {"redsync2.names-1-01.YSwgYg.7.dg", "does not know the mode"},
-		"a length too great":     {"redsync2.names-1-9223372036854775808.YSwgYg.7.dg", "does not know the mode"},
-		"a mode in capitals":     {"redsync2.NAMES-1-1.YSwgYg.7.dg", "does not know the mode"},
-		"names, a padded name":   {"redsync2.names-1-1.YSwgYg==.7.dg", "its name"},
-		"names, no token":        {"redsync2.names-1-1.YSwgYg..dg", "its token"},
-		"names, a cut value":     {"redsync2.names-1-1.YSwgYg.7.d", "its value"},
-		"names, token 07":        {"redsync2.names-1-1.YSwgYg.07.dg", "not as String writes it"},
-		"the form in capitals":   {"REDSYNC1.bG9jaw.7.dg", "redsync1.name.token.value"},
-		"a space before":         {" redsync1.bG9jaw.7.dg", "redsync1.name.token.value"},
-		"three parts":            {"redsync1.bG9jaw.7", "redsync1.name.token.value"},
-		"five parts":             {"redsync1.bG9jaw.7.dg.dg", "redsync1.name.token.value"},
-		"a dot at the end":       {"redsync1.bG9jaw.7.dg.", "redsync1.name.token.value"},
-		"a name that is no text": {"redsync1.b!.7.dg", "its name"},
-		"a padded name":          {"redsync1.bG9jaw==.7.dg", "its name"},
-		"a name cut":             {"redsync1.b.7.dg", "its name"},
-		"a name of the other 64": {"redsync1.+/+/.7.dg", "its name"},
-		"no token":               {"redsync1.bG9jaw..dg", "its token"},
-		"a negative token":       {"redsync1.bG9jaw.-7.dg", "its token"},
-		"a signed token":         {"redsync1.bG9jaw.+7.dg", "its token"},
-		"a token of letters":     {"redsync1.bG9jaw.x.dg", "its token"},
-		"a token in hexadecimal": {"redsync1.bG9jaw.0x7.dg", "its token"},
-		"a token too high":       {"redsync1.bG9jaw.18446744073709551616.dg", "its token"},
-		"a value that is none":   {"redsync1.bG9jaw.7.?", "its value"},
-		"a padded value":         {"redsync1.bG9jaw.7.dg==", "its value"},
-		"a value cut":            {"redsync1.bG9jaw.7.d", "its value"},
-		"a space behind":         {"redsync1.bG9jaw.7.dg ", "its value"},
+	for want, texts := range map[string][]string{
+		"redsync1.name.token.value": {
+			"", "lock", "redsync1", "redsync1.names-1-1.YSwgYg.7.dg", "redsync3.names-1-1.YSwgYg.7.dg", "REDSYNC1.bG9jaw.7.dg", " redsync1.bG9jaw.7.dg",
+			"redsync1.bG9jaw.7", "redsync1.bG9jaw.7.dg.dg", "redsync1.bG9jaw.7.dg.",
+		},
+		"redsync2.mode.name.token.value": {"redsync2.bG9jaw.7.dg"},
+		"does not know the mode": {
+			"redsync2.shared.bG9jaw.7.dg", "redsync2..bG9jaw.7.dg", "redsync2.names.bG9jaw.7.dg", "redsync2.names-4.bG9jaw.7.dg", "redsync2.names-1-x.YSwgYg.7.dg",
+			"redsync2.names-1-.YSwgYg.7.dg", "redsync2.names-1--1.YSwgYg.7.dg", "redsync2.names-1-+1.YSwgYg.7.dg", "redsync2.names-1-01.YSwgYg.7.dg",
+			"redsync2.names-1-9223372036854775808.YSwgYg.7.dg", "redsync2.NAMES-1-1.YSwgYg.7.dg",
+		},
+		"its name": {"redsync2.names-1-1.YSwgYg==.7.dg", "redsync1.b!.7.dg", "redsync1.bG9jaw==.7.dg", "redsync1.b.7.dg", "redsync1.+/+/.7.dg"},
+		"its token": {
+			"redsync2.names-1-1.YSwgYg..dg", "redsync1.bG9jaw..dg", "redsync1.bG9jaw.-7.dg", "redsync1.bG9jaw.+7.dg", "redsync1.bG9jaw.x.dg",
+			"redsync1.bG9jaw.0x7.dg", "redsync1.bG9jaw.18446744073709551616.dg",
+		},
+		"its value":               {"redsync2.names-1-1.YSwgYg.7.d", "redsync1.bG9jaw.7.?", "redsync1.bG9jaw.7.dg==", "redsync1.bG9jaw.7.d", "redsync1.bG9jaw.7.dg "},
+		"not as String writes it": {"redsync2.names-1-1.YSwgYg.07.dg"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := redsync.ParseSequencer(c.text)
-			require.ErrorContains(t, err, "redsync: no sequencer: ")
-			require.ErrorContains(t, err, c.want)
+		for _, text := range texts {
+			got, err := redsync.ParseSequencer(text)
+			require.ErrorContains(t, err, "redsync: no sequencer: ", text)
+			require.ErrorContains(t, err, want, text)
 			assert.Zero(t, got)
-		})
+		}
 	}
 }
 
-// The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them.
+// The Sequencer of a lock on several names gets the names back from its text, whatever characters are in them. Users store
+// and send the text, so its form must not change.
 func TestSequencerOfNames(t *testing.T) {
-	for name, c := range map[string]struct {
-		names []string
-		text  string
-	}{
-		"none":             {nil, "redsync1..7.dg"},
-		"one":              {[]string{"lock"}, "redsync1.bG9jaw.7.dg"},
-		"two":              {[]string{"a", "b"}, "redsync2.names-1-1.YSwgYg.7.dg"},
-		"three":            {[]string{"acc:1", "", "x"}, "redsync2.names-5-0-1.YWNjOjEsICwgeA.7.dg"},
-		"separators":       {[]string{", ", ", , "}, "redsync2.names-2-4.LCAsICwgLCA.7.dg"},
-		"the first longer": {[]string{"a, b", "c"}, "redsync2.names-4-1.YSwgYiwgYw.7.dg"},
-		"the last longer":  {[]string{"a", "b, c"}, "redsync2.names-1-4.YSwgYiwgYw.7.dg"},
+	for text, names := range map[string][]string{
+		"redsync1..7.dg":                           nil,
+		"redsync1.bG9jaw.7.dg":                     {"lock"},
+		"redsync2.names-1-1.YSwgYg.7.dg":           {"a", "b"},
+		"redsync2.names-5-0-1.YWNjOjEsICwgeA.7.dg": {"acc:1", "", "x"},
+		"redsync2.names-2-4.LCAsICwgLCA.7.dg":      {", ", ", , "},
+		"redsync2.names-4-1.YSwgYiwgYw.7.dg":       {"a, b", "c"},
+		"redsync2.names-1-4.YSwgYiwgYw.7.dg":       {"a", "b, c"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := sequencerOfNames(c.names, 7, "v")
-			assert.Equal(t, strings.Join(c.names, ", "), s.Name)
-			assert.Equal(t, c.names, s.Names())
-			assert.Equal(t, c.text, s.String())
-			got, err := redsync.ParseSequencer(c.text)
-			require.NoError(t, err)
-			assert.True(t, s == got)
-			assert.Equal(t, len(c.names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
-		})
+		s := sequencerOfNames(names, 7, "v")
+		assert.Equal(t, strings.Join(names, ", "), s.Name)
+		assert.Equal(t, names, s.Names())
+		assert.Equal(t, text, s.String())
+		got, err := redsync.ParseSequencer(text)
+		require.NoError(t, err)
+		assert.True(t, s == got)
+		assert.Equal(t, len(names) < 2, s == redsync.Sequencer{Name: s.Name, Token: 7, Value: "v"})
 	}
 	assert.NotEqual(t, sequencerOfNames([]string{"a, b", "c"}, 7, "v"), sequencerOfNames([]string{"a", "b, c"}, 7, "v"))
-	assert.Len(t, map[redsync.Sequencer]bool{
-		sequencerOfNames([]string{"a", "b"}, 7, "v"): true, {Name: "a, b", Token: 7, Value: "v"}: true,
-	}, 2)
-}
-
-// The user has changed the fields. The text contains the changed fields, and Names follows the changed Name.
-func TestSequencerOfNamesThatIsChanged(t *testing.T) {
-	for _, name := range []string{"", "a", "a, ", "a, bc", "a,_b", "a, b, c", "other", "ab, "} {
-		s := sequencerOfNames([]string{"a", "b"}, 7, "v")
-		s.Name, s.Token, s.Value = name, 8, "w"
-		got, err := redsync.ParseSequencer(s.String())
-		require.NoError(t, err)
-		assert.Equal(t, s, got)
-		assert.Equal(t, redsync.Sequencer{Name: name}.Names(), s.Names(), name)
-	}
+	assert.Equal(t, "redsync1.bG9jaw.7.dj4_", redsync.Sequencer{Name: "lock", Token: 7, Value: "v>?"}.String())
 }
 
 // encodings are the ways in which a Sequencer is written and read.
@@ -221,6 +149,7 @@ func FuzzParseSequencer(f *testing.F) {
 func FuzzSequencerOfNames(f *testing.F) {
 	f.Add("a", "b", "c", uint64(7), "v", "a, b, c")
 	f.Add(", ", "", ",", uint64(0), "", "a, b")
+	f.Add("\x00\xff\n", "säule ☃. ", "", uint64(math.MaxUint64), strings.Repeat("v", 10000), "a,_b")
 	f.Fuzz(func(t *testing.T, a, b, c string, token uint64, value, changed string) {
 		for _, names := range [][]string{{a}, {a, b}, {a, b, c}} {
 			s := sequencerOfNames(names, token, value)
@@ -238,17 +167,6 @@ func FuzzSequencerOfNames(f *testing.F) {
 	})
 }
 
-func FuzzSequencer(f *testing.F) {
-	f.Add("lock", uint64(7), "value")
-	f.Fuzz(func(t *testing.T, name string, token uint64, value string) {
-		s := redsync.Sequencer{Name: name, Token: token, Value: value}
-		got, err := redsync.ParseSequencer(s.String())
-		require.NoError(t, err)
-		assert.Equal(t, s, got)
-		assert.Contains(t, s.String(), base64.RawURLEncoding.EncodeToString([]byte(name)))
-	})
-}
-
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.another(redsync.WithFencing()).NewMutex("lock")
@@ -256,6 +174,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		require.NoError(t, m.Lock())
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
+		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(m.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
 		time.Sleep(validity - 1)
 		assert.Equal(t, want, m.Sequencer(), "the Sequencer is there until the hold ends")
 		time.Sleep(time.Nanosecond)
@@ -263,67 +182,53 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		require.NoError(t, m.Lock())
 		k.unlock(m)
 		assert.Zero(t, m.Sequencer(), "unlocked")
-
-		plain := k.NewMutex("lock")
-		require.NoError(t, plain.Lock())
-		assert.Equal(t, redsync.Sequencer{Name: "lock", Value: plain.Value()}, plain.Sequencer())
-		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(plain.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
 	})
 }
 
 func TestCurrentWhileHeld(t *testing.T) {
-	for name, c := range map[string]struct {
-		options []redsync.Option
-		fault   func(k kit)
-	}{
-		"fenced":         {[]redsync.Option{redsync.WithFencing()}, func(kit) {}},
-		"not fenced":     {nil, func(kit) {}},
-		"two are down":   {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.down(0, 1) }},
-		"two are frozen": {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.freeze(2, 4) }},
-		"two forgot it":  {[]redsync.Option{redsync.WithFencing()}, func(k kit) { k.lose(0, 1) }},
-		"near its end":   {[]redsync.Option{redsync.WithFencing()}, func(kit) { time.Sleep(validity - 2*time.Millisecond) }},
-		"extended":       {[]redsync.Option{redsync.WithFencing(), redsync.WithWatchdog()}, func(kit) { time.Sleep(time.Minute) }},
+	for name, fault := range map[string]func(k kit){
+		"two are down":   func(k kit) { k.down(0, 1) },
+		"two are frozen": func(k kit) { k.freeze(2, 4) },
+		"two forgot it":  func(k kit) { k.lose(0, 1) },
+		"extended":       func(kit) { time.Sleep(time.Minute) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				server := k.another()
-				m := k.held(c.options...)
-				s, err := redsync.ParseSequencer(m.Sequencer().String())
-				require.NoError(t, err)
-				c.fault(k)
-				require.NoError(t, server.Current(k.Context(), s))
-				assert.Positive(t, m.Remaining(), "Current does not end the hold")
-				k.thaw(2, 4)
-				_, _ = m.Unlock()
+		for _, options := range [][]redsync.Option{{redsync.WithWatchdog()}, {redsync.WithWatchdog(), redsync.WithFencing()}} {
+			t.Run(name, func(t *testing.T) {
+				onKit(t, func(k kit) {
+					server := k.another()
+					m := k.held(options...)
+					s, err := redsync.ParseSequencer(m.Sequencer().String())
+					require.NoError(t, err)
+					fault(k)
+					require.NoError(t, server.Current(k.Context(), s))
+					assert.Positive(t, m.Remaining(), "Current does not end the hold")
+					k.thaw(2, 4)
+					_, _ = m.Unlock()
+				})
 			})
-		})
+		}
 	}
 }
 
 func TestCurrentAfterwards(t *testing.T) {
 	for name, end := range map[string]func(k kit, m *redsync.Mutex){
-		"unlocked": func(k kit, m *redsync.Mutex) { k.unlock(m) },
-		"expired":  func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
+		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
 		"taken by another": func(k kit, m *redsync.Mutex) {
-			time.Sleep(9 * time.Second)
+			k.unlock(m)
 			require.NoError(k, k.another(redsync.WithFencing()).NewMutex("lock").Lock())
 		},
 		"taken by the same": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
 			require.NoError(k, m.Lock())
 		},
-		"forgotten by a quorum": func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
-		"unlocked, two are down": func(k kit, m *redsync.Mutex) {
-			k.unlock(m)
-			k.down(0, 1)
-		},
+		"forgotten by a quorum":  func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
+		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
 				server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
 				m := k.held(redsync.WithFencing())
 				s := m.Sequencer()
-				require.NoError(t, server.Current(k.Context(), s))
 				end(k, m)
 				synctest.Wait()
 				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
@@ -333,27 +238,30 @@ func TestCurrentAfterwards(t *testing.T) {
 	}
 }
 
+// Without a quorum, Current does not say that a hold goes on or that it is over.
 func TestCurrentWhereTooFewTell(t *testing.T) {
 	for name, fault := range map[string]func(f field){
 		"down":                           func(f field) { f.kill(0, 1, 2) },
 		"frozen":                         func(f field) { f.freeze(0, 1, 2) },
-		"failing":                        func(f field) { f.refuse(0, 1, 2) },
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				server := f.another()
-				m := f.held(redsync.WithFencing())
-				s := m.Sequencer()
+				s := f.held(redsync.WithFencing()).Sequencer()
 				fault(f)
 				start := time.Now()
 				err := server.Current(f.Context(), s)
-				require.Error(t, err)
-				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "too few nodes have answered to prove that the lock has expired")
-				require.NotErrorIs(t, err, redsync.ErrNotHeld)
-				var node *redsync.RedisError
-				require.ErrorAs(t, err, &node)
-				assert.LessOrEqual(t, time.Since(start), 400*time.Millisecond)
+				for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
+					require.NotErrorIs(t, err, not)
+				}
+				require.ErrorAs(t, err, new(*redsync.RedisError))
+				assert.LessOrEqual(t, time.Since(start), patience)
+				assert.NotContains(t, err.Error(), "still held")
+				if name != "two failing, one has forgotten" {
+					require.ErrorIs(f, err, redsync.ErrNoQuorum)
+					require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
+				}
 				f.thaw(0, 1, 2)
 			})
 		})
@@ -377,20 +285,5 @@ func TestCurrentOfNoHold(t *testing.T) {
 		require.ErrorIs(t, f.Current(ctx, redsync.Sequencer{Name: "lock", Value: "v"}), context.Canceled)
 		require.NoError(t, f.Close(f.Context()))
 		require.ErrorIs(t, f.Current(f.Context(), redsync.Sequencer{Name: "lock", Value: "v"}), redsync.ErrClosed)
-	})
-}
-
-// Without a quorum, Current does not say that a hold goes on: it does not know of one.
-func TestCurrentWithoutAQuorumSaysNothingOfTheHold(t *testing.T) {
-	play(t, func(f field) {
-		s := f.held().Sequencer()
-		f.freeze(0, 1, 2)
-		for _, s := range []redsync.Sequencer{s, {Name: "never", Value: "held"}} {
-			err := f.Current(f.Context(), s)
-			require.ErrorIs(f, err, redsync.ErrNoQuorum)
-			require.ErrorContains(f, err, fmt.Sprintf("redsync: current %q: 3 of 5 nodes failed, 3 needed", s.Name))
-			assert.NotContains(f, err.Error(), "still held")
-		}
-		f.thaw(0, 1, 2)
 	})
 }

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,8 +22,7 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := f.NewMutex("lock", redsync.WithGenValueFunc(value))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
 		synctest.Wait()
 		before := f.traffic()
 		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
@@ -35,47 +33,10 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	})
 }
 
-// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
-func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...)
-		require.NoError(f, m.Lock())
-		end := m.Until()
-		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
-		assert.False(f, time.Now().Before(end))
-		f.unlock(m)
-		synctest.Wait()
-		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
-		time.Sleep(21 * time.Second)
-		require.NoError(f, f.NewMutex("lock").TryLock())
-	})
-}
-
-// A reader that has waited for a writer of its process goes on when that writer unlocks, even after a downgrade that
-// too few nodes have executed.
-func TestAReaderGoesOnAfterAFailedDowngrade(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		w := f.held()
-		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(10 * time.Millisecond)
-		for _, n := range f.nodes[2:] {
-			n.On("evalsha", 2, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
-		}
-		require.ErrorIs(f, w.Downgrade(f.Context()), redsync.ErrExtendFailed)
-		time.Sleep(100 * time.Millisecond)
-		require.True(f, open(r.done))
-		f.unlock(w)
-		f.within(r, 10*time.Millisecond)
-		f.unlock(r.Mutex)
-	})
-}
-
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := f.NewMutex("lock", redsync.WithShared())
-		require.NoError(f, r.Lock())
+		r := acquired(f, f.NewMutex("lock", redsync.WithShared()))
 		synctest.Wait()
 		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
 		require.NoError(f, err)
@@ -102,31 +63,12 @@ func readSequencer(f field, value string) redsync.Sequencer {
 	return s
 }
 
-// WithShared excludes NewMultiMutex. So every Do fails, even while another Do of the Mutex is about to fail.
-func TestDoOfSeveralSharedNamesAtOnceFails(t *testing.T) {
-	t.Parallel()
-	nodes := redsynctest.Start(t, 3)
-	m := nodes.Process().NewMultiMutex([]string{"a", "b"}, redsync.WithShared())
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 2000 {
-				ran, err := m.TryDo(t.Context(), nothing)
-				assert.False(t, ran)
-				assert.ErrorContains(t, err, "WithShared excludes NewMultiMutex")
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
 func TestALateDenialOfAQueue(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		down := &downLog{}
-		m := f.NewMutex("lock", redsync.WithObserver(down))
-		require.NoError(f, m.Lock())
+		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
 		for _, n := range f.nodes[:2] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
@@ -144,60 +86,44 @@ func TestALateDenialOfAQueue(t *testing.T) {
 // that, too.
 func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 	const denial = "NOPERM this user has no permissions to access one of the keys used as arguments"
-	shared := redsync.WithShared()
+	reads := func(_ field, m *redsync.Mutex) error { return m.TryLock() }
 	for name, c := range map[string]struct {
-		lock, operation func(f field, m *redsync.Mutex) error
-		options         []redsync.Option
+		operation func(f field, m *redsync.Mutex) error
+		options   []redsync.Option
 	}{
-		"TryLock": {
-			lock:      func(field, *redsync.Mutex) error { return nil },
-			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
-			options:   []redsync.Option{shared},
-		},
-		"TryLock, fenced": {
-			lock:      func(field, *redsync.Mutex) error { return nil },
-			operation: func(f field, m *redsync.Mutex) error { return m.TryLock() },
-			options:   []redsync.Option{shared, redsync.WithFencing()},
-		},
-		"Downgrade": {
-			lock:      func(f field, m *redsync.Mutex) error { return m.Lock() },
-			operation: func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) },
-		},
+		"TryLock":         {reads, []redsync.Option{redsync.WithShared()}},
+		"TryLock, fenced": {reads, []redsync.Option{redsync.WithShared(), redsync.WithFencing()}},
+		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				f.meet()
-				down := &downLog{}
-				all := redsync.WithFailFast(false) // each node has its vote before the round ends
-				r := &redsynctest.Recorder{}
-				m := f.NewMutex("lock", append(c.options, all, redsync.WithObserver(down), redsync.WithObserver(r))...)
+				down, r := &downLog{}, &redsynctest.Recorder{}
+				m := f.NewMutex("lock", append(c.options, redsync.WithFailFast(false), // each node has its vote before the round ends
+					redsync.WithObserver(down), redsync.WithObserver(r))...)
 				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
-					require.NoError(f, c.lock(f, m))
-					synctest.Wait()
-					for _, n := range f.nodes[:4] {
-						n.On("evalsha", sends-1, embedded.Fault{Err: denial})
+					if name == "Downgrade" {
+						require.NoError(f, m.Lock())
 					}
+					synctest.Wait()
 					if sends > 1 {
-						f.nodes[4].On("evalsha", 2, embedded.Fault{Err: denial})
+						for i, n := range f.nodes {
+							n.On("evalsha", 1+i/4, embedded.Fault{Err: denial}) // the last one denies both commands
+						}
 					}
 					before := f.traffic()
 					require.NoError(f, c.operation(f, m))
-					synctest.Wait()
-					if sends > 1 {
-						assert.Equal(f, before+5*2, f.traffic())
-						require.ErrorContains(f, down.of(4), "NOPERM")
-						told := redsynctest.Events[observe.WakeUpDenied](r)
-						assert.Len(f, told, 5, "each node once")
-						for _, d := range told {
-							require.ErrorContains(f, d.Err, denial)
-						}
-					} else {
-						assert.Equal(f, before+5, f.traffic())
-					}
+					assert.Equal(f, before+5*sends, f.traffic())
 					for i := range 4 {
 						require.NoError(f, down.of(i), "node %d", i)
 					}
 					f.unlocks(m)
+				}
+				require.ErrorContains(f, down.of(4), "NOPERM")
+				told := redsynctest.Events[observe.WakeUpDenied](r)
+				assert.Len(f, told, 5, "each node once")
+				for _, d := range told {
+					require.ErrorContains(f, d.Err, denial)
 				}
 				f.noKeys()
 			})
@@ -241,8 +167,7 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 		f.meet()
 		other := f.another()
 		f.closes(other)
-		taken := other.NewMutex("lock")
-		require.NoError(f, taken.Lock())
+		taken := acquired(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(redsync.WithShared())...)
 		time.Sleep(100 * time.Millisecond)
 		require.Len(f, f.inQueue(0), 1)
@@ -279,104 +204,17 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 	}
 }
 
-// A writer of several names waits for one of them, and is a writer for the readers of the other, too: those that come later
-// do not share a hold there.
-func TestReadersBesideAWriterOfSeveralNamesDoNotShare(t *testing.T) {
+// A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
+func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		f.closes(other)
-		taken := other.NewMutex("a")
-		require.NoError(f, taken.Lock())
-		r := f.NewMutex("b", redsync.WithShared())
-		require.NoError(f, r.Lock())
-		w := f.begins(f.NewMultiMutex(both, patient()...))
-		time.Sleep(time.Millisecond)
-		late := f.begins(f.NewMutex("b", patient(redsync.WithShared())...))
-		time.Sleep(time.Millisecond)
-		require.False(f, w.isDone())
-		if late.isDone() {
-			require.Equal(f, 2, f.entries("b"))
-		}
-		f.unlock(taken)
-		f.unlock(r)
-		time.Sleep(time.Millisecond)
-		first, second := late, w // without WithFair the writer may be first
-		if w.isDone() {
-			first, second = w, late
-		}
-		f.within(first, 10*time.Millisecond)
-		f.unlock(first.Mutex)
-		f.within(second, 10*time.Millisecond)
-		f.unlock(second.Mutex)
-	})
-}
-
-// Two readers share a hold that has run out. The one that unlocks takes the keys off the nodes, although the other has
-// never unlocked.
-func TestUnlockAfterTheEndOfASharedHold(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		shared := []redsync.Option{redsync.WithShared()}
-		a, b := f.NewMutex("lock", shared...), f.NewMutex("lock", shared...)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		require.Equal(f, 1, f.entries("lock"))
-		time.Sleep(time.Until(a.Until()) + time.Millisecond)
-		require.Equal(f, 1, f.entries("lock"), "the keys last a little longer than the hold")
-		_, err := b.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		m := acquired(f, f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...))
+		end := m.Until()
+		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
+		assert.False(f, time.Now().Before(end))
+		f.unlock(m)
 		synctest.Wait()
+		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
+		time.Sleep(21 * time.Second)
 		require.NoError(f, f.NewMutex("lock").TryLock())
-		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
-	})
-}
-
-// Readers share a hold, and nodes are slow. While the watchdog of one of them extends the hold, the others send nothing.
-func TestReadersThatShareAHoldExtendItOnceOnSlowNodes(t *testing.T) {
-	costs := func(readers int) (commands int) {
-		play(t, func(f field) {
-			f.meet()
-			var all []*redsync.Mutex
-			for range readers {
-				m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
-				require.NoError(f, m.Lock())
-				all = append(all, m)
-				time.Sleep(time.Millisecond)
-			}
-			f.slow(100 * time.Millisecond)
-			before := f.traffic()
-			time.Sleep(20 * time.Second)
-			commands = f.traffic() - before
-			for _, m := range all {
-				f.unlock(m)
-			}
-		})
-		return commands
-	}
-	assert.Equal(t, costs(1), costs(5))
-}
-
-// The reader whose watchdog extends the hold leaves while nodes are silent. The watchdog of the other one begins a round
-// of its own the next time it looks, a tenth of the expiry later.
-func TestTheNextReaderExtendsAsSoonAsTheOtherHasLeft(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		options := []redsync.Option{redsync.WithShared(), redsync.WithWatchdog()}
-		a, b := f.NewMutex("lock", options...), f.NewMutex("lock", options...)
-		start := time.Now()
-		require.NoError(f, a.Lock())
-		time.Sleep(time.Millisecond)
-		require.NoError(f, b.Lock())
-		require.Equal(f, 1, f.entries("lock"))
-		f.freeze(0, 1, 2, 3, 4)
-		time.Sleep(time.Until(start.Add(guard/3 + 10*time.Millisecond)))
-		_, _ = a.Unlock()
-		time.Sleep(time.Until(start.Add(guard/3 + guard/10 + 10*time.Millisecond)))
-		f.thaw(0, 1, 2, 3, 4)
-		time.Sleep(100 * time.Millisecond)
-		extended := b.Until().Sub(start) - validity
-		assert.InDelta(f, guard/3+guard/10, extended, float64(20*time.Millisecond))
-		f.unlock(b)
 	})
 }

@@ -6,15 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // Readers and writers on real servers: permissions, clusters, clocks, and faults.
@@ -44,26 +41,6 @@ func (l *downLog) of(node int) error {
 // noQueueACL is what readers and writers need without queues.
 var noQueueACL = append([]string{"+time"}, plainACL...)
 
-// processAsOn returns a process whose user has these rules on each server.
-func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []string) *redsync.Redsync {
-	t.Helper()
-	var pools []pool.Pool
-	for i, s := range servers {
-		args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
-		for _, rule := range rules(i) {
-			args = append(args, rule)
-		}
-		realredis.Must(t, s, args...)
-		c := redis.NewClient(&redis.Options{
-			Addr: s.Addr(), Username: "locker", Password: "secret",
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { _ = c.Close() })
-		pools = append(pools, pool.New(c))
-	}
-	return closed(t, redsync.New(pools...))
-}
-
 // closed makes the test close rs at its end. It returns rs with node deadlines that are long enough for a slow machine.
 func closed(t *testing.T, rs *redsync.Redsync) *redsync.Redsync {
 	t.Helper()
@@ -86,31 +63,6 @@ func awaitTickets(t *testing.T, servers []*realredis.Server, n int) {
 	t.Helper()
 	const ticket = 64
 	awaitAnswers(t, servers, int64(n*ticket), "strlen", "{lock}:queue")
-}
-
-// stallsOf returns a function that ends its look at the machine and the servers, and tells for how long one of them stood
-// still.
-func stallsOf(t *testing.T, servers []*realredis.Server) (longest func() time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan time.Duration, 1)
-	clients := make([]*redis.Client, len(servers))
-	for i, s := range servers {
-		clients[i] = s.Client()
-	}
-	go func() {
-		var most time.Duration
-		for last := time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // real servers
-			for _, c := range clients {
-				_ = c.Ping(ctx).Err()
-			}
-			now := time.Now()
-			most, last = max(most, now.Sub(last)), now
-		}
-		told <- most
-	}()
-	t.Cleanup(cancel)
-	return func() time.Duration { cancel(); return <-told }
 }
 
 // unlocks unlocks m.
@@ -145,15 +97,13 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			require.True(t, ok, "%v", err)
 			unlocks(t, r)
 		}
-		w := rs.NewMutex("lock")
-		require.NoError(t, w.Lock())
+		w := acquired(t, rs.NewMutex("lock"))
 		require.NoError(t, w.Downgrade(t.Context()))
 		require.NoError(t, other.TryLock())
 		unlocks(t, w)
 		unlocks(t, other)
 	}
-	holder := closed(t, realProcess(servers[:4])).NewMutex("lock", shared)
-	require.NoError(t, holder.Lock())
+	holder := acquired(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
 	writer := make(chan error)
 	w := closed(t, realProcess(servers[:4])).NewMutex("lock", redsync.WithTries(0))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -194,8 +144,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	apart := a.NewMutex("apart}", shared)
 	require.NoError(t, apart.Lock())
 	require.Error(t, a.NewMutex("apart}").TryLock())
-	r := a.NewMutex("lock", shared)
-	require.NoError(t, r.Lock())
+	r := acquired(t, a.NewMutex("lock", shared))
 	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
@@ -213,96 +162,4 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	require.NoError(t, <-done)
 	unlocks(t, w)
 	unlocks(t, apart)
-}
-
-// A writer's release lets in all readers of all processes that wait before the next writer. That writer goes before the
-// readers that come later. Retry delays are so long that only wake-ups serve them. On a machine that stalls, tickets may
-// lapse, and the order with them. Then the scene is played again.
-func TestOneReleaseLetsInTheReadersOfAllProcesses(t *testing.T) {
-	t.Parallel()
-	for range 5 {
-		servers := realredis.Start(t, 5)
-		stalled := stallsOf(t, servers)
-		wrong := oneReleaseLetsIn(t, servers)
-		if wrong == "" {
-			return
-		}
-		require.Greater(t, stalled(), 400*time.Millisecond, wrong)
-	}
-	t.Error("the machine stalled in each play")
-}
-
-// oneReleaseLetsIn returns who has overtaken whom, if anybody.
-func oneReleaseLetsIn(t *testing.T, servers []*realredis.Server) (wrong string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	begins := func(rs *redsync.Redsync, options ...redsync.Option) (*redsync.Mutex, chan error) {
-		m, done := rs.NewMutex("lock", patient(options...)...), make(chan error, 1)
-		go func() { done <- m.LockContext(ctx) }()
-		return m, done
-	}
-	type waiting struct {
-		*redsync.Mutex
-		done chan error
-	}
-	shared := redsync.WithShared()
-	holder := closed(t, realProcess(servers)).NewMutex("lock")
-	require.NoError(t, holder.Lock())
-	var early, late []waiting
-	tickets := 0
-	for range 4 {
-		rs := closed(t, realProcess(servers))
-		tickets++
-		for range 3 {
-			m, done := begins(rs, shared)
-			early = append(early, waiting{m, done})
-			awaitTickets(t, servers, tickets) // before the next call, which could overtake this one and show its own ticket
-		}
-	}
-	writer, written := begins(closed(t, realProcess(servers)))
-	awaitTickets(t, servers, tickets+1)
-	for i := range 2 {
-		m, done := begins(closed(t, realProcess(servers)), shared)
-		late = append(late, waiting{m, done})
-		awaitTickets(t, servers, tickets+2+i)
-	}
-	unlocks(t, holder)
-	for i, r := range early {
-		select {
-		case err := <-r.done:
-			require.NoError(t, err)
-		case err := <-written:
-			require.NoError(t, err)
-			require.Zero(t, i, "the writer came beside a reader")
-			return "the writer came before the readers"
-		}
-	}
-	for _, r := range early {
-		assert.Empty(t, written)
-		unlocks(t, r.Mutex)
-	}
-	var err error
-	select {
-	case err = <-written:
-	case err = <-late[0].done:
-		wrong = "a late reader came before the writer"
-	case err = <-late[1].done:
-		wrong = "a late reader came before the writer"
-	}
-	require.NoError(t, err)
-	if wrong != "" {
-		assert.Empty(t, written, "the writer came beside a reader")
-		return wrong
-	}
-	for _, r := range late {
-		assert.Empty(t, r.done)
-	}
-	unlocks(t, writer)
-	for _, r := range late {
-		require.NoError(t, <-r.done)
-		unlocks(t, r.Mutex)
-	}
-	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue")
-	return ""
 }

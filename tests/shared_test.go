@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"slices"
@@ -15,13 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
-		f.meet()
 		other := f.another()
 		f.closes(other)
 		shared := redsync.WithShared()
@@ -36,9 +35,7 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		for _, m := range []*redsync.Mutex{a, b, c} {
 			require.True(f, open(w.done))
-			ok, err := m.Valid()
-			require.NoError(f, err)
-			assert.True(f, ok)
+			f.confirms(m.Valid())
 			f.unlock(m)
 		}
 		f.within(w, 10*time.Millisecond)
@@ -83,41 +80,28 @@ func (f field) readersOf(name string) (values []string) {
 	return values
 }
 
-// Readers of one process have one value on the nodes, until the last of them unlocks.
+// Readers of one process have one value on the nodes, until the last of them unlocks. One that comes after 20 ms has its
+// own.
 func TestReadersOfAProcessShareAHold(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
-		w := f.NewMutex("lock")
-		require.NoError(f, w.Lock())
+		w := f.held()
 		var readers []*call
 		for range 20 {
-			readers = append(readers, f.calls(f.Redsync, patient(shared)...))
+			readers = append(readers, f.calls(f.Redsync, patient(redsync.WithShared())...))
 		}
-		time.Sleep(10 * time.Millisecond)
 		f.unlock(w)
+		for i, entries := range []int{1, 2} {
+			time.Sleep(10 * time.Millisecond)
+			late := f.calls(f.Redsync, redsync.WithShared())
+			f.within(late, 0)
+			assert.Equal(f, entries, f.entries("lock"), "after %v", (i+1)*10)
+			defer f.unlock(late.Mutex)
+		}
 		for _, r := range readers {
 			f.within(r, 0)
-		}
-		assert.Equal(f, 1, f.entries("lock"))
-		time.Sleep(10 * time.Millisecond)
-		late := f.NewMutex("lock", shared)
-		require.NoError(f, late.Lock())
-		assert.Equal(f, 1, f.entries("lock"), "the late reader shares the hold: it came within 20 ms")
-		time.Sleep(10 * time.Millisecond)
-		alone := f.NewMutex("lock", shared)
-		require.NoError(f, alone.Lock())
-		assert.Equal(f, 2, f.entries("lock"), "the reader has an entry of its own: it came too late to share")
-		for _, r := range readers {
 			f.unlock(r.Mutex)
 		}
-		synctest.Wait()
-		assert.Equal(f, 2, f.entries("lock"))
-		f.unlock(late)
-		synctest.Wait()
-		assert.Equal(f, 1, f.entries("lock"))
-		f.unlock(alone)
-		synctest.Wait()
-		f.noKeys()
+		assert.Equal(f, 2, f.entries("lock"), "the late readers are there")
 	})
 }
 
@@ -126,10 +110,8 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
 		shared := redsync.WithShared()
-		r := f.NewMutex("lock", shared)
-		require.NoError(f, r.Lock())
+		r := f.held(shared)
 		w := f.calls(f.Redsync, patient()...)
-		time.Sleep(time.Millisecond)
 		late := f.calls(f.Redsync, patient(shared)...)
 		time.Sleep(time.Millisecond)
 		require.True(f, open(w.done))
@@ -147,26 +129,26 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	shared := redsync.WithShared()
+	a, b := redsync.WithOwner("a"), redsync.WithOwner("b")
 	for name, c := range map[string]struct {
-		first, second []redsync.Option
+		first, second redsync.Option
 		between       func(f field, m *redsync.Mutex)
 		shares        bool
 	}{
 		"nothing":          {shares: true},
-		"fair":             {first: []redsync.Option{redsync.WithFair()}, shares: true},
-		"expiry":           {second: []redsync.Option{redsync.WithExpiry(9 * time.Second)}},
-		"drift":            {second: []redsync.Option{redsync.WithDriftFactor(0.02)}},
-		"node deadline":    {second: []redsync.Option{redsync.WithNodeTimeout(99 * time.Millisecond)}},
-		"lock delay":       {first: []redsync.Option{redsync.WithLockDelay(time.Second)}},
-		"fencing":          {second: []redsync.Option{redsync.WithFencing()}},
-		"fencing first":    {first: []redsync.Option{redsync.WithFencing()}},
-		"max hold":         {second: []redsync.Option{redsync.WithMaxHold(time.Minute)}},
-		"generated values": {second: []redsync.Option{redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })}},
-		"hand-over":        {second: []redsync.Option{redsync.WithHandOver(false)}},
-		"owners":           {first: []redsync.Option{redsync.WithOwner("a")}, second: []redsync.Option{redsync.WithOwner("b")}},
-		"no owner":         {first: []redsync.Option{redsync.WithOwner("a")}},
-		"no owner first":   {second: []redsync.Option{redsync.WithOwner("a")}},
-		"healing":          {second: []redsync.Option{redsync.WithSetNXOnExtend()}},
+		"fair":             {first: redsync.WithFair(), shares: true},
+		"expiry":           {second: redsync.WithExpiry(9 * time.Second)},
+		"drift":            {second: redsync.WithDriftFactor(0.02)},
+		"node deadline":    {second: redsync.WithNodeTimeout(99 * time.Millisecond)},
+		"lock delay":       {first: redsync.WithLockDelay(time.Second)},
+		"fencing":          {second: redsync.WithFencing()},
+		"fencing first":    {first: redsync.WithFencing()},
+		"max hold":         {second: redsync.WithMaxHold(time.Minute)},
+		"generated values": {second: redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })},
+		"hand-over":        {second: redsync.WithHandOver(false)},
+		"owners":           {first: a, second: b},
+		"no owner":         {first: a},
+		"healing":          {second: redsync.WithSetNXOnExtend()},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
 		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * time.Millisecond) }},
@@ -178,22 +160,21 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
-				a := f.NewMutex("lock", append(c.first, shared)...)
-				require.NoError(f, a.Lock())
+				locks := func(option redsync.Option) *redsync.Mutex {
+					m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
+					return m
+				}
+				a := locks(c.first)
 				if c.between != nil {
 					c.between(f, a)
 				}
 				before := f.readersOf("lock")
-				b := f.NewMutex("lock", append(c.second, shared)...)
-				require.NoError(f, b.Lock())
+				b := locks(c.second)
 				assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
 				_, _ = a.Unlock()
 				synctest.Wait()
-				ok, err := b.Valid()
-				require.NoError(f, err)
-				assert.True(f, ok)
+				f.confirms(b.Valid())
 				f.unlock(b)
-				synctest.Wait()
 				f.noKeys()
 			})
 		})
@@ -203,12 +184,10 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 // A downgrade lets waiting readers in. A waiting writer stays out until the last reader has unlocked.
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
-		f.meet()
 		other := f.another()
 		f.closes(other)
 		shared := redsync.WithShared()
-		m := f.NewMutex("lock")
-		require.NoError(f, m.Lock())
+		m := f.held()
 		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
 		time.Sleep(10 * time.Millisecond)
 		writer := f.calls(other, patient()...)
@@ -218,7 +197,6 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		assert.True(f, m.Until().After(until))
 		f.within(own, 10*time.Millisecond)
 		f.within(foreign, 10*time.Millisecond)
-		require.True(f, open(writer.done))
 		f.confirms(m.Extend())
 		f.confirms(m.Valid())
 		require.NoError(f, m.Downgrade(f.Context()), "a second Downgrade succeeds, too")
@@ -241,11 +219,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 // If too few nodes confirm a downgrade, the hold is shared all the same. The next extension tells the other nodes.
 func TestDowngradeWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		m := f.NewMutex("lock")
-		require.NoError(f, m.Lock())
-		synctest.Wait()
+		m := f.held()
 		f.freeze(2, 3, 4)
 		until := m.Until()
 		require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrExtendFailed)
@@ -253,40 +227,10 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 		f.thaw(2, 3, 4)
 		time.Sleep(100 * time.Millisecond)
 		f.confirms(m.Extend())
-		r := other.NewMutex("lock", redsync.WithShared())
+		r := f.another().NewMutex("lock", redsync.WithShared())
 		require.NoError(f, r.TryLock())
-		require.Error(f, other.NewMutex("lock").TryLock())
+		require.Error(f, f.another().NewMutex("lock").TryLock())
 		f.unlock(r)
-		f.unlock(m)
-		f.noKeys()
-	})
-}
-
-// An extension or a Valid that is under way while the lock is downgraded succeeds.
-func TestDowngradeDuringAnExtension(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
-		synctest.Wait()
-		for range 50 {
-			var all sync.WaitGroup
-			for _, n := range f.nodes {
-				n.On("evalsha", 1, embedded.Fault{Delay: time.Millisecond})
-			}
-			for _, operation := range []func() (bool, error){m.Extend, m.Valid} {
-				all.Go(func() {
-					_, err := operation()
-					assert.NoError(f, err)
-				})
-			}
-			all.Go(func() { assert.NoError(f, m.Downgrade(f.Context())) })
-			all.Wait()
-			require.NoError(f, m.Err())
-			f.unlock(m)
-			require.NoError(f, m.Lock())
-		}
-		time.Sleep(20 * time.Second)
-		require.NoError(f, m.Err())
 		f.unlock(m)
 		f.noKeys()
 	})
@@ -294,62 +238,42 @@ func TestDowngradeDuringAnExtension(t *testing.T) {
 
 func TestWhatCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
-		require.ErrorIs(f, f.NewMutex("lock").Downgrade(f.Context()), redsync.ErrNotHeld)
-		r := f.NewMutex("lock", redsync.WithShared())
-		require.ErrorIs(f, r.Downgrade(f.Context()), redsync.ErrNotHeld)
-		require.NoError(f, r.Lock())
-		require.ErrorContains(f, r.Downgrade(f.Context()), "WithShared")
-		f.unlock(r)
-		m := f.NewMultiMutex(both)
-		require.NoError(f, m.Lock())
-		require.ErrorContains(f, m.Downgrade(f.Context()), "several names")
-		f.unlock(m)
+		m, r := f.NewMultiMutex(both), f.NewMutex("lock", redsync.WithShared())
+		for text, m := range map[string]*redsync.Mutex{"several names": m, "WithShared": r} {
+			require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrNotHeld)
+			require.NoError(f, m.Lock())
+			require.ErrorContains(f, m.Downgrade(f.Context()), text)
+			f.unlock(m)
+		}
 	})
 }
 
 // A Lock that would wait for a read lock around it fails at once.
 func TestUpgradeIsAnError(t *testing.T) {
 	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		shared := redsync.WithShared()
-		require.NoError(f, f.Do(f.Context(), "a", func(ctx context.Context) error {
-			return f.Do(ctx, "between", func(ctx context.Context) error {
-				before := f.commands()
-				for what, lock := range map[string]func() error{
-					"Lock":          func() error { return f.NewMutex("a").LockContext(ctx) },
-					"TryLock":       func() error { return f.NewMutex("a").TryLockContext(ctx) },
-					"several names": func() error { return f.NewMultiMutex(both).LockContext(ctx) },
-					"Do":            func() error { return f.Do(ctx, "a", nothing) },
-				} {
-					err := lock()
-					require.ErrorIs(f, err, redsync.ErrUpgrade, what)
-					require.NotErrorIs(f, err, redsync.ErrFailed, what)
-				}
-				assert.Equal(f, before, f.commands())
-				require.ErrorIs(f, f.NewMutex("a", shared).LockContext(ctx), redsync.ErrNested, "a reader's Lock fails, too: a writer may wait by now")
-				require.NoError(f, f.Do(ctx, "a", nothing, shared))
-				require.NotErrorIs(f, other.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know of the read lock around the call")
-				b := f.NewMutex("b")
-				require.NoError(f, b.LockContext(ctx))
-				f.unlock(b)
-				return nil
-			})
-		}, shared))
-		require.NoError(f, f.Do(f.Context(), "a", func(ctx context.Context) error {
+		f.meet()
+		f.inside("a", func(ctx context.Context) {
+			require.NoError(f, f.Do(ctx, "between", func(ctx context.Context) error {
+				synctest.Wait()
+				f.refusesNested(ctx, f.NewMutex("a"), redsync.ErrUpgrade)
+				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade)
+				require.NoError(f, f.Do(ctx, "a", nothing, redsync.WithShared()))
+				require.NotErrorIs(f, f.another().NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know of the read lock around the call")
+				return f.Do(ctx, "b", nothing)
+			}))
+		}, redsync.WithShared())
+		f.inside("a", func(ctx context.Context) {
 			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade)
 			require.NoError(f, redsync.FromContext(ctx).Downgrade(ctx))
 			require.ErrorIs(f, f.NewMutex("a").LockContext(ctx), redsync.ErrUpgrade)
-			return nil
-		}))
+		})
 	})
 }
 
 // A shared Mutex has one hold by Lock at a time, and any number of Dos.
 func TestASharedMutexUsedByMany(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithShared())
-		require.NoError(f, m.Lock())
+		m := f.held(redsync.WithShared())
 		value := m.Value()
 		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
 		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
@@ -360,25 +284,24 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 		f.unlock(m)
 
 		var all sync.WaitGroup
-		inside, most := atomic.Int64{}, atomic.Int64{}
+		inside := atomic.Int64{}
 		for range 10 {
 			all.Go(func() {
 				assert.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
-					most.Store(max(most.Load(), inside.Add(1)))
+					inside.Add(1)
 					time.Sleep(time.Second)
-					inside.Add(-1)
-					ok, err := redsync.FromContext(ctx).Valid()
-					assert.True(f, ok)
+					_, err := redsync.FromContext(ctx).Valid()
+					assert.EqualValues(f, 10, inside.Load(), "all of them at once")
 					return err
 				}))
 			})
 		}
 		all.Wait()
-		assert.Equal(f, int64(10), most.Load())
+		inside.Store(0)
 		for range 10 { // Locks of one Mutex at once take turns
 			all.Go(func() {
 				assert.NoError(f, m.Lock())
-				assert.Equal(f, int64(1), inside.Add(1))
+				assert.EqualValues(f, 1, inside.Add(1))
 				time.Sleep(10 * time.Millisecond)
 				inside.Add(-1)
 				f.unlock(m)
@@ -389,7 +312,8 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 	})
 }
 
-// A shared hold moves to another process.
+// A shared hold moves to another process. One that several readers share does not, because an Unlock there would end the
+// hold for all of them.
 func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
@@ -398,30 +322,36 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
 		require.NoError(f, a.Lock())
 		require.NoError(f, b.Lock())
-		_, err := a.Detach(f.Context())
-		require.ErrorContains(f, err, "share the hold")
-		f.unlock(b)
-		s, err := a.Detach(f.Context())
-		require.NoError(f, err)
+		s := b.Sequencer()
+		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
+		require.Equal(f, s, text)
+		require.NoError(f, other.Current(f.Context(), s))
+		_, err = other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()
+		require.ErrorContains(f, err, "share the hold")
+		_, err = a.Detach(f.Context())
+		require.ErrorContains(f, err, "share the hold")
+		f.unlock(b)
+
+		s, err = a.Detach(f.Context())
+		require.NoError(f, err)
+		text, err = redsync.ParseSequencer(s.String())
+		require.NoError(f, err)
 		assert.Equal(f, s, text)
-		c := f.NewMutex("lock", shared)
-		require.NoError(f, c.Lock())
+		c := acquired(f, f.NewMutex("lock", shared))
 		assert.Equal(f, 2, f.entries("lock"), "a new reader does not share a hold that was given away")
-		for _, options := range [][]redsync.Option{{redsync.WithSequencer(s)}, {redsync.WithSequencer(s), shared}} {
-			f.confirms(other.NewMutex("lock", options...).Valid())
-		}
+		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), shared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
 		f.confirms(d.Extend())
 		require.ErrorContains(f, d.Downgrade(f.Context()), "WithShared")
 		f.unlock(c)
 		require.Error(f, f.NewMutex("lock").TryLock())
 		f.unlock(d)
+		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
 
-		w := f.NewMutex("lock")
-		require.NoError(f, w.Lock())
+		w := f.held()
 		plain := w.Sequencer()
 		f.unlock(w)
 		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithSequencer(plain)).TryLock(), "excludes WithShared")
@@ -431,55 +361,38 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	})
 }
 
-// Close ends the hold of every reader, and releases what they share.
-func TestCloseReleasesWhatReadersShare(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		var readers []*redsync.Mutex
-		for range 10 {
-			readers = append(readers, other.NewMutex("lock", redsync.WithShared()))
-			require.NoError(f, readers[len(readers)-1].Lock())
-		}
-		require.NoError(f, other.Close(f.Context()))
-		for _, r := range readers {
-			require.ErrorIs(f, r.Err(), redsync.ErrClosed)
-		}
-		f.noKeys()
-	})
-}
-
-// Readers that share a hold have the same Until: an extension by one of them counts for all.
+// Readers that share a hold have the same Until: an extension by one of them counts for all. While one extends the hold on
+// slow nodes, the others send nothing.
 func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
-	costs := func(readers int) (commands int) {
-		play(t, func(f field) {
-			plain := f.NewMutex("lock", redsync.WithShared())
-			require.NoError(f, plain.Lock())
-			var all []*redsync.Mutex
-			for range readers {
-				m := f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog())
-				require.NoError(f, m.Lock())
-				all = append(all, m)
-				time.Sleep(time.Millisecond)
-			}
-			before := f.traffic()
-			time.Sleep(20 * time.Second)
-			commands = f.traffic() - before
-			require.NoError(f, plain.Err())
-			f.confirms(plain.Valid())
-			for _, m := range all[1:] {
-				f.unlock(m)
-			}
-			time.Sleep(20 * time.Second)
-			f.unlock(all[0])
-			until := plain.Until()
-			time.Sleep(time.Until(until))
-			require.ErrorIs(f, plain.Err(), redsync.ErrLockLost)
-			time.Sleep(time.Second)
-			f.noKeys()
-		})
-		return commands
+	for _, slow := range []bool{false, true} {
+		costs := func(readers int) (commands int) {
+			play(t, func(f field) {
+				plain := acquired(f, f.NewMutex("lock", redsync.WithShared()))
+				var all []*redsync.Mutex
+				for range readers {
+					m := acquired(f, f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
+					all = append(all, m)
+					time.Sleep(time.Millisecond)
+				}
+				if slow {
+					f.slow(100 * time.Millisecond)
+				}
+				before := f.traffic()
+				time.Sleep(20 * time.Second)
+				commands = f.traffic() - before
+				f.confirms(plain.Valid())
+				for _, m := range all {
+					f.unlock(m)
+				}
+				time.Sleep(time.Until(plain.Until()))
+				require.ErrorIs(f, plain.Err(), redsync.ErrLockLost)
+				time.Sleep(time.Second)
+				f.noKeys()
+			})
+			return commands
+		}
+		assert.Equal(t, costs(1), costs(10))
 	}
-	assert.Equal(t, costs(1), costs(10))
 }
 
 // However many readers of a process come and go, it makes at most 50 entries per second for a name and for each kind
@@ -489,13 +402,10 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 	for name, c := range map[string]struct {
 		expiry time.Duration
 		tries  int // 0: all readers call Lock; 1: all call TryLock; 2: every second one does
-		kinds  int64
+		kinds  int
 	}{
 		"expiry of 200 ms":          {200 * time.Millisecond, 0, 1},
-		"expiry of 8 s":             {8 * time.Second, 0, 1},
-		"TryLock":                   {8 * time.Second, 1, 1},
 		"Lock and TryLock":          {8 * time.Second, 2, 1},
-		"two expiries":              {8 * time.Second, 0, 2},
 		"two expiries, and TryLock": {8 * time.Second, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -503,15 +413,15 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 				f.meet()
 				f.slow(100 * time.Microsecond)
 				count := &attemptCounter{}
-				options := patient(redsync.WithShared(), redsync.WithObserver(count))
-				ctx, cancel := context.WithCancel(f.Context())
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				defer cancel()
 				var all sync.WaitGroup
 				var locks atomic.Int64
 				for i := range 32 {
-					kind := redsync.WithExpiry(c.expiry + time.Duration(int64(i)%c.kinds)*time.Second)
-					m := f.NewMutex("lock", append(options, kind)...)
+					kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*time.Second)
+					m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithObserver(count), kind)...)
 					lock := m.LockContext
-					if c.tries > 0 && i/int(c.kinds)%c.tries == 0 {
+					if c.tries > 0 && i/c.kinds%c.tries == 0 {
 						lock = m.TryLockContext
 					}
 					all.Go(func() {
@@ -523,10 +433,8 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 						assert.Error(f, ctx.Err())
 					})
 				}
-				time.Sleep(time.Second)
-				cancel()
 				all.Wait()
-				assert.LessOrEqual(f, count.made.Load(), c.kinds*(50+4)) // some attempts are made at the end
+				assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
 				assert.Greater(f, locks.Load(), int64(10_000))
 			})
 		})
@@ -550,46 +458,17 @@ func TestATryLockBesideAnother(t *testing.T) {
 		f.unlocks(m)
 
 		f.freeze(0, 1, 2)
-		start := time.Now()
-		go func() { first <- other.TryLock() }()
-		time.Sleep(time.Millisecond)
-		require.Error(f, m.TryLock())
-		assert.LessOrEqual(f, time.Since(start), 2*patience)
-		require.Error(f, <-first)
-		go func() { first <- other.TryLock() }()
-		time.Sleep(time.Millisecond)
-		ctx, cancel := context.WithTimeout(f.Context(), time.Millisecond)
-		defer cancel()
-		start = time.Now()
-		require.ErrorIs(f, m.TryLockContext(ctx), context.DeadlineExceeded)
-		assert.LessOrEqual(f, time.Since(start), 2*time.Millisecond)
-		require.Error(f, <-first)
+		for _, most := range []time.Duration{2 * patience, 2 * time.Millisecond} {
+			go func() { first <- other.TryLock() }()
+			time.Sleep(time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.Context(), most)
+			start := time.Now()
+			require.Error(f, m.TryLockContext(ctx))
+			assert.LessOrEqual(f, time.Since(start), most)
+			require.Error(f, <-first)
+			cancel()
+		}
 		f.thaw(0, 1, 2)
 		f.noKeys()
-	})
-}
-
-// Another process cannot adopt a hold that several readers share, because its Unlock would end the hold for all of
-// them.
-func TestNobodyAdoptsWhatReadersShare(t *testing.T) {
-	play(t, func(f field) {
-		other := f.another()
-		f.closes(other)
-		a, b := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		s := a.Sequencer()
-		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
-		text, err := redsync.ParseSequencer(s.String())
-		require.NoError(f, err)
-		require.Equal(f, s, text)
-		require.NoError(f, other.Current(f.Context(), s))
-		_, err = other.NewMutex("lock", redsync.WithSequencer(s)).Unlock()
-		require.ErrorContains(f, err, "share the hold")
-		f.unlock(a)
-		f.confirms(b.Valid())
-		alone := b.Sequencer()
-		f.confirms(other.NewMutex("lock", redsync.WithSequencer(alone)).Unlock())
-		require.ErrorIs(f, other.Current(f.Context(), alone), redsync.ErrLockAlreadyExpired)
 	})
 }

@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,26 +10,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 )
 
 // This file shows the states of a Mutex: idle, held, and over by time or by proof.
-
-func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock")
-		for name, operation := range operations(m) {
-			ok, err := operation()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
-		}
-		assert.Zero(t, m.Until())
-		assert.Zero(t, m.Remaining())
-		assert.Empty(t, m.Value())
-		assert.Equal(t, "lock", m.Name())
-		assert.Zero(t, f.traffic())
-	})
-}
 
 func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 	play(t, func(f field) {
@@ -39,8 +21,7 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
 		}
 		start := time.Now()
-		m := f.NewMutex("lock")
-		require.NoError(t, m.Lock())
+		m := acquired(t, f.NewMutex("lock"))
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock returns when the third node has answered")
 		assert.Equal(t, validity, m.Until().Sub(start))
 		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())
@@ -50,21 +31,25 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 	})
 }
 
-func TestMutexUnlockedIsIdleAgain(t *testing.T) {
+func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held()
-		ok, err := m.Unlock()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		assert.Zero(t, m.Until())
-		assert.Zero(t, m.Remaining())
-		before := f.traffic()
-		for name, operation := range operations(m) {
-			ok, err := operation()
-			assert.False(t, ok, name)
-			require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+		for _, unlocked := range []bool{false, true} {
+			m := f.NewMutex("lock")
+			if unlocked {
+				f.unlock(acquired(f, m))
+				synctest.Wait()
+			}
+			f.silently("idle", func() {
+				for name, operation := range operations(m) {
+					ok, err := operation()
+					assert.False(t, ok, name)
+					require.ErrorIs(t, err, redsync.ErrNotHeld, name)
+				}
+			})
+			assert.Zero(t, m.Until())
+			assert.Zero(t, m.Remaining())
+			assert.Empty(t, m.Value())
 		}
-		assert.Equal(t, before, f.traffic())
 	})
 }
 
@@ -125,36 +110,4 @@ func TestMutexOverByProofStaysSo(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestMutexLockWaitsForAnotherHoldOfTheSameMutex(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		value := m.Value()
-		require.ErrorIs(t, m.TryLock(), redsync.ErrFailed)
-		assert.Equal(t, value, m.Value())
-		ok, err := m.Valid()
-		require.NoError(t, err)
-		assert.True(t, ok)
-	})
-}
-
-func TestMutexReleasesATermFoundLostWhileAnotherGoroutineLocks(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.NoError(t, m.Lock()) })
-		time.Sleep(10 * time.Millisecond) // it waits
-		former := peek.Value(m)
-		k.lose(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrLockLost)
-		wg.Wait()
-		_, err = m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		for i := range 5 {
-			assert.NotEqual(t, former, k.command(i, "get", "lock"), "node %d", i)
-		}
-	})
 }

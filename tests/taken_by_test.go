@@ -33,8 +33,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 		for _, kind := range lockKinds {
 			t.Run(name+", "+kind.column, func(t *testing.T) {
 				play(t, func(f field) {
-					holder := kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog())
-					require.NoError(f, holder.Lock())
+					holder := acquired(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog()))
 					time.Sleep(12 * time.Second)
 					r := &redsynctest.Recorder{}
 					m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
@@ -61,27 +60,23 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := f.another(redsync.WithOwner("them")).NewMutex("a")
-		require.NoError(f, holder.Lock())
+		holder := acquired(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
-		synctest.Wait()
 		commands := func(call func()) int {
-			before := f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval")
+			synctest.Wait()
+			before := f.commands("evalsha", "eval")
 			call()
 			synctest.Wait()
-			return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") - before
+			return f.commands("evalsha", "eval") - before
 		}
 		owned, plain := f.NewMutex("a", redsync.WithOwner("me")), f.NewMutex("a")
 		without := commands(func() { require.Error(f, plain.TryLock()) })
-		assert.Equal(f, without+1, commands(func() { require.Error(f, owned.TryLock()) }))
+		assert.Equal(f, without+5, commands(func() { require.Error(f, owned.TryLock()) }))
 		assert.Equal(f, without, commands(func() {
-			ran, err := owned.TryDo(f.Context(), nothing)
-			require.NoError(f, err)
-			require.False(f, ran)
+			require.ErrorIs(f, f.notRun(owned.TryDo(f.Context(), nothing)), errOthers)
 		}))
 		f.unlock(holder)
-		synctest.Wait() // until each node has released it
-		assert.Equal(f, 1, commands(func() {
+		assert.Equal(f, 5, commands(func() {
 			require.NoError(f, owned.TryLock())
 			f.unlock(owned)
 		}), "the release")
@@ -91,8 +86,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 // A holder that says no owner, and nodes that do not tell in time, change nothing of the error.
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, holder.Lock())
+		holder := acquired(f, f.another().NewMutex("a", redsync.WithWatchdog()))
 		m := f.NewMutex("a", redsync.WithOwner("me"))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, m.TryLock(), &taken)
@@ -112,21 +106,6 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 			assert.Empty(f, taken.Owner)
 		}
 		f.thaw(0, 1, 2)
-		f.unlock(holder)
-	})
-}
-
-// Close does not wait for an owner.
-func TestCloseIsNotHeldUpByTheQuestionForTheOwner(t *testing.T) {
-	play(t, func(f field) {
-		rs := f.another(redsync.WithOwner("me"), redsync.WithTries(0))
-		holder := f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, holder.Lock())
-		done := make(chan error, 1)
-		go func() { done <- rs.NewMutex("a").Lock() }()
-		time.Sleep(time.Second)
-		require.NoError(f, rs.Close(f.Context()))
-		require.ErrorIs(f, <-done, redsync.ErrClosed)
 		f.unlock(holder)
 	})
 }

@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,33 +65,29 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 			require.NoError(f, n.Set("lock", fmt.Sprint("rival ", i%2)))
 		}
 	}
-	taken := func(f field) { f.anothers() }
+	closed := func(f field) { require.NoError(f, f.Close(f.Context())) }
 	for name, c := range map[string]struct {
-		given   func(f field)
-		options []redsync.Option
-		want    verdict
+		given  func(f field)
+		option redsync.Option
+		want   verdict
 	}{
-		"taken":                         {given: taken, want: contention},
-		"taken, and two nodes are down": {given: func(f field) { taken(f); f.kill(0, 1) }, want: contention},
-		"a split vote":                  {given: split, want: contention},
-		"taken on a bare quorum":        {given: func(f field) { taken(f); f.lose(3, 4) }, want: contention},
-		"three nodes are down":          {given: func(f field) { f.kill(0, 1, 2) }, want: noQuorum},
-		"three nodes are down, and it is taken on the others": {given: func(f field) { taken(f); f.kill(0, 1, 2) }, want: noQuorum},
-		"three nodes are silent":                              {given: func(f field) { f.freeze(2, 3, 4) }, want: noQuorum},
-		"a bad option":                                        {options: []redsync.Option{redsync.WithExpiry(-1)}, want: neither},
-		"a negative delay":                                    {given: taken, options: []redsync.Option{redsync.WithTries(2), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 })}, want: neither},
-		"closed":                                              {given: func(f field) { require.NoError(f, f.Close(f.Context())) }, want: neither},
-		"no entropy":                                          {options: []redsync.Option{redsync.WithGenValueFunc(func() (string, error) { return "", errWork })}, want: neither},
+		"taken":                         {field.anothers, nil, contention},
+		"taken, and two nodes are down": {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
+		"a split vote":                  {split, nil, contention},
+		"taken on a bare quorum":        {func(f field) { f.splits(0, 1, 2) }, nil, contention},
+		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(0, 1, 2) }, nil, noQuorum},
+		"three nodes are silent":                              {func(f field) { f.freeze(2, 3, 4) }, nil, noQuorum},
+		"a bad option":                                        {field.anothers, redsync.WithExpiry(-1), neither},
+		"closed":                                              {closed, nil, neither},
+		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, failFast %v", name, failFast), func(t *testing.T) {
 				play(t, func(f field) {
 					f.meet()
-					if c.given != nil {
-						c.given(f)
-					}
-					m := f.NewMutex("lock", append([]redsync.Option{redsync.WithTries(1), redsync.WithFailFast(failFast)}, c.options...)...)
-					err := m.Lock()
+					c.given(f)
+					fast := redsync.WithFailFast(failFast)
+					err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
 					assert.Equal(t, c.want, judged(t, err), "%v", err)
 					var held *redsync.ErrTaken
 					require.Equal(t, c.want == contention, errors.As(err, &held))
@@ -136,83 +133,42 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 	}
 }
 
-// The attempt of a waiter whose context cuts it says nothing to those behind it either. They take the attempt before. So
-// does a call that stands in no line, if its own attempt is cut.
-func TestVerdictOfALineWhoseFirstIsCut(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another()
-		f.anothers()
-		first := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(100*time.Millisecond))
-		second := f.calls(b, patient()...)
-		time.Sleep(10 * time.Millisecond)
-		f.freeze(0, 1, 2, 3, 4)
-		time.Sleep(120 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
-		defer cancel()
-		err := b.NewMutex("lock").TryLockContext(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, contention, judged(t, err), "the first has been refused before: %v", err)
-		for _, c := range []*call{first, second} {
-			c.cancel()
-			<-c.done
-			require.ErrorIs(t, c.err, context.Canceled)
-			assert.Equal(t, contention, judged(t, c.err), "%v", c.err)
-			time.Sleep(time.Millisecond)
-		}
-		f.thaw(0, 1, 2, 3, 4)
-	})
-}
-
 // An attempt that its context cuts proves nothing: the verdict of the attempt before stays, and the log has no warning.
 func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(f field) // what the attempt before meets
 		want   verdict
 	}{
-		"no attempt before":         {nil, neither},
-		"the lock was taken before": {func(f field) { f.anothers() }, contention},
+		"no attempt before":         {func(f field) { f.freeze(allNodes...) }, neither},
+		"the lock was taken before": {field.anothers, contention},
 		"nodes were down before":    {func(f field) { f.refuse(0, 1, 2); f.lockRefused(0, 1, 2) }, noQuorum},
 	} {
-		for _, once := range []bool{true, false} {
-			if once && c.before != nil {
-				continue // TryLock has no attempt before, unless the votes are split
-			}
-			t.Run(fmt.Sprintf("%s, TryLock %v", name, once), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					book, r := newLogbook(), &redsynctest.Recorder{}
-					m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
-						redsync.WithRetryDelay(50*time.Millisecond))
-					ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
-					defer cancel()
-					if c.before != nil {
-						c.before(f)
-						time.AfterFunc(10*time.Millisecond, func() { f.freeze(0, 1, 2, 3, 4); forget(r); book.forget() })
-					} else {
-						f.freeze(0, 1, 2, 3, 4)
-					}
-					var err error
-					if once {
-						err = m.TryLockContext(ctx)
-					} else {
-						err = m.LockContext(ctx)
-					}
-					f.thaw(0, 1, 2, 3, 4)
-					assert.Equal(t, c.want, judged(t, err), "%v", err)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					if c.want != noQuorum {
-						assert.Empty(t, failedNodes(err), "no node is accused")
-					}
-					attempts, errs := of[observe.Attempt](r)
-					require.NotEmpty(t, attempts)
-					last := len(attempts) - 1
-					assert.Equal(t, neither, judged(t, errs[last]))
-					require.ErrorIs(t, errs[last], context.DeadlineExceeded)
-					assert.Zero(t, attempts[last].Failed)
-					assert.NotContains(t, book.above(), "WARN redsync: no quorum")
-				})
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				f.meet()
+				book, r := newLogbook(), &redsynctest.Recorder{}
+				m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
+					redsync.WithRetryDelay(50*time.Millisecond))
+				ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
+				defer cancel()
+				c.before(f)
+				time.AfterFunc(10*time.Millisecond, func() { f.freeze(allNodes...); forget(r); book.forget() })
+				err := m.LockContext(ctx)
+				f.thaw(allNodes...)
+				assert.Equal(t, c.want, judged(t, err), "%v", err)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				if c.want != noQuorum {
+					assert.Empty(t, failedNodes(err), "no node is accused")
+				}
+				attempts, errs := of[observe.Attempt](r)
+				require.NotEmpty(t, attempts)
+				last := len(attempts) - 1
+				assert.Equal(t, neither, judged(t, errs[last]))
+				require.ErrorIs(t, errs[last], context.DeadlineExceeded)
+				assert.Zero(t, attempts[last].Failed)
+				assert.NotContains(t, book.above(), "WARN redsync: no quorum")
 			})
-		}
+		})
 	}
 }
 
@@ -242,57 +198,36 @@ func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 	})
 }
 
-// TryLock repeats an attempt whose votes were split. If the context cuts the repetition, the first attempt counts.
-func TestRepetitionThatItsContextCutsLeavesTheVerdict(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
-		}
-		for i, n := range f.nodes { // the grants come first, so that the votes look split
-			n.On("set", 1, embedded.Fault{Delay: time.Duration(5-i) * time.Millisecond})
-		}
-		ctx, cancel := context.WithTimeout(f.Context(), 300*time.Millisecond)
-		defer cancel()
-		time.AfterFunc(5*time.Millisecond+time.Microsecond, func() { f.freeze(0, 1, 2, 3, 4) })
-		err := f.NewMutex("lock").TryLockContext(ctx)
-		f.thaw(0, 1, 2, 3, 4)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, contention, judged(t, err), "%v", err)
-	})
-}
-
 // Every operation matches ErrNoQuorum if too few nodes answer. What was held is still held.
 func TestEachOperationWithoutAQuorum(t *testing.T) {
-	for name, c := range map[string]struct {
-		fault func(k kit)
-		text  string
-	}{
-		"silent": {func(k kit) { k.freeze(1, 2, 3) }, "no answer within "},
-		"down":   {func(k kit) { k.down(1, 2, 3) }, "connection refused"},
+	for what, do := range map[string]func(k kit, m *redsync.Mutex) error{
+		"Lock":    func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other", redsync.WithTries(2)).Lock() },
+		"TryLock": func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other").TryLock() },
+		"Do":      func(k kit, _ *redsync.Mutex) error { return k.Do(k.Context(), "other", never, redsync.WithTries(1)) },
+		"Extend":  func(_ kit, m *redsync.Mutex) error { _, err := m.Extend(); return err },
+		"Valid":   func(_ kit, m *redsync.Mutex) error { _, err := m.Valid(); return err },
+		"Unlock":  func(_ kit, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Current": func(k kit, m *redsync.Mutex) error { return k.Current(k.Context(), m.Sequencer()) },
+		"adopts": func(k kit, m *redsync.Mutex) error {
+			_, err := k.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
+			return err
+		},
 	} {
-		for what, do := range map[string]func(k kit, m *redsync.Mutex) error{
-			"Lock":    func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other", redsync.WithTries(2)).Lock() },
-			"TryLock": func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other").TryLock() },
-			"Do":      func(k kit, _ *redsync.Mutex) error { return k.Do(k.Context(), "other", never, redsync.WithTries(1)) },
-			"Valid":   func(_ kit, m *redsync.Mutex) error { _, err := m.Valid(); return err },
-			"Unlock":  func(_ kit, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
-			"Current": func(k kit, m *redsync.Mutex) error { return k.Current(k.Context(), m.Sequencer()) },
-			"adopts": func(k kit, m *redsync.Mutex) error {
-				_, err := k.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
-				return err
-			},
-		} {
-			t.Run(name+", "+what, func(t *testing.T) {
+		for text, fails := range map[string]func(kit, ...int){"no answer within ": kit.freeze, "connection refused": kit.down} {
+			t.Run(what+", "+text, func(t *testing.T) {
 				onKit(t, func(k kit) {
-					m := k.held()
-					time.Sleep(time.Second)
-					c.fault(k)
+					m := k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
+					fails(k, 1, 2, 3)
 					time.Sleep(time.Millisecond)
 					err := do(k, m)
+					if what == "Extend" && text == "no answer within " {
+						assertRanOut(t, err)
+						return
+					}
 					require.Equal(t, noQuorum, judged(t, err), "%v", err)
+					require.Equal(t, what == "Extend" || what == "adopts", errors.Is(err, redsync.ErrExtendFailed))
 					require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed: "+named(1))
-					require.ErrorContains(t, err, c.text)
+					require.ErrorContains(t, err, text)
 					assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
 					if what != "Unlock" {
 						require.NoError(t, m.Err(), "it is held until Until")
@@ -303,51 +238,6 @@ func TestEachOperationWithoutAQuorum(t *testing.T) {
 	}
 }
 
-// An Extend that fails at once, because nodes are down, is ErrExtendFailed and ErrNoQuorum: the lock is still held. If the
-// nodes stay silent until Until, the lock is lost.
-func TestExtendWithoutAQuorum(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(1, 2, 3)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		require.Equal(t, noQuorum, judged(t, err))
-		assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-		require.NoError(t, m.Err())
-
-		k.up(1, 2, 3)
-		time.Sleep(guard)
-		m = k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
-		k.freeze(1, 2, 3)
-		_, err = m.Extend()
-		assertRanOut(t, err)
-		require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-		require.NotErrorIs(t, m.Err(), redsync.ErrNoQuorum)
-	})
-}
-
-// A round that its context has cut says nothing about the nodes, except for those that have failed.
-func TestOperationThatItsContextCuts(t *testing.T) {
-	onKit(t, func(k kit) {
-		m := k.held()
-		k.down(0)
-		k.freeze(1, 2, 3)
-		ctx, cancel := context.WithTimeout(k.Context(), 100*time.Millisecond)
-		defer cancel()
-		for name, do := range map[string]func(context.Context) (bool, error){"Extend": m.ExtendContext, "Valid": m.ValidContext} {
-			_, err := do(ctx)
-			assert.Equal(t, neither, judged(t, err), name)
-			require.ErrorIs(t, err, context.DeadlineExceeded, name)
-			assert.Subset(t, []int{0}, failedNodes(err), name)
-			require.NoError(t, m.Err(), name)
-		}
-		_, err := m.UnlockContext(ctx)
-		assert.Equal(t, neither, judged(t, err))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		k.thaw(1, 2, 3)
-	})
-}
-
 // assertRanOut checks the error of a lock that ran out because nodes 1, 2 and 3 were silent.
 func assertRanOut(t *testing.T, err error) {
 	t.Helper()
@@ -356,37 +246,6 @@ func assertRanOut(t *testing.T, err error) {
 	require.Equal(t, neither, judged(t, err))
 	require.ErrorContains(t, err, "lock lost: it has expired: "+named(1))
 	assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-}
-
-// A watchdog that cannot extend the lock until it runs out says which nodes have failed.
-func TestLossByTheWatchdogNamesTheNodes(t *testing.T) {
-	for name, fault := range map[string]func(k kit){
-		"silent": func(k kit) { k.freeze(1, 2, 3) },
-		"down":   func(k kit) { k.down(1, 2, 3) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := k.held(redsync.WithWatchdog(), redsync.WithExpiry(4*time.Second)) // the pools wait longer for an answer
-				time.Sleep(10 * time.Second)
-				forget(r)
-				fault(k)
-				<-m.Lost()
-				assertRanOut(t, m.Err())
-				_, told := only[observe.Lost](t, r)
-				assertRanOut(t, told)
-				_, extends := of[observe.Extended](r)
-				for _, err := range extends {
-					if err != nil {
-						assert.Equal(t, noQuorum, judged(t, err))
-						assert.Equal(t, []int{1, 2, 3}, failedNodes(err), "%v", err)
-					}
-				}
-				require.Error(t, extends[len(extends)-1])
-				_, err := m.Unlock()
-				require.Error(t, err)
-			})
-		})
-	}
 }
 
 // An Extend that waits for silent nodes, because they could prove the loss, names them.
@@ -433,49 +292,33 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 // ErrTaken names the lock. For a Lock of several names that is the first name that was not free.
 func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {
-		f.meet()
-		name := func(err error) string {
+		name := func(_ bool, err error) string {
 			var taken *redsync.ErrTaken
 			require.ErrorAs(t, err, &taken)
 			return taken.Name
 		}
-		second := func(_ bool, err error) error { return err }
+		b := acquired(t, f.NewMutex("b"))
 		for _, option := range []redsync.Option{redsync.WithFailFast(true), redsync.WithFair(), redsync.WithFencing(), redsync.WithShared()} {
-			m := f.NewMutex("x")
-			require.NoError(t, m.Lock())
-			assert.Equal(t, "x", name(f.NewMutex("x", option).TryLock()))
-			f.unlock(m)
-			time.Sleep(time.Millisecond)
+			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
 		}
-		p := f.NewMutex("permits", redsync.WithPermits(1))
-		require.NoError(t, p.Lock())
-		assert.Equal(t, "permits", name(f.NewMutex("permits", redsync.WithPermits(1)).TryLock()))
-		f.unlock(p)
-
-		b := f.NewMutex("b")
-		require.NoError(t, b.Lock())
+		acquired(t, f.NewMutex("permits", onePermit))
+		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
-		assert.Equal(t, "b", name(err))
+		assert.Equal(t, "b", name(false, err))
 		require.ErrorContains(t, err, `failed to acquire lock "a, b, c": "b" is taken on nodes #`)
-		f.unlock(b)
-		time.Sleep(time.Millisecond)
-		for what, do := range map[string]func(m *redsync.Mutex) error{
-			"Extend": func(m *redsync.Mutex) error { return second(m.Extend()) },
-			"Valid":  func(m *redsync.Mutex) error { return second(m.Valid()) },
-			"Unlock": func(m *redsync.Mutex) error { return second(m.Unlock()) },
-		} {
-			for _, names := range [][]string{{"a"}, {"a", "b"}} {
-				m := f.NewMultiMutex(names)
-				require.NoError(t, m.Lock())
+
+		for what := range operations(b) {
+			for _, names := range [][]string{{"x"}, {"x", "y"}} {
+				m := acquired(t, f.NewMultiMutex(names))
 				time.Sleep(time.Millisecond)
 				for _, n := range f.nodes {
-					require.NoError(t, n.Set("a", "another's"))
+					require.NoError(f, n.Set("x", "another's"))
 				}
-				assert.Equal(t, m.Name(), name(do(m)), what)
+				assert.Equal(t, m.Name(), name(operations(m)[what]()), what)
 				time.Sleep(time.Second)
 				for _, n := range f.nodes {
-					n.Del("a")
-					n.Del("b")
+					n.Del("x")
+					n.Del("y")
 				}
 			}
 		}
@@ -487,8 +330,7 @@ func TestErrTakenHasAName(t *testing.T) {
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		b := f.NewMutex("b")
-		require.NoError(t, b.Lock())
+		b := acquired(t, f.NewMutex("b"))
 		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(redsync.WithFair(), redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)
 		for _, m := range []*redsync.Mutex{

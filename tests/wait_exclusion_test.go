@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,9 +27,6 @@ type rush struct {
 	*rand.Rand   // of one goroutine at a time: first the one that makes the plan, then the one that makes nodes fail
 	names        []string
 	fair, faults bool
-
-	mu      sync.Mutex
-	holders map[string]*redsync.Mutex // by name
 }
 
 // A visit locks, works and unlocks. It reports whether it got the lock.
@@ -46,7 +44,7 @@ func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []strin
 					play(t, func(f field) {
 						do(&rush{
 							field: f, Rand: rand.New(rand.NewPCG(seed, stream)), //nolint:gosec // a test repeats itself
-							names: names, fair: fair, faults: faults, holders: map[string]*redsync.Mutex{},
+							names: names, fair: fair, faults: faults,
 						})
 					})
 				})
@@ -119,7 +117,7 @@ func (r *rush) run(clients int, plan func(rs *redsync.Redsync, options []redsync
 	if r.faults {
 		limit = time.Minute
 		wg.Go(func() {
-			for range 8 {
+			for range testlength.InGate(3, 4, 8, 8) {
 				r.fault()
 			}
 		})
@@ -146,45 +144,6 @@ func (r *rush) leavesNothing(stop func()) {
 	r.nobodyWaits()
 	r.have(0, r.names...)
 	require.False(r, r.Failed())
-}
-
-// alone returns a visit under a lock that excludes everybody else from its names.
-func (r *rush) alone(m *redsync.Mutex, work time.Duration) visit {
-	return func(ctx context.Context) bool {
-		if err := m.LockContext(ctx); err != nil {
-			assert.ErrorIs(r, err, context.DeadlineExceeded)
-			return false
-		}
-		r.takes(m)
-		time.Sleep(work)
-		if m.Remaining() == 0 {
-			assert.Fail(r, "held for too long")
-		}
-		r.gives(m)
-		_, _ = m.Unlock() // nodes may be down
-		return true
-	}
-}
-
-// takes records m as the holder of its names. It fails the test if another Mutex holds one of them.
-func (r *rush) takes(m *redsync.Mutex) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range m.Names() {
-		if holder := r.holders[name]; holder != nil {
-			assert.Fail(r, "two holders", "of %s: %q and %q, which has %v left", name, m.Name(), holder.Name(), holder.Remaining())
-		}
-		r.holders[name] = m
-	}
-}
-
-// gives records that nobody holds the names of m. Its holder calls it before Unlock.
-func (r *rush) gives(m *redsync.Mutex) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, name := range m.Names() {
-		r.holders[name] = nil
-	}
 }
 
 // fault makes one or two nodes fail for a while, and returns when they are up again.
@@ -214,85 +173,89 @@ func (r *rush) fault() {
 	time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 }
 
-func TestNoTwoWaitersHoldAndNoneIsForgotten(t *testing.T) {
-	rushes(t, testlength.Of(1, 1, 64), 7, []bool{true}, []string{"lock", "other"}, func(r *rush) {
-		r.run(testlength.Of(40, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
-			return r.alone(rs.NewMutex(r.names[r.IntN(2)], options...), r.work())
-		})
-	})
-}
-
 // Clients of this library and of another one wait for each other. The test sends the commands that the other library
 // would send.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
 	parallelComputing(t)
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
-		theirs := func() bool { // one attempt, as other libraries make it
-			won := 0
-			for _, n := range f.nodes {
-				c := n.Client()
+		clients := clientsOf(f.nodes)
+		theirs := func() (won int) { // one attempt, as other libraries make it
+			for _, c := range clients {
 				if ok, err := c.SetNX(f.Context(), "lock", "theirs", 8*time.Second).Result(); err == nil && ok { //nolint:staticcheck // as they do
 					won++
 				}
-				_ = c.Close()
 			}
-			if won >= 3 {
-				return true
-			}
-			f.removes("theirs")
-			return false
+			return won
 		}
-		var mu sync.Mutex
-		inside, turns := 0, map[string]int{}
-		work := func(who string) {
-			mu.Lock()
-			inside++
-			turns[who]++
-			assert.Equal(f, 1, inside)
-			mu.Unlock()
+		removes := func() {
+			const remove = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
+			for _, c := range clients {
+				_ = c.Eval(context.Background(), remove, []string{"lock"}, "theirs").Err()
+			}
+		}
+		var inside, ourTurns, theirTurns atomic.Int64
+		work := func(turns *atomic.Int64) {
+			turns.Add(1)
+			assert.EqualValues(f, 1, inside.Add(1))
 			time.Sleep(5 * time.Millisecond)
-			mu.Lock()
-			inside--
-			mu.Unlock()
+			inside.Add(-1)
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), time.Duration(testlength.Of(1, 1, 60))*time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
-		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {
+		again := func(do func()) {
 			wg.Go(func() {
-				m := rs.NewMutex("lock", append(mode, redsync.WithTries(0))...)
 				for ctx.Err() == nil {
-					if m.LockContext(ctx) == nil {
-						work("ours")
-						_, err := m.Unlock()
-						assert.NoError(f, err)
-					}
+					do()
 					time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) //nolint:gosec // no secret
 				}
 			})
 		}
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if theirs() {
-					work("theirs")
-					f.removes("theirs")
+		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {
+			m := rs.NewMutex("lock", append(mode, redsync.WithTries(0))...)
+			again(func() {
+				if m.LockContext(ctx) == nil {
+					work(&ourTurns)
+					f.unlock(m)
 				}
-				time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) //nolint:gosec // no secret
+			})
+		}
+		again(func() {
+			if theirs() >= 3 {
+				work(&theirTurns)
 			}
+			removes()
 		})
 		wg.Wait()
-		assert.Greater(f, turns["ours"], 10)
-		assert.Positive(f, turns["theirs"])
+		for _, c := range clients {
+			_ = c.Close()
+		}
+		assert.Greater(f, ourTurns.Load(), int64(10))
+		assert.Positive(f, theirTurns.Load())
 	})
 }
 
-// removes compares and deletes, as other libraries do.
-func (f field) removes(value string) {
-	const remove = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
-	for _, n := range f.nodes {
-		c := n.Client()
-		_ = c.Eval(context.Background(), remove, []string{"lock"}, value).Err()
-		_ = c.Close()
-	}
+// keysLast checks every tenth of a second that each key has a TTL, until stop is called.
+func (f field) keysLast() (stop func()) {
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			for i, n := range f.nodes {
+				n.Between(func(m *miniredis.Miniredis) {
+					for _, key := range m.Keys() {
+						if m.TTL(key) == 0 && m.Exists(key) {
+							assert.Fail(f, "found a key without a TTL", "%s on node %d", key, i)
+						}
+					}
+				})
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(97 * time.Millisecond): //nolint:forbidigo // in a bubble
+			}
+		}
+	})
+	return func() { close(end); wg.Wait() }
 }

@@ -56,17 +56,16 @@ func (l *unwokenLog) nodes(t *testing.T) (nodes []int) {
 	return nodes
 }
 
-// processAs returns a process whose Redis user has these ACL rules.
-func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
+// usersOf returns a process whose Redis user has these ACL rules on each server.
+func usersOf(t *testing.T, servers []*realredis.Server, rules func(i int) []string) *redsync.Redsync {
 	t.Helper()
 	var pools []pool.Pool
-	for _, s := range servers {
+	for i, s := range servers {
 		args := []any{"acl", "setuser", "locker", "reset", "on", ">secret"}
-		for _, rule := range rules {
+		for _, rule := range rules(i) {
 			args = append(args, rule)
 		}
-		_, err := s.Do(args...)
-		require.NoError(t, err)
+		realredis.Must(t, s, args...)
 		c := redis.NewClient(&redis.Options{
 			Addr: s.Addr(), Username: "locker", Password: "secret",
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -76,6 +75,19 @@ func processAs(t *testing.T, servers []*realredis.Server, rules []string, option
 	}
 	rs := redsync.New(pools...)
 	closesSoon(t, rs)
+	return rs
+}
+
+// processAsOn returns a process whose user has these rules on each server, with long node deadlines.
+func processAsOn(t *testing.T, servers []*realredis.Server, rules func(i int) []string) *redsync.Redsync {
+	t.Helper()
+	return closed(t, usersOf(t, servers, rules))
+}
+
+// processAs returns a process whose Redis user has these ACL rules.
+func processAs(t *testing.T, servers []*realredis.Server, rules []string, options ...redsync.Option) *redsync.Redsync {
+	t.Helper()
+	rs := usersOf(t, servers, func(int) []string { return rules })
 	return rs.With(append(options, redsync.WithExpiry(40*time.Second), redsync.WithTimeoutFactor(0.2))...)
 }
 
@@ -92,37 +104,37 @@ var plainACL = []string{"~lock", "resetchannels", "+set", "+evalsha", "+eval", "
 
 // passes lets a lock pass from process a to process b, which waits with these options. It returns how long that took,
 // or what went wrong.
-func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (time.Duration, error) {
+func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (took time.Duration, err error) {
 	t.Helper()
+	failed := func(what string, ok bool, e error) bool {
+		if !ok && err == nil {
+			err = fmt.Errorf("%s: %w", what, e)
+		}
+		return err != nil
+	}
+	does := func(what string, do func() (bool, error)) bool { ok, e := do(); return failed(what, ok, e) }
 	m := a.NewMutex("lock", options...)
-	if err := m.TryLock(); err != nil {
-		return 0, fmt.Errorf("TryLock: %w", err)
+	if e := m.TryLock(); failed("TryLock", e == nil, e) {
+		return 0, err
 	}
 	time.Sleep(5 * time.Millisecond) //nolint:forbidigo // so that there is something to extend
-	if ok, err := m.Extend(); !ok {
-		return 0, fmt.Errorf("extend: %w", err)
-	}
-	if ok, err := m.Valid(); !ok {
-		return 0, fmt.Errorf("valid: %w", err)
+	if does("extend", m.Extend) || does("valid", m.Valid) {
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	waiter := b.NewMutex("lock", options...)
-	done := make(chan error, 1)
-	start := time.Now()
+	waiter, done, start := b.NewMutex("lock", options...), make(chan error, 1), time.Now()
 	go func() { done <- waiter.LockContext(ctx) }()
 	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real servers
-	if ok, err := m.Unlock(); !ok {
-		return 0, fmt.Errorf("unlock: %w", err)
+	if does("unlock", m.Unlock) {
+		return 0, err
 	}
-	if err := <-done; err != nil {
-		return 0, fmt.Errorf("the waiter: %w", err)
+	if e := <-done; failed("the waiter", e == nil, e) {
+		return 0, err
 	}
-	took := time.Since(start)
-	if ok, err := waiter.Unlock(); !ok {
-		return 0, fmt.Errorf("the waiter's unlock: %w", err)
-	}
-	return took, nil
+	took = time.Since(start)
+	does("the waiter's unlock", waiter.Unlock)
+	return took, err
 }
 
 // unwoken is the shortest time after which a waiter tries again without being woken.
@@ -132,10 +144,8 @@ const unwoken = 490 * time.Millisecond
 func empties(t *testing.T, servers []*realredis.Server) {
 	t.Helper()
 	for _, s := range servers {
-		for _, what := range [][]any{{"flushall"}, {"script", "flush"}} {
-			_, err := s.Do(what...)
-			require.NoError(t, err)
-		}
+		realredis.Must(t, s, "flushall")
+		realredis.Must(t, s, "script", "flush")
 	}
 }
 
@@ -154,22 +164,19 @@ func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command
 func TestWaitingWithTheSmallestACL(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 3)
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			empties(t, servers)
-			log := &unwokenLog{}
-			a := processAs(t, servers, smallestACL, redsync.WithObserver(log))
-			b := processAs(t, servers, smallestACL, redsync.WithObserver(log))
-			woken := false
-			for i := 0; i < 3 || !woken && i < 20; i++ {
-				took, err := passes(t, a, b, patient(mode...)...)
-				require.NoError(t, err)
-				woken = woken || took < unwoken
-			}
-			assert.True(t, woken)
-			assert.Empty(t, log.nodes(t))
-			awaitAnswers(t, servers, 0, "dbsize")
-		})
+	log := &unwokenLog{}
+	a := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+	b := processAs(t, servers, smallestACL, redsync.WithObserver(log))
+	for _, mode := range modes {
+		woken := false
+		for i := 0; i < 3 || !woken && i < 20; i++ {
+			took, err := passes(t, a, b, patient(mode...)...)
+			require.NoError(t, err)
+			woken = woken || took < unwoken
+		}
+		assert.True(t, woken)
+		assert.Empty(t, log.nodes(t))
+		awaitAnswers(t, servers, 0, "dbsize")
 	}
 	for _, rule := range smallestACL {
 		if rule == "resetchannels" {
@@ -181,13 +188,10 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			rules := slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return r == rule })
 			a := processAs(t, servers, rules, redsync.WithObserver(log))
 			b := processAs(t, servers, rules, redsync.WithObserver(log))
-			fails := func(more ...redsync.Option) bool {
-				took, err := passes(t, a, b, append(patient(redsync.WithFair()), more...)...)
-				return err != nil || took >= unwoken || len(log.nodes(t)) > 0
-			}
-			failed := fails()
+			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
-				failed = fails(redsync.WithPriority(1))
+				took, err := passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(min(i, 1)))...)
+				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
 			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
 		})
@@ -213,8 +217,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
 	}
-	holder := a.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("a"))
-	require.NoError(t, holder.Lock())
+	holder := acquired(t, a.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("a")))
 	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
@@ -227,8 +230,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		}
 	}
 	unlocks(t, holder)
-	several := a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair())
-	require.NoError(t, several.Lock())
+	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair()))
 	ok, err := several.Unlock()
 	require.True(t, ok, "%v", err)
 	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
@@ -244,47 +246,42 @@ func TestWaitingWithoutPermission(t *testing.T) {
 	without := func(rules ...string) []string {
 		return slices.DeleteFunc(slices.Clone(smallestACL), func(r string) bool { return slices.Contains(rules, r) })
 	}
+	plain := func(more ...string) []string { return append(slices.Clone(plainACL), more...) }
+	each, twice := []int{0, 1, 2}, []int{0, 0, 1, 1, 2, 2}
 	for name, c := range map[string]struct {
 		rules []string
 		told  []int  // the denied nodes that the observer is told of, once for each reason
 		fair  string // the error of a fair lock; "" if it works
 	}{
-		"not the keys":            {append(slices.Clone(plainACL), "+subscribe", "&redsync:*", "+time"), []int{0, 1, 2}, "NOPERM"},
-		"nothing but plain locks": {plainACL, []int{0, 0, 1, 1, 2, 2}, "NOPERM"},
-		"not the commands":        {append(slices.Clone(plainACL), "~*", "+subscribe", "&redsync:*"), []int{0, 1, 2}, denies},
-		"not TIME":                {without("+time"), []int{0, 1, 2}, denies},
-		"not SUBSCRIBE":           {without("+subscribe"), []int{0, 1, 2}, ""},
-		"not the channel":         {without("&redsync:*"), []int{0, 1, 2}, ""},
+		"not the keys":            {plain("+subscribe", "&redsync:*", "+time"), each, "NOPERM"},
+		"nothing but plain locks": {plain(), twice, "NOPERM"},
+		"not the commands":        {plain("~*", "+subscribe", "&redsync:*"), each, denies},
+		"not SUBSCRIBE":           {without("+subscribe"), each, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			delay := redsync.WithRetryDelay(100 * time.Millisecond)
+			options := []redsync.Option{redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithTries(0)}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			a := processAs(t, servers, c.rules, delay, redsync.WithTries(0))
-			b := processAs(t, servers, c.rules, delay, redsync.WithTries(0), redsync.WithObserver(log), logger)
+			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
 			for i := 0; i < 3 || len(log.nodes(t)) < len(c.told) && i < 30; i++ {
 				_, err := passes(t, a, b)
 				require.NoError(t, err)
 			}
 			awaitAnswers(t, servers, 0, "exists", "lock")
-			denying := len(slices.Compact(slices.Clone(c.told)))
-			assert.Equal(t, denying, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
-			log.mu.Lock()
-			assert.Len(t, log.told, len(c.told))
-			log.mu.Unlock()
+			assert.Equal(t, 3, strings.Count(text.String(), `msg="redsync: the node does not let waiters be woken"`), text.String())
 			assert.Equal(t, c.told, log.nodes(t))
 
 			if c.fair == "" {
 				_, err := passes(t, a, b, redsync.WithFair())
 				require.NoError(t, err)
-			} else {
-				_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
-				require.Regexp(t, c.fair, err)
-				require.ErrorIs(t, err, redsync.ErrNoQuorum)
+				return
 			}
+			_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
+			require.Regexp(t, c.fair, err)
+			require.ErrorIs(t, err, redsync.ErrNoQuorum)
 		})
 	}
 }
@@ -312,26 +309,20 @@ func TestWaitingOnRealServersWithFaults(t *testing.T) {
 	t.Parallel()
 	servers := realredis.Start(t, 5)
 	a, b := realProcess(servers), realProcess(servers)
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
+	pass := func() {
+		for _, mode := range modes {
 			for range 3 {
 				_, err := passes(t, a, b, patient(mode...)...)
 				require.NoError(t, err)
 			}
-		})
+		}
 	}
+	pass()
 	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue") // some releases may still be on their way
 	servers[0].Freeze()
 	defer servers[0].Thaw()
 	servers[4].Kill()
-	for name, mode := range modes {
-		t.Run(name+", one stopped and one killed", func(t *testing.T) {
-			for range 3 {
-				_, err := passes(t, a, b, patient(mode...)...)
-				require.NoError(t, err)
-			}
-		})
-	}
+	pass()
 	servers[0].Thaw()
 	_ = a.Close(t.Context()) // one server is gone
 	_ = b.Close(t.Context())

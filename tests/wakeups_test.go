@@ -2,7 +2,7 @@ package redsync_test
 
 import (
 	"context"
-	"sync"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,17 +15,6 @@ import (
 )
 
 // This file shows what wakes a waiter, and for how long a process listens.
-
-func TestWaiterIsWokenByUnlockInAnotherProcess(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		m := k.held(mode...)
-		c := k.calls(k.another(mode...), patient()...)
-		time.Sleep(1234 * time.Millisecond)
-		k.atOnce(m, c)
-		k.unlock(c.Mutex)
-		k.nothingLeft()
-	})
-}
 
 func TestWaitersAreWokenOneByOne(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
@@ -53,16 +42,13 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 		for _, i := range []int{3, 4} {
 			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond, Err: "ERR no"})
 		}
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() { assert.Error(f, c.NewMutex("lock").TryLock()) })
+		rolls := make(chan error)
+		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
 		w := f.calls(b, patient()...)
 		require.False(f, w.isDone())
-		<-w.done
-		require.NoError(f, w.err)
-		assert.Equal(f, 300*time.Millisecond, w.at.Sub(start))
-		wg.Wait()
+		assert.Equal(f, 300*time.Millisecond, f.within(w, time.Second))
+		require.Error(f, <-rolls)
 		f.unlock(w.Mutex)
 		f.nobodyWaits()
 	})
@@ -94,50 +80,47 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for name, c := range map[string]struct {
-		delay, after, within time.Duration
-	}{
-		"refresh":     {time.Hour, 600 * time.Millisecond, 400 * time.Millisecond},
-		"retry delay": {70 * time.Millisecond, 600 * time.Millisecond, 70 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				m := f.held(mode...)
-				w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(c.delay))
-				for _, n := range f.nodes {
-					n.LoseMessages(100)
-				}
-				time.Sleep(c.after)
-				f.unlock(m)
-				assert.Positive(f, f.within(w, c.within))
-			})
+	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * time.Millisecond, 70 * time.Millisecond: 70 * time.Millisecond} {
+		inEachMode(t, play, func(f field, mode []redsync.Option) {
+			m := f.held(mode...)
+			w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(delay))
+			for _, n := range f.nodes {
+				n.LoseMessages(100)
+			}
+			time.Sleep(600 * time.Millisecond)
+			f.unlock(m)
+			assert.Positive(f, f.within(w, within))
 		})
 	}
 }
 
 func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"one frozen":           func(f field) { f.freeze(1) },
 		"two frozen":           func(f field) { f.freeze(1, 3) },
 		"two dead":             func(f field) { f.kill(0, 4) },
 		"one frozen, one dead": func(f field) { f.freeze(1); f.kill(4) },
 		"two messages lost":    func(f field) { f.nodes[0].LoseMessages(1); f.nodes[3].LoseMessages(1) },
+		"all replies to the release lost": func(f field) {
+			for _, n := range f.nodes {
+				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+			}
+		},
 	} {
-		for _, when := range []string{"before it waits", "while it waits"} {
-			t.Run(name+" "+when, func(t *testing.T) {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
 				inEachMode(t, play, func(f field, mode []redsync.Option) {
 					m := f.held(mode...)
 					b := f.another(mode...)
-					if when == "before it waits" {
+					if before {
 						fault(f)
 					}
 					w := f.calls(b, patient()...)
 					time.Sleep(1100 * time.Millisecond)
-					if when != "before it waits" {
+					if !before {
 						fault(f)
 					}
 					f.atOnce(m, w)
-					f.thaw(0, 1, 2, 3, 4)
+					f.thaw(allNodes...)
 					f.restart(0, 4)
 				})
 			})
@@ -159,21 +142,6 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	})
 }
 
-// These few milliseconds count from the first message.
-func TestWaiterIsWokenByTwoMessagesOneAfterTheOther(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
-		f.nodes[1].On("evalsha", 1, embedded.Fault{Delay: 2 * time.Millisecond})
-		for _, n := range f.nodes[2:] {
-			n.LoseMessages(1)
-		}
-		f.unlock(m)
-		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
-	})
-}
-
 // The waiter's last attempt was granted on two nodes and rolled back. It counts these nodes as free, so one message
 // from a third is enough.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
@@ -184,38 +152,6 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
-		}
-		f.atOnce(m, w)
-	})
-}
-
-// Two nodes grant the waiter's attempt after a message from a third has come. The three are a quorum, so the waiter
-// tries again.
-func TestWaiterCountsTheNodesThatItFreesAfterItWasWoken(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held()
-		f.lose(3, 4)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(400 * time.Millisecond)
-		for _, n := range f.nodes[3:] { // the attempt half a second after the last one
-			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
-		}
-		time.Sleep(149 * time.Millisecond)
-		for _, n := range f.nodes[1:] {
-			n.LoseMessages(1)
-		}
-		f.unlock(m)
-		assert.Equal(f, time.Millisecond, f.within(w, time.Second))
-	})
-}
-
-func TestWaiterIsWokenAlthoughTheReplyToTheReleaseIsLost(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{LoseReply: true})
 		}
 		f.atOnce(m, w)
 	})
@@ -255,35 +191,6 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	})
 }
 
-// A waiter subscribes before it enters a queue. So it does not miss a release that comes before its subscription.
-func TestWaiterCanHearBeforeItIsInAQueue(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(mode...)
-		b := f.another(mode...)
-		for _, n := range f.nodes {
-			n.On("subscribe", 1, embedded.Fault{Delay: 100 * time.Millisecond})
-		}
-		w := f.calls(b, patient()...)
-		time.Sleep(50 * time.Millisecond)
-		f.unlock(m)
-		assert.Equal(f, 50*time.Millisecond, f.within(w, time.Second))
-	})
-}
-
-// Nodes on which a waiter cannot subscribe delay it only once, and by at most the node deadline.
-func TestWaiterDoesWithoutNodesThatCannotBeHeard(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
-		b := f.another(mode...)
-		for _, n := range f.nodes[:2] {
-			n.On("subscribe", 1, embedded.Fault{Delay: 4 * time.Second})
-		}
-		w := f.calls(b, patient()...)
-		time.Sleep(800 * time.Millisecond)
-		f.atOnce(m, w)
-	})
-}
-
 // subscribers counts the subscriptions on all nodes.
 func (f field) subscribers() (count int) {
 	for _, n := range f.nodes {
@@ -295,131 +202,25 @@ func (f field) subscribers() (count int) {
 }
 
 func TestSubscriptionsOutlastTheLastWaiterByHalfAMinute(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		m := f.held(append(mode, redsync.WithExpiry(10*time.Minute))...)
-		first := f.calls(f.another(mode...), patient()...)
+	play(t, func(f field) {
+		b, c := f.another(), f.another()
+		m := f.held(redsync.WithExpiry(10 * time.Minute))
+		first := f.calls(b, patient()...)
 		time.Sleep(2 * time.Minute)
-		second := f.calls(f.another(mode...), patient()...)
+		second := f.calls(c, patient()...)
 		assert.Equal(f, 10, f.subscribers(), "each process has one subscription on each node")
 		f.atOnce(m, first)    // the second waiter is told, too ...
 		f.unlock(first.Mutex) // ... and its process remembers that
 		f.within(second, 0)
 		f.unlock(second.Mutex)
-		time.Sleep(29 * time.Second)
-		assert.Equal(f, 10, f.subscribers())
-		time.Sleep(31 * time.Second)
-		assert.Zero(f, f.subscribers())
-
-		m = f.held(mode...)
-		third := f.calls(f.another(mode...), patient()...)
-		assert.Equal(f, 5, f.subscribers())
+		time.Sleep(20 * time.Second)
+		m = f.held()
+		third := f.calls(c, patient()...)
 		f.atOnce(m, third)
-	})
-}
-
-func TestSubscriptionsOutlastEveryWaiterByHalfAMinute(t *testing.T) {
-	play(t, func(f field) {
-		b := f.another()
-		for range 2 {
-			m := f.held()
-			c := f.calls(b, patient()...)
-			f.atOnce(m, c)
-			f.unlock(c.Mutex)
-			time.Sleep(20 * time.Second)
-		}
-		time.Sleep(5 * time.Second) // 25 s after the last, 45 s after the first
-		assert.Equal(t, 5, f.subscribers())
+		f.unlock(third.Mutex)
+		time.Sleep(25 * time.Second)
+		assert.Equal(f, 5, f.subscribers(), "half a minute after the last waiter of each process")
 		time.Sleep(10 * time.Second)
-		assert.Zero(t, f.subscribers())
-	})
-}
-
-// Close unlocks what its Redsync holds. Waiters of other Redsyncs on the same clients learn of it although they have
-// never asked a node.
-func TestCloseOfAHolderLetsTheNextOneIn(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		x := f.held(mode...)
-		clients := clientsOf(f.nodes)
-		a, b := on(clients), on(clients)
-		f.closes(a, b)
-		first := f.calls(a, patient(mode...)...)
-		second := f.calls(b, patient(mode...)...)
-		time.Sleep(10 * time.Millisecond)
-		f.unlock(x)
-		<-first.done
-		require.NoError(f, first.err)
-		time.Sleep(100 * time.Millisecond)
-		start := time.Now()
-		require.NoError(f, a.Close(f.Context()))
-		<-second.done
-		require.NoError(f, second.err)
-		assert.Less(f, second.at.Sub(start), 100*time.Millisecond)
-		f.unlock(second.Mutex)
-	})
-}
-
-// A holder that learns that its lock is lost lets the next waiter of its process try.
-func TestALossLetsTheNextOneIn(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		m := k.held()
-		w := k.calls(k.Redsync, patient()...)
-		time.Sleep(100 * time.Millisecond)
-		k.lose(0, 1, 2, 3, 4)
-		start := time.Now()
-		_, err := m.Extend()
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		<-w.done
-		require.NoError(k, w.err)
-		assert.Less(k, w.at.Sub(start), 100*time.Millisecond)
-		k.unlock(w.Mutex)
-	})
-}
-
-// The last attempt of the first waiter in line fails because no quorum answers, as its attempt before did. The next
-// waiter in line tries at once, and not after its retry delay.
-func TestTheLastAttemptThatHearsNobodyLetsTheNextOneTry(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
-		k.freeze(0, 1, 2)
-		a := k.calls(k.Redsync, redsync.WithTries(2), redsync.WithRetryDelay(10*time.Second))
-		time.Sleep(10500 * time.Millisecond) // its last attempt is under way
-		b := k.calls(k.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(9*time.Second), redsync.WithExpiry(2*time.Minute))
-		<-a.done
-		start := time.Now()
-		time.Sleep(100 * time.Millisecond)
-		k.thaw(0, 1, 2)
-		<-b.done
-		require.NoError(k, b.err)
-		assert.Less(k, b.at.Sub(start), time.Second)
-		k.unlock(b.Mutex)
-	})
-}
-
-// If the user may not touch the keys of one lock, waiters for other locks go without wake-ups, but only for a while.
-func TestADeniedNameCostsOthersTheirWakeUpForAWhileOnly(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		other := f.another()
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Err: "NOPERM No permissions to access a key"})
-		}
-		m := other.NewMutex("forbidden")
-		require.NoError(t, m.TryLock())
-		f.unlock(m)
-		time.Sleep(5 * time.Second)
-		for _, holder := range []*redsync.Redsync{f.Redsync, other} {
-			m := holder.NewMutex("lock")
-			require.NoError(t, m.Lock())
-			waiter := f.Redsync
-			if holder == f.Redsync {
-				waiter = other
-			}
-			w := f.calls(waiter, patient()...)
-			time.Sleep(100 * time.Millisecond)
-			f.unlock(m)
-			f.within(w, 0)
-			f.unlock(w.Mutex)
-		}
+		assert.Zero(f, f.subscribers())
 	})
 }

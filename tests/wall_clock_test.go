@@ -3,8 +3,7 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,8 +26,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...)
-		require.NoError(t, m.Lock())
+		m := acquired(t, rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...))
 		f(t, s, j, m)
 		require.NoError(t, rs.Close(t.Context()))
 		synctest.Wait()
@@ -42,18 +40,14 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
 				time.Sleep(expiry / 8)
 				require.True(t, open(lost))
-				require.NoError(t, ctx.Err())
 				s.Step(2 * time.Hour)
 				start := time.Now()
 				<-lost
 				assert.LessOrEqual(t, time.Since(start), min(expiry/10, time.Second))
-				assert.Zero(t, m.Remaining())
 				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
 				synctest.Wait()
 				assert.Equal(t, m.Err(), context.Cause(ctx))
 				time.Sleep(time.Minute)
-				assert.Empty(t, j.extended())
 				s.Step(-2 * time.Hour)
 				assert.Zero(t, m.Remaining(), "a validity that is over stays over")
 				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
@@ -77,6 +71,10 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 			return errors.Is(err, redsync.ErrLockAlreadyExpired)
 		},
 		"Valid": func(m *redsync.Mutex) bool { _, err := m.Valid(); return errors.Is(err, redsync.ErrLockAlreadyExpired) },
+		"Unlock": func(m *redsync.Mutex) bool {
+			_, err := m.Unlock()
+			return errors.Is(err, redsync.ErrLockAlreadyExpired)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
@@ -85,227 +83,90 @@ func TestClockSetForwardIsNoticedByEveryMethod(t *testing.T) {
 				assert.True(t, notice(m))
 				assert.False(t, open(lost), "the call that notices the step closes Lost")
 				assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost, "and ends the context")
-				assert.Len(t, j.Sent(), 1, "the loss was noticed without another request")
+				if name != "Unlock" {
+					assert.Len(t, j.Sent(), 1, "the loss was noticed without another request")
+				}
 			})
 		})
 	}
 }
 
-// Unlock finds out that the hold was over. So its work was not in time, although Unlock ends it.
-func TestContextOfAHoldThatUnlockFindsOver(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, _ *journal, m *redsync.Mutex) {
-		ctx := m.Context(t.Context())
-		s.Step(time.Hour)
-		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		assert.ErrorIs(t, context.Cause(ctx), redsync.ErrLockLost)
-	})
-}
-
-func TestClockSetBackChangesNothing(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost, left := m.Lost(), m.Remaining()
-		s.Step(-time.Hour)
-		assert.Equal(t, left, m.Remaining())
-		<-lost
-		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
-func TestClockSetBeforeLockChangesNothing(t *testing.T) {
-	for _, by := range []time.Duration{time.Minute, -time.Minute} {
+func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
+	for _, operation := range []func(*redsync.Mutex) (bool, error){(*redsync.Mutex).Extend, (*redsync.Mutex).Valid} {
 		synctest.Test(t, func(t *testing.T) {
-			s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
-			s.Step(by)
-			m, start := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second)), time.Now()
-			require.NoError(t, m.Lock())
-			<-m.Lost()
-			assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(start), "the clock was set by %v", by)
+			s := clocktest.StepWall(t)
+			rs := redsync.New(newJournal(func(req pool.Request) (*pool.Reply, error) {
+				if req.Args[0] == "set" {
+					return puppet.Yes(req)
+				}
+				return nil, nil
+			}))
+			m := acquired(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
+			start := time.Now()
+			time.AfterFunc(1500*time.Millisecond, func() { s.Step(2 * time.Hour) })
+			ok, err := operation(m)
+			assert.Equal(t, 2*time.Second, time.Since(start), "the clocks are compared each second")
+			assert.False(t, ok)
+			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
 			require.NoError(t, rs.Close(t.Context()))
 		})
 	}
 }
 
-func TestClockSetBackAndForwardChangesNothing(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		s.Step(-time.Hour)
-		time.Sleep(2 * time.Second)
-		s.Step(time.Hour)
-		<-lost
-		assert.Equal(t, 9*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
-func TestClockSetBackLeavesTheWatchdogItsThirds(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		s.Step(-time.Hour)
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
-		assert.True(t, open(lost))
-	}, redsync.WithWatchdog())
-}
-
-func TestClockSetForwardALittleEndsTheHoldEarlierByThat(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		time.Sleep(time.Second)
-		s.Step(3 * time.Second)
-		<-lost
-		assert.Equal(t, 6*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
-func TestClockSetForwardWakesTheWatchdog(t *testing.T) {
-	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
-		lost := m.Lost()
-		s.Step(7 * time.Second)
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
-		assert.True(t, open(lost))
-		require.NoError(t, m.Err())
-	}, redsync.WithWatchdog())
-}
-
-// A hold with a shorter expiry asks for comparisons of the clocks more often. That must not delay a comparison that is
-// already planned.
-func TestClockSetForwardIsNoticedWhoeverLocksMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, j := clocktest.StepWall(t), newJournal(nil)
-		rs := redsync.New(j)
-		m := rs.NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		s.Step(time.Hour)
-		var others sync.WaitGroup
-		for i := range 10 {
-			others.Go(func() {
-				time.Sleep(time.Duration(i+1) * 600 * time.Millisecond)
-				shorter := redsync.WithExpiry(8900*time.Millisecond - time.Duration(i)*100*time.Millisecond)
-				assert.NoError(t, rs.NewMutex(strconv.Itoa(i), shorter).Lock())
-			})
-		}
-		<-lost
-		assert.Equal(t, 900*time.Millisecond, time.Since(j.start))
-		others.Wait()
-		require.NoError(t, rs.Close(t.Context()))
-		synctest.Wait()
-	})
-}
-
-func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
-	for name, operation := range map[string]func(*redsync.Mutex) (bool, error){"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid} {
-		for expiry, compare := range map[time.Duration]time.Duration{
-			9 * time.Second: 900 * time.Millisecond,
-			time.Hour:       time.Second,
-		} {
-			t.Run(name+" "+expiry.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := clocktest.StepWall(t)
-					rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
-						if req.Args[0] == "set" {
-							return puppet.Yes(req)
-						}
-						return nil, nil
-					}})
-					m := rs.NewMutex("lock", redsync.WithExpiry(expiry), redsync.WithNodeTimeout(4*time.Second))
-					require.NoError(t, m.Lock())
-					start := time.Now()
-					time.AfterFunc(compare*3/2, func() { s.Step(2 * time.Hour) })
-					ok, err := operation(m)
-					assert.Equal(t, 2*compare, time.Since(start))
-					assert.False(t, ok)
-					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-					require.NoError(t, rs.Close(t.Context()))
-				})
+// The hold ends earlier if the clock is set forward, by that, and no later if it is set back.
+func TestClockSetBackChangesNothing(t *testing.T) {
+	const end = 9*time.Second - 92*time.Millisecond
+	for name, c := range map[string]struct {
+		steps []time.Duration // one second after the other
+		want  time.Duration
+	}{
+		"back":             {[]time.Duration{-time.Hour}, end},
+		"back and forward": {[]time.Duration{-time.Hour, time.Hour}, end},
+		"forward a little": {[]time.Duration{3 * time.Second}, end - 3*time.Second},
+	} {
+		for _, watched := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", watched ", watched), func(t *testing.T) {
+				var options []redsync.Option
+				if watched {
+					options = append(options, redsync.WithWatchdog())
+				}
+				clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+					lost := m.Lost()
+					for _, by := range c.steps {
+						s.Step(by)
+						time.Sleep(time.Second)
+					}
+					if !watched {
+						<-lost
+						assert.Equal(t, c.want, time.Since(j.start))
+						return
+					}
+					time.Sleep(10*time.Second - time.Since(j.start))
+					assert.Equal(t, []time.Duration{3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+					assert.True(t, open(lost))
+				}, options...)
 			})
 		}
 	}
+	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
+		s.Step(7 * time.Second) // so that the watchdog is late
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		require.NoError(t, m.Err())
+	}, redsync.WithWatchdog())
 }
 
 func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		lost := m.Lost()
-		for range 8 {
-			for range 10 { // each step is too small to be noticed
-				time.Sleep(90 * time.Millisecond)
-				s.Step(400 * time.Microsecond)
-			}
+		for range 80 { // each step is too small to be noticed
+			time.Sleep(90 * time.Millisecond)
+			s.Step(400 * time.Microsecond)
 		}
 		require.True(t, open(lost))
-		left := m.Remaining()
-		start := time.Now()
+		left, start := m.Remaining(), time.Now()
 		<-lost
 		assert.InDelta(t, left, time.Since(start), float64(time.Millisecond))
 		assert.Less(t, time.Since(j.start), 9*time.Second-92*time.Millisecond-30*time.Millisecond)
-	})
-}
-
-func TestClockSetForwardDuringLockCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := clocktest.StepWall(t)
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			s.Step(5 * time.Second)
-			return puppet.Yes(req)
-		})
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		require.NoError(t, m.Lock())
-		<-m.Lost()
-		assert.Equal(t, 4*time.Second-92*time.Millisecond, time.Since(j.start))
-	})
-}
-
-func TestClockSetForwardStaysTheReasonAfterClose(t *testing.T) {
-	for name, notice := range map[string]func(*redsync.Mutex){
-		"Remaining": func(m *redsync.Mutex) { m.Remaining() },
-		"Lost":      func(m *redsync.Mutex) { m.Lost() },
-		"Err":       func(m *redsync.Mutex) { _ = m.Err() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, rs := clocktest.StepWall(t), redsync.New(newJournal(nil))
-				m := rs.NewMutex("lock")
-				require.NoError(t, m.Lock())
-				s.Step(10 * time.Second)
-				notice(m)
-				s.Step(-10 * time.Second)
-				require.NoError(t, rs.Close(t.Context()))
-				require.ErrorIs(t, m.Err(), redsync.ErrLockAlreadyExpired)
-				require.NotErrorIs(t, m.Err(), redsync.ErrClosed)
-			})
-		})
-	}
-}
-
-// The clock is ahead while a quorum confirms a lock that is adopted, so the validity of the lock is over. It stays over
-// when the clock is set back before Extend returns.
-func TestExtendOfAnAdoptedLockThatWasOverWhenAQuorumConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := clocktest.StepWall(t)
-		quick := func(req pool.Request) (*pool.Reply, error) {
-			s.Step(10 * time.Second)
-			return puppet.Yes(req)
-		}
-		slow := func(req pool.Request) (*pool.Reply, error) {
-			if !isExtend(req) {
-				return puppet.Yes(req)
-			}
-			time.AfterFunc(100*time.Millisecond, func() {
-				s.Step(-20 * time.Second)
-				reply, _ := puppet.Yes(req)
-				req.To.Receive(req.Tag, *reply)
-			})
-			return nil, nil
-		}
-		rs := redsync.New(newJournal(quick), newJournal(quick), newJournal(slow))
-		m := rs.NewMutex("lock", redsync.WithValue("v"), redsync.WithFailFast(false))
-		ok, err := m.Extend()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		assert.Zero(t, m.Until())
-		require.NoError(t, rs.Close(t.Context()))
-		time.Sleep(time.Minute)
 	})
 }

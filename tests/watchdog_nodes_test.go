@@ -1,11 +1,6 @@
 package redsync_test
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +9,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
-	"github.com/seed14bd9ef4/redsync/observe"
 )
 
 // This file tests locks with a watchdog on whole sets of nodes.
@@ -40,82 +33,37 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	}
 }
 
-func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
-		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 100 * time.Millisecond, Err: "NOSCRIPT No matching script. Please use EVAL."})
-		}
-		time.Sleep(8*time.Second/3 + 50*time.Millisecond)
-		f.lose(0, 1, 2, 3, 4)
-		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-		time.Sleep(time.Minute)
-		assert.Zero(t, f.commands("eval"))
-		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// A lock with a watchdog survives these faults.
-
+// A lock with a watchdog survives faults of four seconds.
 func TestWatchdogSurvives(t *testing.T) {
-	for name, c := range map[string]struct{ begin, end func(f field) }{
-		"three nodes dead for 4 s": {
-			func(f field) { f.kill(0, 2, 4) },
-			func(f field) { f.restart(0, 2, 4) },
-		},
-		"three nodes frozen for 4 s": {
-			func(f field) { f.freeze(0, 2, 4) },
-			func(f field) { f.thaw(0, 2, 4) },
-		},
-		"all nodes frozen for 4 s": {
-			func(f field) { f.freeze(0, 1, 2, 3, 4) },
-			func(f field) { f.thaw(0, 1, 2, 3, 4) },
-		},
-		"two dead, one frozen": {
-			func(f field) { f.kill(0, 2); f.freeze(4) },
-			func(f field) { f.restart(0, 2) },
-		},
-		"three nodes lose the next command": {
-			func(f field) {
-				for _, n := range f.nodes[:3] {
-					n.On("evalsha", 1, embedded.Fault{LoseCommand: true})
-				}
-			},
-			func(field) {},
-		},
-		"all nodes lose a few replies": {
-			func(f field) {
-				for _, n := range f.nodes {
-					n.On("evalsha", 3, embedded.Fault{LoseReply: true})
-				}
-			},
-			func(field) {},
-		},
-		"nodes that need a second": {
-			func(f field) {
-				for _, n := range f.nodes {
-					n.On("evalsha", 3, embedded.Fault{Delay: time.Second})
-				}
-			},
-			func(field) {},
-		},
+	next := func(times int, fault embedded.Fault) func(f field) {
+		return func(f field) {
+			for _, n := range f.nodes {
+				n.On("evalsha", times, fault)
+			}
+		}
+	}
+	for name, begin := range map[string]func(f field){
+		"three nodes dead":             func(f field) { f.kill(0, 2, 4) },
+		"all nodes frozen":             func(f field) { f.freeze(allNodes...) },
+		"two dead, one frozen":         func(f field) { f.kill(0, 2); f.freeze(4) },
+		"nodes lose the next command":  next(1, embedded.Fault{LoseCommand: true}),
+		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
+		"nodes that need a second":     next(3, embedded.Fault{Delay: time.Second}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				m := f.held(redsync.WithWatchdog())
 				lost, until := m.Lost(), m.Until()
 				time.Sleep(2 * time.Second)
-				c.begin(f)
+				begin(f)
 				time.Sleep(4 * time.Second)
-				c.end(f)
+				f.restart(0, 2, 4)
+				f.thaw(allNodes...)
 				time.Sleep(time.Until(until))
 				assert.True(t, open(lost))
 				assert.Greater(t, m.Until(), until.Add(2*time.Second))
 				time.Sleep(time.Minute)
-				assert.True(t, open(lost))
 				require.NoError(t, m.Err())
-				f.thaw(0, 1, 2, 3, 4)
 				f.unlocks(m)
 			})
 		})
@@ -142,21 +90,6 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	})
 }
 
-func TestWatchdogHealsNothingAfterALoss(t *testing.T) {
-	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
-		for _, n := range f.nodes[:3] {
-			require.NoError(t, n.Set("lock", "another"))
-		}
-		<-m.Lost()
-		f.lose(0, 1, 2, 3, 4)
-		for range 100 {
-			time.Sleep(100 * time.Millisecond)
-			assert.Zero(t, f.nodes.Keys("lock"))
-		}
-	})
-}
-
 func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
@@ -166,138 +99,5 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 		f.restart(0, 1, 2)
 		time.Sleep(time.Minute)
 		assert.Zero(t, f.nodes.Keys("lock"))
-	})
-}
-
-// Many goroutines use locks with a watchdog, while nodes fail.
-
-func TestWatchdogOfAMutexUsedByManyGoroutinesAtOnce(t *testing.T) {
-	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend(), redsync.WithExpiry(2*time.Second),
-			redsync.WithMaxHold(20*time.Second))
-		ctx, cancel := context.WithTimeout(f.Context(), 90*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		var locked atomic.Int32
-		use := func(every time.Duration, do func()) {
-			for range 2 {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						do()
-						time.Sleep(every + rand.N(every)) //nolint:gosec // a delay is no secret
-					}
-				})
-			}
-		}
-		use(300*time.Millisecond, func() {
-			if m.LockContext(ctx) == nil {
-				locked.Add(1)
-			}
-		})
-		use(2*time.Second, func() { _, _ = m.Unlock() })
-		use(200*time.Millisecond, func() { _, _ = m.ExtendContext(ctx) })
-		use(200*time.Millisecond, func() { _, _ = m.ValidContext(ctx) })
-		use(100*time.Millisecond, func() { _, _, _ = m.Until(), m.Remaining(), m.Value() })
-		use(time.Second, func() {
-			if lost := m.Lost(); lost != nil {
-				select {
-				case <-lost:
-					assert.Error(t, m.Err(), "a hold whose Lost is closed has an error, unless the Mutex was locked again")
-				case <-time.After(time.Second): //nolint:forbidigo // in a bubble
-				}
-			}
-		})
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				i, k := rand.IntN(5), rand.IntN(5) //nolint:gosec // faults are no secret
-				f.freeze(i)
-				f.kill(k)
-				time.Sleep(time.Second)
-				f.lose(i, k)
-				f.thaw(i, k)
-				f.restart(k)
-				time.Sleep(time.Second)
-			}
-		})
-		wg.Wait()
-		assert.Greater(t, locked.Load(), int32(20))
-		_, _ = m.Unlock()
-		time.Sleep(5 * time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-	})
-}
-
-// Real servers.
-
-// extensions is an observer that counts the extensions of watchdogs, and what goes wrong.
-type extensions struct {
-	confirmed, failed, down, lost atomic.Int64
-}
-
-func (e *extensions) ObserveExtended(_ context.Context, x observe.Extended) {
-	if x.Err == nil {
-		e.confirmed.Add(1)
-	} else {
-		e.failed.Add(1)
-	}
-}
-
-func (e *extensions) ObserveNodeDown(context.Context, observe.NodeDown) { e.down.Add(1) }
-func (e *extensions) ObserveLost(context.Context, observe.Lost)         { e.lost.Add(1) }
-
-// manyHeld takes n locks at once, through clients whose messages take what delay says.
-func (f field) manyHeld(n int, delay *atomic.Int64, told *extensions, options ...redsync.Option) []*redsync.Mutex {
-	rs := f.processes(1, func(int, int) time.Duration { return time.Duration(delay.Load()) })[0]
-	rs = rs.With(append(options, redsync.WithWatchdog(), redsync.WithObserver(told))...)
-	f.as(rs).meet()
-	time.Sleep(time.Millisecond)
-	ms := make([]*redsync.Mutex, n)
-	var calls sync.WaitGroup
-	for i := range ms {
-		ms[i] = rs.NewMutex(fmt.Sprintf("%d of %d", i, n))
-		calls.Go(func() { assert.NoError(f, ms[i].TryLock()) })
-		if i%1000 == 999 {
-			calls.Wait() // no more than the limit of outstanding replies
-		}
-	}
-	calls.Wait()
-	return ms
-}
-
-// Very many locks are due at once, and the nodes are far: the limit of outstanding replies refuses no extension.
-func TestWatchdogsOfVeryManyLocksWaitForNodesThatAreBehind(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	play(t, func(f field) {
-		var delay atomic.Int64
-		var told extensions
-		ms := f.manyHeld(5000, &delay, &told, redsync.WithExpiry(30*time.Second))
-		delay.Store(int64(50 * time.Millisecond)) // all extensions would begin before the first reply comes
-		time.Sleep(15 * time.Second)
-		assert.EqualValues(f, len(ms), told.confirmed.Load())
-		assert.Zero(f, told.failed.Load())
-		assert.Zero(f, told.down.Load())
-		assert.Zero(f, told.lost.Load())
-	})
-}
-
-// A node that does not answer makes no watchdog wait. Locks of a short expiry do not wait behind others.
-func TestWatchdogsOfVeryManyLocksDoNotWaitForASilentNode(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	play(t, func(f field) {
-		var delay atomic.Int64
-		var told extensions
-		ms := f.manyHeld(2000, &delay, &told, redsync.WithExpiry(30*time.Second))
-		short := f.manyHeld(500, &delay, &told, redsync.WithExpiry(3*time.Second))
-		f.freeze(0)
-		delay.Store(int64(50 * time.Millisecond))
-		time.Sleep(15 * time.Second)
-		for _, m := range append(ms, short...) {
-			require.NoError(f, m.Err())
-		}
-		assert.Zero(f, told.lost.Load())
-		f.thaw(0)
 	})
 }

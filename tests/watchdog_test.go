@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,8 +21,7 @@ import (
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
 		time.Sleep(30*time.Second + time.Millisecond)
 		extends := j.extended()
 		for i, at := range extends {
@@ -50,8 +48,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog()))
 		time.Sleep(4500 * time.Millisecond)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
@@ -64,33 +61,6 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 		failing.Store(true)
 		time.Sleep(1700 * time.Millisecond)
 		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
-		_, err := m.Unlock()
-		require.NoError(t, err)
-	})
-}
-
-func TestWatchdogIsNotHeldUpByOneRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		refuse := atomic.Bool{}
-		answer := func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && refuse.Load() {
-				return nil, &pool.OutstandingError{Limit: 1}
-			}
-			return puppet.Yes(req)
-		}
-		j := newJournal(answer)
-		m := redsync.New(j, newJournal(answer), newJournal(nil)).NewMutex("lock", redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		refuse.Store(true)
-		time.Sleep(8*time.Second/3 + 50*time.Millisecond)
-		refuse.Store(false)
-		time.Sleep(100 * time.Millisecond)
-		extends := j.extended()
-		require.Len(t, extends, 2)
-		assert.Equal(t, 100*time.Millisecond, extends[1]-extends[0])
-		assert.Equal(t, extends[1]+8*time.Second-82*time.Millisecond, m.Until().Sub(j.start))
-		assert.True(t, open(lost))
 		_, err := m.Unlock()
 		require.NoError(t, err)
 	})
@@ -111,8 +81,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
+		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
 		away.Store(true)
 		time.Sleep(4 * time.Second)
 		away.Store(false)
@@ -121,93 +90,6 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
 		_, err := m.Unlock()
 		require.NoError(t, err)
-	})
-}
-
-// A node that takes longer than the watchdog's patience does not stop it: votes
-// count until the old Until.
-func TestWatchdogBearsNodesSlowerThanItsPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) {
-				time.AfterFunc(2*time.Second, func() {
-					reply, _ := puppet.Yes(req)
-					req.To.Receive(req.Tag, *reply)
-				})
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		})
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		lost := m.Lost()
-		time.Sleep(5*time.Second + time.Millisecond)
-		assert.Equal(t, 12*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
-		time.Sleep(time.Minute)
-		assert.True(t, open(lost))
-		_, err := m.Unlock()
-		require.NoError(t, err)
-		time.Sleep(time.Minute)
-	})
-}
-
-func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
-	for name, reply := range map[string]*pool.Reply{
-		"no answer":            nil,
-		"puppet.Yes, later":    {Value: int64(1), Fate: pool.Answered, Conn: 1},
-		"missing, later":       {Value: int64(0), Fate: pool.Answered, Conn: 1},
-		"no script, later":     {Err: noScript{}, Fate: pool.Answered, Conn: 1},
-		"lost with connection": {Err: errPuppet, Conn: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var extends []pool.Request
-				j := newJournal(func(req pool.Request) (*pool.Reply, error) {
-					if isExtend(req) {
-						extends = append(extends, req)
-						return nil, nil
-					}
-					return puppet.Yes(req)
-				})
-				m := redsync.New(j).NewMutex("lock", redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
-				require.NoError(t, m.Lock())
-				time.Sleep(4 * time.Second)
-				require.NotEmpty(t, j.extended(), "an extension is under way")
-				ok, err := m.Unlock()
-				require.NoError(t, err)
-				assert.True(t, ok)
-				for _, req := range extends {
-					if reply != nil {
-						req.To.Receive(req.Tag, *reply)
-					}
-				}
-				time.Sleep(time.Minute)
-				assert.Empty(t, j.extended())
-				require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-				assert.Zero(t, m.Until())
-			})
-		})
-	}
-}
-
-// noScript is the reply of a node that does not have a script.
-type noScript struct{}
-
-func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
-func (noScript) RedisError()   {}
-
-func TestWatchdogStartsAnewWithEachLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		for _, start := range []time.Duration{0, 5 * time.Second, 10 * time.Second} {
-			require.NoError(t, m.Lock())
-			time.Sleep(4 * time.Second)
-			_, err := m.Unlock()
-			require.NoError(t, err)
-			assert.Equal(t, []time.Duration{start + 3*time.Second}, j.extended())
-			time.Sleep(time.Second)
-		}
 	})
 }
 
@@ -228,61 +110,6 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
-	})
-}
-
-// Close may come at any point of Lock.
-func TestWatchdogOfALockThatMeetsClose(t *testing.T) {
-	for range 300 {
-		rs := redsync.New(&puppet.Puppet{Answer: puppet.Yes})
-		m := rs.NewMutex("lock", redsync.WithWatchdog())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = m.Lock() })
-		wg.Go(func() { _ = rs.Close(t.Context()) })
-		wg.Wait()
-		require.Error(t, m.Err())
-	}
-}
-
-// An Extend that waits for a slow node (redsync.WithFailFast(false)) must not hold up the
-// watchdogs of other locks when its lock is lost.
-func TestWatchdogFindsALossWhileAnExtendLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var deaf, missing atomic.Bool
-		quick := func(req pool.Request) (*pool.Reply, error) {
-			if isExtend(req) && req.Args[3] == "lost" && missing.Load() {
-				return &pool.Reply{Value: int64(0), Fate: pool.Answered, Conn: 1}, nil
-			}
-			return puppet.Yes(req)
-		}
-		slow := func(req pool.Request) (*pool.Reply, error) {
-			if deaf.Load() {
-				return nil, nil
-			}
-			return puppet.Yes(req)
-		}
-		rs := redsync.New(newJournal(quick), newJournal(quick), newJournal(slow))
-		m := rs.NewMutex("lost", redsync.WithExpiry(time.Hour), redsync.WithWatchdog(), redsync.WithFailFast(false))
-		other := rs.NewMutex("other", redsync.WithExpiry(3*time.Second), redsync.WithWatchdog())
-		require.NoError(t, m.Lock())
-		require.NoError(t, other.Lock())
-		deaf.Store(true)
-		time.Sleep(20*time.Minute - time.Second)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			_, err := m.Extend() // decided at once; waits for the slow node
-			assert.ErrorIs(t, err, redsync.ErrLockLost)
-		})
-		synctest.Wait()
-		missing.Store(true)
-		lost, others := m.Lost(), other.Lost()
-		time.Sleep(time.Second + time.Millisecond)
-		assert.False(t, open(lost))
-		wg.Wait()
-		time.Sleep(10 * time.Second)
-		assert.True(t, open(others))
-		require.NoError(t, other.Err())
-		require.NoError(t, rs.Close(t.Context()), "a quorum confirms, although one node never answers")
 	})
 }
 
