@@ -91,3 +91,11 @@ func TestBeginAndTheLooksOfOthersDoNotRace(t *testing.T) {
 		terms.Keeper.expiries.Close()
 	}
 }
+
+func TestLeaseThatIsOverShowsNothing(t *testing.T) {
+	l := New(nowhere(t, 0), "v", clock.Now())
+	l.End(nil)
+	assert.Empty(t, l.Show())
+	assert.Empty(t, l.ShowHeld(clock.Now()))
+	assert.True(t, l.Hide(), "nobody has seen it")
+}

@@ -72,3 +72,17 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 		assert.Greater(t, l.Until(), until)
 	})
 }
+
+// A lease that is over sends no Downgrade: readers must not get in beside the next holder.
+func TestADowngradeOfALeaseThatIsOverSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := on(puppet.Yes)
+		l := begun(t, newTerms(t, node))
+		sent := len(node.Sent())
+		time.Sleep(8 * time.Second)
+		_, err := l.Downgrade(t.Context())
+		require.ErrorIs(t, err, errExpired)
+		synctest.Wait()
+		assert.Len(t, node.Sent(), sent)
+	})
+}

@@ -50,6 +50,40 @@ func joins(t *testing.T, l *Lease) *Lease {
 	return other
 }
 
+// Nobody joins a hold that came to an end for one of those who share it, or that somebody has found too old.
+func TestNobodyJoinsAHoldThatIsClosed(t *testing.T) {
+	for name, close := range map[string]func(l, other *Lease){
+		"one was lost":                       func(_, other *Lease) { other.End(errCause) },
+		"somebody came after the window":     func(l, _ *Lease) { time.Sleep(ms); l.Join(l.terms, ms) },
+		"somebody came too late for the age": func(l, _ *Lease) { time.Sleep(l.terms.Timing.Validity / 5); l.Join(l.terms, time.Hour) },
+		"one stays alone":                    func(l, other *Lease) { other.End(nil); other.Leave(); l.StayAlone() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := opens(t, reading(t))
+			other := joins(t, l)
+			assert.True(t, l.IsJoinable(time.Hour))
+			close(l, other)
+			_, _ = l.Extend(t.Context()) // which opens it for nobody
+			assert.False(t, l.IsJoinable(time.Hour), name)
+			assert.Nil(t, l.Join(l.terms, time.Hour), name)
+		})
+	}
+}
+
+// One of those who share a hold extends it for all. Another does so instead when the first has lost the lock.
+func TestAnotherExtendsForOneThatHasLostTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := opens(t, reading(t))
+		other, third := joins(t, l), joins(t, l)
+		assert.Equal(t, extendNow, l.duty(clock.Now()))
+		time.Sleep(l.terms.Timing.Expiry / 6)
+		assert.Equal(t, extendNow, other.duty(clock.Now()), "the round of l takes too long")
+		assert.Equal(t, lookAgain, third.duty(clock.Now()))
+		assert.True(t, other.End(errCause))
+		assert.Equal(t, extendNow, third.duty(clock.Now()))
+	})
+}
+
 // The next round of those who share a hold is due a third after the start of the last one, and not after its end: the
 // validity counts from the start.
 func TestExtensionOfASharedHoldCountsFromItsStart(t *testing.T) {
