@@ -161,15 +161,6 @@ func TestBadWeightsAreRefused(t *testing.T) {
 	})
 }
 
-func TestBadSizesAreRefused(t *testing.T) {
-	for _, size := range []int{-1, 0, 257} {
-		inProcesses(t, 1, size, func(t *testing.T, all []*weighted) {
-			require.ErrorContains(t, all[0].Acquire(t.Context(), 1), "WithPermits")
-			require.False(t, all[0].TryAcquire(1))
-		})
-	}
-}
-
 // A process that is cut off from the nodes loses its part. Do must end the context of its function before another
 // process can acquire the part.
 func TestDoTellsThatItsPartIsLost(t *testing.T) {
