@@ -85,16 +85,6 @@ func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
 	}
 }
 
-func TestSilentNodeGetsOneFill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, r := refusedLease(t)
-		r.reply.Store(nil)
-		time.Sleep(5 * time.Second)
-		assert.EqualValues(t, 2, r.sets.Load())
-		l.End(nil)
-	})
-}
-
 // The fill must not run out before the other keys, so it goes by the clock on which less time has passed. That holds for
 // the keys of a minimal hold, too, which may last longer than the validity.
 func TestFillIgnoresAClockThatWasSetForward(t *testing.T) {

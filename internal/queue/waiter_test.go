@@ -146,30 +146,6 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 	}
 }
 
-// A waiter has won the lock without a place in the queues, and has not left its line yet. In that moment another
-// holder unlocks (the nodes had lost that holder's key), and its release puts the waiter's ticket into the
-// queues. The release of the waiter's lock removes the ticket.
-func TestTicketThatEntersTheQueuesOnceItsWaiterHasWonIsRemoved(t *testing.T) {
-	inHouse(t, 1, func(h *house) {
-		terms := h.terms()
-		terms.Passes = false
-		giver := h.holds(terms)
-		w := h.waits(terms, h.refused())
-		w.agenda.followsRelease = true
-		u, won := w.begin(true, false), w.fresh("won")
-		require.False(h, u.enters())
-		w.wins(u, won)
-		h.lines.byName["lock"].others = true
-		assert.False(h, h.unlocks(giver))
-		require.Equal(h, []*lease.Lease{giver}, w.entered, "the ticket has entered")
-		h.lines.leave(&w.waiter, won)
-		require.NoError(h, won.Begin())
-		assert.False(h, h.unlocks(won))
-		sent := h.puppets[0].Sent()
-		assert.Contains(h, sent[len(sent)-1].Args, any(w.ticket.String()))
-	})
-}
-
 // An attempt that follows a release of this process at once enters no queue, so that no node tells the waiter of a
 // later release. If it fails, it is repeated in the queues.
 func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {

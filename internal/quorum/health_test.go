@@ -73,32 +73,6 @@ func (w ward) sees(err error, proof int32) {
 
 type told = []string
 
-func TestHealthTellsOfANodeOncePerPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newWard()
-		h.sees(errBroken, answers)
-		h.sees(nil, answers)
-		assert.Equal(t, told{"3 down, omitted 0: it broke", "3 up after 0s"}, h.hears())
-		for range 4 { // it comes and goes
-			time.Sleep(healthPause / 10)
-			h.sees(errBroken, answers)
-			h.sees(nil, answers)
-		}
-		assert.Empty(t, h.hears())
-		time.Sleep(healthPause / 10)
-		h.sees(errBroken, answers)
-		time.Sleep(healthPause/2 - 1)
-		h.sees(errBroken, answers)
-		assert.Empty(t, h.hears(), "a nanosecond before the pause ends")
-		time.Sleep(time.Nanosecond)
-		h.sees(errBroken, answers)
-		assert.Equal(t, told{"3 down, omitted 4: it broke"}, h.hears())
-		time.Sleep(time.Minute)
-		h.sees(nil, answers)
-		assert.Equal(t, told{"3 up after 1m0.5s"}, h.hears(), "since it went down, not since that was told")
-	})
-}
-
 // A node that has lost its connection, and then answers that it does not count, is down for a new reason. It is not up in
 // between.
 func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
@@ -122,45 +96,6 @@ func TestHealthTellsOfTheReasonThatFollowsAnOutage(t *testing.T) {
 		assert.Empty(t, h.hears(), "nobody was told that it is down")
 		h.sees(nil, grants)
 		assert.Empty(t, h.hears())
-	})
-}
-
-// The reason of a node that has restarted changes when it restarts again, when a lock asks for a longer guard, and when
-// it does not answer after the guard.
-func TestHealthOfANodeThatHasRestarted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newWard()
-		young := func(age, quarantine time.Duration) {
-			h.sees(&restarted{at: time.Now(), age: age, covers: 8 * time.Second, quarantine: quarantine}, counts)
-		}
-		young(time.Second, 9*time.Second)
-		assert.Equal(t, told{"3 down, omitted 0: its server started 1s ago, and the restart guard (8s + 1s) ignores it for another 8s"}, h.hears())
-		time.Sleep(3 * time.Second)
-		young(3*time.Second, 9*time.Second) // the uptime is in whole seconds
-		h.sees(errBroken, answers)
-		assert.Empty(t, h.hears())
-		young(0, 9*time.Second)
-		assert.Equal(t, told{"3 still down: its server started 0s ago, and the restart guard (8s + 1s) ignores it for another 9s"}, h.hears())
-		assert.Equal(t, 9*time.Second, h.longest(time.Second))
-		assert.Equal(t, time.Minute, h.longest(time.Minute))
-		young(0, 20*time.Second)
-		assert.Equal(t, told{"3 still down: its server started 0s ago, and the restart guard (8s + 12s) ignores it for another 20s"}, h.hears())
-		young(0, 9*time.Second)
-		assert.Empty(t, h.hears())
-		assert.Equal(t, 20*time.Second, h.longest(9*time.Second))
-		time.Sleep(20*time.Second - 1)
-		h.sees(errBroken, answers)
-		assert.Empty(t, h.hears())
-		time.Sleep(time.Nanosecond)
-		h.sees(errBroken, answers)
-		h.sees(errBroken, answers)
-		assert.Equal(t, told{"3 still down: it broke"}, h.hears())
-		h.sees(nil, counts)
-		assert.Equal(t, told{"3 up after 23s"}, h.hears())
-		assert.Equal(t, time.Second, h.longest(time.Second))
-		time.Sleep(healthPause)
-		h.sees(errBroken, answers)
-		assert.Equal(t, time.Second, h.longest(time.Second), "the guard of the last time")
 	})
 }
 
@@ -249,4 +184,21 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 	}
 	s := newScene(1)
 	s.Start(t.Context(), &act{}, false).NoteHealth(0, claim.Failure(errBroken), nil) // nobody listens
+}
+
+// The reason of a node that has restarted changes when it does not answer after the guard.
+func TestHealthOfANodeThatIsSilentAfterItsGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newWard()
+		h.sees(&restarted{at: time.Now(), covers: 8 * time.Second, quarantine: 9 * time.Second}, counts)
+		assert.Equal(t, told{"3 down, omitted 0: its server started 0s ago, and the restart guard (8s + 1s) ignores it for another 9s"}, h.hears())
+		assert.Equal(t, 9*time.Second, h.longest(time.Second))
+		time.Sleep(9*time.Second - 1)
+		h.sees(errBroken, answers)
+		assert.Empty(t, h.hears())
+		time.Sleep(time.Nanosecond)
+		h.sees(errBroken, answers)
+		h.sees(errBroken, answers)
+		assert.Equal(t, told{"3 still down: it broke"}, h.hears())
+	})
 }

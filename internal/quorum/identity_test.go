@@ -73,51 +73,6 @@ func TestReplyOfTheSameServerCostsNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { s.NoteServer(0, server) }))
 }
 
-// Two joint sets are 0, 1, 2 and 0, 1, 3. The address of node 3 leads to the server of node 2. Neither counts, in
-// whatever order they answer, and whether or not that was known before: otherwise 1 and 2 would be a quorum of both
-// sets, and 0 and 3 a quorum of the later one.
-func TestJointServerOfTwoAddressesCountsInSetsThatHaveBoth(t *testing.T) {
-	for name, order := range map[string][3]int{
-		"the others first": {1, 2, 3}, "it first": {2, 3, 1}, "the wrong address first": {3, 2, 1}, "one in between": {2, 1, 3},
-	} {
-		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, known before: %v", name, before), func(t *testing.T) {
-				inScene(t, 4, func(s *scene) {
-					var pools []pool.Pool
-					for i, p := range s.puppets {
-						pools = append(pools, addressed{keyed{p, 0}, fmt.Sprint("host:", i)})
-					}
-					s.Set = NewSet(pools, NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
-					by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: "2"}}
-					if before {
-						s.NoteServer(2, by[2])
-						s.NoteServer(3, by[3])
-					}
-					r := s.start(&act{})
-					for _, i := range order {
-						s.by(by[i], i, mine)
-					}
-					res := r.SoFar(nil)
-					assert.False(s, res.Won)
-					assert.Equal(s, nodes(1), res.Count.Granted)
-					assert.Equal(s, nodes(2, 3), nodes(2, 3)&res.Count.Failed)
-					assert.Nil(s, s.Duplicate(), "nodes 0 and 1 are a quorum of both sets")
-					s.by(by[0], 0, mine)
-					assert.True(s, r.SoFar(nil).Won)
-				})
-			})
-		}
-	}
-}
-
-// An addressed pool is one with an address of its own.
-type addressed struct {
-	keyed
-	address string
-}
-
-func (a addressed) String() string { return a.address }
-
 // A server with an address in both sets and another one in the later set counts in the later one only.
 func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
 	for shared := range 2 { // the address of node 3 leads to this node of both sets

@@ -178,45 +178,6 @@ func TestRoundCountsAPoolThatRefusesToSend(t *testing.T) {
 	})
 }
 
-func TestRoundSendsAScriptInFullOnceWhileItIsOpen(t *testing.T) {
-	noScript := pool.Reply{Err: lacksScript{}, Fate: pool.Answered}
-	for name, c := range map[string]struct {
-		before func(s *scene, a *act, r *Round)
-		sent   int // to node 0
-		want   claim.Choice
-	}{
-		"open":         {func(*scene, *act, *Round) {}, 2, claim.Pending},
-		"decided":      {func(s *scene, _ *act, _ *Round) { s.answer(1, mine); s.answer(2, mine) }, 1, claim.Pending},
-		"closed":       {func(_ *scene, _ *act, r *Round) { r.Close() }, 1, claim.Pending},
-		"gate closed":  {func(_ *scene, a *act, _ *Round) { a.over = true }, 1, claim.Failed},
-		"pool refuses": {func(s *scene, _ *act, _ *Round) { s.refuse[0] = errBroken }, 2, claim.Failed},
-	} {
-		inScene(t, 3, func(s *scene) {
-			s.Log(name)
-			a := &act{}
-			r := s.start(a)
-			c.before(s, a, r)
-			s.reply(0, noScript)
-			sent := s.puppets[0].Sent()
-			require.Len(s, sent, c.sent)
-			if c.sent == 2 {
-				assert.Equal(s, "evalsha", sent[0].Args[0])
-				assert.Equal(s, "eval", sent[1].Args[0])
-			}
-			v := r.voteLocked(0)
-			assert.Equal(s, c.want, v.Choice)
-			switch name {
-			case "pool refuses":
-				require.ErrorIs(s, v.Err, errBroken, "that is why")
-			case "open":
-				s.reply(0, noScript)
-				require.Len(s, s.puppets[0].Sent(), 2, "once")
-				assert.Equal(s, claim.Failed, r.Ballots[0].choice)
-			}
-		})
-	}
-}
-
 func TestRoundCountsWhatItsOperationJudges(t *testing.T) {
 	inScene(t, 3, func(s *scene) {
 		var judged []int
