@@ -372,3 +372,125 @@ func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) 
 		}
 	})
 }
+
+func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1, "a", "b", "c"))
+		assert.Equal(h, []string{"b"}, m.stands())
+		a, b, c := h.single(false, "a"), h.single(false, "b"), h.single(false, "c")
+		assert.True(h, h.isFirst(m))
+		assert.True(h, h.isFirst(a), "m keeps nobody from a")
+		assert.False(h, h.isFirst(b))
+		assert.True(h, h.isFirst(c))
+
+		for _, w := range []*call{a, b, c} {
+			w.agenda.ready = false
+		}
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a"}, m.stands())
+		assert.True(h, h.isFirst(m), "it came before a")
+		assert.True(h, m.agenda.ready, "a may have had a reason to try")
+		assert.False(h, h.isFirst(a))
+		assert.True(h, h.isFirst(b))
+		assert.True(h, b.agenda.ready, "it is the first now")
+		assert.False(h, c.agenda.ready)
+
+		m.agenda.ready = false
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a"}, m.stands())
+	})
+}
+
+func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		m := h.multi(0)
+		m.agenda = agenda{}
+		for i := range 3 {
+			h.lines.wake("b", i, true, nil)
+		}
+		assert.Equal(h, agenda{}, m.agenda)
+		assert.Zero(h, m.listening().freeLocked())
+		h.lines.nudge("b")
+		assert.Equal(h, agenda{}, m.agenda)
+
+		h.lines.mu.Lock()
+		h.lines.moveLocked(&m.waiter, 1, true)
+		h.lines.mu.Unlock()
+		assert.Equal(h, claim.Nodes(0b111), m.listening().freeLocked(), "now it waits for b")
+		assert.False(h, m.agenda.graceEnd.IsZero())
+		assert.True(h, m.agenda.ready)
+
+		m.agenda = agenda{}
+		h.lines.wake("a", 0, true, nil)
+		assert.True(h, m.agenda.graceEnd.IsZero())
+		h.lines.wake("b", 0, true, nil)
+		assert.False(h, m.agenda.graceEnd.IsZero())
+
+		u := m.begin(true, false)
+		assert.Zero(h, m.listening().freeLocked(), "a new attempt, new news")
+		u.Heard(1, 0b01, true)
+		assert.Zero(h, m.listening().freeLocked())
+		u.Heard(2, 0b11, true)
+		assert.Equal(h, claim.Nodes(0b100), m.listening().freeLocked())
+		m.end(u, nil, h.keptBack(1))
+	})
+}
+
+func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		b := h.single(true, "b")
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(1))
+		a := h.single(true, "a")
+		assert.Equal(h, []string{"a", "b"}, m.stands())
+		assert.False(h, h.isFirst(m))
+		assert.False(h, h.isFirst(a), "it stands behind m")
+		assert.True(h, h.isFirst(b))
+		m.agenda = agenda{}
+		h.lines.leave(&b.waiter, nil)
+		assert.True(h, h.isFirst(m))
+		assert.True(h, m.agenda.ready)
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a", "b"}, m.stands())
+		m.agenda = agenda{}
+		h.lines.wake("b", 0, true, nil)
+		assert.True(h, m.agenda.graceEnd.IsZero(), "it waits for a")
+		h.lines.wake("a", 0, true, nil)
+		assert.False(h, m.agenda.graceEnd.IsZero())
+	})
+}
+
+// A fair waiter has a reason to try, but its process holds one of its names. When that hold is lost, the waiter must go
+// on.
+func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		holder := h.holds(h.wants(false, "b"))
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(0))
+		h.lines.byName["b"].holder = holder
+		m.agenda.ready = true
+		what, _ := m.due()
+		assert.Equal(h, showTicket, what, "its process holds b")
+		m.agenda.refresh = time.Now().Add(time.Second)
+		what, _ = m.due()
+		assert.Equal(h, nothing, what, "its ticket has been shown")
+		for len(m.look) > 0 {
+			<-m.look
+		}
+		holder.Lose(ends.Expired)
+		assert.Len(h, m.look, 1)
+		what, _ = m.due()
+		assert.NotEqual(h, nothing, what)
+	})
+}
+
+// The release of a lock of several names puts the next in line of each name into the queue of that name.
+func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		a, b := h.single(true, "a"), h.single(true, "b")
+		all := h.admit(nil, h.multi(0).fresh("v"), true)
+		require.Len(h, all, 2)
+		for i, w := range []*call{a, b} {
+			assert.Equal(h, admission{waiter: &w.waiter, line: i, ticket: w.ticket, enters: true}, all[i])
+			assert.False(h, w.ticket.IsZero())
+		}
+	})
+}

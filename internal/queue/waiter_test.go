@@ -254,3 +254,15 @@ func TestAttemptThatNothingMendsIsNoReasonForOthers(t *testing.T) {
 		assert.Equal(h, lease.Waiting, second.lastOutcome().Kind)
 	})
 }
+
+func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		giver := h.holds(h.terms())
+		w := h.waits(h.terms(), h.refused())
+		u := w.begin(true, false)
+		assert.False(h, h.unlocks(giver))
+		assert.Nil(h, w.handedOff)
+		w.end(u, nil, h.refused())
+		assert.True(h, w.agenda.ready, "it has been told that the lock is free")
+	})
+}
