@@ -13,8 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/clock"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file tests the rules of time: the durations that follow from an expiry.
@@ -43,36 +41,9 @@ func TestValidityGoesByTheClockThatAdvancedMore(t *testing.T) {
 		"both clocks in the past":      {at(-time.Second, -time.Second), 11 * time.Second},
 		"farther than durations reach": {clock.Instant{Mono: time.Second, Wall: wallOrigin.AddDate(500, 0, 0)}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, c.left, v.Remaining(c.now))
-			assert.Equal(t, c.left > 0, v.Holds(c.now))
-		})
+		assert.Equal(t, c.left, v.Remaining(c.now), name)
+		assert.Equal(t, c.left > 0, v.Holds(c.now), name)
 	}
-}
-
-func TestValidityNeverExceedsExpiryMinusDrift(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		expiry := time.Duration(rapid.Int64Range(-10, int64(maxTTL)+10).Draw(t, "expiry"))
-		factor := rapid.Float64Range(0, math.Nextafter(1, 0)).Draw(t, "drift factor")
-		got, err := bases{expiry: expiry, driftFactor: factor, timeoutFactor: 0.05}.derive()
-		if err != nil {
-			return
-		}
-		// The product is exact to one part in 2^52.
-		exact := float64(got.TTL) * (1 - factor)
-		if float64(got.Validity) > exact*(1+1e-15)+float64(time.Microsecond)-float64(clockDrift) {
-			t.Fatalf("validity %d is not right for ttl %d and drift factor %v", got.Validity, got.TTL, factor)
-		}
-		if got.Validity <= 0 || got.Validity > got.TTL-clockDrift || got.TTL > expiry {
-			t.Fatalf("ttl %v and validity %v do not fit expiry %v", got.TTL, got.Validity, expiry)
-		}
-		if got.TTL%time.Millisecond != 0 {
-			t.Fatalf("ttl %v is not whole milliseconds", got.TTL)
-		}
-		if got.NodeTimeout <= 0 && got.Validity > 1 || got.NodeTimeout > got.Validity/2 {
-			t.Fatalf("node timeout %v does not fit validity %v", got.NodeTimeout, got.Validity)
-		}
-	})
 }
 
 func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
@@ -93,15 +64,6 @@ func TestValidityIsNeverExtendedByAnyClock(t *testing.T) {
 			t.Fatalf("%v was left, and later %v", left, again)
 		}
 	})
-}
-
-func TestTimingDefaults(t *testing.T) {
-	got, err := bases{expiry: 8 * time.Second, driftFactor: 0.01, timeoutFactor: 0.05}.derive()
-	require.NoError(t, err)
-	assert.Equal(t, 8*time.Second, got.TTL)
-	assert.Equal(t, 8*time.Second-80*time.Millisecond-2*time.Millisecond, got.Validity)
-	assert.Equal(t, 400*time.Millisecond, got.NodeTimeout)
-	assert.Equal(t, driftFactor(0.01), got.Drift)
 }
 
 func TestDriftIsThatOfClocksAndOfTheGranularity(t *testing.T) {
@@ -153,17 +115,15 @@ func TestTimingOutOfItsRangeIsNamed(t *testing.T) {
 		"node timeout of half":   {time.Second, 499 * time.Millisecond, 0, 0.05, ""},
 		"the longest, all drift": {maxTTL, 0, math.Nextafter(1, 0), 0.05, "WithExpiry"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
-			if c.complaint == "" {
-				require.NoError(t, err)
-				assert.Positive(t, got.Validity)
-				assert.Less(t, got.Validity, got.TTL)
-				return
-			}
-			require.ErrorIs(t, err, errOutOfRange)
-			assert.ErrorContains(t, err, c.complaint)
-		})
+		got, err := bases{expiry: c.expiry, driftFactor: c.drift, timeoutFactor: c.factor, nodeTimeout: c.node}.derive()
+		if c.complaint == "" {
+			require.NoError(t, err, name)
+			assert.Positive(t, got.Validity, name)
+			assert.Less(t, got.Validity, got.TTL, name)
+			continue
+		}
+		require.ErrorIs(t, err, errOutOfRange, name)
+		assert.ErrorContains(t, err, c.complaint, name)
 	}
 }
 
@@ -203,22 +163,9 @@ func TestTimingNodeTimeout(t *testing.T) {
 		got, err := c.b.derive()
 		require.NoError(t, err)
 		assert.Equal(t, c.want, got.NodeTimeout, "%+v", c.b)
+		assert.Equal(t, c.b.expiry, got.TTL)
+		assert.Equal(t, c.b.expiry-2*time.Millisecond, got.Validity)
 	}
-}
-
-func FuzzValidityNeverExceedsExpiry(f *testing.F) {
-	f.Add(int64(8*time.Second), 0.01, int64(time.Second), int64(time.Second))
-	f.Add(int64(maxTTL), 0.999, int64(0), int64(math.MinInt64))
-	f.Fuzz(func(t *testing.T, expiry int64, factor float64, mono, wall int64) {
-		got, err := bases{expiry: time.Duration(expiry), driftFactor: factor, timeoutFactor: 0.05}.derive()
-		if err != nil || mono < 0 {
-			return
-		}
-		v := lease.Validity{Start: at(0, 0), Length: got.Validity}
-		if left := v.Remaining(at(time.Duration(mono), time.Duration(wall))); left > time.Duration(expiry) {
-			t.Fatalf("%v is left of an expiry of %v", left, time.Duration(expiry))
-		}
-	})
 }
 
 // exact returns d * factor with all its digits.
@@ -282,69 +229,5 @@ func FuzzTiming(f *testing.F) {
 				require.LessOrEqual(t, span, max(time.Duration(maxHold-held), 0))
 			}
 		}
-		checkQuarantine(t, got, drift, time.Duration(held))
 	})
-}
-
-// A fencing lock adds two durations to the time for which a restarted node is distrusted. The first is the greatest
-// allowed difference between the clocks of clients. The second is the node deadlines of all rounds of an attempt: one
-// round, and two more for its token.
-const (
-	skewOfClients   = 10 * time.Second
-	roundsOfAttempt = 3
-)
-
-// checkQuarantine checks that a restarted node is distrusted until every lock that it may have forgotten has expired.
-func checkQuarantine(t *testing.T, timing lease.Timing, drift float64, guard time.Duration) {
-	t.Helper()
-	if guard <= 0 {
-		return
-	}
-	n := quorum.NewSet([]pool.Pool{guardedPool{guard: guard}}, quorum.NewKnown(1), formOf(1)).Nodes[0]
-	for _, fencing := range []bool{false, true} {
-		want := new(big.Float).SetInt64(int64(clockDrift + time.Second)) // an uptime is in whole seconds
-		want.Add(want, new(big.Float).SetInt64(int64(guard)))
-		want.Add(want, exact(guard, drift))
-		var margin time.Duration
-		if fencing {
-			margin = skewOfClients + roundsOfAttempt*timing.NodeTimeout
-			want.Add(want, new(big.Float).SetInt64(int64(skewOfClients)))
-			want.Add(want, exact(timing.NodeTimeout, roundsOfAttempt))
-		}
-		want.Sub(want, exact(guard, 0x1p-52)) // a float has 53 bits
-		got := quarantineOf(t, n, timing.Drift, margin)
-		if want.Cmp(new(big.Float).SetInt64(math.MaxInt64)) >= 0 {
-			require.Equal(t, time.Duration(math.MaxInt64), got)
-			continue
-		}
-		require.GreaterOrEqual(t, new(big.Float).SetInt64(int64(got)).Cmp(want), 0, "the quarantine is %v, want at least %v", got, want)
-	}
-}
-
-// A guardedPool is a pool with a restart guard, to which nothing is sent.
-type guardedPool struct {
-	pool.Pool
-	guard time.Duration
-}
-
-func (p guardedPool) RestartGuard() time.Duration { return p.guard }
-func (guardedPool) String() string                { return "guarded" }
-
-// quarantineOf returns for how long n does not count after its start. It reads that from the error for a node that has
-// just started, and checks that n counts after that time, and not before.
-func quarantineOf(t *testing.T, n *quorum.Node, drift quorum.Drift, margin time.Duration) time.Duration {
-	t.Helper()
-	err := n.Distrust(&pool.Server{At: wallOrigin}, wallOrigin, drift, margin)
-	require.Error(t, err)
-	_, text, _ := strings.Cut(err.Error(), "the restart guard (")
-	text, _, _ = strings.Cut(text, ")")
-	guard, more, _ := strings.Cut(text, " + ")
-	quarantine, err := time.ParseDuration(guard)
-	require.NoError(t, err)
-	rest, err := time.ParseDuration(more)
-	require.NoError(t, err)
-	quarantine += rest
-	require.Error(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine - 1}, wallOrigin, drift, margin))
-	require.NoError(t, n.Distrust(&pool.Server{At: wallOrigin, Uptime: quarantine}, wallOrigin, drift, margin))
-	return quarantine
 }

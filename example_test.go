@@ -110,46 +110,6 @@ func Example_extendAndValid() {
 	// <nil>
 }
 
-// In production each pool has a restart guard, problems go to a log, and the clients close last. The page [production]
-// has a whole program.
-//
-// [production]: https://github.com/seed14bd9ef4/redsync/blob/main/docs/production.md
-func Example_production() {
-	nodes := redsynctest.New(5)
-	defer nodes.Close()
-	nodes.Advance(time.Hour) // the servers have run for an hour
-
-	var pools []pool.Pool
-	for _, client := range nodes.Clients() { // in production: redis.NewClient, with the password
-		defer client.Close() // after rs.Close: deferred calls run in reverse order
-
-		const longest = 30 * time.Second // the longest lock of all programs on these servers
-		pools = append(pools, pool.New(client, pool.WithRestartGuard(longest)))
-	}
-	rs := redsync.New(pools...).With(redsync.WithLogger(slog.Default()))
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := rs.Close(ctx); err != nil {
-			fmt.Println("some locks stay until they expire:", err)
-		}
-	}()
-
-	ctx := context.Background() // in a service it ends with SIGTERM
-	if err := rs.Ping(ctx); err != nil {
-		fmt.Println(err) // finds a wrong password or address, and two addresses of one server
-		return
-	}
-	err := rs.Do(ctx, "report", func(ctx context.Context) error {
-		fmt.Println("working") // ctx ends if the lock is lost
-		return ctx.Err()
-	})
-	fmt.Println(err)
-	// Output:
-	// working
-	// <nil>
-}
-
 // Do is for work that is a function. The lock is extended while the work lasts, and ctx ends if the lock is lost.
 func ExampleRedsync_Do() {
 	nodes := redsynctest.New(5)
@@ -357,24 +317,6 @@ func ExampleNewJoint() {
 	// Output:
 	// held for a process with New(before...): true
 	// held for a process with New(after...): true
-}
-
-// OpenJoint returns once a quorum of each set has answered. Here three nodes become five.
-func ExampleOpenJoint() {
-	addresses, stop := startFiveNodes()
-	defer stop()
-
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	rs, err := redsync.OpenJoint(ctx, addresses[:3], addresses)
-	if err != nil {
-		fmt.Println(err) // says how many nodes of each set answered
-		return
-	}
-	defer rs.Close(context.Background())
-
-	fmt.Println(rs.NewMutex("orders:17").Lock())
-	// Output: <nil>
 }
 
 // TryLock makes one attempt. Its error shows whether somebody else holds the lock, or nodes fail.
@@ -610,23 +552,6 @@ func ExampleMutex_Do_nested() {
 	})
 	fmt.Println(balance, err)
 	// Output: 30 <nil>
-}
-
-// WithNesting stops a recursion that does not end.
-func ExampleWithNesting() {
-	nodes := redsynctest.New(5)
-	defer nodes.Close()
-	rs := nodes.Redsync()
-
-	var clean func(ctx context.Context, dir string) error
-	clean = func(ctx context.Context, dir string) error {
-		return rs.Do(ctx, "cache", func(ctx context.Context) error {
-			return clean(ctx, dir+"/..") // never reaches a leaf
-		}, redsync.WithNesting(100))
-	}
-	err := clean(context.Background(), "/var/cache")
-	fmt.Println(errors.Is(err, redsync.ErrNested), err)
-	// Output: true redsync: lock "cache": nested calls on one name: WithNesting(100): the hold of "cache" has 100 already
 }
 
 // WithLogger writes what goes wrong. While all is well there is nothing above Debug.

@@ -95,24 +95,6 @@ func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 	})
 }
 
-// Nodes that deny the command have set nothing, so nothing is to be released, and Close waits for nothing.
-func TestDeniedAttemptLeavesNothingToClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: func(pool.Request) (*pool.Reply, error) {
-			return &pool.Reply{Err: denial("NOPERM No permissions to access a key"), Fate: pool.Answered, Conn: 1}, nil
-		}}
-		rs, start := New(p), time.Now()
-		require.ErrorIs(t, rs.NewMutex("lock").TryLock(), ErrNoQuorum)
-		require.NoError(t, rs.Close(t.Context()))
-		assert.Zero(t, time.Since(start))
-	})
-}
-
-type denial string
-
-func (d denial) Error() string { return string(d) }
-func (denial) RedisError()     {}
-
 // An option that is out of its range is applied to a Mutex that is held. The hold can be ended, and Do ends it.
 func TestHoldEndsAfterABadOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

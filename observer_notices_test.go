@@ -62,7 +62,7 @@ func TestObserversMissTogetherWhatTooMuchWaitsFor(t *testing.T) {
 	assert.Equal(t, 1, s.times)
 }
 
-// Without observers an event costs nothing. For the events of leases see internal/lease.
+// Without observers an event costs nothing.
 func TestEventsAllocateNothingWithoutObservers(t *testing.T) {
 	rs := New()
 	m := rs.NewMutex("lock")

@@ -2,7 +2,6 @@ package redsync
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -12,9 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/internal/quorum"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file shows the rules of a quorum: what votes prove, and what they are as errors.
@@ -109,17 +106,10 @@ func walk(t *testing.T, m claim.Rule, before claim.Count, walked map[claim.Count
 			is := m.Standing(after)
 			assert.False(t, is.Won && is.Blocked, "%+v", after)
 			assert.False(t, is.Rejected && !is.Blocked, "%+v", after)
-			if was.Won {
-				assert.True(t, is.Won, "%+v, then %v of node %d", before, v, i)
-			}
-			if was.Blocked {
-				assert.True(t, is.Blocked, "%+v, then %v of node %d", before, v, i)
-			}
-			if was.Rejected {
-				assert.True(t, is.Rejected, "%+v, then %v of node %d", before, v, i)
-			}
-			if was.Explained {
-				assert.True(t, is.Explained, "%+v, then %v of node %d", before, v, i)
+			for _, stays := range [][2]bool{
+				{was.Won, is.Won}, {was.Blocked, is.Blocked}, {was.Rejected, is.Rejected}, {was.Explained, is.Explained},
+			} {
+				assert.True(t, !stays[0] || stays[1], "%+v, then %v of node %d", before, v, i)
 			}
 			walk(t, m, after, walked)
 		}
@@ -213,41 +203,7 @@ var (
 	saysNothing = claim.Vote{}
 )
 
-// An atHost is a pool that has an address.
-type atHost struct{ *puppet.Puppet }
-
-func (*atHost) String() string { return "host:1" }
-
-func TestExplainSaysWhyAVoteIsNoGrant(t *testing.T) {
-	p := &atHost{&puppet.Puppet{}}
-	n := quorum.NewSet([]pool.Pool{p, p, p}, quorum.NewKnown(3), formOf(3)).Nodes[2]
-	for name, c := range map[string]struct {
-		vote claim.Vote
-		want error
-		text string
-	}{
-		"granted":        {saysYes, nil, ""},
-		"taken":          {saysTaken, &ErrNodeTaken{Node: 2, Address: "host:1"}, "node #2 (host:1): it holds another value"},
-		"missing":        {saysMissing, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"set again":      {saysHealed, &nodeMissing{node: 2, address: "host:1"}, "node #2 (host:1): no such key"},
-		"part missing":   {saysPart, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
-		"part set again": {saysMended, &nodeMissing{node: 2, address: "host:1", part: true}, "node #2 (host:1): not all keys of the lock were there"},
-		"token too low":  {saysOdd, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
-		"failed":         {saysBroken, &RedisError{Node: 2, Address: "host:1", Err: errOfNode}, "node #2 (host:1): it broke"},
-		"the same server": {
-			saysTwin, &RedisError{Node: 2, Address: "host:1", Err: quorum.ErrDuplicate},
-			"node #2 (host:1): it is the same server as another node",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := explain(n, c.vote)
-			assert.Equal(t, c.want, err)
-			if c.text != "" {
-				require.EqualError(t, err, c.text)
-			}
-		})
-	}
-}
+type votes []claim.Vote
 
 // resultOf returns the result of a round with these votes, one of each node. saysNothing stands for a vote that the
 // round has not waited for.
@@ -290,20 +246,21 @@ func nodesOf(err error) (taken, failed []int) {
 
 func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 	for _, c := range []struct {
-		votes []claim.Vote
+		votes votes
 		taken []int // nil: the error consists of one error for each node
 		text  string
 		none  bool // no quorum
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
-		{[]claim.Vote{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `"lock" is taken on nodes #0 #2: node #1: it broke`, false},
-		{[]claim.Vote{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key", false},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke", true},
-		{[]claim.Vote{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key", false},
-		{[]claim.Vote{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
-		{[]claim.Vote{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
-		{[]claim.Vote{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
-		{[]claim.Vote{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
+		{votes{saysTaken, saysTaken, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
+		{votes{saysTaken, saysBroken, saysTaken}, []int{0, 2}, `"lock" is taken on nodes #0 #2: node #1: it broke`, false},
+		{votes{saysTaken, saysMissing, saysYes}, nil, "node #0: it holds another value; node #1: no such key", false},
+		{votes{saysTaken, saysBroken, saysBroken}, nil, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke", true},
+		{votes{saysMissing, saysMissing, saysMissing}, nil, "node #0: no such key; node #1: no such key; node #2: no such key", false},
+		{votes{saysTaken, saysTaken, saysYes, saysYes}, []int{0, 1}, `"lock" is taken on nodes #0 #1`, false},
+		{votes{saysTaken, saysOdd, saysYes, saysYes}, nil, "node #0: it holds another value; node #1: it broke", false},
+		{votes{saysMissing, saysBroken, saysYes}, nil, "2 of 3 nodes answered, which decides nothing: node #0: no such key; node #1: it broke", true},
+		{votes{saysPart, saysMended, saysHealed}, nil, "node #0: not all keys of the lock were there; node #1: not all keys of the lock were there; node #2: no such key", false},
+		{votes{saysMissing, saysNothing, saysBroken}, nil, "1 of 3 nodes answered, 2 needed: node #0: no such key; node #2: it broke", true},
 	} {
 		res := resultOf(c.votes...)
 		err := unconfirmed("lock", res)
@@ -320,18 +277,18 @@ func TestNotGrantedIsTakenOnlyWhereThatIsProved(t *testing.T) {
 // many nodes have failed, the error gives that as the reason.
 func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 	for _, c := range []struct {
-		votes         []claim.Vote
+		votes         votes
 		taken, failed []int
 		text          string
 	}{
-		{[]claim.Vote{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken on nodes #0 #1"},
-		{[]claim.Vote{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken on nodes #0 #1"},
-		{[]claim.Vote{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken on node #0: node #2: it broke"},
-		{[]claim.Vote{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke"},
-		{[]claim.Vote{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken on nodes #0 #1: node #0: it broke; node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken on nodes #0 #1: node #1: it broke"},
-		{[]claim.Vote{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken on node #0: node #1: it is the same server as another node"},
+		{votes{saysTaken, saysTaken, saysYes}, []int{0, 1}, nil, "taken on nodes #0 #1"},
+		{votes{saysTaken, saysTaken, saysNothing}, []int{0, 1}, nil, "taken on nodes #0 #1"},
+		{votes{saysTaken, saysYes, saysBroken}, []int{0}, []int{2}, "taken on node #0: node #2: it broke"},
+		{votes{saysBroken, saysBroken, saysNothing}, nil, []int{0, 1}, "2 of 3 nodes failed, 2 needed: node #0: it broke; node #1: it broke"},
+		{votes{saysTaken, saysBroken, saysBroken}, nil, []int{1, 2}, "2 of 3 nodes failed, 2 needed: node #1: it broke; node #2: it broke"},
+		{votes{saysOdd, saysOdd, saysYes}, []int{0, 1}, []int{0, 1}, "taken on nodes #0 #1: node #0: it broke; node #1: it broke"},
+		{votes{saysTaken, saysOdd, saysYes}, []int{0, 1}, []int{1}, "taken on nodes #0 #1: node #1: it broke"},
+		{votes{saysTaken, saysTwin, saysYes}, []int{0}, []int{1}, "taken on node #0: node #1: it is the same server as another node"},
 	} {
 		text := strings.Replace(c.text, "taken", `failed to acquire lock: "lock" is taken`, 1)
 		err := notAcquired("lock", []string{"lock"}, lease.Outcome{Kind: lease.NotWon, Result: resultOf(c.votes...)})
@@ -342,10 +299,4 @@ func TestNotAcquiredTellsTakenFromNodesThatAreDown(t *testing.T) {
 		assert.Equal(t, c.taken != nil, errors.Is(err, ErrFailed), c.text)
 		assert.Equal(t, c.taken == nil, errors.Is(err, ErrNoQuorum), c.text)
 	}
-}
-
-func TestIndicesAreTheNodesInAscendingOrder(t *testing.T) {
-	assert.Empty(t, indices(0))
-	assert.Equal(t, []int{0, 5, 63}, indices(claim.Nodes(0).With(63).With(0).With(5)))
-	assert.Equal(t, upTo(64), indices(claim.FirstNodes(64)), fmt.Sprintf("%b", claim.FirstNodes(64)))
 }

@@ -30,7 +30,7 @@ func (p *parrot) String() string { return "parrot" }
 
 // An answer is a grant only if it is exactly the answer that grants, and a refusal only if it is exactly the answer
 // that refuses. Any other answer is an error of the node. Each command has a reader of its own: the answer that grants
-// a plain SET means nothing for a script. For how an attempt judges an answer further see FuzzVotes of internal/lease.
+// a plain SET means nothing for a script.
 func FuzzVotes(f *testing.F) {
 	for _, v := range nonsense.Values() {
 		f.Add(v.Shape, v.N, v.Done, v.Text, v.How)

@@ -62,15 +62,6 @@ func TestStaleErrorNamesBothTokens(t *testing.T) {
 	assert.NotErrorIs(t, err, fencing.ErrNoToken)
 }
 
-func TestText(t *testing.T) {
-	for _, p := range pairs {
-		assert.Len(t, fencing.Text(p.older), 20)
-		assert.Less(t, fencing.Text(p.older), fencing.Text(p.newer))
-	}
-	assert.Equal(t, "00000000000000000000", fencing.Text(0))
-	assert.Equal(t, "18446744073709551615", fencing.Text(math.MaxUint64))
-}
-
 func requireStale(t require.TestingT, err error, token, newest uint64) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

@@ -218,29 +218,6 @@ func knownText(text string) *model {
 	return nil
 }
 
-// A Guard must do what the model says, for any sequence of calls.
-func FuzzGuard(f *testing.F) {
-	f.Add([]byte{0x02, 0x61, 0x62, 0x61, 0x12, 0x11, 0x13, 0x02, 0x53, 0x00}, uint64(8))
-	f.Add([]byte{0x51, 0x50, 0x31, 0x41, 0x23}, uint64(math.MaxInt64))
-	f.Add([]byte{0x82, 0xe1, 0xe2, 0xe1, 0x61, 0xe1, 0x62, 0xe3, 0xe1, 0x62, 0xe2, 0x63, 0xe0}, uint64(8))
-	f.Fuzz(func(t *testing.T, plan []byte, number uint64) {
-		var guard fencing.Guard
-		var m model
-		data := ""
-		checkGuard(t, resource{
-			func(token uint64) error {
-				return guard.Do(token, func() error { data = strconv.FormatUint(token, 10); return nil })
-			},
-			func(token uint64) (got string, err error) {
-				err = guard.Read(token, func() error { got = data; return nil })
-				return got, err
-			},
-			func() string { return data },
-		}, &m, callsOf(plan, number))
-		require.Equal(t, m.newest(), guard.Newest())
-	})
-}
-
 // A table plays a database that has the table of the tokens, and a text as its data. It understands
 // the statements of a guard, and executes them as real databases do. Only one transaction can be
 // open at a time.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,38 +49,6 @@ func requireValue(t require.TestingT, r *fencing.Redis, key, value string, token
 	require.Equal(t, token, gotToken)
 }
 
-func TestRedisOlderEqualNewer(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		r, ctx := fencing.NewRedis(client), t.Context()
-		for i, p := range pairs {
-			key := strconv.Itoa(i)
-			require.NoError(t, r.Set(ctx, key, "older", p.older, 0))
-			requireValue(t, r, key, "older", p.older)
-			require.NoError(t, r.Set(ctx, key, "newer", p.newer, 0))
-			require.NoError(t, r.Set(ctx, key, "newer again", p.newer, 0))
-			requireStale(t, r.Set(ctx, key, "paused", p.older, 0), p.older, p.newer)
-			requireStale(t, r.Delete(ctx, key, p.older, 0), p.older, p.newer)
-			requireStale(t, r.Check(ctx, key, p.older), p.older, p.newer)
-			requireValue(t, r, key, "newer again", p.newer)
-		}
-	})
-}
-
-func TestRedisGetNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		_, token, err := fencing.NewRedis(client).Get(t.Context(), "none")
-		require.ErrorIs(t, err, redis.Nil)
-		assert.Zero(t, token)
-	})
-}
-
-func TestRedisTokenZeroSendsNothing(t *testing.T) {
-	r, ctx := fencing.NewRedis(nil), t.Context()
-	require.ErrorIs(t, r.Set(ctx, "key", "value", 0, 0), fencing.ErrNoToken)
-	require.ErrorIs(t, r.Delete(ctx, "key", 0, 0), fencing.ErrNoToken)
-	require.ErrorIs(t, r.Check(ctx, "key", 0), fencing.ErrNoToken)
-}
-
 // A hash that nobody reads through the guard has two fields. A read adds what it needs.
 func TestRedisFields(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
@@ -100,9 +66,18 @@ func TestRedisFields(t *testing.T) {
 	})
 }
 
-func TestRedisKeepOutOfRange(t *testing.T) {
-	r := fencing.NewRedis(nil)
-	require.ErrorContains(t, r.Set(t.Context(), "key", "value", 1, -1), "keep -1ns is out of range: 0")
+func TestRedisSendsNothingThatIsOutOfRange(t *testing.T) {
+	r, ctx := fencing.NewRedis(nil), t.Context()
+	read := func(token uint64, keep time.Duration) error {
+		_, err := r.Read(ctx, "key", token, keep)
+		return err
+	}
+	for _, err := range []error{r.Set(ctx, "key", "value", 0, 0), r.Delete(ctx, "key", 0, 0), r.Check(ctx, "key", 0), read(0, 0)} {
+		require.ErrorIs(t, err, fencing.ErrNoToken)
+	}
+	for _, err := range []error{r.Set(ctx, "key", "value", 1, -1), read(1, -1)} {
+		require.ErrorContains(t, err, "keep -1ns is out of range: 0")
+	}
 }
 
 func TestRedisValues(t *testing.T) {
@@ -115,20 +90,6 @@ func TestRedisValues(t *testing.T) {
 		require.NoError(t, r.Set(ctx, "key", []byte("bytes"), 1, 0))
 		requireValue(t, r, "key", "bytes", 1)
 		require.Error(t, r.Set(ctx, "key", struct{}{}, 1, 0), "go-redis cannot encode that")
-	})
-}
-
-func TestRedisDeleteKeepsTheToken(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, r.Set(ctx, "key", "value", 5, 0))
-		require.NoError(t, r.Delete(ctx, "key", 6, 0))
-		_, token, err := r.Get(ctx, "key")
-		require.ErrorIs(t, err, redis.Nil)
-		assert.EqualValues(t, 6, token)
-		requireStale(t, r.Set(ctx, "key", "paused", 5, 0), 5, 6)
-		require.NoError(t, r.Delete(ctx, "never there", 6, 0))
-		requireStale(t, r.Set(ctx, "never there", "paused", 5, 0), 5, 6)
 	})
 }
 
@@ -201,12 +162,22 @@ func TestRedisScriptForgotten(t *testing.T) {
 func TestRedisKeyOfSomethingElse(t *testing.T) {
 	onRedis(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
+		read := func(key string, token uint64) error {
+			_, err := r.Read(ctx, key, token, 0)
+			return err
+		}
 		require.NoError(t, client.Set(ctx, "text", "value", 0).Err())
 		require.NoError(t, client.HSet(ctx, "hash", "fence", "around the garden").Err())
+		require.NoError(t, client.HSet(ctx, "marks", "fence", 7, "read", 7, "written", "by hand").Err())
+		require.NoError(t, client.HSet(ctx, "half", "fence", 7, "read", 7).Err())
 		require.ErrorContains(t, r.Set(ctx, "text", "a", 1, 0), "WRONGTYPE")
 		require.ErrorContains(t, r.Set(ctx, "hash", "a", 1, 0), "the field fence is not a token")
 		_, _, err := r.Get(ctx, "text")
 		require.ErrorContains(t, err, `get "text": WRONGTYPE`)
+		require.ErrorContains(t, read("text", 1), `fencing: read "text": `)
+		require.ErrorContains(t, read("hash", 1), "the field fence or written is not a token")
+		require.ErrorContains(t, read("marks", 8), "the field fence or written is not a token")
+		requireUnread(t, r, "half", 6, 7)
 		assert.Equal(t, "value", client.Get(ctx, "text").Val())
 		assert.Equal(t, map[string]string{"fence": "around the garden"}, client.HGetAll(ctx, "hash").Val())
 	})
@@ -221,44 +192,21 @@ func TestRedisOutOfReach(t *testing.T) {
 	require.NotErrorIs(t, err, fencing.ErrStale)
 }
 
-// TestRedisManyWriters lets many goroutines write their tokens as the value. At the end the value
-// must be the greatest token that was admitted.
-func TestRedisManyWriters(t *testing.T) {
-	client := realredis.Start(t, 1)[0].Client()
-	r, ctx := fencing.NewRedis(client), t.Context()
-	var mu sync.Mutex
-	var greatest uint64
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 100 {
-				token := math.MaxUint64 - rand.Uint64N(1000)
-				if err := r.Set(ctx, "key", token, token, 0); err != nil {
-					assert.ErrorIs(t, err, fencing.ErrStale)
-					continue
-				}
-				mu.Lock()
-				greatest = max(greatest, token)
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	requireValue(t, r, "key", strconv.FormatUint(greatest, 10), greatest)
-}
-
-func TestRedisLikeTheModel(t *testing.T) {
+// onEach runs check with an embedded Redis, and with a real server if there is one. There is no bubble, because rapid asks for the
+// deadline of the test.
+func onEach(t *testing.T, check func(*testing.T, *redis.Client)) {
+	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
-		nodes := embedded.Start(1) // not in a bubble, because rapid asks for the deadline of the test
+		nodes := embedded.Start(1)
 		defer nodes.Close()
 		client := nodes[0].Client()
 		defer client.Close()
-		checkModel(t, client)
+		check(t, client)
 	})
-	t.Run("real", func(t *testing.T) {
-		checkModel(t, realredis.Start(t, 1)[0].Client())
-	})
+	t.Run("real", func(t *testing.T) { check(t, realredis.Start(t, 1)[0].Client()) })
 }
+
+func TestRedisLikeTheModel(t *testing.T) { onEach(t, checkModel) }
 
 func checkModel(t *testing.T, client *redis.Client) {
 	t.Helper()
@@ -332,35 +280,10 @@ func TestRedisReadersAndWriters(t *testing.T) {
 			requireRead(t, r, key, "newer", p.newer) // and reads, as after Downgrade
 			require.NoError(t, r.Set(ctx, key, "newer again", p.newer, 0))
 			requireUnread(t, r, key, p.older, p.newer)
+			requireStale(t, r.Set(ctx, key, "paused", p.older, 0), p.older, p.newer)
 			requireValue(t, r, key, "newer again", p.newer)
 		}
 	})
-}
-
-func TestRedisReadAfterDowngrade(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, r.Set(ctx, "key", "value", 5, 0))
-		for _, token := range []uint64{5, 6, 5} { // 6 is another reader
-			requireRead(t, r, "key", "value", token)
-		}
-		requireStale(t, r.Set(ctx, "key", "late", 5, 0), 5, 6)
-		requireUnread(t, r, "key", 4, 5)
-		require.NoError(t, r.Check(ctx, "key", 6))
-		requireUnread(t, r, "key", 5, 6)
-		require.NoError(t, r.Delete(ctx, "key", 7, 0))
-		requireUnread(t, r, "key", 6, 7)
-		_, err := r.Read(ctx, "key", 7, 0)
-		require.ErrorIs(t, err, redis.Nil)
-	})
-}
-
-func TestRedisReadSendsNothing(t *testing.T) {
-	r := fencing.NewRedis(nil)
-	_, err := r.Read(t.Context(), "key", 0, 0)
-	require.ErrorIs(t, err, fencing.ErrNoToken)
-	_, err = r.Read(t.Context(), "key", 1, -1)
-	require.ErrorContains(t, err, "keep -1ns is out of range: 0")
 }
 
 func TestRedisReadKeepsAtLeast(t *testing.T) {
@@ -397,24 +320,6 @@ func TestRedisReadKeepsAtLeast(t *testing.T) {
 	})
 }
 
-func TestRedisReadKeyOfSomethingElse(t *testing.T) {
-	onRedis(t, func(t *testing.T, client *redis.Client) {
-		r, ctx := fencing.NewRedis(client), t.Context()
-		require.NoError(t, client.Set(ctx, "text", "value", 0).Err())
-		require.NoError(t, client.HSet(ctx, "hash", "fence", "around the garden", "value", "rose").Err())
-		require.NoError(t, client.HSet(ctx, "marks", "fence", 7, "read", 7, "written", "by hand").Err())
-		require.NoError(t, client.HSet(ctx, "half", "fence", 7, "read", 7).Err())
-		_, err := r.Read(ctx, "text", 1, 0)
-		require.ErrorContains(t, err, `fencing: read "text": `)
-		require.ErrorContains(t, err, "WRONGTYPE")
-		_, err = r.Read(ctx, "hash", 1, 0)
-		require.ErrorContains(t, err, "the field fence or written is not a token")
-		_, err = r.Read(ctx, "marks", 8, 0)
-		require.ErrorContains(t, err, "the field fence or written is not a token")
-		requireUnread(t, r, "half", 6, 7)
-	})
-}
-
 // TestRedisManyReadersAndWriters checks that no read saw the writes out of order.
 func TestRedisManyReadersAndWriters(t *testing.T) {
 	client := realredis.Start(t, 1)[0].Client()
@@ -447,18 +352,7 @@ return token`)
 
 // TestRedisEarlierVersion lets processes of an earlier version write as well, to a hash that an
 // earlier version has created. Their writes with older tokens must be refused, too.
-func TestRedisEarlierVersion(t *testing.T) {
-	t.Run("embedded", func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		client := nodes[0].Client()
-		defer client.Close()
-		checkEarlierVersion(t, client)
-	})
-	t.Run("real", func(t *testing.T) {
-		checkEarlierVersion(t, realredis.Start(t, 1)[0].Client())
-	})
-}
+func TestRedisEarlierVersion(t *testing.T) { onEach(t, checkEarlierVersion) }
 
 func checkEarlierVersion(t *testing.T, client *redis.Client) {
 	t.Helper()

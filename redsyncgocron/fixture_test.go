@@ -25,13 +25,7 @@ const (
 	validity = 8*time.Second - 82*time.Millisecond // of the default expiry, after drift
 )
 
-func TestMain(m *testing.M) {
-	if job, ok := childJob(); ok {
-		runChild(job)
-		return
-	}
-	testmain.RunWaiting(m)
-}
+func TestMain(m *testing.M) { testmain.RunWaiting(m) }
 
 // A kit is five nodes in a bubble, and the events that were reported.
 type kit struct {

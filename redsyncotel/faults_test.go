@@ -28,10 +28,6 @@ var faults = map[string]func(k kit) ends{
 		k.unlock(k.held())
 		return ends{released: 1}
 	},
-	"it expires": func(k kit) ends {
-		_ = k.held()
-		return ends{lost: 1, why: "expired"}
-	},
 	"it expires, then Unlock": func(k kit) ends {
 		m := k.held()
 		time.Sleep(2 * time.Second)
@@ -46,11 +42,6 @@ var faults = map[string]func(k kit) ends{
 		require.ErrorIs(k, err, redsync.ErrLockAlreadyExpired)
 		return ends{lost: 1, why: "taken"}
 	},
-	"the watchdog finds it stolen": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
-		k.nodes.Steal("order:17")
-		return ends{lost: 1, why: "taken"}
-	},
 	"the nodes have forgotten it": func(k kit) ends {
 		m := k.held()
 		k.nodes.Expire("order:17")
@@ -60,11 +51,6 @@ var faults = map[string]func(k kit) ends{
 	"WithMaxHold": func(k kit) ends {
 		_ = k.held(redsync.WithWatchdog(), redsync.WithMaxHold(5*time.Second))
 		return ends{lost: 1, why: "max_hold"}
-	},
-	"Close": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
-		require.NoError(k, k.rs.Close(k.Context()))
-		return ends{lost: 1, why: "closed"}
 	},
 	"Close while a call waits": func(k kit) ends {
 		_ = k.held(redsync.WithWatchdog())
@@ -89,22 +75,6 @@ var faults = map[string]func(k kit) ends{
 		}
 		require.ErrorIs(k, k.rs.NewMutex("order:17", redsync.WithTries(2)).Lock(), redsync.ErrNoQuorum)
 		return ends{}
-	},
-	"the process is cut off": func(k kit) ends {
-		_ = k.held(redsync.WithWatchdog())
-		k.nodes.CutOff(k.nodes.Redsync())
-		time.Sleep(5 * time.Second)
-		k.nodes.Reconnect(k.nodes.Redsync())
-		return ends{lost: 1, why: "expired"}
-	},
-	"nodes restart without their keys": func(k kit) ends {
-		m := k.held()
-		for i := range 5 {
-			k.nodes.Node(i).Restart(true)
-		}
-		time.Sleep(500 * time.Millisecond)
-		_, _ = m.Unlock()
-		return ends{lost: 1, why: "expired"}
 	},
 	"a hand-over": func(k kit) ends {
 		m := k.held()
@@ -149,16 +119,6 @@ var faults = map[string]func(k kit) ends{
 		k.unlock(third)
 		return ends{released: 2, lost: 1, why: "expired"}
 	},
-	"several names": func(k kit) ends {
-		names := []string{"a", "b", "c"}
-		m := k.rs.NewMultiMutex(names)
-		require.NoError(k, m.Lock())
-		next := k.rs.NewMultiMutex(names[1:])
-		done := k.begins(next, context.Background())
-		k.unlock(m)
-		require.NoError(k, <-done)
-		return ends{released: 1, lost: 1, why: "expired"}
-	},
 	"Detach, adoption, Unlock": func(k kit) ends {
 		q, err := k.held().Detach(k.Context())
 		require.NoError(k, err)
@@ -174,12 +134,6 @@ var faults = map[string]func(k kit) ends{
 		k.unlock(k.rs.NewMutex("order:17", redsync.WithSequencer(q)))
 		return ends{detached: 1}
 	},
-	"Downgrade": func(k kit) ends {
-		m := k.held()
-		require.NoError(k, m.Downgrade(k.Context()))
-		k.unlock(m)
-		return ends{released: 1}
-	},
 	"the function of Do panics": func(k kit) ends {
 		assert.Panics(k, func() {
 			_ = redsyncotel.Do(k.Context(), k.rs, "order:17", func(context.Context) error { panic("the user's") })
@@ -191,12 +145,6 @@ var faults = map[string]func(k kit) ends{
 			return redsyncotel.Do(ctx, k.rs, "order:17", func(context.Context) error { return nil })
 		}))
 		return ends{released: 1}
-	},
-	"another observer panics at Acquired": func(k kit) ends {
-		assert.Panics(k, func() {
-			_ = k.rs.NewMutex("order:17", redsync.WithObserver(panicking{})).Lock()
-		})
-		return ends{lost: 1, why: "lost"}
 	},
 	"another observer panics at the Acquired of a call that has waited": func(k kit) ends {
 		m := k.held()

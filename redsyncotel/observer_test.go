@@ -259,22 +259,6 @@ func TestNamesAppearOnlyThroughWithName(t *testing.T) {
 	}
 }
 
-// However many names there are, each has its series, and they come back to 0.
-func TestVeryManyNames(t *testing.T) {
-	o, reader := observer(t, redsyncotel.WithName(strings.ToUpper))
-	const names = 1100 // more than an Observer keeps
-	for range 2 {
-		for i := range names {
-			name := fmt.Sprint("n", i)
-			o.ObserveAcquired(t.Context(), observe.Acquired{Name: name, Mode: observe.Plain})
-			o.ObserveReleased(t.Context(), observe.Released{Name: name, Mode: observe.Plain, Ended: true})
-		}
-	}
-	assert.Len(t, collect(t, reader)["redsync.held"], names)
-	assert.EqualValues(t, 2*names, total(collect(t, reader)["redsync.hold.duration"]))
-	assertBalanced(t, reader)
-}
-
 // blocks is an exporter that blocks until the test ends.
 type blocks struct {
 	until <-chan struct{}

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/redsyncotel"
 )
 
@@ -66,19 +65,6 @@ func TestSpansOfCallsAreChildrenOfTheCallers(t *testing.T) {
 			attributes[string(a.Key)] = a.Value.String()
 		}
 		assert.Equal(k, map[string]string{"redsync.mode": "plain", "redsync.outcome": "acquired"}, attributes)
-	})
-}
-
-// A span lasts as long as the call, however late its observer is told.
-func TestSpansHaveTheTimesOfTheEvents(t *testing.T) {
-	onKit(t, func(k kit) {
-		start := time.Now().Add(-time.Minute)
-		_, spans := k.parent(func(ctx context.Context) {
-			k.observer.ObserveReleased(ctx, observe.Released{Start: start, Took: time.Second})
-		})
-		require.Len(k, spans, 1)
-		assert.True(k, start.Equal(spans[0].StartTime))
-		assert.Equal(k, time.Second, spans[0].EndTime.Sub(spans[0].StartTime))
 	})
 }
 
@@ -182,23 +168,6 @@ func TestDoPutsASpanAroundTheFunction(t *testing.T) {
 		assert.Equal(k, inner.SpanID(), spans[1].SpanContext.SpanID())
 		assert.Equal(k, parent.SpanID(), spans[1].Parent.SpanID())
 		assert.Equal(k, codes.Unset, spans[1].Status.Code)
-	})
-}
-
-// A function that stops because the caller has canceled it has not failed.
-func TestDoThatIsCanceledIsNoError(t *testing.T) {
-	onKit(t, func(k kit) {
-		_, spans := k.parent(func(ctx context.Context) {
-			ctx, stop := context.WithCancel(ctx)
-			require.ErrorIs(k, redsyncotel.Do(ctx, k.rs, "order:17", func(ctx context.Context) error {
-				stop()
-				<-ctx.Done()
-				return ctx.Err()
-			}), context.Canceled)
-		})
-		i := slices.Index(names(spans), "redsync.do")
-		require.Positive(k, i)
-		assert.Equal(k, codes.Unset, spans[i].Status.Code)
 	})
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/pool/pooltest"
@@ -33,36 +30,19 @@ const (
 // appUser are the arguments of a server that has this user.
 var appUser = []string{"--user", appName, "on", ">" + appPassword, "~*", "&*", "+@all"}
 
-// TestPoolConforms runs the checks of pooltest on real servers, once through options with nothing but an address, and once
-// through options with TLS, a user of the node's, a database and a dial function.
+// TestPoolConforms runs the checks of pooltest on real servers, through options with TLS, a user of the node's, a database and a
+// dial function.
 func TestPoolConforms(t *testing.T) {
-	for name, env := range map[string]func(*testing.T) (rueidis.ClientOption, pooltest.Env){
-		"address":    plainEnv,
-		"everything": fullEnv,
-	} {
-		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name == "address" {
-				t.Skip("-short leaves out what the tests of pool show, too")
-			}
-			pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
-				option, env := env(t)
-				opt, err := Options(option)
-				require.NoError(t, err)
-				client := redis.NewClient(opt)
-				t.Cleanup(func() { _ = client.Close() })
-				env.Pool = func(limit int) pool.Pool { return pool.New(client, pool.WithOutstanding(limit)) }
-				env.Slack = 4 * time.Second
-				check(t, env)
-			})
-		})
-	}
-	t.Parallel() // the checks that count goroutines are done
-}
-
-func plainEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
-	t.Helper()
-	server := realredis.Start(t, 1)[0]
-	return at(server.Addr(), nil), envOf(server, server.Do)
+	pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
+		option, env := fullEnv(t)
+		opt, err := Options(option)
+		require.NoError(t, err)
+		client := redis.NewClient(opt)
+		t.Cleanup(func() { _ = client.Close() })
+		env.Pool = func(limit int) pool.Pool { return pool.New(client, pool.WithOutstanding(limit)) }
+		env.Slack = 4 * time.Second
+		check(t, env)
+	})
 }
 
 func fullEnv(t *testing.T) (rueidis.ClientOption, pooltest.Env) {
@@ -203,127 +183,6 @@ func TestTLS(t *testing.T) {
 // nobody leaves the default user.
 func nobody(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	return rueidis.AuthCredentials{}, nil
-}
-
-// onServers returns a Redsync with the restart guard, on options for rueidis.
-func onServers(t *testing.T, servers []*realredis.Server, options ...pool.Option) *redsync.Redsync {
-	t.Helper()
-	var pools []pool.Pool
-	for _, s := range servers {
-		pools = append(pools, poolOf(t, at(s.Addr(), func(o *rueidis.ClientOption) {
-			o.Username, o.Password, o.SelectDB, o.ConnWriteTimeout = appName, appPassword, database, time.Second
-		}), options...))
-	}
-	rs := redsync.New(pools...).With(redsync.WithExpiry(time.Minute))
-	t.Cleanup(func() { _ = rs.Close(context.Background()) })
-	return rs
-}
-
-// A lock on five nodes. Nodes that restart without their keys grant it to nobody else, because the pools have a restart
-// guard. The release of the lock wakes a waiter, because they are Subscribers: it would look only after an hour.
-func TestALockOnFiveNodes(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5, appUser...)
-	for _, s := range servers {
-		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*time.Millisecond)
-	}
-	guarded := []pool.Option{pool.WithRestartGuard(2 * time.Minute), pool.WithNoLocksBefore(time.Now().Round(0))}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	a, b := onServers(t, servers, guarded...), onServers(t, servers, guarded...)
-	m := a.NewMutex("lock")
-	require.NoError(t, m.LockContext(ctx))
-	require.Eventually(t, func() bool { return holding(t, servers, "lock") == 5 }, time.Minute, 10*time.Millisecond,
-		"each node must have the key in its database")
-
-	var taken *redsync.ErrTaken
-	require.Eventually(t, func() bool { // a slow machine may answer too late
-		return errors.As(b.NewMutex("lock").TryLockContext(ctx), &taken)
-	}, time.Minute, 10*time.Millisecond)
-	got := make(chan error)
-	go func() {
-		next := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
-		err := next.LockContext(ctx)
-		if err == nil {
-			_, err = next.UnlockContext(ctx)
-		}
-		got <- err
-	}()
-	require.Eventually(t, func() bool { return subscribers(t, servers) >= 3 }, time.Minute, 10*time.Millisecond)
-	ok, err := m.UnlockContext(ctx)
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.NoError(t, <-got)
-
-	require.NoError(t, m.LockContext(ctx))
-	for _, s := range servers[:3] {
-		s.Kill()
-		s.Restart()
-	}
-	require.Eventually(t, func() bool { // the first request on a connection may meet its end
-		err = b.NewMutex("lock").TryLockContext(ctx)
-		return err == nil || strings.Contains(err.Error(), "the restart guard (")
-	}, time.Minute, 10*time.Millisecond)
-	require.Error(t, err)
-	unguarded := onServers(t, servers).NewMutex("lock")
-	require.NoError(t, unguarded.LockContext(ctx), "without the guard, two would have the lock")
-}
-
-// holding counts the servers that have a key.
-func holding(t *testing.T, servers []*realredis.Server, key string) (n int) {
-	t.Helper()
-	for _, s := range servers {
-		client := redis.NewClient(&redis.Options{
-			Addr: s.Addr(), DB: database,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		if found, err := client.Exists(t.Context(), key).Result(); err == nil {
-			n += int(found)
-		}
-		require.NoError(t, client.Close())
-	}
-	return n
-}
-
-// subscribers counts the servers that have a subscriber.
-func subscribers(t *testing.T, servers []*realredis.Server) (n int) {
-	t.Helper()
-	for _, s := range servers {
-		channels := realredis.Must(t, s, "pubsub", "channels").([]any)
-		if len(channels) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-func uptime(t *testing.T, s *realredis.Server) int {
-	t.Helper()
-	for line := range strings.Lines(fmt.Sprint(realredis.Must(t, s, "info", "server"))) {
-		if text, found := strings.CutPrefix(strings.TrimSpace(line), "uptime_in_seconds:"); found {
-			n, err := strconv.Atoi(text)
-			require.NoError(t, err)
-			return n
-		}
-	}
-	return 0
-}
-
-// Two pools that lead to one server count once, however they are dialed.
-func TestTwoPoolsOfOneServer(t *testing.T) {
-	t.Parallel()
-	server := realredis.Start(t, 1)[0]
-	direct := func() pool.Pool { return poolOf(t, at(server.Addr(), nil)) }
-	dialed := func() pool.Pool {
-		return poolOf(t, at(server.Addr(), func(o *rueidis.ClientOption) { o.Dialer.KeepAlive = time.Minute }))
-	}
-	for _, pools := range [][]pool.Pool{{direct(), direct()}, {direct(), dialed()}, {dialed(), dialed()}} {
-		rs := redsync.New(pools...)
-		require.Eventually(t, func() bool { // a slow machine may answer too late
-			return errors.Is(rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
-		}, time.Minute, 10*time.Millisecond)
-		require.NoError(t, rs.Close(context.Background()))
-	}
 }
 
 // The dial function decides where an address leads: here to a unix socket, as rueidis.ParseURL does it.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/v4scenes"
 )
 
@@ -43,20 +42,6 @@ func TestV4ScenesInVirtualTime(t *testing.T) {
 				nodes.Close()
 				time.Sleep(time.Minute) // goroutines that end by themselves have ended
 			})
-		})
-	}
-}
-
-func TestV4ScenesOnRealServers(t *testing.T) {
-	t.Parallel()
-	var through []rueidis.ClientOption
-	for _, server := range realredis.Start(t, v4scenes.MaxNodes) {
-		through = append(through, at(server.Addr(), nil))
-	}
-	for _, s := range v4scenes.Scenes {
-		t.Run(s.Test, func(t *testing.T) {
-			t.Parallel()
-			playV4(t, s, through)
 		})
 	}
 }

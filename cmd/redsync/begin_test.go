@@ -72,9 +72,7 @@ func fullPipe(t *testing.T) *os.File {
 
 // TestStderrFull: while nobody reads stderr, signals reach COMMAND. Once COMMAND has ended, one ends redsync.
 func TestStderrFull(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
+	servers, n := scene(t)
 	cmd := program(servers, "redsync", "run", "--ttl", "600", "job", "--", probeName, string(n))
 	full := fullPipe(t)
 	cmd.Args = append([]string{"sh", "-c", `exec "$@" 2>&3`, "sh"}, cmd.Args...)

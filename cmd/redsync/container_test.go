@@ -51,9 +51,7 @@ func TestOrphansAreReaped(t *testing.T) {
 			await(t, "no process", func() bool { return stateOf(pid).letter == 0 })
 		}
 		await(t, "a holder, and no other child", func() bool { return len(childrenOf(r.pid())) == 1 })
-		n.end(t)
-		r.wantStatus(7)
-		wantFree(t, servers, "job")
+		r.ends(servers, n)
 	}
 }
 

@@ -23,10 +23,8 @@ func TestDeadline(t *testing.T) {
 		{"the wall clock says so", in(time.Hour, -time.Minute), -time.Minute, time.Millisecond},
 		{"the monotonic clock says so", in(-time.Minute, time.Hour), -time.Minute, time.Millisecond},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.left, c.deadline.left(now))
-			require.Equal(t, c.wait, c.deadline.wait(now))
-		})
+		require.Equal(t, c.left, c.deadline.left(now), c.name)
+		require.Equal(t, c.wait, c.deadline.wait(now), c.name)
 	}
 	require.Equal(t, patience, deadline{}.wait(now), "the zero deadline is never reached")
 }

@@ -3,20 +3,20 @@
 package main
 
 import (
-	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // TestKillFront: if the front is killed, the holder kills COMMAND and its child, which ignore TERM, and releases the lock.
 func TestKillFront(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "600", "job", "--", probeName, string(n), "child")
+	servers, n := scene(t)
+	r := n.under(t, servers, "run --ttl 600 job", "child")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	holder := r.holder()
 	r.signal(syscall.SIGKILL)
@@ -26,10 +26,8 @@ func TestKillFront(t *testing.T) {
 
 // TestKillFrontOfWaiter: if the front is killed while it waits, the holder ends, and the lock is not acquired.
 func TestKillFrontOfWaiter(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	servers, n := scene(t)
+	first := n.under(t, servers, "run job")
 	n.pid(t)
 	second := newNote(t)
 	r := start(t, servers, "run", "job", "--", probeName, string(second))
@@ -37,12 +35,8 @@ func TestKillFrontOfWaiter(t *testing.T) {
 	holder := r.holder()
 	r.signal(syscall.SIGKILL)
 	awaitDead(t, holder)
-	n.end(t)
-	first.wantStatus(7)
-	wantFree(t, servers, "job")
-	if exists(string(second)) {
-		t.Error("COMMAND has begun without a front")
-	}
+	first.ends(servers, n)
+	assert.False(t, exists(string(second)), "COMMAND has begun without a front")
 }
 
 // TestHolderEnds: if the holder is killed or stopped, the front kills COMMAND. Nobody releases the lock.
@@ -52,7 +46,7 @@ func TestHolderEnds(t *testing.T) {
 		syscall.SIGKILL: "lost: the process that holds the lock was killed", syscall.SIGSTOP: "lost: the process that holds the lock is stopped",
 	} {
 		servers, n := realredis.Start(t, 5), newNote(t)
-		r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child"})...)
+		r := n.under(t, servers, "run "+short+" job", "child")
 		pids := []int{n.pid(t), n.child().pid(t), r.holder()}
 		send(t, r.holder(), s)
 		r.wantStatus(exitLost)
@@ -64,10 +58,8 @@ func TestHolderEnds(t *testing.T) {
 
 // TestHolderOfWaiterEnds: the front of a redsync that waits ends if the holder is killed, and at a signal if it is stopped.
 func TestHolderOfWaiterEnds(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	servers, n := scene(t)
+	first := n.under(t, servers, "run job")
 	n.pid(t)
 	for s, c := range map[syscall.Signal]struct {
 		status int
@@ -95,10 +87,8 @@ func TestHolderOfWaiterEnds(t *testing.T) {
 // TestKillBoth: if both are killed at once, nobody is left to kill the child of COMMAND, and the nodes drop the lock after its
 // ttl. COMMAND itself dies with the holder.
 func TestKillBoth(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "10", "job", "--", probeName, string(n), "child")
+	servers, n := scene(t)
+	r := n.under(t, servers, "run --ttl 10 job", "child")
 	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
 		send(t, r.pid(), s)
@@ -106,9 +96,7 @@ func TestKillBoth(t *testing.T) {
 	}
 	awaitDead(t, r.pid(), holder, pid)
 	awaitFree(t, servers, "job")
-	if !isAlive(child) {
-		t.Error("the child has ended: the usage text can promise more")
-	}
+	assert.True(t, isAlive(child), "the child has ended: the usage text can promise more")
 	n.child().end(t)
 	awaitDead(t, child)
 }
@@ -116,35 +104,27 @@ func TestKillBoth(t *testing.T) {
 // TestStopFront: while the front is stopped, for longer than the ttl, the lock is kept and COMMAND goes on. The front does not
 // kill COMMAND when it is continued.
 func TestStopFront(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "ticks"})...)
+	servers, n := scene(t)
+	r := n.under(t, servers, "run "+short+" job", "ticks")
 	n.pid(t)
 	for range 2 {
 		r.signal(syscall.SIGSTOP)
 		await(t, "a front that is stopped", func() bool { return isStopped(r.pid()) })
 		time.Sleep(shortTTL + shortTTL/4)
-		if !isHeld(t, servers, "job") {
-			t.Fatal("the lock is not held while the front is stopped")
-		}
+		require.True(t, isHeld(t, servers, "job"), "the lock is not held while the front is stopped")
 		before := n.count("tick")
 		r.signal(syscall.SIGCONT)
 		await(t, "more ticks", func() bool { return n.count("tick") > before+50 })
 	}
 	r.signal(syscall.SIGUSR1)
 	n.await(t, syscall.SIGUSR1.String())
-	n.end(t)
-	r.wantStatus(7)
-	wantFree(t, servers, "job")
+	r.ends(servers, n)
 }
 
 // TestStopFrontAtLoss: the holder ends COMMAND while the front is stopped. The front tells the status when it goes on.
 func TestStopFrontAtLoss(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--ttl", "3", "job", "--", probeName, string(n), "child")
+	servers, n := scene(t)
+	r := n.under(t, servers, "run --ttl 3 job", "child")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	r.signal(syscall.SIGSTOP)
 	deleteLock(t, servers, "job")
@@ -155,10 +135,8 @@ func TestStopFrontAtLoss(t *testing.T) {
 
 // TestStopCommand: TSTP and CONT are passed on. The lock is kept while COMMAND is stopped, for longer than the ttl.
 func TestStopCommand(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, slices.Concat([]string{"run"}, short, []string{"job", "--", probeName, string(n), "child", "ticks"})...)
+	servers, n := scene(t)
+	r := n.under(t, servers, "run "+short+" job", "child", "ticks")
 	pids := []int{n.pid(t), n.child().pid(t)}
 	for _, direct := range []bool{false, true} {
 		if direct {
@@ -170,9 +148,7 @@ func TestStopCommand(t *testing.T) {
 			await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })
 		}
 		time.Sleep(shortTTL + shortTTL/4)
-		if !isHeld(t, servers, "job") {
-			t.Fatal("the lock is not held while COMMAND is stopped")
-		}
+		require.True(t, isHeld(t, servers, "job"), "the lock is not held while COMMAND is stopped")
 		r.signal(syscall.SIGCONT)
 		for _, pid := range pids {
 			await(t, "a COMMAND that goes on", func() bool { return isAlive(pid) && !isStopped(pid) })
@@ -186,10 +162,8 @@ func TestStopCommand(t *testing.T) {
 
 // TestStopWaiter: a redsync that waits stops and goes on, however close the two signals are.
 func TestStopWaiter(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	first := start(t, servers, "run", "job", "--", probeName, string(n))
+	servers, n := scene(t)
+	first := n.under(t, servers, "run job")
 	n.pid(t)
 	var waiters []*run
 	for i := range 8 {
@@ -212,9 +186,7 @@ func TestStopWaiter(t *testing.T) {
 
 // TestStopCommandThenEnd: a COMMAND that is stopped is continued, so that it gets a signal that ends it.
 func TestStopCommandThenEnd(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
+	servers, n := scene(t)
 	r := start(t, servers, "run", "job", "--", "sh", "-c", `echo ready $$ >"$0"; kill -STOP $$; exec sleep 600`, string(n))
 	pid := n.pid(t)
 	await(t, "a COMMAND that is stopped", func() bool { return isStopped(pid) })

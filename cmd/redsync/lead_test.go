@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -37,9 +39,7 @@ func TestLeadEnds(t *testing.T) {
 
 // TestLeadEndsAtTerm: a COMMAND that ends at TERM does not wait for --kill-after, and the status is that of the signal.
 func TestLeadEndsAtTerm(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
+	servers, n := scene(t)
 	r := start(t, servers, "lead", "--ttl", "1200", "job", "--", "sh", "-c", `trap "exit 3" TERM; echo ready $$ >"$0"; while :; do sleep 0.01; done`, string(n))
 	n.pid(t)
 	r.signal(syscall.SIGTERM)
@@ -49,10 +49,8 @@ func TestLeadEndsAtTerm(t *testing.T) {
 
 // TestLeadPasses: other signals are passed on while redsync leads, and end a candidate.
 func TestLeadPasses(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "lead", "job", "--", probeName, string(n))
+	servers, n := scene(t)
+	r := n.under(t, servers, "lead job")
 	n.pid(t)
 	for _, s := range ending {
 		if s != syscall.SIGINT && s != syscall.SIGTERM {
@@ -64,16 +62,12 @@ func TestLeadPasses(t *testing.T) {
 		candidate.signal(s)
 		candidate.wantStatus(128 + int(s))
 	}
-	n.end(t)
-	r.wantStatus(7)
-	wantFree(t, servers, "job")
+	r.ends(servers, n)
 }
 
 // TestLeadNextTerm: after a loss COMMAND and its child are killed, and COMMAND begins again in the next term.
 func TestLeadNextTerm(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
+	servers, n := scene(t)
 	r := start(t, servers, "lead", "--ttl", "600", "--kill-after", "0.3", "job", "--", "sh", "-c",
 		`echo $REDSYNC_FENCE >>"$0"; probe "$0.$REDSYNC_FENCE" child; exit 6`, string(n))
 	last := 0
@@ -93,23 +87,7 @@ func TestLeadNextTerm(t *testing.T) {
 			probe.child().end(t)
 			return
 		}
-		if err := forced(t, servers, "job"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, forced(t, servers, "job"))
 		awaitDead(t, pids...)
-	}
-}
-
-// TestLeadEndsItsGroup: after TERM nothing of COMMAND goes on beside the next leader.
-func TestLeadEndsItsGroup(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "lead", "job", "--", "sh", "-c", `(trap "" TERM; exec sleep 600) & echo ready $! >"$0"; wait`, string(n))
-	child := n.pid(t)
-	r.signal(syscall.SIGTERM)
-	r.wantStatus(128 + int(syscall.SIGTERM))
-	if isAlive(child) {
-		t.Error("a child of COMMAND goes on after the resignation")
 	}
 }

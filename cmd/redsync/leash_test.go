@@ -33,56 +33,47 @@ func watched(l *leash, d time.Duration, left func(now time.Time) time.Duration) 
 }
 
 func TestLeashSignals(t *testing.T) {
-	const killAfter = 10 * time.Second // so the margin is 500 ms
-	validFor := func(d time.Duration) func(time.Time) func(time.Time) time.Duration {
-		return func(start time.Time) func(time.Time) time.Duration {
-			return func(now time.Time) time.Duration { return max(start.Add(d).Sub(now), 0) }
-		}
-	}
-	lostAfter := func(valid, early time.Duration) func(time.Time) func(time.Time) time.Duration {
-		return func(start time.Time) func(time.Time) time.Duration {
-			return func(now time.Time) time.Duration {
-				if now.Sub(start) >= early {
-					return 0
-				}
-				return start.Add(valid).Sub(now)
-			}
-		}
-	}
-	for _, c := range []struct {
-		name string
-		left func(start time.Time) func(now time.Time) time.Duration
-		want []sent
+	const killAfter, never = 10 * time.Second, time.Hour // so the margin is 500 ms
+	for name, c := range map[string]struct {
+		valid    time.Duration // at the begin
+		lost     time.Duration // when it is lost early
+		extended time.Duration // when it is extended to the end of time
+		term     time.Duration // of the first signal, unless it is never
+		kill     time.Duration
 	}{
-		{"no extension succeeds", validFor(30 * time.Second), []sent{{syscall.SIGTERM, 20 * time.Second}, {syscall.SIGKILL, 29500 * time.Millisecond}}},
-		{"the lock is valid all the time", func(time.Time) func(time.Time) time.Duration {
-			return func(time.Time) time.Duration { return 25 * time.Second }
-		}, nil},
-		{"lost early, with more time left than COMMAND gets", lostAfter(30*time.Second, 5*time.Second), []sent{{syscall.SIGTERM, 5 * time.Second}, {syscall.SIGKILL, 15 * time.Second}}},
-		{"lost early, with less time left", lostAfter(12*time.Second, time.Second), []sent{{syscall.SIGTERM, time.Second}, {syscall.SIGKILL, 11 * time.Second}}},
-		{"lost after TERM", lostAfter(30*time.Second, 25*time.Second), []sent{{syscall.SIGTERM, 20 * time.Second}, {syscall.SIGKILL, 29500 * time.Millisecond}}},
-		{"lost before it was seen", lostAfter(30*time.Second, 0), []sent{{syscall.SIGKILL, 0}}},
-		{"seen too late for TERM", validFor(400 * time.Millisecond), []sent{{syscall.SIGKILL, 0}}},
-		{"an extension comes after TERM", func(start time.Time) func(time.Time) time.Duration {
-			return func(now time.Time) time.Duration {
-				if now.Sub(start) > 22*time.Second {
-					return time.Minute
-				}
-				return start.Add(30 * time.Second).Sub(now)
-			}
-		}, []sent{{syscall.SIGTERM, 20 * time.Second}, {syscall.SIGKILL, 29500 * time.Millisecond}}},
+		"no extension succeeds":           {30 * time.Second, never, never, 20 * time.Second, 29500 * time.Millisecond},
+		"the lock is valid all the time":  {30 * time.Second, never, 0, never, never},
+		"lost early, with time left":      {30 * time.Second, 5 * time.Second, never, 5 * time.Second, 15 * time.Second},
+		"lost early, with less time left": {12 * time.Second, time.Second, never, time.Second, 11 * time.Second},
+		"lost after TERM":                 {30 * time.Second, 25 * time.Second, never, 20 * time.Second, 29500 * time.Millisecond},
+		"lost before it was seen":         {30 * time.Second, 0, never, never, 0},
+		"seen too late for TERM":          {400 * time.Millisecond, never, never, never, 0},
+		"an extension comes after TERM":   {30 * time.Second, never, 22 * time.Second, 20 * time.Second, 29500 * time.Millisecond},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := leash{killAfter: killAfter}
-				got := watched(&l, 35*time.Second, c.left(time.Now()))
-				require.Len(t, got, len(c.want), "%v", got)
-				for i, want := range c.want {
-					require.Equal(t, want.signal, got[i].signal)
-					require.InDelta(t, want.after, got[i].after, float64(time.Millisecond))
+		synctest.Test(t, func(t *testing.T) {
+			start, l := time.Now(), leash{killAfter: killAfter}
+			got := watched(&l, 35*time.Second, func(now time.Time) time.Duration {
+				switch age := now.Sub(start); {
+				case age >= c.lost:
+					return 0
+				case age >= c.extended:
+					return never
+				default:
+					return max(c.valid-age, 0)
 				}
-				require.Equal(t, len(c.want) > 0, l.isEnding())
 			})
+			var want []sent
+			if c.term != never {
+				want = append(want, sent{syscall.SIGTERM, c.term})
+			}
+			if c.kill != never {
+				want = append(want, sent{syscall.SIGKILL, c.kill})
+			}
+			for i := range got {
+				got[i].after = got[i].after.Truncate(10 * time.Millisecond)
+			}
+			require.Equal(t, want, got, name)
+			require.Equal(t, len(want) > 0, l.isEnding(), name)
 		})
 	}
 }

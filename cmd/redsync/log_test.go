@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/observe"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 func TestLogLines(t *testing.T) {
@@ -33,11 +32,9 @@ func TestLogLines(t *testing.T) {
 		{"the holder says a loss itself", func(l *slog.Logger) { l.Warn("redsync: lost", "lock", "job") }, nil},
 		{"details are not for people", func(l *slog.Logger) { l.Debug("x") }, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			var got []string
-			c.log(slog.New(&logLines{say: func(s string) { got = append(got, s) }}))
-			require.Equal(t, c.want, got)
-		})
+		var got []string
+		c.log(slog.New(&logLines{say: func(s string) { got = append(got, s) }}))
+		require.Equal(t, c.want, got, c.name)
 	}
 }
 
@@ -54,42 +51,21 @@ func TestLine(t *testing.T) {
 	}
 }
 
-func TestSay(t *testing.T) {
-	var out bytes.Buffer
-	require.Equal(t, exitTaken, say(&out, &failure{exitTaken, errors.New("taken")}))
-	require.Equal(t, exitInternal, say(&out, errors.New("a bug")))
-	require.Equal(t, "redsync: taken\nredsync: a bug\n", out.String())
-}
-
 func TestDenials(t *testing.T) {
-	noperm := &redsync.RedisError{Node: 1, Err: errors.New("NOPERM no permission")}
+	denies := &redsync.RedisError{Node: 1, Err: denial()}
 	down := &redsync.RedisError{Node: 2, Err: errors.New("connection refused")}
-	unnumbered := errors.New("silent")
-	no := func(errs ...error) error {
-		return errors.Join(redsync.ErrNoQuorum, &multierror.Error{Errors: errs})
-	}
-	require.True(t, pool.IsPermanent(denial()))
-	noperm.Err = denial()
-	for _, c := range []struct {
-		name string
-		err  error
-		ends bool
-	}{
-		{"acquired", nil, false},
-		{"taken", redsync.ErrFailed, false},
-		{"all deny", no(noperm, noperm, noperm), true},
-		{"one is down", no(noperm, noperm, down), false},
-		{"the first is down", no(down, noperm, noperm), false},
-		{"one is silent", no(noperm, noperm, unnumbered), false},
-		{"a quorum answered", &multierror.Error{Errors: []error{noperm}}, false},
+	no := func(errs ...error) error { return errors.Join(redsync.ErrNoQuorum, &multierror.Error{Errors: errs}) }
+	for err, ends := range map[error]bool{
+		nil: false, redsync.ErrFailed: false,
+		no(denies, denies, denies): true, no(denies, denies, down): false, no(down, denies, denies): false,
+		no(denies, denies, errors.New("silent")):   false,
+		&multierror.Error{Errors: []error{denies}}: false, // a quorum has answered
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(context.Background())
-			defer cancel(nil)
-			(&denials{cancel}).ObserveAttempt(ctx, observe.Attempt{Err: c.err})
-			var denied *redsync.RedisError
-			require.Equal(t, c.ends, errors.As(context.Cause(ctx), &denied))
-		})
+		ctx, cancel := context.WithCancelCause(context.Background())
+		(&denials{cancel}).ObserveAttempt(ctx, observe.Attempt{Err: err})
+		var denied *redsync.RedisError
+		require.Equal(t, ends, errors.As(context.Cause(ctx), &denied), "%v", err)
+		cancel(nil)
 	}
 }
 

@@ -85,7 +85,7 @@ const scriptNodes = 5
 // TestScripts runs each script in testdata/script on five nodes of its own. Their addresses are in $REDSYNC_NODES, in $NODES,
 // which COMMAND gets, too, and one by one in $NODE0 to $NODE4. Their processes are $PID0 to $PID4. A script has the commands
 //
-//   - "crash N", "start N", "freeze N" and "thaw N" for node number N,
+//   - "crash N", "start N" and "freeze N" for node number N,
 //   - "nodes COMMAND ARG...", which runs a command of Redis on all nodes that were not killed,
 //   - "delete NAME", which takes a lock off all nodes,
 //   - "held NAME" and "! held NAME", which wait until all or none of the nodes have a key,
@@ -93,7 +93,6 @@ const scriptNodes = 5
 //     also demands a line of redsync on stderr,
 //   - "quiet", which is "! stderr ." on a machine that may be slow: see slow,
 //   - "names FILE PROGRAM ARG...", which is "ours 75" for a lock whose owner is in FILE, and stderr names it,
-//   - "waiting NAME N", which waits until N processes wait for a lock,
 //   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem.
 func TestScripts(t *testing.T) {
 	onNode := func(do func(*realredis.Server)) func(*testscript.TestScript, bool, []string) {
@@ -121,7 +120,6 @@ func TestScripts(t *testing.T) {
 			"crash":  onNode((*realredis.Server).Kill),
 			"start":  onNode((*realredis.Server).Restart),
 			"freeze": onNode((*realredis.Server).Freeze),
-			"thaw":   onNode((*realredis.Server).Thaw),
 			"nodes": func(ts *testscript.TestScript, _ bool, args []string) {
 				onAll(ts, args...)
 			},
@@ -134,10 +132,9 @@ func TestScripts(t *testing.T) {
 				endsWith(ts, args)
 				wantLine(ts)
 			},
-			"quiet":   checkQuiet,
-			"names":   awaitOwner,
-			"waiting": awaitWaiters,
-			"tls":     func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
+			"quiet": checkQuiet,
+			"names": awaitOwner,
+			"tls":   func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
 		},
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
@@ -216,21 +213,6 @@ func wantLine(ts *testscript.TestScript) {
 	if said := ts.ReadFile("stderr"); !strings.HasPrefix(said, "redsync: ") && !strings.Contains(said, "\nredsync: ") {
 		ts.Fatalf("no line of redsync on stderr: %q", said)
 	}
-}
-
-// awaitWaiters is the command waiting.
-func awaitWaiters(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Atoi(args[1])
-	ts.Check(err)
-	got := 0
-	for range 600 {
-		ts.Check(ts.Exec("redsync", "status", args[0]))
-		if got = strings.Count(ts.ReadFile("stdout"), " waits"); got == want {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	ts.Fatalf("%d processes wait for %s, not %d", got, args[0], want)
 }
 
 // inVain finds what redsync says if too few nodes have answered in the time that it had.

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"crypto/tls"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 func TestSplitList(t *testing.T) {
@@ -58,38 +55,6 @@ func nodesOf(t *testing.T, args ...string) (*nodes, error) {
 	return &j.nodes, j.nodes.read()
 }
 
-// addresses returns those of each set.
-func (n *nodes) addresses() (sets []string) {
-	for _, set := range n.sets {
-		var list []string
-		for _, opt := range set {
-			list = append(list, opt.Addr)
-		}
-		sets = append(sets, strings.Join(list, " "))
-	}
-	return sets
-}
-
-func TestSourcesOfNodes(t *testing.T) {
-	unsetAround(t)
-	t.Setenv(nodesVariable, "e:1, redis://u:p@e:2/3")
-	file := filepath.Join(t.TempDir(), "nodes")
-	require.NoError(t, os.WriteFile(file, []byte("f:1\nunix:///f\n"), 0o600))
-	for _, c := range []struct {
-		args []string
-		want []string
-	}{
-		{nil, []string{"e:1 e:2"}},
-		{[]string{"--nodes", "n:1"}, []string{"n:1"}},
-		{[]string{"--nodes-file", file}, []string{"f:1 /f"}},
-		{[]string{"--before", "b:1,b:2", "--after", "a:1"}, []string{"b:1 b:2", "a:1"}},
-	} {
-		n, err := nodesOf(t, c.args...)
-		require.NoError(t, err)
-		require.Equal(t, c.want, n.addresses())
-	}
-}
-
 // No error shows a password, and each says where the bad address comes from.
 func TestBadNodes(t *testing.T) {
 	unsetAround(t)
@@ -110,20 +75,14 @@ func TestBadNodes(t *testing.T) {
 		args  []string
 		want  string
 	}{
-		{"", nil, "which nodes? Give --nodes or --nodes-file, or set $REDSYNC_NODES"},
-		{" , ", nil, "$REDSYNC_NODES has no address"},
 		{"a:1,u:SECRET@h:1", nil, "$REDSYNC_NODES: address #2: "},
 		{"a:1", []string{"--nodes", ""}, "--nodes has no address"},
-		{"", []string{"--nodes", "a:1,b"}, `--nodes: address #2: "b" is not of the form host:port`},
 		{"", []string{"--nodes", "redis://u:SECRET@h:1/x"}, "--nodes: address #1: "},
 		{"", []string{"--nodes", "redis://u:SECRET@h:1?no=1"}, "--nodes: address #1: "},
 		{"", []string{"--before", "a:1", "--after", ","}, "--after has no address"},
-		{"", []string{"--before", "x", "--after", "y"}, `--before: address #1: "x"`},
-		{"", []string{"--nodes-file", dir + "/none"}, "--nodes-file: open "},
 		{"", []string{"--nodes-file", comments}, "--nodes-file " + comments + " has no address"},
 		{"", []string{"--nodes-file", secret}, "--nodes-file " + secret + ": address #2: "},
 		{"rediss://h:1", []string{"--cacert", dir + "/none"}, "--cacert: open "},
-		{"rediss://h:1", []string{"--cacert", key}, "--cacert: " + key + " has no certificate in PEM format"},
 		{"rediss://h:1", []string{"--cert", key, "--key", key}, "--cert and --key: "},
 	} {
 		t.Run(c.want, func(t *testing.T) {
@@ -141,28 +100,6 @@ func resultStatus(err error) int { return say(discard{}, err) }
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-func TestTLSFiles(t *testing.T) {
-	unsetAround(t)
-	c := realredis.NewCertificates(t, t.TempDir())
-
-	n, err := nodesOf(t, "--nodes", "rediss://a:1,b:2", "--cacert", c.Authority)
-	require.NoError(t, err)
-	require.NotNil(t, n.sets[0][0].TLSConfig.RootCAs)
-	require.Empty(t, n.sets[0][0].TLSConfig.Certificates)
-	require.Nil(t, n.sets[0][1].TLSConfig)
-
-	n, err = nodesOf(t, "--before", "rediss://a:1", "--after", "rediss://b:2", "--cert", c.Cert, "--key", c.Key)
-	require.NoError(t, err)
-	for _, set := range n.sets {
-		require.Nil(t, set[0].TLSConfig.RootCAs, "those of the system")
-		require.Len(t, set[0].TLSConfig.Certificates, 1)
-		require.GreaterOrEqual(t, set[0].TLSConfig.MinVersion, uint16(tls.VersionTLS12))
-	}
-
-	_, err = nodesOf(t, "--nodes", "redis://a:1", "--cacert", c.Authority)
-	require.ErrorContains(t, err, "no address begins with rediss://")
-}
 
 // --prefix stands before each NAME, as the locks of a program with WithPrefix have it.
 func TestPrefixIsPutBeforeNames(t *testing.T) {

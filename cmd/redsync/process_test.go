@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -85,7 +88,7 @@ func await(t *testing.T, what string, ok func() bool) {
 const shortTTL = 5 * time.Second
 
 // short are the flags for shortTTL.
-var short = []string{"--ttl", shortTTL.String(), "--kill-after", "0.3"}
+var short = "--ttl " + shortTTL.String() + " --kill-after 0.3"
 
 // A note is the file of a probe.
 type note string
@@ -130,9 +133,7 @@ func (n note) pid(t *testing.T) (pid int) {
 // end makes the probe end.
 func (n note) end(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(string(n)+".end", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(string(n)+".end", nil, 0o600))
 }
 
 // A run is a redsync that has been started.
@@ -163,20 +164,14 @@ func launch(t *testing.T, cmd *exec.Cmd) *run {
 	t.Helper()
 	dir := t.TempDir()
 	r := &run{t, cmd, filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr"), make(chan struct{})}
-	for path, writer := range map[string]func(*os.File){
-		r.stdout: func(f *os.File) { cmd.Stdout = f },
-		r.stderr: func(f *os.File) { cmd.Stderr = f },
-	} {
-		file, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		writer(file)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout, err := os.Create(r.stdout)
+	require.NoError(t, err)
+	defer stdout.Close()
+	stderr, err := os.Create(r.stderr)
+	require.NoError(t, err)
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	require.NoError(t, cmd.Start())
 	go func() {
 		defer close(r.ended)
 		_ = cmd.Wait()
@@ -191,13 +186,32 @@ func launch(t *testing.T, cmd *exec.Cmd) *run {
 	return r
 }
 
+// scene lets a test go on beside others, with servers and a note of its own.
+func scene(t *testing.T) ([]*realredis.Server, note) {
+	t.Helper()
+	t.Parallel()
+	return realredis.Start(t, 5), newNote(t)
+}
+
+// under starts redsync with a line of arguments, and the probe with its own.
+func (n note) under(t *testing.T, servers []*realredis.Server, line string, args ...string) *run {
+	t.Helper()
+	return start(t, servers, slices.Concat(strings.Fields(line), []string{"--", probeName, string(n)}, args)...)
+}
+
+// ends makes the probe end that r runs under the lock "job", which is released then.
+func (r *run) ends(servers []*realredis.Server, n note) {
+	r.t.Helper()
+	n.end(r.t)
+	r.wantStatus(7)
+	wantFree(r.t, servers, "job")
+}
+
 // read returns what is in a file.
 func (r *run) read(path string) string {
 	r.t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return string(text)
 }
 
@@ -213,9 +227,7 @@ func (r *run) signal(s syscall.Signal) {
 // send sends a signal.
 func send(t *testing.T, pid int, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(pid, s); err != nil {
-		t.Fatalf("%v to %d: %v", s, pid, err)
-	}
+	require.NoError(t, syscall.Kill(pid, s), "%v to %d", s, pid)
 }
 
 // hasEnded reports whether the front has ended.
@@ -238,18 +250,14 @@ func (r *run) status() int {
 // wantStatus fails the test unless the front ends with this status.
 func (r *run) wantStatus(want int) {
 	r.t.Helper()
-	if got := r.status(); got != want {
-		r.t.Fatalf("status %d, want %d", got, want)
-	}
+	require.Equal(r.t, want, r.status())
 }
 
 // wantStderr fails the test unless stderr has these texts.
 func (r *run) wantStderr(texts ...string) {
 	r.t.Helper()
 	for _, text := range texts {
-		if got := r.read(r.stderr); !strings.Contains(got, text) {
-			r.t.Errorf("stderr does not have %q, but %q", text, got)
-		}
+		assert.Contains(r.t, r.read(r.stderr), text)
 	}
 }
 

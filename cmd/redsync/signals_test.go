@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -23,10 +26,8 @@ var ending = []syscall.Signal{
 
 // TestSignalsReachGroup: each signal reaches COMMAND and its child once. redsync holds the lock until COMMAND has ended.
 func TestSignalsReachGroup(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "job", "--", probeName, string(n), "child")
+	servers, n := scene(t)
+	r := n.under(t, servers, "run job", "child")
 	n.pid(t)
 	for _, s := range ending {
 		r.signal(s)
@@ -37,27 +38,21 @@ func TestSignalsReachGroup(t *testing.T) {
 		}
 	}
 	child := n.child().pid(t)
-	n.end(t)
-	r.wantStatus(7)
-	wantFree(t, servers, "job")
+	r.ends(servers, n)
 	for _, s := range ending {
 		if n.count(s.String()) != 1 || n.child().count(s.String()) != 1 {
 			t.Errorf("%v: COMMAND got %q, its child %q", s, n.lines(), n.child().lines())
 		}
 	}
-	if !isAlive(child) {
-		t.Error("a process that COMMAND has left behind was killed, although the lock was not lost")
-	}
+	assert.True(t, isAlive(child), "a process that COMMAND has left behind was killed, although the lock was not lost")
 	n.child().end(t)
 	awaitDead(t, child)
 }
 
 // TestSignalsForeground: with --foreground a signal reaches COMMAND alone.
 func TestSignalsForeground(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	n := newNote(t)
-	r := start(t, servers, "run", "--foreground", "job", "--", probeName, string(n), "child")
+	servers, n := scene(t)
+	r := n.under(t, servers, "run --foreground job", "child")
 	if got, want := stateOf(n.pid(t)).group, r.pid(); got != want {
 		t.Errorf("COMMAND is in group %d, want %d, which is that of redsync", got, want)
 	}
@@ -70,9 +65,7 @@ func TestSignalsForeground(t *testing.T) {
 	if lines := n.child().lines(); len(lines) != 1 {
 		t.Errorf("the child of COMMAND got %q, want no signal", lines)
 	}
-	n.end(t)
-	r.wantStatus(7)
-	wantFree(t, servers, "job")
+	r.ends(servers, n)
 }
 
 // TestSignalsBeforeLock sends a signal at some moment between the start of redsync and the start of COMMAND: while it
@@ -142,9 +135,7 @@ func TestNohup(t *testing.T) {
 	r.signal(syscall.SIGHUP)
 	send(t, r.holder(), syscall.SIGHUP)
 	send(t, childOf(r.holder()), syscall.SIGHUP)
-	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	r.wantStatus(5)
 }
 
@@ -159,9 +150,7 @@ ulimit -aS; ulimit -aH; umask; pwd
 ls -l /proc/self/fd | sed "s/.* \([0-9]* ->\)/\1/; /\/proc\//d; s/ -> \(pipe\|socket\):.*/ \1/" | grep -v "^total"
 cat <&5
 echo "$1 $2 $#"`
-	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(script, []byte(text), 0o600))
 	around := func(set string) string {
 		return set + `; umask 027; ulimit -c 0; ulimit -n 200; cd /; exec 5<<E 9>/dev/null 0</dev/null
 text

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -128,21 +127,6 @@ func unlockInTime(t *testing.T, servers []*realredis.Server, set func() []string
 		}
 	}
 	return status, stdout, stderr
-}
-
-// A leader is a holder as others are.
-func TestStatusOfALeader(t *testing.T) {
-	servers, rs := onServers(t)
-	leads, done := make(chan struct{}), make(chan error)
-	go func() {
-		done <- rs.Lead(t.Context(), "boss", func(context.Context) error { close(leads); return <-done }, redsync.WithOwner("boss-1"))
-	}()
-	<-leads
-	status, out, _ := callInTime("status", "--nodes", listOf(servers), "boss")
-	assert.Zero(t, status)
-	assert.Contains(t, out, "boss-1, for ")
-	done <- nil
-	require.NoError(t, <-done)
 }
 
 // With several names the exit status is the greatest: not known before free before held.

@@ -15,6 +15,9 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
@@ -43,17 +46,13 @@ func newConsole(t *testing.T) *console {
 	c.shell.Env = append(c.shell.Env, "PS1="+prompt, "TERM=dumb", "HISTFILE=")
 	c.shell.SysProcAttr = nil // pty makes a session with a terminal
 	file, err := pty.Start(c.shell)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer file.Close()
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
 		err = unix.SetNonblock(fd, true) // else Close would wait for the end of a Read
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.file = os.NewFile(uintptr(fd), file.Name())
 	go c.read()
 	t.Cleanup(func() {
@@ -107,6 +106,14 @@ func (c *console) key(key string) {
 	}
 }
 
+// stop types ^Z, and waits until the shell shows its prompt.
+func (c *console) stop() {
+	c.t.Helper()
+	c.key(ctrlZ)
+	c.expect("Stopped")
+	c.expect(prompt)
+}
+
 // enter types a line.
 func (c *console) enter(format string, args ...any) {
 	c.t.Helper()
@@ -157,9 +164,7 @@ func TestTerminalKeys(t *testing.T) {
 		if n.count(syscall.SIGINT.String()) != 1 || n.count(syscall.SIGQUIT.String()) != 1 {
 			t.Errorf("COMMAND got %q", n.lines())
 		}
-		if !isHeld(t, c.servers, "job") {
-			t.Error("the lock is not held")
-		}
+		assert.True(t, isHeld(t, c.servers, "job"), "the lock is not held")
 		n.end(t)
 		c.wantStatus(7)
 		wantFree(t, c.servers, "job")
@@ -175,7 +180,7 @@ func TestTerminalKeys(t *testing.T) {
 func TestTerminalStop(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s %s job -- probe %s ticks", flag, strings.Join(short, " "), n)
+		c.enter("redsync run %s %s job -- probe %s ticks", flag, short, n)
 		pid := n.pid(t)
 		goesOn := func() {
 			t.Helper()
@@ -183,22 +188,14 @@ func TestTerminalStop(t *testing.T) {
 			await(t, "more ticks", func() bool { return n.count("tick") > before+30 })
 		}
 		for _, way := range []string{"fg", "bg; fg"} {
-			c.key(ctrlZ)
-			c.expect("Stopped")
-			c.expect(prompt)
-			if !isStopped(pid) {
-				t.Fatal("COMMAND is not stopped")
-			}
+			c.stop()
+			require.True(t, isStopped(pid), "COMMAND is not stopped")
 			time.Sleep(shortTTL + shortTTL/4)
-			if !isHeld(t, c.servers, "job") {
-				t.Fatal("the lock is not held while COMMAND is stopped")
-			}
+			require.True(t, isHeld(t, c.servers, "job"), "the lock is not held while COMMAND is stopped")
 			c.enter("%s", way)
 			goesOn()
 		}
-		c.key(ctrlZ)
-		c.expect("Stopped")
-		c.expect(prompt)
+		c.stop()
 		c.enter("bg")
 		c.expect(prompt)
 		goesOn()
@@ -215,11 +212,9 @@ func TestTerminalStop(t *testing.T) {
 func TestTerminalStopLost(t *testing.T) {
 	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
 		c, n := newConsole(t), newNote(t)
-		c.enter("redsync run %s %s job -- probe %s ticks", flag, strings.Join(short, " "), n)
+		c.enter("redsync run %s %s job -- probe %s ticks", flag, short, n)
 		pid := n.pid(t)
-		c.key(ctrlZ)
-		c.expect("Stopped")
-		c.expect(prompt)
+		c.stop()
 		before := len(n.lines())
 		deleteLock(t, c.servers, "job")
 		awaitDead(t, pid)
@@ -228,33 +223,6 @@ func TestTerminalStopLost(t *testing.T) {
 		if after := len(n.lines()); after != before {
 			t.Errorf("COMMAND went on: %q", n.lines()[before:])
 		}
-	})
-}
-
-// TestTerminalStopWaiter: ^Z while redsync waits for the lock.
-func TestTerminalStopWaiter(t *testing.T) {
-	inBothModes(t, func(t *testing.T, flag string) { //nolint:thelper // the test itself
-		c, n := newConsole(t), newNote(t)
-		first := start(t, c.servers, "run", "job", "--", probeName, string(n))
-		n.pid(t)
-		c.enter("redsync run %s job -- sh -c 'echo be''gun; exit 5'", flag)
-		await(t, "a place in the queue", func() bool { return queues(t, c.servers) == len(c.servers) })
-		holder := childOf(childOf(c.shell.Process.Pid))
-		for range 3 {
-			c.key(ctrlZ)
-			c.expect("Stopped")
-			c.expect(prompt)
-			await(t, "a holder that is stopped", func() bool { return isStopped(holder) })
-			c.enter("fg")
-			c.expect("redsync run")
-			await(t, "a holder that goes on", func() bool { return isAlive(holder) && !isStopped(holder) })
-			time.Sleep(4 * together) // else ^Z may be taken as the first of the two
-		}
-		n.end(t)
-		first.wantStatus(7)
-		c.expect("begun")
-		c.wantStatus(5)
-		wantFree(t, c.servers, "job")
 	})
 }
 
@@ -272,9 +240,7 @@ func TestTerminalHangUp(t *testing.T) {
 			holder := stateOf(pid).parent
 			front := stateOf(holder).parent
 			if stopped {
-				c.key(ctrlZ)
-				c.expect("Stopped")
-				c.expect(prompt)
+				c.stop()
 			}
 			_ = c.file.Close()
 			awaitDead(t, pid, holder, front)

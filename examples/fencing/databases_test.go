@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -176,24 +175,6 @@ func requireStale(t require.TestingT, err error, token, newest uint64) {
 	require.Equal(t, fencing.StaleError{Token: token, Newest: newest}, *stale)
 }
 
-func TestSQLOlderEqualNewer(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		for _, p := range pairs {
-			ctx, id := t.Context(), d.newResource(t)
-			require.NoError(t, d.Do(ctx, id, p.older, d.save(ctx, id, "older")))
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer")))
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
-			requireStale(t, d.Do(ctx, id, p.older, func(*sql.Tx) error {
-				assert.Fail(t, "Do called a write whose token is stale")
-				return nil
-			}), p.older, p.newer)
-			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer once more")))
-			assert.Equal(t, "newer once more", d.state(t, id))
-			require.ErrorIs(t, d.Do(ctx, id, 0, d.save(ctx, id, "none")), fencing.ErrNoToken)
-		}
-	})
-}
-
 var errWrite = errors.New("the write failed")
 
 func TestSQLFailedWriteChangesNothing(t *testing.T) {
@@ -203,18 +184,9 @@ func TestSQLFailedWriteChangesNothing(t *testing.T) {
 		err := d.Do(ctx, id, 2, fail)
 		require.ErrorIs(t, err, errWrite)
 		assert.Equal(t, "new", d.state(t, id))
+		require.Panics(t, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
 		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")), "no write with a newer token has succeeded")
 		assert.Equal(t, "saved", d.state(t, id))
-	})
-}
-
-func TestSQLPanicEndsTheTransaction(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		id := d.newResource(t)
-		require.Panics(t, func() { _ = d.Do(ctx, id, 2, func(*sql.Tx) error { panic("write") }) })
-		require.NoError(t, d.Do(ctx, id, 1, d.save(ctx, id, "saved")))
 	})
 }
 
@@ -262,22 +234,6 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 	})
 }
 
-// A name that is too long must not be cut off, because others may begin as it does.
-func TestSQLNameTooLong(t *testing.T) {
-	long := strings.Repeat("x", 255)
-	for _, mode := range []string{"STRICT_ALL_TABLES", ""} {
-		t.Run("mode "+mode, func(t *testing.T) {
-			d := emptyServer(t, kindMySQL, session{params: map[string]string{"sql_mode": "'" + mode + "'"}})
-			d.create(t)
-			ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
-			require.NoError(t, d.Do(ctx, long, 1, nothing))
-			require.ErrorContains(t, d.Do(ctx, long+"x", 2, nothing), "fencing: a name of 256 bytes")
-			require.ErrorContains(t, d.Read(ctx, long+"x", 2, nothing), "fencing: a name of 256 bytes")
-			require.NoError(t, d.Do(ctx, long, 1, nothing), "the other name has the token 2")
-		})
-	}
-}
-
 // Processes whose connections have different character sets mean the same name.
 func TestSQLMySQLCharacterSets(t *testing.T) {
 	d := emptyServer(t, kindMySQL, session{})
@@ -292,31 +248,6 @@ func TestSQLMySQLCharacterSets(t *testing.T) {
 			require.NoError(t, guard.Read(ctx, "ü", 5, nothing))
 			requireStale(t, guard.Read(ctx, "ü", 4, nothing), 4, 5)
 		}
-	}
-}
-
-func TestSQLNoTable(t *testing.T) {
-	db, err := openSQLite(filepath.Join(t.TempDir(), "test.db"))
-	require.NoError(t, err)
-	defer db.Close()
-	err = fencing.NewSQLite(db).Do(t.Context(), "x", 1, func(*sql.Tx) error { return nil })
-	require.ErrorContains(t, err, `fencing: raise the token of "x": `)
-	require.ErrorContains(t, err, "no such table: fencing_tokens")
-}
-
-func TestSQLTokensSurviveTheProcess(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "test.db")
-	nothing := func(*sql.Tx) error { return nil }
-	for i, token := range []uint64{2, 2, 3} {
-		db, err := openSQLite(file)
-		require.NoError(t, err)
-		guard := fencing.NewSQLite(db)
-		require.NoError(t, guard.Create(t.Context()))
-		require.NoError(t, guard.Do(t.Context(), "x", token, nothing))
-		if i > 0 {
-			requireStale(t, guard.Do(t.Context(), "x", 1, nothing), 1, token)
-		}
-		require.NoError(t, db.Close())
 	}
 }
 

@@ -54,32 +54,11 @@ func TestSQLReadersAndWriters(t *testing.T) {
 			d.requireRead(t, id, p.newer, "newer") // the writer may read too, as after Downgrade
 			require.NoError(t, d.Do(ctx, id, p.newer, d.save(ctx, id, "newer again")))
 			d.requireUnread(t, id, p.older, p.newer)
+			requireStale(t, d.Do(ctx, id, p.older, d.save(ctx, id, "paused")), p.older, p.newer)
+			require.ErrorIs(t, d.Do(ctx, id, 0, d.save(ctx, id, "none")), fencing.ErrNoToken)
 			require.ErrorIs(t, d.Read(ctx, id, 0, d.load(ctx, id, new(string))), fencing.ErrNoToken)
 			assert.Equal(t, "newer again", d.state(t, id))
 		}
-	})
-}
-
-func TestSQLReadAfterDowngrade(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		require.NoError(t, d.Do(ctx, id, 5, d.save(ctx, id, "saved")))
-		for _, token := range []uint64{5, 6, 5} { // 6 is another reader
-			d.requireRead(t, id, token, "saved")
-		}
-		requireStale(t, d.Do(ctx, id, 5, d.save(ctx, id, "late")), 5, 6)
-		d.requireUnread(t, id, 4, 5)
-	})
-}
-
-// A write that fails after a read of the same hold must leave the resource as the read has left it.
-func TestSQLFailedWriteAfterItsRead(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, id := t.Context(), d.newResource(t)
-		d.requireRead(t, id, 3, "new")
-		require.ErrorIs(t, d.Do(ctx, id, 3, func(*sql.Tx) error { return errWrite }), errWrite)
-		d.requireRead(t, id, 2, "new")
-		requireStale(t, d.Do(ctx, id, 2, d.save(ctx, id, "late")), 2, 3)
 	})
 }
 

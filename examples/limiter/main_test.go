@@ -90,36 +90,6 @@ func TestWeightedOfSeveralProcessesNeverExceedsItsSize(t *testing.T) {
 	})
 }
 
-func TestTryAcquireTakesWhatIsFreeAtOnce(t *testing.T) {
-	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
-		a, b := all[0], all[1]
-		require.True(t, a.TryAcquire(2))
-		require.False(t, b.TryAcquire(2), "only 1 is free")
-		require.True(t, b.TryAcquire(1))
-		require.False(t, b.TryAcquire(1))
-		a.Release(2)
-		require.True(t, b.TryAcquire(2))
-		b.Release(1)
-		b.Release(2)
-	})
-}
-
-func TestAcquireReturnsWhenItsContextIsDone(t *testing.T) {
-	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
-		a, b := all[0], all[1]
-		require.NoError(t, a.Acquire(t.Context(), size))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, b.Acquire(ctx, 1), context.DeadlineExceeded)
-		a.Release(size)
-		require.True(t, b.TryAcquire(size), "an Acquire that gave up must hold nothing")
-		b.Release(size)
-	})
-}
-
 func TestAcquireIsServedInTheOrderOfTheCalls(t *testing.T) {
 	inProcesses(t, 2, size, func(t *testing.T, all []*weighted) {
 		a, b := all[0], all[1]
@@ -159,15 +129,6 @@ func TestBadWeightsAreRefused(t *testing.T) {
 		s.Release(2)
 		require.Panics(t, func() { s.Release(2) })
 	})
-}
-
-func TestBadSizesAreRefused(t *testing.T) {
-	for _, size := range []int{-1, 0, 257} {
-		inProcesses(t, 1, size, func(t *testing.T, all []*weighted) {
-			require.ErrorContains(t, all[0].Acquire(t.Context(), 1), "WithPermits")
-			require.False(t, all[0].TryAcquire(1))
-		})
-	}
 }
 
 // A process that is cut off from the nodes loses its part. Do must end the context of its function before another

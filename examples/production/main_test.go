@@ -19,6 +19,24 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
+// asProgram is a variable in whose presence this binary is the program.
+const asProgram = "REDSYNC_TEST_PRODUCTION"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	m.Run()
+}
+
+// program returns a call of the program.
+func program(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=yes")
+	return cmd
+}
+
 // docs/production.md shows the program as it is.
 func TestPageShowsTheProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/production.md")
@@ -32,15 +50,6 @@ func TestPageShowsTheProgram(t *testing.T) {
 			assert.Contains(t, string(page), "```go\n"+string(code)+"```\n")
 		}
 	}
-}
-
-// build returns the path of the program.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "production")
-	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, string(built))
-	return binary
 }
 
 // output collects what the program prints.
@@ -86,13 +95,12 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 	time.Sleep(3 * time.Second) // servers tell their uptime in whole seconds: see pool.WithNoLocksBefore
 	before := time.Now().UTC().Format(time.RFC3339)
 
-	binary := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	// The expiry gives the nodes 3 s to answer.
-	cmd := exec.CommandContext(ctx, binary, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
+	cmd := program(ctx, "-nodes", strings.Join(addresses, ","), "-no-locks-before", before,
 		"-expiry", "1m", "-guard", "1m", "-step", "50ms")
-	cmd.Env = append(os.Environ(), "REDIS_PASSWORD="+password)
+	cmd.Env = append(cmd.Env, "REDIS_PASSWORD="+password)
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
@@ -128,7 +136,7 @@ func TestJobsGoOnWhileServersFail(t *testing.T) {
 // Without a majority the program ends at once, and names each node.
 func TestNoMajorityEndsTheProgram(t *testing.T) {
 	t.Parallel()
-	text, err := exec.CommandContext(t.Context(), build(t), "-nodes", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").CombinedOutput()
+	text, err := program(t.Context(), "-nodes", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").CombinedOutput()
 	require.Error(t, err)
 	for _, address := range []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "0 of 3 nodes answered"} {
 		assert.Contains(t, string(text), address)

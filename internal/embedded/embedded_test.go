@@ -36,14 +36,6 @@ func on(t *testing.T, each time.Duration, f func(t *testing.T, n *embedded.Node,
 	})
 }
 
-func TestMessagesTakeTheirDelay(t *testing.T) {
-	on(t, 3*time.Millisecond, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
-		start := time.Now()
-		require.NoError(t, c.Ping(t.Context()).Err())
-		assert.Equal(t, 6*time.Millisecond, time.Since(start))
-	})
-}
-
 func TestKillLosesWhatIsOnItsWayAndDisconnectDoesNot(t *testing.T) {
 	for name, cut := range map[string]func(n *embedded.Node){
 		"": (*embedded.Node).Disconnect,
@@ -99,46 +91,6 @@ func TestForgetSilencesTheConnectionsThatThereAre(t *testing.T) {
 		require.Error(t, c.Ping(t.Context()).Err(), "on the connection that it has")
 		assert.Greater(t, time.Since(start), time.Second, "it waits for its read deadline")
 		require.NoError(t, c.Ping(t.Context()).Err(), "on a new connection")
-	})
-}
-
-func TestForgetLosesWhatIsOnItsWay(t *testing.T) {
-	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-		go func() { assert.Error(t, c.Set(context.Background(), "k", "v", time.Hour).Err()) }()
-		time.Sleep(time.Millisecond / 2)
-		n.Forget()
-		time.Sleep(time.Second)
-		assert.False(t, n.Exists("k"))
-		time.Sleep(time.Minute)
-	})
-}
-
-func TestTurnOffLetsDialsHang(t *testing.T) {
-	on(t, 0, func(t *testing.T, n *embedded.Node, _ *redis.Client) {
-		n.TurnOff()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := time.Now()
-		_, err := n.Dial(ctx, "", "")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, time.Hour, time.Since(start))
-		n.Heal()
-		c, err := n.Dial(t.Context(), "", "")
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-	})
-}
-
-func TestAgainExecutesTwice(t *testing.T) {
-	on(t, time.Millisecond, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-		n.On("incr", 1, embedded.Fault{Again: time.Second})
-		require.NoError(t, c.Incr(t.Context(), "k").Err())
-		for _, want := range []string{"1", "2"} {
-			got, err := n.Get("k")
-			require.NoError(t, err)
-			assert.Equal(t, want, got)
-			time.Sleep(time.Second)
-		}
 	})
 }
 

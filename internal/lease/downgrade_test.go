@@ -27,19 +27,17 @@ func TestADowngradeNamesTheProcessIfItHasWaiters(t *testing.T) {
 		waiters Waiters
 		named   bool
 	}{"somebody waits": {crowd{}, true}, "nobody waits": {nobody{}, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				node := on(puppet.Yes)
-				terms := newTerms(timingOf(8*time.Second), node)
-				terms.Keeper.Waiters, terms.Keeper.Process = test.waiters, script.NewProcess()
-				l := begun(t, terms)
-				_, err := l.Downgrade(t.Context())
-				require.NoError(t, err)
-				sent := node.Sent()
-				require.Len(t, sent, 2)
-				assert.Equal(t, test.named, slices.Contains(sent[len(sent)-1].Args, any(terms.Keeper.Process.String())))
-				require.NoError(t, closes(t.Context(), terms.Keeper))
-			})
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
+			node := on(puppet.Yes)
+			terms := newTerms(t, node)
+			terms.Keeper.Waiters, terms.Keeper.Process = test.waiters, script.NewProcess()
+			l := begun(t, terms)
+			_, err := l.Downgrade(t.Context())
+			require.NoError(t, err)
+			sent := node.Sent()
+			require.Len(t, sent, 2)
+			assert.Equal(t, test.named, slices.Contains(sent[len(sent)-1].Args, any(terms.Keeper.Process.String())))
 		})
 	}
 }
@@ -56,7 +54,7 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 				return puppet.Yes(req)
 			})
 		}
-		terms := newTerms(timingOf(8*time.Second), one, others(), others())
+		terms := newTerms(t, one, others(), others())
 		l := begun(t, terms)
 		until := l.Until()
 		time.Sleep(time.Second)
@@ -79,14 +77,12 @@ func TestADowngradeThatAMinorityConfirmsProlongsNothing(t *testing.T) {
 func TestADowngradeOfALeaseThatIsOverSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := on(puppet.Yes)
-		terms := newTerms(timingOf(8*time.Second), node)
-		l := begun(t, terms)
+		l := begun(t, newTerms(t, node))
 		sent := len(node.Sent())
 		time.Sleep(8 * time.Second)
 		_, err := l.Downgrade(t.Context())
 		require.ErrorIs(t, err, errExpired)
 		synctest.Wait()
 		assert.Len(t, node.Sent(), sent)
-		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
 }

@@ -29,7 +29,7 @@ type refuser struct {
 
 func newRefuser() *refuser {
 	r := &refuser{}
-	r.answers(pool.Reply{Fate: pool.Answered, Conn: 1})
+	r.answers(said(nil))
 	return r
 }
 
@@ -37,7 +37,7 @@ func (r *refuser) answers(reply pool.Reply) { r.reply.Store(&reply) }
 
 func (r *refuser) answer(req pool.Request) (*pool.Reply, error) {
 	if req.Args[0] != "set" {
-		return &pool.Reply{Value: int64(0), Fate: pool.Answered, Conn: 1}, nil
+		return answered(int64(0)), nil
 	}
 	r.sets.Add(1)
 	return r.reply.Load(), nil
@@ -45,16 +45,16 @@ func (r *refuser) answer(req pool.Request) (*pool.Reply, error) {
 
 func grants(req pool.Request) (*pool.Reply, error) {
 	if req.Args[0] == "set" {
-		return &pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, nil
+		return answered("OK"), nil
 	}
-	return &pool.Reply{Value: int64(1), Fate: pool.Answered, Conn: 1}, nil
+	return answered(int64(1)), nil
 }
 
 // refusedLease returns a lease on three nodes, of which the last one refuses.
 func refusedLease(t *testing.T) (*Lease, *refuser) {
 	t.Helper()
 	r := newRefuser()
-	terms := newTerms(timingOf(8*time.Second), on(grants), on(grants), on(r.answer))
+	terms := newTerms(t, on(grants), on(grants), on(r.answer))
 	return begun(t, terms), r
 }
 
@@ -63,97 +63,53 @@ func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
 		reply pool.Reply
 		want  int32 // how many fills follow
 	}{
-		"granted":         {pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1}, 1},
-		"refused":         {pool.Reply{Fate: pool.Answered, Conn: 1}, maxFills},
-		"an odd answer":   {pool.Reply{Value: "QUEUED", Fate: pool.Answered, Conn: 1}, maxFills},
-		"a broken wire":   {pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}, maxFills},
+		"granted":         {said("OK"), 1},
+		"refused":         {said(nil), maxFills},
+		"an odd answer":   {said("QUEUED"), maxFills},
+		"a broken wire":   {lost, maxFills},
 		"nothing is sent": {pool.Reply{Err: errBroken, Fate: pool.NotSent}, maxFills},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, r := refusedLease(t)
-				r.answers(c.reply)
-				time.Sleep(5 * time.Second)
-				assert.Equal(t, 1+c.want, r.sets.Load())
-				_, alarms := l.terms.Keeper.CountAlarms()
-				assert.Equal(t, 1, alarms)
-				l.End(nil)
-				_, alarms = l.terms.Keeper.CountAlarms()
-				assert.Zero(t, alarms)
-				time.Sleep(time.Minute)
-			})
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
+			l, r := refusedLease(t)
+			r.answers(c.reply)
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, 1+c.want, r.sets.Load())
+			_, alarms := l.terms.Keeper.CountAlarms()
+			assert.Equal(t, 1, alarms)
+			l.End(nil)
+			_, alarms = l.terms.Keeper.CountAlarms()
+			assert.Zero(t, alarms)
+			time.Sleep(time.Minute)
 		})
 	}
 }
 
-func TestSilentNodeGetsOneFill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, r := refusedLease(t)
-		r.reply.Store(nil)
-		time.Sleep(5 * time.Second)
-		assert.EqualValues(t, 2, r.sets.Load())
-		l.End(nil)
-	})
-}
-
-// The fill must not run out before the other keys, so it goes by the clock on which less time has passed.
+// The fill must not run out before the other keys, so it goes by the clock on which less time has passed. That holds for
+// the keys of a minimal hold, too, which may last longer than the validity.
 func TestFillIgnoresAClockThatWasSetForward(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		wall := clocktest.StepWall(t)
-		l, _ := refusedLease(t)
-		time.Sleep(10 * time.Millisecond)
-		left := func() time.Duration {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.keysLeftLocked(clock.Now())
-		}
-		assert.Equal(t, 7990*time.Millisecond, left())
-		wall.Step(time.Second)
-		assert.Equal(t, 7990*time.Millisecond, left())
-		wall.Step(-time.Hour)
-		assert.Equal(t, 8*time.Second, left(), "never longer than the TTL")
-		l.End(nil)
-	})
-}
-
-// The same holds for the keys of a minimal hold, which may last longer than the validity.
-func TestFillOfAMinimalHoldIgnoresAClockThatWasSetForward(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		wall := clocktest.StepWall(t)
-		l, _ := refusedLease(t)
-		l.terms.Timing.MinHold = time.Minute
-		time.Sleep(10 * time.Millisecond)
-		wall.Step(time.Second)
-		l.mu.Lock()
-		assert.Equal(t, time.Minute-10*time.Millisecond, l.keysLeftLocked(clock.Now()))
-		l.mu.Unlock()
-		l.End(nil)
-	})
-}
-
-func TestWritesKeepMarksApartFromCounts(t *testing.T) {
-	l := New(nowhere(3), "v", clock.Now())
-	w := l.writes
-	w.sending(1)
-	w.nodes[1].Or(lacking | refused)
-	assert.Equal(t, 1, w.onNode(1).sent())
-	assert.True(t, w.onNode(1).awaits())
-	w.answered(1, pool.Answered)
-	assert.True(t, w.onNode(1).settled())
-	assert.Equal(t, claim.Nodes(0b10), w.lacks())
-	w.confirms(1, claim.Created)
-	assert.Zero(t, w.lacks())
-	assert.Equal(t, claim.Nodes(0b10), w.marked(refused), "its vote may still not count")
-	w.grants(1)
-	assert.Zero(t, w.marked(refused))
-	assert.Equal(t, 1, w.onNode(1).sent())
-	w.unsent(1)
+	for minHold, ttl := range map[time.Duration]time.Duration{0: 8 * time.Second, time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			wall := clocktest.StepWall(t)
+			l, _ := refusedLease(t)
+			l.terms.Timing.MinHold = minHold
+			time.Sleep(10 * ms)
+			for step, want := range map[time.Duration]time.Duration{time.Second: ttl - 10*ms, -time.Hour: ttl} { // never longer than the TTL
+				wall.Step(step)
+				l.mu.Lock()
+				assert.Equal(t, want, l.keysLeftLocked(clock.Now()))
+				l.mu.Unlock()
+				wall.Step(-step)
+			}
+			l.End(nil)
+		})
+	}
 }
 
 func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, r := refusedLease(t)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		l.End(nil)
 		l.Fire(false) // an alarm that was about to fire
 		l.fillUp()    // an alarm that has looked at the lease just before
@@ -168,7 +124,7 @@ func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := 0
-		terms := newTerms(timingOf(8*time.Second), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+		terms := newTerms(t, on(grants), on(func(req pool.Request) (*pool.Reply, error) {
 			if req.Args[0] == "set" {
 				return grants(req)
 			}
@@ -178,9 +134,9 @@ func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 				return grants(req)
 			}
 			if sets++; sets == 1 {
-				return &pool.Reply{Fate: pool.Answered, Conn: 1}, nil // it refuses
+				return answered(nil), nil // it refuses
 			}
-			req.To.Receive(req.Tag, pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+			req.To.Receive(req.Tag, said("OK"))
 			return nil, nil
 		}))
 		terms.Heals = true
@@ -220,15 +176,15 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		late, told := newDeaf(), &diary{}
 		acquire, fills := grantsFills(late)
-		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
+		terms := newTermsOf(t, timingOf(9*time.Second), on(grants), newDeaf(), late)
 		terms.Watchdog, terms.Events = true, told
 		l := begun(t, terms)
 		until := l.Until()
 		time.Sleep(3 * time.Second)
 		first := late.unanswered()
 		require.Len(t, first, 1)
-		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
-		first[0].To.Receive(first[0].Tag, pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		acquire.To.Receive(acquire.Tag, said(nil))
+		first[0].To.Receive(first[0].Tag, lost)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, *fills)
@@ -241,9 +197,7 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 		for _, res := range told.extensions() {
 			assert.False(t, res.Won)
 		}
-		l.End(nil)
-		l.Release(Releasing{})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
+		unlock(l)
 	})
 }
 
@@ -252,7 +206,7 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := newDeaf()
 		acquire, _ := grantsFills(late)
-		terms := newTerms(timingOf(9*time.Second), on(grants), newDeaf(), late)
+		terms := newTermsOf(t, timingOf(9*time.Second), on(grants), newDeaf(), late)
 		l := begun(t, terms)
 		result := make(chan bool)
 		go func() {
@@ -262,18 +216,16 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 		synctest.Wait()
 		first := late.unanswered()
 		require.Len(t, first, 1)
-		acquire.To.Receive(acquire.Tag, pool.Reply{Fate: pool.Answered, Conn: 1})
-		time.Sleep(50 * time.Millisecond)
+		acquire.To.Receive(acquire.Tag, said(nil))
+		time.Sleep(50 * ms)
 		require.NotZero(t, l.writes.marked(setLater), "the fill has been confirmed")
-		first[0].To.Receive(first[0].Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
+		first[0].To.Receive(first[0].Tag, lacks)
 		again := late.unanswered()
 		require.Len(t, again, 2)
 		reply, _ := grants(again[1])
 		again[1].To.Receive(again[1].Tag, *reply)
 		assert.False(t, <-result)
-		l.End(nil)
-		l.Release(Releasing{})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
+		unlock(l)
 	})
 }
 
@@ -293,21 +245,20 @@ func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 		"it is asked":  {0b111, 1},
 		"not any more": {0b011, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, rule := newRefuser(), &asking{Majority: 3}
-				rule.asked.Store(0b111)
-				pools := []pool.Pool{on(grants), on(grants), on(r.answer)}
-				terms := newTerms(timingOf(8*time.Second), pools...)
-				terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
-				l := begun(t, terms)
-				synctest.Wait()
-				rule.asked.Store(uint64(c.asked))
-				r.answers(pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
-				time.Sleep(5 * time.Second)
-				assert.Equal(t, 1+c.want, r.sets.Load())
-				l.End(nil)
-			})
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
+			r, rule := newRefuser(), &asking{Majority: 3}
+			rule.asked.Store(0b111)
+			pools := []pool.Pool{on(grants), on(grants), on(r.answer)}
+			terms := newTerms(t, pools...)
+			terms.Keeper.Set = quorum.NewSet(pools, quorum.NewKnown(3), rule)
+			l := begun(t, terms)
+			synctest.Wait()
+			rule.asked.Store(uint64(c.asked))
+			r.answers(said("OK"))
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, 1+c.want, r.sets.Load())
+			l.End(nil)
 		})
 	}
 }
@@ -319,9 +270,9 @@ func TestRefusalOfANodeThatLacksTheKeyProvesALoss(t *testing.T) {
 			if req.Args[0] == "set" {
 				return grants(req)
 			}
-			return &pool.Reply{Value: script.Missing, Fate: pool.Answered, Conn: 1}, nil
+			return answered(script.Missing), nil
 		}
-		terms := newTerms(timingOf(8*time.Second), on(grants), on(lost), on(newRefuser().answer))
+		terms := newTerms(t, on(grants), on(lost), on(newRefuser().answer))
 		l := begun(t, terms)
 		synctest.Wait()
 		res, err := l.Extend(t.Context())
@@ -336,7 +287,7 @@ func TestFillThatThePoolRefusesIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefuser()
 		var full atomic.Bool
-		terms := newTerms(timingOf(8*time.Second), on(grants), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
+		terms := newTerms(t, on(grants), on(grants), on(func(req pool.Request) (*pool.Reply, error) {
 			if full.Load() {
 				return nil, &pool.OutstandingError{Limit: 1}
 			}
@@ -344,30 +295,11 @@ func TestFillThatThePoolRefusesIsRepeated(t *testing.T) {
 		}))
 		l := begun(t, terms)
 		full.Store(true)
-		time.Sleep(fillDelay + time.Millisecond)
+		time.Sleep(fillDelay + ms)
 		full.Store(false)
-		r.answers(pool.Reply{Value: "OK", Fate: pool.Answered, Conn: 1})
+		r.answers(said("OK"))
 		time.Sleep(5 * time.Second)
 		assert.EqualValues(t, 2, r.sets.Load())
 		l.End(nil)
 	})
-}
-
-// After Unlock within a minimal hold the fills go on until the keys have run out, whichever node lacks the key.
-func TestFillsAfterUnlockEndWithTheMinimalHold(t *testing.T) {
-	for lacking := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRefuser()
-			pools := []pool.Pool{on(grants), on(grants), on(grants)}
-			pools[lacking] = on(r.answer)
-			terms := newTerms(timingOf(8*time.Second), pools...)
-			terms.Timing.MinHold = 100 * time.Millisecond
-			l := begun(t, terms)
-			require.NoError(t, l.EndHeld(clock.Now()))
-			l.End(nil)
-			l.Release(Releasing{})
-			time.Sleep(time.Minute)
-			assert.EqualValues(t, 4, r.sets.Load(), "fills follow the acquire at once, after 20 ms and after 60 ms")
-		})
-	}
 }

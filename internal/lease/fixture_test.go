@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -29,18 +30,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Rules.
 
+const ms = time.Millisecond
+
 // A hundredth is the rule by which clocks differ by a hundredth of a time, and 2 ms.
 type hundredth struct{}
 
-func (hundredth) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+func (hundredth) Of(d time.Duration) time.Duration { return d/100 + 2*ms }
 
 // timingOf returns the timing of an expiry, as the defaults of the library make it.
 func timingOf(expiry time.Duration) Timing {
-	expiry = expiry.Truncate(time.Millisecond)
+	expiry = expiry.Truncate(ms)
 	span := expiry - hundredth{}.Of(expiry)
 	return Timing{
 		Expiry: expiry, TTL: expiry, Validity: span,
-		NodeTimeout: min(max(expiry/20, 50*time.Millisecond), span/2), Drift: hundredth{},
+		NodeTimeout: min(max(expiry/20, 50*ms), span/2), Drift: hundredth{},
 	}
 }
 
@@ -79,9 +82,11 @@ func (nobody) Hear(*Lease)              {}
 
 // Leases.
 
-// newTerms returns the terms of leases of the lock "lock" on the nodes behind pools. A nil pool is a node to
+// newTermsOf returns the terms of leases of the lock "lock" on the nodes behind pools. A nil pool is a node to
 // which nothing may be sent.
-func newTerms(timing Timing, pools ...pool.Pool) *Terms {
+// The end of the test closes their Keeper.
+func newTermsOf(t *testing.T, timing Timing, pools ...pool.Pool) *Terms {
+	t.Helper()
 	k := &Keeper{
 		Set: quorum.NewSet(pools, quorum.NewKnown(len(pools)), claimtest.Majority(len(pools))),
 		Errors: &Errors{
@@ -92,6 +97,11 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 		Tokens: &Tokens{}, Waiters: nobody{},
 	}
 	k.Init()
+	t.Cleanup(func() {
+		if k.BeginClose() {
+			assert.NoError(t, k.Close(context.WithoutCancel(t.Context()), time.Second, func() {}).Reason)
+		}
+	})
 	var values atomic.Int64
 	return &Terms{
 		Keeper: k, Claim: claimtest.Exclusive("lock"), Policy: &Policy{
@@ -101,8 +111,14 @@ func newTerms(timing Timing, pools ...pool.Pool) *Terms {
 	}
 }
 
+// newTerms returns those of the default expiry.
+func newTerms(t *testing.T, pools ...pool.Pool) *Terms {
+	t.Helper()
+	return newTermsOf(t, timingOf(8*time.Second), pools...)
+}
+
 // nowhere returns the terms of leases on n nodes that do not exist, with the default expiry.
-func nowhere(n int) *Terms { return newTerms(timingOf(8*time.Second), make([]pool.Pool, n)...) }
+func nowhere(t *testing.T, n int) *Terms { return newTerms(t, make([]pool.Pool, n)...) }
 
 // begun returns a lease that has been acquired, and is held.
 func begun(t *testing.T, terms *Terms) *Lease {
@@ -113,12 +129,17 @@ func begun(t *testing.T, terms *Terms) *Lease {
 	return l
 }
 
-// closes ends k in the way in which Close of a Redsync does.
-func closes(ctx context.Context, k *Keeper) error {
-	if !k.BeginClose() {
-		return errors.New("a second Close")
-	}
-	return k.Close(ctx, time.Second, func() {}).Reason
+// closes ends the Keeper of l as Close of a Redsync does, before the end of the test.
+func closes(t *testing.T, l *Lease) {
+	t.Helper()
+	require.True(t, l.terms.Keeper.BeginClose())
+	require.NoError(t, l.terms.Keeper.Close(t.Context(), time.Second, func() {}).Reason)
+}
+
+// unlock does what Unlock does.
+func unlock(l *Lease) {
+	l.End(nil)
+	l.Release(Releasing{})
 }
 
 // at returns an instant: what each clock says since a common origin.
@@ -157,6 +178,20 @@ type answer string
 
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
+
+// said is a reply.
+func said(value any) pool.Reply { return pool.Reply{Value: value, Fate: pool.Answered, Conn: 1} }
+
+// answered is what a node answers at once.
+func answered(value any) *pool.Reply {
+	reply := said(value)
+	return &reply
+}
+
+var (
+	lost  = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
+	lacks = pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
+)
 
 const noScript answer = "NOSCRIPT No matching script. Please use EVAL."
 

@@ -335,7 +335,7 @@ func walking(t *testing.T, f func(t *testing.T, w *walk)) {
 	for _, told := range []*diary{{}, nil} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &walk{wall: clocktest.StepWall(t), told: told}
-			terms := nowhere(0)
+			terms := nowhere(t, 0)
 			if told != nil {
 				terms.Events = told
 			}
@@ -343,35 +343,14 @@ func walking(t *testing.T, f func(t *testing.T, w *walk)) {
 			w.lost, w.done = w.Lost(w.First), w.Done()
 			f(t, w)
 			w.End(nil) // otherwise Close would wait for a release by nodes that do not exist
-			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
-}
-
-// If MaxHold does not allow a lease to last longer, its errors say so, before its time is up and afterwards.
-func TestLeaseThatNothingCanProlongSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timing := timingOf(8 * time.Second)
-		timing.MaxHold = time.Second
-		terms := newTerms(timing)
-		l := New(terms, "v", clock.Now())
-		require.NoError(t, l.Begin())
-		_, err := l.Extend(t.Context())
-		require.ErrorIs(t, err, errSpent)
-		require.NoError(t, l.NotHeld(clock.Now()))
-		time.Sleep(time.Second)
-		require.ErrorIs(t, l.NotHeld(clock.Now()), errMaxHold)
-		l.End(errCause)
-		require.ErrorIs(t, l.NotHeld(clock.Now()), errCause)
-		require.ErrorIs(t, l.Err(clock.Now()), errMaxHold, "the first cause of the loss")
-		require.NoError(t, closes(t.Context(), terms.Keeper))
-	})
 }
 
 // The first Extend of a lease may come at the same moment as its end. When End has returned, nothing more is sent.
 func TestEndAndTheFirstExtendAtOnce(t *testing.T) {
 	p := on(puppet.Yes)
-	terms := newTerms(timingOf(time.Hour), p, p, p)
+	terms := newTermsOf(t, timingOf(time.Hour), p, p, p)
 	for range 1000 {
 		l := begun(t, terms)
 		extended := make(chan struct{})

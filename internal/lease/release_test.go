@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,7 +29,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		terms := newTerms(timingOf(time.Second), p)
+		terms := newTermsOf(t, timingOf(time.Second), p)
 		l := New(terms, "v", clock.Now())
 		l.writes.sending(0)
 		l.writes.answered(0, pool.Answered)
@@ -41,7 +40,6 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			assert.Equal(t, before+5, p.Count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
 		}
 		reached.Store(true)
-		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
 }
 
@@ -50,18 +48,17 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 func TestReleaseThatIsRepeatedEntersNoTicketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(broken)
-		terms := newTerms(timingOf(time.Second), p)
+		terms := newTermsOf(t, timingOf(time.Second), p)
 		l := New(terms, "v", clock.Now())
 		l.writes.sending(0)
 		l.writes.answered(0, pool.Answered)
 		ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
 		l.Release(Releasing{Enters: []Entering{{Ticket: ticket}}})
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.Equal(t, 2, p.Count("evalsha"), "after 0 and 50 ms")
 		assert.Contains(t, p.Sent()[0].Args, any(ticket.String()))
 		assert.NotContains(t, p.Sent()[1].Args, any(ticket.String()))
 		time.Sleep(time.Minute)
-		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
 }
 
@@ -70,25 +67,11 @@ type never struct{}
 
 func (never) Fire(bool) {}
 
-func TestReleasesThatWaitAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s alarm.Schedule
-		defer s.Close()
-		accepted := 0
-		for range maxRepeats + 10 {
-			if s.SetUnlessFull(&alarm.Alarm{What: never{}}, time.Now().Add(time.Hour), maxRepeats) {
-				accepted++
-			}
-		}
-		assert.Equal(t, maxRepeats, accepted)
-	})
-}
-
 // A release that finds the bound reached is dropped, and the node counts as settled.
 func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(broken)
-		terms := newTerms(timingOf(8*time.Second), p)
+		terms := newTerms(t, p)
 		k := terms.Keeper
 		for range maxRepeats {
 			require.True(t, k.repeats.SetUnlessFull(&alarm.Alarm{What: never{}}, time.Now().Add(time.Hour), maxRepeats))
@@ -100,103 +83,50 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 		assert.Zero(t, k.unsettled.count())
 		time.Sleep(time.Minute)
 		assert.Equal(t, 1, p.Count("evalsha"))
-		require.NoError(t, closes(t.Context(), k))
 	})
 }
 
-func TestReleaseClearedGoesByTheMonotonicClock(t *testing.T) {
-	l := New(nowhere(0), "v", at(0, 0))
-	assert.GreaterOrEqual(t, l.lasts(at(time.Second, time.Hour)), time.Duration(0))
-	assert.GreaterOrEqual(t, l.lasts(at(8*time.Second+82*time.Millisecond, 0)), time.Duration(0))
-	assert.Negative(t, l.lasts(at(8*time.Second+83*time.Millisecond, 0)))
-}
-
-func TestReleaseClearedAtTheLongestExpiry(t *testing.T) {
-	assert.GreaterOrEqual(t, New(newTerms(timingOf(longest)), "v", at(0, 0)).lasts(at(time.Hour, 0)), time.Duration(0))
+// How long keys last goes by the slowest clock, and by the monotonic one of this machine. Releases are repeated until then.
+func TestKeysLastByTheSlowestClock(t *testing.T) {
+	rests := timingOf(time.Second)
+	rests.MinHold = 10 * time.Second
+	for _, c := range []struct {
+		timing Timing
+		mono   time.Duration
+		wall   time.Duration
+		last   bool
+	}{
+		{timingOf(8 * time.Second), time.Second, time.Hour, true},
+		{timingOf(8 * time.Second), 8*time.Second + 82*ms, 0, true},
+		{timingOf(8 * time.Second), 8*time.Second + 83*ms, 0, false},
+		{rests, 10*time.Second + 102*ms, 0, true},
+		{rests, 10*time.Second + 103*ms, 0, false},
+		{timingOf(longest), time.Hour, 0, true},
+	} {
+		l := New(newTermsOf(t, c.timing), "v", at(0, 0))
+		assert.Equal(t, c.last, l.lasts(at(c.mono, c.wall)) >= 0, "%+v", c)
+	}
 }
 
 // After each reply there is at most one more thing to try: the script in full, or to touch no queue.
 func TestReleaseNextForm(t *testing.T) {
-	answered := func(err error) pool.Reply { return pool.Reply{Err: err, Fate: pool.Answered, Conn: 1} }
-	for name, c := range map[string]struct {
-		reply           pool.Reply
-		inFull, quietly bool // what it calls for
-	}{
-		"fine":                        {reply: pool.Reply{Value: int64(1), Fate: pool.Answered, Conn: 1}},
-		"NOSCRIPT":                    {reply: answered(noScript), inFull: true},
-		"NOPERM":                      {reply: answered(answer("NOPERM this user has no permissions to access one of the keys")), quietly: true},
-		"denied in the script":        {reply: answered(answer("ERR The user executing the script can't access at least one of the keys")), quietly: true},
-		"CROSSSLOT":                   {reply: answered(answer("CROSSSLOT Keys in request don't hash to the same slot")), quietly: true},
-		"TRYAGAIN":                    {reply: answered(answer("TRYAGAIN Multiple keys request during rehashing of slot")), quietly: true},
-		"another error":               {reply: answered(answer("LOADING Redis is loading the dataset in memory"))},
-		"an error that mentions them": {reply: answered(answer("ERR not NOSCRIPT, NOPERM nor CROSSSLOT"))},
-		"a connection that broke":     {reply: pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}},
-		"no connection":               {reply: pool.Reply{Err: errBroken, Fate: pool.NotSent, Conn: 1}},
+	for reply, calls := range map[error]form{
+		nil:       {},
+		errBroken: {},
+		noScript:  {inFull: true},
+		answer("NOPERM this user has no permissions to access one of the keys"):           {quietly: true},
+		answer("ERR The user executing the script can't access at least one of the keys"): {quietly: true},
+		answer("CROSSSLOT Keys in request don't hash to the same slot"):                   {quietly: true},
+		answer("TRYAGAIN Multiple keys request during rehashing of slot"):                 {quietly: true},
+		answer("LOADING Redis is loading the dataset in memory"):                          {},
+		answer("ERR not NOSCRIPT, NOPERM nor CROSSSLOT"):                                  {},
 	} {
-		for _, f := range []form{
-			{},
-			{again: true},
-			{quietly: true},
-			{quietly: true, again: true},
-			{inFull: true},
-			{inFull: true, again: true},
-			{inFull: true, quietly: true},
-			{inFull: true, quietly: true, again: true},
-		} {
-			t.Run(fmt.Sprintf("%s to %+v", name, f), func(t *testing.T) {
-				want, wantAgain := f, false
-				if c.inFull && !f.inFull {
-					want.inFull, wantAgain = true, true
-				}
-				if c.quietly && !f.quietly {
-					want.quietly, wantAgain = true, true
-				}
-				got, again := next(f, c.reply)
-				assert.Equal(t, want, got)
-				assert.Equal(t, wantAgain, again)
-			})
+		for _, f := range []form{{}, {again: true}, {quietly: true}, {inFull: true, again: true}, {inFull: true, quietly: true}} {
+			want := f
+			want.inFull, want.quietly = f.inFull || calls.inFull, f.quietly || calls.quietly
+			got, again := next(f, pool.Reply{Err: reply, Fate: pool.Answered, Conn: 1})
+			assert.Equal(t, want, got, "%v to %+v", reply, f)
+			assert.Equal(t, want != f, again, "%v to %+v", reply, f)
 		}
-	}
-}
-
-// The caller of Unlock waits for the first repetition to a node whose connection broke. So that one comes well within the
-// node deadline, however short that is. Nobody waits for the others.
-func TestUnlockRepeatsTheReleaseWithinTheNodeDeadline(t *testing.T) {
-	for name, c := range map[string]struct {
-		awaited bool
-		timeout time.Duration
-		want    []time.Duration
-	}{
-		"a short deadline":       {true, 40 * time.Millisecond, []time.Duration{0, 10 * time.Millisecond, 110 * time.Millisecond}},
-		"a long deadline":        {true, time.Second, []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond}},
-		"a rollback, short, too": {false, 40 * time.Millisecond, []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var sent []time.Duration
-				start := time.Now()
-				terms := newTerms(timingOf(8*time.Second), on(func(req pool.Request) (*pool.Reply, error) {
-					if sent = append(sent, time.Since(start)); len(sent) < 3 {
-						return broken(req)
-					}
-					return puppet.Yes(req)
-				}))
-				terms.Timing.NodeTimeout = c.timeout
-				l := New(terms, "v", clock.Now())
-				l.writes.sending(0)
-				how := Releasing{}
-				if c.awaited {
-					how.Caller = t.Context()
-				}
-				rel := l.Release(how)
-				if c.awaited {
-					rel.Wait(t.Context())
-				}
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				assert.Equal(t, c.want, sent)
-				require.NoError(t, closes(t.Context(), terms.Keeper))
-			})
-		})
 	}
 }

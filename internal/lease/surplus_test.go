@@ -57,7 +57,7 @@ func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 		c.asked = append(c.asked, req)
 		return nil, nil
 	case len(keys) == 1: // an extension
-		return &pool.Reply{Value: script.Mine, Fate: pool.Answered, Conn: 1}, nil
+		return answered(script.Mine), nil
 	case len(keys) == 2: // the release of a single slot
 		c.gets = append(c.gets, "unlock "+keys[0][len("{lock}:slot:"):])
 	default:
@@ -75,7 +75,7 @@ func (c *counter) answer(req pool.Request) (*pool.Reply, error) {
 		}
 		c.gets = append(c.gets, text)
 	}
-	return &pool.Reply{Value: c.found, Fate: pool.Answered, Conn: 1}, nil
+	return answered(c.found), nil
 }
 
 // split returns the keys and the arguments of a script.
@@ -101,7 +101,7 @@ func (c *counter) grants(slot int) {
 	keys, _ := split(c.asked[len(c.asked)-1])
 	c.mu.Unlock()
 	at := slices.Index(keys, fmt.Sprintf("{lock}:slot:%d", slot))
-	c.replies(pool.Reply{Value: int64(at), Fate: pool.Answered, Conn: 1})
+	c.replies(said(int64(at)))
 }
 
 // released returns the releases that came since the last call.
@@ -120,19 +120,24 @@ var oddReplies = map[string]struct {
 	isSurplus bool
 }{
 	"refused":              {pool.Reply{Value: []any{int64(0), int64(-1), []any{}, []any{}}, Fate: pool.Answered, Conn: 1}, false},
-	"the connection broke": {pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}, true},
+	"the connection broke": {lost, true},
 	"not sent":             {pool.Reply{Err: errBroken, Fate: pool.NotSent, Conn: 1}, false},
 	"no memory":            {pool.Reply{Err: answer("OOM command not allowed"), Fate: pool.Answered, Conn: 1}, true},
-	"odd":                  {pool.Reply{Value: "what?", Fate: pool.Answered, Conn: 1}, true},
+	"odd":                  {said("what?"), true},
 }
+
+type (
+	trio   = [3]*counter
+	winner = func(slot int) *Lease
+)
 
 // acquiring runs f in a bubble with three nodes that have been asked for a permit. won waits until the lease
 // has won a slot.
-func acquiring(t *testing.T, f func(t *testing.T, nodes []*counter, won func(slot int) *Lease)) {
+func acquiring(t *testing.T, f func(t *testing.T, nodes trio, won winner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		nodes := []*counter{newCounter(), newCounter(), newCounter()}
-		terms := newTerms(timingOf(8*time.Second), nodes[0], nodes[1], nodes[2])
+		nodes := trio{newCounter(), newCounter(), newCounter()}
+		terms := newTerms(t, nodes[0], nodes[1], nodes[2])
 		terms.Claim = claim.NewPermits("lock", permits, 1)
 		type attempt struct {
 			lease *Lease
@@ -152,60 +157,12 @@ func acquiring(t *testing.T, f func(t *testing.T, nodes []*counter, won func(slo
 			require.NoError(t, a.lease.Begin())
 			return a.lease
 		})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
 	})
-}
-
-func TestSurplusGrantedBeforeTheWinIsGivenBackAtOnce(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
-		nodes[0].grants(1)
-		synctest.Wait()
-		assert.Empty(t, nodes[0].released(), "it may be won yet")
-		nodes[1].grants(2)
-		nodes[2].grants(2)
-		l := won(2)
-		assert.Equal(t, []string{"give 0 1 keep 2"}, nodes[0].released())
-		assert.Empty(t, nodes[1].released())
-		assert.Empty(t, nodes[2].released())
-		assert.True(t, l.End(nil))
-		l.Release(Releasing{})
-		for _, n := range nodes {
-			assert.Equal(t, []string{"unlock 2"}, n.released())
-		}
-	})
-}
-
-func TestSurplusGrantedAfterTheWinIsGivenBackAtOnce(t *testing.T) {
-	for name, unlocks := range map[string]bool{"while it is held": false, "after the Unlock": true} {
-		t.Run(name, func(t *testing.T) {
-			acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
-				nodes[0].grants(2)
-				nodes[1].grants(2)
-				l := won(2)
-				if unlocks {
-					l.End(nil)
-					nodes[2].found = script.Missing
-					l.Release(Releasing{})
-					assert.Equal(t, []string{"unlock 2"}, nodes[2].released())
-				}
-				nodes[2].grants(0)
-				assert.Equal(t, []string{"give 0 1 keep 2"}, nodes[2].released(), "at once")
-				for _, n := range nodes[:2] {
-					assert.NotContains(t, strings.Join(n.released(), ", "), "give")
-				}
-				if unlocks {
-					time.Sleep(time.Minute)
-					assert.LessOrEqual(t, len(nodes[2].released()), 1, "the Unlock was sent before the node had granted, and is repeated once")
-				}
-				l.End(nil)
-			})
-		})
-	}
 }
 
 // A node that grants the slot that the lease wins is sent nothing, whether its reply comes early or late.
 func TestNoSurplus(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		for _, n := range nodes[:2] {
 			n.grants(1)
 		}
@@ -223,7 +180,7 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 	for name, c := range oddReplies {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late %v", name, late), func(t *testing.T) {
-				acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+				acquiring(t, func(t *testing.T, nodes trio, won winner) {
 					if !late {
 						nodes[0].replies(c.reply)
 					}
@@ -250,9 +207,9 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 // If a reply was lost, the node may grant later. So the release of the surplus is repeated until it finds
 // something to give back, or until a grant must have run out.
 func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
-		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		nodes[0].replies(lost)
 		nodes[1].grants(1)
 		nodes[2].grants(1)
 		l := won(1)
@@ -273,12 +230,12 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		assert.Empty(t, nodes[0].released())
 	})
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
 		nodes[1].grants(1)
 		nodes[2].grants(1)
 		l := won(1)
-		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		nodes[0].replies(lost)
 		l.End(nil)
 		time.Sleep(12 * time.Second)
 		assert.Greater(t, len(nodes[0].released()), 5)
@@ -290,9 +247,9 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 // A node is asked once more if its connection broke. It may have granted a slot to each of the two commands, although it answers only
 // the second one. So it is sent a release of all slots but the one that the lease has won.
 func TestSurplusOfTheFirstOfTwoSendings(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		for _, n := range nodes[:2] {
-			n.replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+			n.replies(lost)
 		}
 		for _, n := range nodes[:2] {
 			require.Len(t, n.asked, 2)
@@ -310,13 +267,13 @@ func TestSurplusOfTheFirstOfTwoSendings(t *testing.T) {
 // A connection may break long after the win. The node may execute the acquire as late as that, so the release of the surplus
 // is repeated for a whole TTL from then on.
 func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
 		nodes[1].grants(1)
 		nodes[2].grants(1)
 		l := won(1)
 		time.Sleep(6 * time.Second)
-		nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+		nodes[0].replies(lost)
 		time.Sleep(6 * time.Second)
 		assert.NotEmpty(t, nodes[0].released())
 		time.Sleep(2 * time.Second)
@@ -334,9 +291,9 @@ func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {
 func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 	for name, heals := range map[string]bool{"extends": false, "heals": true} {
 		t.Run(name, func(t *testing.T) {
-			acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+			acquiring(t, func(t *testing.T, nodes trio, won winner) {
 				nodes[0].found = script.Missing
-				nodes[0].replies(pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1})
+				nodes[0].replies(lost)
 				nodes[1].grants(1)
 				nodes[2].grants(1)
 				l := won(1)
@@ -363,8 +320,8 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 // A node without the script has granted nothing. While the round is open, the node is sent the script in full,
 // and its answer counts like any other.
 func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
-	lacks := pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1}
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	lacks := lacks
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].replies(lacks)
 		assert.Equal(t, 1, nodes[0].Count("eval"))
 		nodes[1].grants(1)
@@ -375,7 +332,7 @@ func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
 		assert.Equal(t, []string{"give 0 2 keep 1"}, nodes[0].released())
 		l.End(nil)
 	})
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[1].grants(1)
 		nodes[2].grants(1)
 		l := won(1)
@@ -386,38 +343,10 @@ func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
 	})
 }
 
-// An attempt that wins nothing gives back all slots everywhere, and a later grant as well.
-func TestAttemptThatWinsNothingGivesAllSlotsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := []*counter{newCounter(), newCounter(), newCounter()}
-		terms := newTerms(timingOf(8*time.Second), nodes[0], nodes[1], nodes[2])
-		terms.Claim = claim.NewPermits("lock", permits, 1)
-		go func() {
-			synctest.Wait()
-			nodes[0].grants(0)
-			nodes[1].grants(1)
-		}()
-		l, o := Acquire(t.Context(), terms, clock.Now(), 1, script.Place{}, nil)
-		assert.Equal(t, NotWon, o.Kind)
-		assert.False(t, o.MayWinAtOnce(), "no node has said what else is free")
-		l.End(errCause)
-		l.Release(Releasing{})
-		for _, n := range nodes {
-			assert.Equal(t, []string{"give 0 1 2"}, n.released()[:1])
-		}
-		nodes[2].grants(2)
-		time.Sleep(5 * time.Second)
-		for _, text := range nodes[2].released() {
-			assert.Equal(t, "give 0 1 2", text)
-		}
-		require.NoError(t, closes(t.Context(), terms.Keeper))
-	})
-}
-
 // The ticket of a waiter that has won leaves the queues with a release of its own, and with the later ones.
 func TestLeaver(t *testing.T) {
 	ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
-	acquiring(t, func(t *testing.T, nodes []*counter, won func(int) *Lease) {
+	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].grants(1)
 		nodes[1].grants(1)
 		l := won(1)
@@ -433,7 +362,7 @@ func TestLeaver(t *testing.T) {
 		assert.Equal(t, []string{"give 0 2 keep 1 leave " + ticket.String()}, nodes[2].released(), "the late acquire may have put the ticket into the queue again")
 		l.End(nil)
 	})
-	l := New(nowhere(1), "v", clock.Now())
+	l := New(nowhere(t, 1), "v", clock.Now())
 	assert.Nil(t, l.Leaver(ticket), "nobody else can have the lock while it has it")
 	l.specialize(script.Place{}, nil)
 	assert.Nil(t, l.special.surplus, "a node grants a lock or it does not")

@@ -18,16 +18,16 @@ import (
 // This file shows the watchdog from inside; tests/watchdog_test.go shows what nodes are sent.
 
 func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
-	l := New(newTerms(timingOf(9*time.Second), nil), "v", at(time.Hour, 0))
+	l := New(newTermsOf(t, timingOf(9*time.Second), nil), "v", at(time.Hour, 0))
 	w := &watchdog{lease: l}
 	for held, want := range map[time.Duration]time.Duration{
-		0:                                3 * time.Second,
-		time.Second:                      2 * time.Second,
-		3*time.Second - 1:                1,
-		3 * time.Second:                  3 * time.Second,
-		3*time.Second + time.Millisecond: 2999 * time.Millisecond,
-		5 * time.Second:                  time.Second,
-		3001 * time.Second:               2 * time.Second,
+		0:                  3 * time.Second,
+		time.Second:        2 * time.Second,
+		3*time.Second - 1:  1,
+		3 * time.Second:    3 * time.Second,
+		3*time.Second + ms: 2999 * ms,
+		5 * time.Second:    time.Second,
+		3001 * time.Second: 2 * time.Second,
 	} {
 		assert.Equal(t, want, w.third(at(time.Hour+held, time.Minute)), "held for %v", held)
 	}
@@ -66,7 +66,7 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDeaf()
-			terms := newTerms(timingOf(8*time.Second), d)
+			terms := newTerms(t, d)
 			terms.Watchdog, terms.Heals = true, true
 			l := begun(t, terms)
 			<-l.Lost(l.First)
@@ -75,13 +75,12 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			assert.Equal(t, late == 0, l.watchdog.(*watchdog).open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
-				req.To.Receive(req.Tag, pool.Reply{Err: noScript, Fate: pool.Answered, Conn: 1})
+				req.To.Receive(req.Tag, lacks)
 				synctest.Wait()
 			}
 			assert.Nil(t, l.watchdog.(*watchdog).open, "the last answer wakes it as well")
 			assert.Len(t, d.unanswered(), 7)
 			assert.Zero(t, d.Count("eval"), "it would set the key")
-			require.NoError(t, closes(t.Context(), terms.Keeper))
 		})
 	}
 }
@@ -94,7 +93,7 @@ func (b busy) Fire(bool) { <-b }
 func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := newDeaf(), &diary{}
-		terms := newTerms(timingOf(9*time.Second), d)
+		terms := newTermsOf(t, timingOf(9*time.Second), d)
 		terms.Watchdog, terms.Events = true, told
 		l := begun(t, terms)
 		time.Sleep(3 * time.Second)
@@ -111,9 +110,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 		assert.Len(t, d.unanswered(), 1)
 		require.Len(t, told.extensions(), 1)
 		assert.True(t, told.extensions()[0].Won)
-		l.End(nil)
-		l.Release(Releasing{})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
+		unlock(l)
 	})
 }
 
@@ -122,7 +119,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := newDeaf(), &diary{}
-		terms := newTerms(timingOf(9*time.Second), d)
+		terms := newTermsOf(t, timingOf(9*time.Second), d)
 		terms.Watchdog, terms.Events = true, told
 		l := begun(t, terms)
 		w := l.watchdog.(*watchdog)
@@ -136,8 +133,6 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 		assert.Empty(t, told.extensions())
 		time.Sleep(3 * time.Second)
 		assert.Len(t, d.unanswered(), 2, "the next round begins when a third of the expiry has passed")
-		l.End(nil)
-		l.Release(Releasing{})
-		require.NoError(t, closes(t.Context(), terms.Keeper))
+		unlock(l)
 	})
 }

@@ -8,26 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
-func TestWritesFootprintCountsMany(t *testing.T) {
-	w := New(nowhere(1), "v", at(0, 0)).writes
-	for range 1 << 16 {
-		w.sending(0)
-	}
-	assert.False(t, w.onNode(0).settled())
-	for range 1 << 16 {
-		w.answered(0, pool.Answered)
-	}
-	assert.True(t, w.onNode(0).settled())
-	w.sending(0)
-	w.answered(0, pool.Unknown)
-	assert.False(t, w.onNode(0).settled(), "what was lost may come yet")
-}
-
 func TestWritesFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
-	w := New(nowhere(1), "v", at(0, 0)).writes
+	w := New(nowhere(t, 1), "v", at(0, 0)).writes
 	w.nodes[0].Store((maxSent - 1) * oneSent)
 	for range 3 {
 		w.sending(0)
@@ -38,7 +22,7 @@ func TestWritesFootprintCountsNoFurtherThanMaxSent(t *testing.T) {
 // Whether a filled key counts depends on the last fill that a node has confirmed, and not on the first one.
 func TestWritesKnowTheLastFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(nowhere(2), "v", at(0, 0))
+		l := New(nowhere(t, 2), "v", at(0, 0))
 		l.refusedBy(0)
 		l.refusedBy(1)
 		l.writes.confirms(0, claim.Created)

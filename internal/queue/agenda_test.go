@@ -37,130 +37,129 @@ const (
 	never = -time.Hour // stands for no time at all
 )
 
+// A change is of a waiter as it is at noon.
+type change func(v *view, a *agenda)
+
+func handedIt(v *view, _ *agenda)   { v.handedOff = true }
+func behind(v *view, _ *agenda)     { v.first = false }
+func paces(v *view, _ *agenda)      { v.first, v.paces = false, true }
+func shows(v *view, _ *agenda)      { v.shows = true }
+func collides(v *view, _ *agenda)   { v.collides = true }
+func rests(v *view, _ *agenda)      { v.rests = true }
+func hopeless(v *view, _ *agenda)   { v.hopeless = true }
+func deaf(v *view, _ *agenda)       { v.subscriptions = hearsNobody }
+func ready(_ *view, a *agenda)      { a.ready = true }
+func behindOne(_ *view, a *agenda)  { a.followsRelease = true }
+func polls(_ *view, a *agenda)      { a.polls = true }
+func shownOften(_ *view, a *agenda) { a.shown = maxShown }
+
+// all are the reasons to try.
+func all(v *view, a *agenda) {
+	v.free = 31
+	a.ready, a.graceEnd, a.runsOut, a.refresh = true, noon, noon, noon
+}
+
+func held(d time.Duration) change  { return func(v *view, _ *agenda) { v.held = d } }
+func delay(d time.Duration) change { return func(v *view, _ *agenda) { v.tick = in(d) } }
+func hears(d time.Duration) change {
+	return func(v *view, _ *agenda) { v.subscriptions = hearsFrom(in(d)) }
+}
+func free(nodes claim.Nodes) change  { return func(v *view, _ *agenda) { v.free = nodes } }
+func grace(d time.Duration) change   { return func(_ *view, a *agenda) { a.graceEnd = in(d) } }
+func pause(d time.Duration) change   { return func(_ *view, a *agenda) { a.pauseEnd = in(d) } }
+func expires(d time.Duration) change { return func(_ *view, a *agenda) { a.runsOut = in(d) } }
+func isShown(d time.Duration) change { return func(_ *view, a *agenda) { a.refresh = in(d) } }
+
 func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	// Each case changes the same waiter, as it is at noon. It is the first in its line, has no reason to try, and its
 	// retry delay is over 100 ms later. There are five nodes.
-	for name, c := range map[string]struct {
-		change func(v *view, a *agenda)
-		want   event
-		at     time.Duration
+	for _, c := range []struct {
+		changes []change
+		want    event
+		at      time.Duration
 	}{
-		"no reason": {func(*view, *agenda) {}, nothing, 100 * ms},
+		{nil, nothing, 100 * ms},
 
-		"handed the lock":                {func(v *view, _ *agenda) { v.handedOff = true }, handed, 100 * ms},
-		"handed, not the first":          {func(v *view, _ *agenda) { v.handedOff, v.first = true, false }, handed, 100 * ms},
-		"handed, when the delay is over": {func(v *view, _ *agenda) { v.handedOff, v.tick = true, noon }, handed, 0},
-		"handed, and held":               {func(v *view, _ *agenda) { v.handedOff, v.held = true, time.Hour }, handed, 100 * ms},
+		{[]change{handedIt, behind}, handed, 100 * ms},
+		{[]change{handedIt, delay(0)}, handed, 0},
+		{[]change{handedIt, held(time.Hour)}, handed, 100 * ms},
+		{[]change{handedIt, shows}, handed, 100 * ms},
 
-		"behind":                         {func(v *view, _ *agenda) { v.first = false }, notFirst, never},
-		"behind, when the delay is over": {func(v *view, _ *agenda) { v.first, v.tick = false, noon }, notFirst, never},
-		"behind, with every reason": {func(v *view, a *agenda) {
-			v.first = false
-			*a = agenda{ready: true, polls: true, graceEnd: noon, runsOut: noon, refresh: noon}
-		}, notFirst, never},
+		{[]change{behind, delay(0)}, notFirst, never},
+		{[]change{behind, all, polls}, notFirst, never},
+		{[]change{behind, shows}, showTicket, 0}, // it has not been shown
+		{[]change{behind, shows, isShown(0)}, showTicket, 0},
+		{[]change{behind, shows, isShown(40 * ms)}, notFirst, 40 * ms},
+		{[]change{paces, shows, isShown(40 * ms)}, nothing, 40 * ms},
+		{[]change{held(time.Hour), shows, isShown(0)}, showTicket, 0},
+		{[]change{held(time.Hour), shows, isShown(40 * ms)}, nothing, 40 * ms},
+		{[]change{collides, shows, isShown(40 * ms)}, nothing, 40 * ms},
 
-		"behind, its ticket has not been shown": {func(v *view, _ *agenda) { v.first, v.shows = false, true }, showTicket, 0},
-		"behind, its ticket is to be shown now": {func(v *view, a *agenda) { v.first, v.shows, a.refresh = false, true, noon }, showTicket, 0},
-		"behind, its ticket is shown later":     {func(v *view, a *agenda) { v.first, v.shows, a.refresh = false, true, in(40*ms) }, notFirst, 40 * ms},
-		"paces, and its ticket is shown later":  {func(v *view, a *agenda) { v.first, v.paces, v.shows, a.refresh = false, true, true, in(40*ms) }, nothing, 40 * ms},
-		"held, and its ticket is shown now":     {func(v *view, a *agenda) { v.held, v.shows, a.refresh = time.Hour, true, noon }, showTicket, 0},
-		"held, and its ticket is shown later":   {func(v *view, a *agenda) { v.held, v.shows, a.refresh = time.Hour, true, in(40*ms) }, nothing, 40 * ms},
-		"collides, its ticket is shown later":   {func(v *view, a *agenda) { v.collides, v.shows, a.refresh = true, true, in(40*ms) }, nothing, 40 * ms},
-		"handed, and its ticket is shown now":   {func(v *view, _ *agenda) { v.handedOff, v.shows = true, true }, handed, 100 * ms},
+		{[]change{delay(0)}, elapsed, 0},
+		{[]change{delay(-ms)}, elapsed, -ms},
+		{[]change{delay(1)}, nothing, 1},
+		{[]change{delay(0), held(time.Hour)}, elapsed, 0},
+		{[]change{delay(0), polls}, elapsed, 0},
+		{[]change{delay(0), ready, deaf}, elapsed, 0},
+		{[]change{delay(0), paces}, elapsed, 0},
+		{[]change{delay(0), collides}, elapsed, 0},
+		{[]change{delay(0), pause(20 * ms)}, elapsed, 0},
+		{[]change{paces, ready, polls}, nothing, 100 * ms},
 
-		"the delay is over":                   {func(v *view, _ *agenda) { v.tick = noon }, elapsed, 0},
-		"the delay was over before":           {func(v *view, _ *agenda) { v.tick = in(-ms) }, elapsed, -ms},
-		"the delay is not quite over":         {func(v *view, _ *agenda) { v.tick = in(1) }, nothing, 1},
-		"the delay is over, and held":         {func(v *view, _ *agenda) { v.tick, v.held = noon, time.Hour }, elapsed, 0},
-		"the delay is over, and polls":        {func(v *view, a *agenda) { v.tick, a.polls = noon, true }, elapsed, 0},
-		"the delay is over, and unsubscribed": {func(v *view, a *agenda) { v.tick, a.ready, v.subscriptions = noon, true, hearsNobody }, elapsed, 0},
-		"paces, its delay is over":            {func(v *view, _ *agenda) { v.first, v.paces, v.tick = false, true, noon }, elapsed, 0},
-		"paces, its delay is not over":        {func(v *view, _ *agenda) { v.first, v.paces = false, true }, nothing, 100 * ms},
-		"paces, with a reason to try":         {func(v *view, a *agenda) { v.first, v.paces, a.ready = false, true, true }, nothing, 100 * ms},
-		"paces, and is told to poll":          {func(v *view, a *agenda) { v.first, v.paces, a.polls = false, true, true }, nothing, 100 * ms},
+		{[]change{polls, held(time.Hour), deaf}, prompted, 100 * ms},
+		{[]change{polls, ready, pause(20 * ms)}, prompted, 100 * ms},
 
-		"prompted":                   {func(_ *view, a *agenda) { a.polls = true }, prompted, 100 * ms},
-		"prompted, and held":         {func(v *view, a *agenda) { a.polls, v.held = true, time.Hour }, prompted, 100 * ms},
-		"prompted, and unsubscribed": {func(v *view, a *agenda) { a.polls, v.subscriptions = true, hearsNobody }, prompted, 100 * ms},
-		"prompted, and ready":        {func(_ *view, a *agenda) { a.polls, a.ready = true, true }, prompted, 100 * ms},
+		{[]change{held(time.Hour)}, nothing, 100 * ms},
+		{[]change{held(30 * ms), all}, nothing, 30 * ms},
+		{[]change{collides, all, polls}, nothing, 100 * ms},
 
-		"held for a while":               {func(v *view, _ *agenda) { v.held = 30 * ms }, nothing, 30 * ms},
-		"held for longer than the delay": {func(v *view, _ *agenda) { v.held = time.Hour }, nothing, 100 * ms},
-		"held, with every reason": {func(v *view, a *agenda) {
-			v.held = 30 * ms
-			v.free = 31
-			*a = agenda{ready: true, graceEnd: noon, runsOut: noon, refresh: noon}
-		}, nothing, 30 * ms},
-		"collides for a while": {func(v *view, a *agenda) {
-			v.collides, v.free = true, 31
-			*a = agenda{ready: true, polls: true, graceEnd: noon, runsOut: noon, refresh: noon}
-		}, nothing, 100 * ms},
-		"collides when the delay is over": {func(v *view, _ *agenda) { v.collides, v.tick = true, noon }, elapsed, 0},
+		{[]change{ready, behindOne}, tryNow, 0},
+		{[]change{behindOne}, nothing, 100 * ms},
 
-		"ready":                                 {func(_ *view, a *agenda) { a.ready = true }, tryNow, 0},
-		"ready right behind a release":          {func(_ *view, a *agenda) { a.ready, a.followsRelease = true, true }, tryNow, 0},
-		"right behind a release, but not ready": {func(_ *view, a *agenda) { a.followsRelease = true }, nothing, 100 * ms},
+		{[]change{free(0b10101), grace(3 * ms)}, tryNow, 0},
+		{[]change{free(0b10001), grace(3 * ms)}, nothing, 3 * ms},
+		{[]change{free(0b10001), grace(0)}, tryNow, 0},
+		{[]change{free(0b10001), grace(0), hopeless}, nothing, 100 * ms},
+		{[]change{free(0b00111)}, nothing, 100 * ms}, // nobody woke it
+		{[]change{free(1), grace(time.Second)}, nothing, 100 * ms},
 
-		"woken by three":                  {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10101, in(3*ms) }, tryNow, 0},
-		"woken by two":                    {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10001, in(3*ms) }, nothing, 3 * ms},
-		"woken by two, in a graceEnd":     {func(v *view, a *agenda) { v.free, a.graceEnd = 0b10001, noon }, tryNow, 0},
-		"three freed, and nobody woke it": {func(v *view, _ *agenda) { v.free = 0b00111 }, nothing, 100 * ms},
-		"in a graceEnd after the delay":   {func(v *view, a *agenda) { v.free, a.graceEnd = 1, in(time.Second) }, nothing, 100 * ms},
+		{[]change{ready, pause(20 * ms)}, nothing, 20 * ms},
+		{[]change{all, pause(time.Second)}, nothing, 100 * ms},
+		{[]change{ready, pause(0)}, tryNow, 0},
 
-		"woken by two, in a graceEnd, but hopeless": {func(v *view, a *agenda) { v.free, v.hopeless, a.graceEnd = 0b10001, true, noon }, nothing, 100 * ms},
-		"ready, in a pause":                         {func(_ *view, a *agenda) { a.ready, a.pauseEnd = true, in(20*ms) }, nothing, 20 * ms},
-		"with every reason, in a pause": {func(v *view, a *agenda) {
-			v.free = 31
-			*a = agenda{ready: true, graceEnd: noon, runsOut: noon, refresh: noon, pauseEnd: in(time.Second)}
-		}, nothing, 100 * ms},
-		"ready, after a pause":          {func(_ *view, a *agenda) { a.ready, a.pauseEnd = true, noon }, tryNow, 0},
-		"the delay is over, in a pause": {func(v *view, a *agenda) { v.tick, a.pauseEnd = noon, in(20*ms) }, elapsed, 0},
-		"prompted, in a pause":          {func(_ *view, a *agenda) { a.polls, a.pauseEnd = true, in(20*ms) }, prompted, 100 * ms},
+		{[]change{expires(20 * ms)}, nothing, 20 * ms},
+		{[]change{expires(0)}, tryNow, 0},
+		{[]change{expires(-ms)}, tryNow, 0},
+		{[]change{expires(time.Second)}, nothing, 100 * ms},
+		{[]change{isShown(40 * ms)}, nothing, 40 * ms},
+		{[]change{isShown(0)}, tryNow, 0},
+		{[]change{isShown(0), rests}, showTicket, 0},
+		{[]change{isShown(0), rests, shownOften}, tryNow, 0},
+		{[]change{isShown(0), rests, expires(0)}, tryNow, 0},
+		{[]change{isShown(0), rests, ready}, tryNow, 0},
+		{[]change{expires(20 * ms), isShown(40 * ms), grace(30 * ms)}, nothing, 20 * ms},
+		{[]change{expires(20 * ms), isShown(40 * ms), grace(10 * ms)}, nothing, 10 * ms},
+		{[]change{expires(20 * ms), isShown(0), grace(10 * ms)}, tryNow, 0},
 
-		"it runs out":                           {func(_ *view, a *agenda) { a.runsOut = in(20 * ms) }, nothing, 20 * ms},
-		"it has run out just now":               {func(_ *view, a *agenda) { a.runsOut = noon }, tryNow, 0},
-		"it ran out before":                     {func(_ *view, a *agenda) { a.runsOut = in(-ms) }, tryNow, 0},
-		"it runs out after the delay":           {func(_ *view, a *agenda) { a.runsOut = in(time.Second) }, nothing, 100 * ms},
-		"the ticket is to be shown":             {func(_ *view, a *agenda) { a.refresh = in(40 * ms) }, nothing, 40 * ms},
-		"the ticket is shown now":               {func(_ *view, a *agenda) { a.refresh = noon }, tryNow, 0},
-		"the ticket is shown now, and it rests": {func(v *view, a *agenda) { v.rests, a.refresh = true, noon }, showTicket, 0},
-		"shown often, and it rests": {func(v *view, a *agenda) {
-			v.rests, a.refresh, a.shown = true, noon, maxShown
-		}, tryNow, 0},
-		"it has run out, and it rests": {func(v *view, a *agenda) { v.rests, a.refresh, a.runsOut = true, noon, noon }, tryNow, 0},
-		"ready, and it rests":          {func(v *view, a *agenda) { v.rests, a.refresh, a.ready = true, noon, true }, tryNow, 0},
-		"the earliest of three": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.graceEnd = in(20*ms), in(40*ms), in(30*ms)
-		}, nothing, 20 * ms},
-		"the earliest of three is the graceEnd": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.graceEnd = in(20*ms), in(40*ms), in(10*ms)
-		}, nothing, 10 * ms},
-		"the earliest of three is over": {func(_ *view, a *agenda) {
-			a.runsOut, a.refresh, a.graceEnd = in(20*ms), noon, in(10*ms)
-		}, tryNow, 0},
-
-		"ready, and unsubscribed":          {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsNobody }, unsubscribed, 0},
-		"it runs out, and unsubscribed":    {func(v *view, a *agenda) { a.runsOut, v.subscriptions = noon, hearsNobody }, unsubscribed, 0},
-		"no reason, and unsubscribed":      {func(v *view, _ *agenda) { v.subscriptions = hearsNobody }, nothing, 100 * ms},
-		"ready, and hears soon":            {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(5*ms)) }, nothing, 5 * ms},
-		"ready, and hears after the delay": {func(v *view, a *agenda) { a.ready, v.subscriptions = true, hearsFrom(in(time.Second)) }, nothing, 100 * ms},
-		"woken by three, and hears soon": {func(v *view, a *agenda) {
-			v.free, a.graceEnd, v.subscriptions = 0b111, in(ms), hearsFrom(in(5*ms))
-		}, nothing, 5 * ms},
+		{[]change{ready, deaf}, unsubscribed, 0},
+		{[]change{expires(0), deaf}, unsubscribed, 0},
+		{[]change{deaf}, nothing, 100 * ms},
+		{[]change{ready, hears(5 * ms)}, nothing, 5 * ms},
+		{[]change{ready, hears(time.Second)}, nothing, 100 * ms},
+		{[]change{free(0b111), grace(ms), hears(5 * ms)}, nothing, 5 * ms},
 	} {
-		t.Run(name, func(t *testing.T) {
-			v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5)}
-			v.subscriptions = hearsNow
-			var a agenda
-			c.change(&v, &a)
-			what, at := v.next(a)
-			assert.Equal(t, c.want, what)
-			if c.at == never {
-				assert.Zero(t, at)
-				return
-			}
-			assert.Equal(t, in(c.at), at)
-		})
+		v := view{now: noon, first: true, tick: in(100 * ms), rule: claimtest.Majority(5), subscriptions: hearsNow}
+		var a agenda
+		for _, change := range c.changes {
+			change(&v, &a)
+		}
+		what, at := v.next(a)
+		want := in(c.at)
+		if c.at == never {
+			want = time.Time{}
+		}
+		assert.Equal(t, c.want, what, "%+v of %+v", a, v)
+		assert.Equal(t, want, at, "%+v of %+v", a, v)
 	}
 }
 
@@ -225,47 +224,6 @@ func acts(t *rapid.T, v view, a agenda) (event, time.Time) {
 	return nothing, now
 }
 
-func TestNextIsNeverIdleForAPastTime(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v, a := drawView(t)
-		switch what, at := v.at(noon).next(a); what {
-		case nothing:
-			if !at.After(v.now) || at.After(v.tick) {
-				t.Fatalf("nothing until %v, the delay is over at %v", at.Sub(noon), v.tick.Sub(noon))
-			}
-			if v.held > 0 && v.first && at.After(noon.Add(v.held)) {
-				t.Fatalf("nothing until %v, held until %v", at.Sub(noon), v.held)
-			}
-		case tryNow, unsubscribed:
-			if !v.first || v.held > 0 || v.handedOff || !at.Equal(noon) || !v.now.Before(v.tick) {
-				t.Fatalf("event %v of %+v", what, v)
-			}
-		case handed:
-			if !v.handedOff {
-				t.Fatalf("it was given nothing")
-			}
-		case notFirst:
-			if v.first || v.paces {
-				t.Fatalf("nobody stands before it: %+v", v)
-			}
-		case showTicket:
-			if !v.shows || v.handedOff || a.refresh.After(noon) {
-				t.Fatalf("it need not show its ticket: %+v", v)
-			}
-		case elapsed:
-			if v.now.Before(v.tick) || v.handedOff {
-				t.Fatalf("its delay is not over: %+v", v)
-			}
-		case prompted:
-			if !a.polls || !v.first {
-				t.Fatalf("nobody prompts it: %+v", v)
-			}
-		case ended:
-			t.Fatalf("that is not for next to say")
-		}
-	})
-}
-
 // A waiter that has more reason to try, or hears earlier, or has the lock earlier, must not act later.
 func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -312,13 +270,4 @@ func TestNextIsNoLaterWithMoreReason(t *testing.T) {
 			t.Fatalf("%+v of %+v acts at %v; %+v of %+v at %v", a, v, before.Sub(noon), more, sooner, after.Sub(noon))
 		}
 	})
-}
-
-func TestEarlierOfTwoTimesOfWhichZeroIsNever(t *testing.T) {
-	never := time.Time{}
-	assert.Equal(t, never, earlier(never, never))
-	assert.Equal(t, noon, earlier(noon, never))
-	assert.Equal(t, noon, earlier(never, noon))
-	assert.Equal(t, noon, earlier(noon, in(1)))
-	assert.Equal(t, noon, earlier(in(1), noon))
 }

@@ -36,6 +36,8 @@ type guarded struct{ from time.Duration }
 func (guarded) Error() string           { return "it has restarted" }
 func (g guarded) CountsFrom() time.Time { return in(g.from) }
 
+type votes []claim.Vote
+
 func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	withoutJitter(t)
 	const later = time.Millisecond + runOutJitter - 1 // how much later than the nodes say
@@ -45,53 +47,34 @@ func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	forgetful := claim.Vote{Choice: claim.Failed, Answer: claim.Answer{Found: claim.Mine}, Err: ends.Failed}
 	ignored := claim.Vote{Choice: claim.Failed, Answer: claim.Answer{Found: claim.Mine}, Err: guarded{time.Minute}}
 	for name, c := range map[string]struct {
-		votes []claim.Vote
+		votes votes
 		want  time.Duration // 0: it is not known
 	}{
 		"of no nodes":                           {nil, 0},
-		"of one node":                           {[]claim.Vote{inTheWay(time.Second)}, time.Second + later},
-		"of one node that says nothing":         {[]claim.Vote{never}, 0},
-		"the second of three":                   {[]claim.Vote{inTheWay(3 * time.Second), inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"the third of four":                     {[]claim.Vote{inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
-		"the third of five":                     {[]claim.Vote{inTheWay(5 * ms), inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
-		"of days":                               {[]claim.Vote{inTheWay(72 * time.Hour), inTheWay(time.Millisecond), inTheWay(24 * time.Hour)}, 24*time.Hour + later},
-		"one never does":                        {[]claim.Vote{never, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"two never do":                          {[]claim.Vote{never, inTheWay(time.Second), never}, 0},
-		"one has failed":                        {[]claim.Vote{failed, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
-		"two have failed":                       {[]claim.Vote{failed, inTheWay(time.Second), failed}, 0},
-		"one has failed, one never does":        {[]claim.Vote{failed, inTheWay(time.Second), never}, 0},
-		"one is rolled back":                    {[]claim.Vote{granted, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
-		"one is rolled back, two never do":      {[]claim.Vote{granted, never, never}, 0},
-		"one with a low token":                  {[]claim.Vote{lowRegister, inTheWay(time.Second), never}, time.Second + later},
-		"all are free":                          {[]claim.Vote{granted, lowRegister, never}, 0},
-		"one has forgotten, and is rolled back": {[]claim.Vote{forgetful, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
-		"the guards of two end":                 {[]claim.Vote{ignored, ignored, never}, time.Minute + later},
-		"counted from each answer":              {[]claim.Vote{cameAt(-100*ms, 150*ms), cameAt(-50*ms, 90*ms), inTheWay(time.Second)}, 50*ms + later},
-		"it was so before the attempt ended":    {[]claim.Vote{cameAt(-400*ms, 150*ms), cameAt(-300*ms, 90*ms), inTheWay(time.Second)}, 0},
-		"at once":                               {[]claim.Vote{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
+		"of one node":                           {votes{inTheWay(time.Second)}, time.Second + later},
+		"of one node that says nothing":         {votes{never}, 0},
+		"the second of three":                   {votes{inTheWay(3 * time.Second), inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
+		"the third of five":                     {votes{inTheWay(5 * ms), inTheWay(4 * ms), inTheWay(3 * ms), inTheWay(2 * ms), inTheWay(ms)}, 3*ms + later},
+		"two never do":                          {votes{never, inTheWay(time.Second), never}, 0},
+		"one has failed":                        {votes{failed, inTheWay(time.Second), inTheWay(2 * time.Second)}, 2*time.Second + later},
+		"two have failed":                       {votes{failed, inTheWay(time.Second), failed}, 0},
+		"one is rolled back":                    {votes{granted, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
+		"one is rolled back, two never do":      {votes{granted, never, never}, 0},
+		"one with a low token":                  {votes{lowRegister, inTheWay(time.Second), never}, time.Second + later},
+		"all are free":                          {votes{granted, lowRegister, never}, 0},
+		"one has forgotten, and is rolled back": {votes{forgetful, inTheWay(time.Second), inTheWay(2 * time.Second)}, time.Second + later},
+		"the guards of two end":                 {votes{ignored, ignored, never}, time.Minute + later},
+		"counted from each answer":              {votes{cameAt(-100*ms, 150*ms), cameAt(-50*ms, 90*ms), inTheWay(time.Second)}, 50*ms + later},
+		"it was so before the attempt ended":    {votes{cameAt(-400*ms, 150*ms), cameAt(-300*ms, 90*ms), inTheWay(time.Second)}, 0},
+		"at once":                               {votes{inTheWay(0), inTheWay(0), inTheWay(time.Second)}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: claimtest.Majority(len(c.votes)), Votes: c.votes}}
-			want := time.Time{}
-			if c.want != 0 {
-				want = in(c.want)
-			}
-			assert.Equal(t, want, runsOut(o, at0))
-		})
+		o := lease.Outcome{Kind: lease.NotWon, Result: quorum.Result{Rule: claimtest.Majority(len(c.votes)), Votes: c.votes}}
+		want := time.Time{}
+		if c.want != 0 {
+			want = in(c.want)
+		}
+		assert.Equal(t, want, runsOut(o, at0), name)
 	}
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Unusable}, at0), "no node was asked")
 	assert.Zero(t, runsOut(lease.Outcome{Kind: lease.Late, Result: quorum.Result{Rule: claimtest.Majority(1)}}, at0), "it was won")
-}
-
-// Each waiter adds a random time to the end of the TTL, so that not all try at the same moment.
-func TestRunsOutAtADifferentMomentForEach(t *testing.T) {
-	o := lease.Outcome{Result: quorum.Result{Rule: claimtest.Majority(1), Votes: []claim.Vote{inTheWay(time.Second)}}}
-	seen := map[time.Time]bool{}
-	for range 100 {
-		at := runsOut(o, at0)
-		seen[at] = true
-		assert.False(t, at.Before(in(time.Second+ms)), "%v", at)
-		assert.True(t, at.Before(in(time.Second+ms+runOutJitter)), "%v", at)
-	}
-	assert.Greater(t, len(seen), 1)
 }

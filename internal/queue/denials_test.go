@@ -60,26 +60,3 @@ func denialsAddUp(t *testing.T) {
 	assert.False(t, d.note(late, false), "a quorum has granted")
 	assert.False(t, d.note(voted(denied, unheard, unheard), false))
 }
-
-// A line knows whether a writer waits in it, whoever has left it.
-func TestLineKnowsWhetherAWriterWaits(t *testing.T) {
-	h := newHouse(t, 3)
-	reads := h.terms()
-	reads.Claim = claimtest.Shared("lock")
-	writes := h.terms()
-	writer, reader, other := &waiter{terms: writes}, &waiter{terms: reads}, &waiter{terms: reads}
-	var l line
-	for _, w := range []*waiter{reader, writer, other} {
-		l.put(w)
-	}
-	assert.True(t, l.hasWriter())
-	l.take(other)
-	assert.True(t, l.hasWriter())
-	l.take(writer)
-	assert.False(t, l.hasWriter())
-	l.put(writer)
-	l.take(reader)
-	assert.True(t, l.hasWriter())
-	l.take(writer)
-	assert.False(t, l.hasWriter())
-}

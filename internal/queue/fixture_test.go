@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -52,6 +54,34 @@ type house struct {
 	answer  func(node int, req pool.Request) (*pool.Reply, error) // puppet.Yes, unless it is replaced
 	claim   claim.Claim
 	values  int
+	calls   []*call        // all that have stood in a line
+	leases  []*lease.Lease // all that it was given
+}
+
+// inHouse plays a test in a bubble, with a process of n nodes. At its end all calls leave their lines, and all locks are
+// released.
+func inHouse(t *testing.T, n int, play func(h *house)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, n)
+		play(h)
+		for _, c := range h.calls {
+			if c.state != gone {
+				h.lines.leave(&c.waiter, nil)
+			}
+			if c.handedOff != nil {
+				h.leases = append(h.leases, c.handedOff)
+			}
+		}
+		assert.Zero(t, h.lines.count.Load())
+		for _, l := range h.leases {
+			if l.End(nil) {
+				h.ReleaseAndAdmit(l)
+			}
+		}
+		require.True(t, h.keeper.BeginClose())
+		require.NoError(t, h.keeper.Close(context.WithoutCancel(t.Context()), time.Second, func() {}).Reason, "nothing is left to be released")
+	})
 }
 
 func newHouse(t *testing.T, nodes int) *house {
@@ -96,6 +126,7 @@ func (h *house) holds(t *Terms) *lease.Lease {
 	l, failure := h.Lock(h.Context(), t, clock.Now(), 1, &Wait{})
 	require.Nil(h, failure)
 	require.NoError(h, l.Begin())
+	h.leases = append(h.leases, l)
 	return l
 }
 
@@ -118,7 +149,20 @@ func (h *house) waits(t *Terms, why lease.Outcome) *call {
 	h.Helper()
 	c := newCall(h.Group, t, clock.Now())
 	require.True(h, c.join(0, why))
+	h.calls = append(h.calls, c)
 	return c
+}
+
+// fresh returns a lease of an attempt of c.
+func (c *call) fresh(value string) *lease.Lease { return lease.New(&c.terms.Terms, value, clock.Now()) }
+
+// wins lets the attempt u of c win l, while c stays in its line.
+func (c *call) wins(u *turn, l *lease.Lease) { c.end(u, l, lease.Outcome{Kind: lease.Won}) }
+
+// fails lets the attempt u of c fail with an outcome.
+func (u *turn) fails(c *call, o lease.Outcome) {
+	u.rollBack(c.fresh("v"), o, false)
+	c.end(u, nil, o)
 }
 
 // refused is an attempt that found something else in the way on all nodes.
@@ -142,13 +186,6 @@ func (h *house) silent() lease.Outcome {
 		o.Result.Votes = append(o.Result.Votes, claim.Failure(quorum.ErrNoAnswer))
 	}
 	return o
-}
-
-// closes closes the process. Nothing is left to be released then.
-func (h *house) closes() {
-	h.Helper()
-	require.True(h, h.keeper.BeginClose())
-	require.NoError(h, h.keeper.Close(context.WithoutCancel(h.Context()), time.Second, func() {}).Reason)
 }
 
 // withoutJitter makes each random time the longest that it can be.

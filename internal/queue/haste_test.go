@@ -2,7 +2,6 @@ package queue
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -40,8 +39,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 		"two late, and one does not count":      {unfit: 1, late: 24, woken: 30, free: 30},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, 5)
+			inHouse(t, 5, func(h *house) {
 				w := h.waits(h.terms(), h.refused())
 				u := w.begin(true, false)
 				for i := range 5 {
@@ -54,7 +52,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 				}
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
-				r.Prepare(t.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
+				r.Prepare(h.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
 				for i := range 5 {
 					if c.late.Has(i) {
 						r.NoteLate(i, pool.Reply{Fate: pool.Unknown})
@@ -63,9 +61,8 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 						h.lines.wake("lock", i, true, nil)
 					}
 				}
-				assert.Equal(t, c.free, w.listening().freeLocked())
-				assert.Equal(t, c.hopeless, w.listening().isHopelessLocked())
-				h.allLeave(w)
+				assert.Equal(h, c.free, w.listening().freeLocked())
+				assert.Equal(h, c.hopeless, w.listening().isHopelessLocked())
 			})
 		})
 	}
@@ -86,8 +83,7 @@ func TestWaiterPausesAfterHaste(t *testing.T) {
 		"it polls":             {timely: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, 5)
+			inHouse(t, 5, func(h *house) {
 				w := h.waits(h.terms(), h.refused())
 				o := h.silent()
 				o.Result.Taken, o.Result.Count = c.taken, claim.Count{Failed: 31 &^ c.taken, Refused: c.taken}
@@ -101,12 +97,11 @@ func TestWaiterPausesAfterHaste(t *testing.T) {
 					u.conclusive = true
 					w.end(u, nil, o)
 					if want == 0 {
-						assert.Zero(t, w.agenda.pauseEnd, "attempt %d", i)
+						assert.Zero(h, w.agenda.pauseEnd, "attempt %d", i)
 						continue
 					}
-					assert.Equal(t, want-1, time.Until(w.agenda.pauseEnd), "attempt %d", i)
+					assert.Equal(h, want-1, time.Until(w.agenda.pauseEnd), "attempt %d", i)
 				}
-				h.allLeave(w)
 			})
 		})
 	}

@@ -44,14 +44,21 @@ func (h *house) keptBack(by int, names ...string) lease.Outcome {
 	return o
 }
 
+// multi is a call for a and b, which the name with the index by keeps back.
+func (h *house) multi(by int) *call { return h.waits(h.wants(false, "a", "b"), h.keptBack(by)) }
+
+// single is a call for one name.
+func (h *house) single(fair bool, name string) *call {
+	return h.waits(h.wants(fair, name), h.refused())
+}
+
 // failsAt lets an attempt of w fail, because the name with the index by kept it back.
 func (h *house) failsAt(w *call, by int) {
 	h.Helper()
 	u := w.begin(true, false)
 	require.NotNil(h, u)
 	o := h.keptBack(by, w.names...)
-	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
-	w.end(u, nil, o)
+	u.fails(w, o)
 }
 
 // isFirst reports whether w talks to the nodes.
@@ -61,122 +68,39 @@ func (h *house) isFirst(w *call) bool {
 	return h.lines.isFirstLocked(&w.waiter)
 }
 
-func (h *house) allLeave(all ...*call) {
-	h.Helper()
-	for _, w := range all {
-		h.lines.leave(&w.waiter, nil)
-	}
-	assert.Zero(h, h.lines.count.Load())
-	assert.Empty(h, h.lines.byName)
-	h.closes()
-}
-
-func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1, "a", "b", "c"))
-		assert.Equal(t, []string{"b"}, m.stands())
-		a, b, c := h.waits(h.wants(false, "a"), lease.Outcome{}), h.waits(h.wants(false, "b"), lease.Outcome{}), h.waits(h.wants(false, "c"), lease.Outcome{})
-		assert.True(t, h.isFirst(m))
-		assert.True(t, h.isFirst(a), "m keeps nobody from a")
-		assert.False(t, h.isFirst(b))
-		assert.True(t, h.isFirst(c))
-
-		for _, w := range []*call{a, b, c} {
-			w.agenda.ready = false
-		}
-		h.failsAt(m, 0)
-		assert.Equal(t, []string{"a"}, m.stands())
-		assert.True(t, h.isFirst(m), "it came before a")
-		assert.True(t, m.agenda.ready, "a may have had a reason to try")
-		assert.False(t, h.isFirst(a))
-		assert.True(t, h.isFirst(b))
-		assert.True(t, b.agenda.ready, "it is the first now")
-		assert.False(t, c.agenda.ready)
-
-		m.agenda.ready = false
-		h.failsAt(m, 0)
-		assert.Equal(t, []string{"a"}, m.stands())
-		h.allLeave(c, m, a, b)
-	})
-}
-
 // A waiter does not move after an attempt that has heard no quorum, or that has put no ticket in the queues although an
 // earlier attempt has.
 func TestWaiterForSeveralNamesStaysWhereItsTicketIs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+	inHouse(t, 3, func(h *house) {
+		m := h.multi(0)
 		h.failsAt(m, 1)
-		require.Equal(t, []string{"b"}, m.stands())
-		require.True(t, m.isQueued())
+		require.Equal(h, []string{"b"}, m.stands())
+		require.True(h, m.isQueued())
 
 		m.agenda.followsRelease = true
 		u := m.begin(false, false)
-		require.False(t, u.enters())
-		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
-		m.end(u, nil, h.keptBack(0))
-		assert.Equal(t, []string{"b"}, m.stands())
-		assert.True(t, m.agenda.ready, "it is repeated with a ticket")
+		require.False(h, u.enters())
+		u.fails(m, h.keptBack(0))
+		assert.Equal(h, []string{"b"}, m.stands())
+		assert.True(h, m.agenda.ready, "it is repeated with a ticket")
 
 		u = m.begin(false, false)
-		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.silent(), false)
-		m.end(u, nil, h.silent())
-		assert.Equal(t, []string{"b"}, m.stands())
-		assert.False(t, m.isQueued())
-		h.allLeave(m)
-	})
-}
-
-func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
-		m.agenda = agenda{}
-		for i := range 3 {
-			h.lines.wake("b", i, true, nil)
-		}
-		assert.Equal(t, agenda{}, m.agenda)
-		assert.Zero(t, m.listening().freeLocked())
-		h.lines.nudge("b")
-		assert.Equal(t, agenda{}, m.agenda)
-
-		h.lines.mu.Lock()
-		h.lines.moveLocked(&m.waiter, 1, true)
-		h.lines.mu.Unlock()
-		assert.Equal(t, claim.Nodes(0b111), m.listening().freeLocked(), "now it waits for b")
-		assert.False(t, m.agenda.graceEnd.IsZero())
-		assert.True(t, m.agenda.ready)
-
-		m.agenda = agenda{}
-		h.lines.wake("a", 0, true, nil)
-		assert.True(t, m.agenda.graceEnd.IsZero())
-		h.lines.wake("b", 0, true, nil)
-		assert.False(t, m.agenda.graceEnd.IsZero())
-
-		u := m.begin(true, false)
-		assert.Zero(t, m.listening().freeLocked(), "a new attempt, new news")
-		u.Heard(1, 0b01, true)
-		assert.Zero(t, m.listening().freeLocked())
-		u.Heard(2, 0b11, true)
-		assert.Equal(t, claim.Nodes(0b100), m.listening().freeLocked())
-		m.end(u, nil, h.keptBack(1))
-		h.allLeave(m)
+		u.fails(m, h.silent())
+		assert.Equal(h, []string{"b"}, m.stands())
+		assert.False(h, m.isQueued())
 	})
 }
 
 // A wake-up about one name is no reason any more when its waiter has come to wait for another.
 func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+	inHouse(t, 3, func(h *house) {
+		m := h.multi(0)
 		u := m.begin(true, false)
 		h.lines.wake("a", 0, true, nil)
-		require.False(t, m.agenda.graceEnd.IsZero())
-		u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
-		assert.True(t, m.agenda.graceEnd.IsZero())
+		require.False(h, m.agenda.graceEnd.IsZero())
+		u.rollBack(m.fresh("v"), h.keptBack(1), false)
+		assert.True(h, m.agenda.graceEnd.IsZero())
 		m.end(u, nil, h.keptBack(1))
-		h.allLeave(m)
 	})
 }
 
@@ -201,7 +125,7 @@ func (h *house) answers(w *call, taken []claim.Lines, late ...claim.Lines) *turn
 			u.Heard(len(o.Result.Votes)-len(late), ^taken, true)
 		}
 	}
-	u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
+	u.rollBack(w.fresh("v"), o, false)
 	for i, taken := range late {
 		if i > 0 {
 			u.Heard(len(o.Result.Votes)-len(late)+i, ^taken, true)
@@ -214,21 +138,19 @@ func (h *house) answers(w *call, taken []claim.Lines, late ...claim.Lines) *turn
 // It is chance which nodes answer first. The first answers decide an attempt, but need not show which name is taken on
 // a quorum of nodes.
 func TestWaiterForSeveralNamesStaysInItsLineUnlessAnotherNameKeepsItBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 5)
-		m := h.waits(h.wants(false, "a", "b"), h.keptBack(1))
+	inHouse(t, 5, func(h *house) {
+		m := h.multi(1)
 		const a, b, both = claim.Lines(0b01), claim.Lines(0b10), claim.Lines(0b11)
 		for _, taken := range [][]claim.Lines{{b, b, b}, {both, both, both}, {a, a, b}, {both, both, a, 0, b}, {a, a, b, 0, 0}} {
 			m.agenda = agenda{}
 			h.answers(m, taken)
-			assert.Equal(t, []string{"b"}, m.stands(), "%b", taken)
-			assert.False(t, m.agenda.ready, "%b", taken)
+			assert.Equal(h, []string{"b"}, m.stands(), "%b", taken)
+			assert.False(h, m.agenda.ready, "%b", taken)
 		}
 		h.answers(m, []claim.Lines{both, a, a})
-		assert.Equal(t, []string{"a"}, m.stands(), "a is taken on three nodes")
+		assert.Equal(h, []string{"a"}, m.stands(), "a is taken on three nodes")
 		h.answers(m, []claim.Lines{b, b, 0, 0, 0})
-		assert.Equal(t, []string{"b"}, m.stands(), "nobody can release a")
-		h.allLeave(m)
+		assert.Equal(h, []string{"b"}, m.stands(), "nobody can release a")
 	})
 }
 
@@ -236,114 +158,67 @@ func TestWaiterForSeveralNamesStaysInItsLineUnlessAnotherNameKeepsItBack(t *test
 func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 	const a, b, both = claim.Lines(0b01), claim.Lines(0b10), claim.Lines(0b11)
 	first := []claim.Lines{a, a, b}
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 5)
+	inHouse(t, 5, func(h *house) {
 		for _, fair := range []bool{false, true} {
 			m := h.waits(h.wants(fair, "a", "b"), h.keptBack(0))
 			m.agenda = agenda{}
 			u := h.answers(m, first)
-			assert.Equal(t, 0, m.at)
-			assert.False(t, m.agenda.ready)
+			assert.Equal(h, 0, m.at)
+			assert.False(h, m.agenda.ready)
 			u.Heard(3, ^b, true)
-			assert.Equal(t, 0, m.at, "a may still be taken on three nodes")
+			assert.Equal(h, 0, m.at, "a may still be taken on three nodes")
 			h.lines.wake("b", 0, true, nil)
-			assert.True(t, m.agenda.graceEnd.IsZero())
+			assert.True(h, m.agenda.graceEnd.IsZero())
 			u.Heard(4, ^b, true)
-			assert.Equal(t, 1, m.at)
-			assert.False(t, m.agenda.graceEnd.IsZero(), "b has become free on a node")
-			assert.Equal(t, !fair, m.agenda.ready, "unless it is fair, its ticket is not in the queues of b")
+			assert.Equal(h, 1, m.at)
+			assert.False(h, m.agenda.graceEnd.IsZero(), "b has become free on a node")
+			assert.Equal(h, !fair, m.agenda.ready, "unless it is fair, its ticket is not in the queues of b")
 
 			m.agenda = agenda{}
 			u = h.answers(m, first)
 			u.Heard(3, ^both, true)
-			assert.Equal(t, 0, m.at, "a is taken on three nodes")
-			assert.Equal(t, !fair, m.agenda.ready)
+			assert.Equal(h, 0, m.at, "a is taken on three nodes")
+			assert.Equal(h, !fair, m.agenda.ready)
 
 			m.agenda = agenda{}
 			h.answers(m, first, b, b)
-			assert.Equal(t, 1, m.at, "the others have answered while the attempt ended")
-			assert.Equal(t, !fair, m.agenda.ready)
+			assert.Equal(h, 1, m.at, "the others have answered while the attempt ended")
+			assert.Equal(h, !fair, m.agenda.ready)
 			h.lines.leave(&m.waiter, nil)
 		}
-		h.allLeave()
 	})
 }
 
 func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m, b, c := h.waits(h.wants(false, "a", "b"), h.keptBack(0)), h.waits(h.wants(false, "b"), h.refused()), h.waits(h.wants(false, "c"), h.refused())
+	inHouse(t, 3, func(h *house) {
+		m, b, c := h.multi(0), h.single(false, "b"), h.single(false, "c")
 		for _, w := range []*call{m, b, c} {
-			require.True(t, h.isFirst(w))
+			require.True(h, h.isFirst(w))
 		}
 		u := m.begin(true, false)
-		assert.Nil(t, b.begin(true, false), "m is trying")
-		assert.NotNil(t, c.begin(true, false))
+		assert.Nil(h, b.begin(true, false), "m is trying")
+		assert.NotNil(h, c.begin(true, false))
 		what, _ := b.due()
-		assert.NotEqual(t, tryNow, what)
+		assert.NotEqual(h, tryNow, what)
 		for len(b.look) > 0 {
 			<-b.look
 		}
 		m.end(u, nil, h.keptBack(0))
-		assert.Len(t, b.look, 1, "it may go on")
+		assert.Len(h, b.look, 1, "it may go on")
 		u = m.begin(true, false)
-		require.NotNil(t, u)
+		require.NotNil(h, u)
 		for len(b.look) > 0 {
 			<-b.look
 		}
 		h.lines.leave(&m.waiter, nil)
-		assert.Len(t, b.look, 1, "it may go on, although nobody waits for several names any more")
+		assert.Len(h, b.look, 1, "it may go on, although nobody waits for several names any more")
 
-		m = h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+		m = h.multi(0)
 		u = b.begin(true, false)
-		require.NotNil(t, u)
-		assert.Nil(t, m.begin(true, false))
+		require.NotNil(h, u)
+		assert.Nil(h, m.begin(true, false))
 		h.lines.leave(&b.waiter, nil)
-		assert.NotNil(t, m.begin(true, false), "b has left while it was trying")
-		h.allLeave(m, c)
-	})
-}
-
-func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		b := h.waits(h.wants(true, "b"), h.refused())
-		m := h.waits(h.wants(true, "a", "b"), h.keptBack(1))
-		a := h.waits(h.wants(true, "a"), h.refused())
-		assert.Equal(t, []string{"a", "b"}, m.stands())
-		assert.False(t, h.isFirst(m))
-		assert.False(t, h.isFirst(a), "it stands behind m")
-		assert.True(t, h.isFirst(b))
-		m.agenda = agenda{}
-		h.lines.leave(&b.waiter, nil)
-		assert.True(t, h.isFirst(m))
-		assert.True(t, m.agenda.ready)
-		h.failsAt(m, 0)
-		assert.Equal(t, []string{"a", "b"}, m.stands())
-		m.agenda = agenda{}
-		h.lines.wake("b", 0, true, nil)
-		assert.True(t, m.agenda.graceEnd.IsZero(), "it waits for a")
-		h.lines.wake("a", 0, true, nil)
-		assert.False(t, m.agenda.graceEnd.IsZero())
-		h.allLeave(m, a)
-	})
-}
-
-// If the first in a line hears too few nodes, the line usually lets a waiter with a longer node deadline go first. It
-// must not do so for fair waiters for several names: each of two could then be the first in one line, and wait for the
-// other.
-func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		longer := h.wants(true, "a", "b")
-		longer.Timing.NodeTimeout = time.Second
-		silent, b, m := h.waits(h.wants(true, "a", "b"), h.silent()), h.waits(h.wants(true, "b"), h.refused()), h.waits(longer, h.keptBack(0))
-		assert.True(t, h.isFirst(silent))
-		h.lines.leave(&silent.waiter, nil)
-		assert.True(t, h.isFirst(b))
-		h.lines.leave(&b.waiter, nil)
-		assert.True(t, h.isFirst(m))
-		h.allLeave(m)
+		assert.NotNil(h, m.begin(true, false), "b has left while it was trying")
 	})
 }
 
@@ -351,8 +226,7 @@ func TestFairWaitersForSeveralNamesDoNotStandInEachOthersWay(t *testing.T) {
 // talks to the nodes.
 func TestSomebodyIsAlwaysFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHouse(t, 3)
+		inHouse(t, 3, func(h *house) {
 			var all []*call
 			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 				if len(all) == 0 || rapid.IntRange(0, 2).Draw(rt, "what") > 0 && len(all) < 8 {
@@ -370,8 +244,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 						all = append(all[:i], all[i+1:]...)
 					} else if u := w.begin(true, false); u != nil {
 						o := []lease.Outcome{h.silent(), h.keptBack(0, w.names...), h.keptBack(len(w.names)-1, w.names...)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
-						u.rollBack(lease.New(&w.terms.Terms, "v", clock.Now()), o, false)
-						w.end(u, nil, o)
+						u.fails(w, o)
 					}
 				}
 				for _, w := range all {
@@ -380,7 +253,6 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 					}
 				}
 			}
-			h.allLeave(all...)
 		})
 	})
 }
@@ -409,138 +281,85 @@ func (h *house) somebodyTries(w *call, all []*call) bool {
 // Nobody tells a waiter without a place in the queues that a name has become free. So when it comes to wait for another
 // name, it asks at once.
 func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		for _, denied := range []bool{false, true} {
-			m := h.waits(h.wants(false, "a", "b"), h.keptBack(0))
+			m := h.multi(0)
 			u := m.begin(true, false)
 			u.conclusive = true
 			u.denied.Store(denied)
-			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(1), false)
-			m.end(u, nil, h.keptBack(1))
-			assert.Equal(t, denied, m.agenda.ready)
+			u.fails(m, h.keptBack(1))
+			assert.Equal(h, denied, m.agenda.ready)
 			u = m.begin(true, false)
 			u.conclusive = true
-			u.rollBack(lease.New(&m.terms.Terms, "v", clock.Now()), h.keptBack(0), false)
-			m.end(u, nil, h.keptBack(0))
-			assert.Equal(t, denied, m.agenda.ready)
+			u.fails(m, h.keptBack(0))
+			assert.Equal(h, denied, m.agenda.ready)
 			h.lines.leave(&m.waiter, nil)
 		}
-		h.allLeave()
 	})
 }
 
 // A line is in the order of the tickets, even if a waiter joins late because its first attempt took long.
 func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		early := newCall(h.Group, h.terms(), clock.Now())
 		time.Sleep(ms)
 		late := h.waits(h.terms(), lease.Outcome{})
 		h.lines.join(&early.waiter, h.refused())
-		assert.True(t, h.isFirst(early))
+		assert.True(h, h.isFirst(early))
 		h.lines.mu.Lock()
-		assert.Less(t, h.ticketLocked(&early.waiter).String(), h.ticketLocked(&late.waiter).String())
+		assert.Less(h, h.ticketLocked(&early.waiter).String(), h.ticketLocked(&late.waiter).String())
 		h.lines.mu.Unlock()
-		h.allLeave(early, late)
+		h.lines.leave(&early.waiter, nil)
 	})
 }
 
 // If a lease of its own process has kept a fair waiter back, the waiter waits for the name that this lease
 // releases.
 func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		holder := h.holds(h.wants(false, "b"))
 		m := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
 		all := h.admit(nil, holder, true)
-		require.Len(t, all, 1)
-		assert.False(t, all[0].tries)
+		require.Len(h, all, 1)
+		assert.False(h, all[0].tries)
 		m.agenda = agenda{}
 		h.lines.wake("b", 0, true, nil)
-		assert.False(t, m.agenda.graceEnd.IsZero())
+		assert.False(h, m.agenda.graceEnd.IsZero())
 		h.unlocks(holder)
-		h.allLeave(m)
-	})
-}
-
-// A fair waiter has a reason to try, but its process holds one of its names. When that hold is lost, the waiter must go
-// on.
-func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		holder := h.holds(h.wants(false, "b"))
-		m := h.waits(h.wants(true, "a", "b"), h.keptBack(0))
-		h.lines.byName["b"].holder = holder
-		m.agenda.ready = true
-		what, _ := m.due()
-		assert.Equal(t, showTicket, what, "its process holds b")
-		m.agenda.refresh = time.Now().Add(time.Second)
-		what, _ = m.due()
-		assert.Equal(t, nothing, what, "its ticket has been shown")
-		for len(m.look) > 0 {
-			<-m.look
-		}
-		holder.Lose(ends.Expired)
-		assert.Len(t, m.look, 1)
-		what, _ = m.due()
-		assert.NotEqual(t, nothing, what)
-		holder.Release(lease.Releasing{})
-		synctest.Wait()
-		h.allLeave(m)
 	})
 }
 
 // A waiter for several names waits for one name at a time. A hold of its process on another name does not keep it from
 // trying, because that hold may have ended, or may end before the others do.
 func TestWaiterForSeveralNamesTriesWhileItsProcessHoldsAnotherName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		m := h.waits(h.wants(false, "a", "b"), h.keptBack(1))
-		a := h.waits(h.wants(false, "a"), lease.Outcome{})
+	inHouse(t, 3, func(h *house) {
+		m := h.multi(1)
+		a := h.single(false, "a")
 		hold := h.holds(h.wants(false, "a"))
 		h.lines.leave(&a.waiter, hold)
-		assert.NotNil(t, m.begin(false, false), "it stands in the line of b")
+		assert.NotNil(h, m.begin(false, false), "it stands in the line of b")
 		m.end(&turn{group: h.Group, waiter: &m.waiter}, nil, h.keptBack(0))
 		h.lines.mu.Lock()
 		h.lines.moveLocked(&m.waiter, 0, true)
 		h.lines.mu.Unlock()
-		assert.Nil(t, m.begin(false, false), "it stands in the line of a")
+		assert.Nil(h, m.begin(false, false), "it stands in the line of a")
 		h.unlocks(hold)
-		h.allLeave(m)
-	})
-}
-
-// The release of a lock of several names puts the next in line of each name into the queue of that name.
-func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
-		a, b := h.waits(h.wants(true, "a"), lease.Outcome{}), h.waits(h.wants(true, "b"), lease.Outcome{})
-		released := lease.New(&h.wants(true, "a", "b").Terms, "v", clock.Now())
-		all := h.admit(nil, released, true)
-		require.Len(t, all, 2)
-		for i, w := range []*call{a, b} {
-			assert.Equal(t, admission{waiter: &w.waiter, line: i, ticket: w.ticket, enters: true}, all[i])
-			assert.False(t, w.ticket.IsZero())
-		}
-		h.allLeave(a, b)
 	})
 }
 
 // A ticket may have entered the queues of several names with the releases of several locks. A waiter that gives up takes it
 // out of all of them.
 func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 1)
+	inHouse(t, 1, func(h *house) {
 		w := h.waits(h.wants(true, "a", "b"), lease.Outcome{})
 		for _, name := range []string{"a", "b"} {
 			h.releaseAndAdmit(lease.New(&h.wants(true, name).Terms, "of "+name, clock.Now()), lease.Releasing{})
 		}
 		ticket := any(w.ticket.String())
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(h.Context())
 		cancel()
 		_, failure := w.run(ctx)
-		require.NotNil(t, failure)
+		require.NotNil(h, failure)
 		synctest.Wait()
 		for _, value := range []any{"of a", "of b"} {
 			var with []bool
@@ -549,8 +368,129 @@ func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) 
 					with = append(with, slices.Contains(req.Args, ticket))
 				}
 			}
-			assert.Equal(t, []bool{true, true}, with, "%v: it has entered, and left", value)
+			assert.Equal(h, []bool{true, true}, with, "%v: it has entered, and left", value)
 		}
-		h.allLeave()
+	})
+}
+
+func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1, "a", "b", "c"))
+		assert.Equal(h, []string{"b"}, m.stands())
+		a, b, c := h.single(false, "a"), h.single(false, "b"), h.single(false, "c")
+		assert.True(h, h.isFirst(m))
+		assert.True(h, h.isFirst(a), "m keeps nobody from a")
+		assert.False(h, h.isFirst(b))
+		assert.True(h, h.isFirst(c))
+
+		for _, w := range []*call{a, b, c} {
+			w.agenda.ready = false
+		}
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a"}, m.stands())
+		assert.True(h, h.isFirst(m), "it came before a")
+		assert.True(h, m.agenda.ready, "a may have had a reason to try")
+		assert.False(h, h.isFirst(a))
+		assert.True(h, h.isFirst(b))
+		assert.True(h, b.agenda.ready, "it is the first now")
+		assert.False(h, c.agenda.ready)
+
+		m.agenda.ready = false
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a"}, m.stands())
+	})
+}
+
+func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		m := h.multi(0)
+		m.agenda = agenda{}
+		for i := range 3 {
+			h.lines.wake("b", i, true, nil)
+		}
+		assert.Equal(h, agenda{}, m.agenda)
+		assert.Zero(h, m.listening().freeLocked())
+		h.lines.nudge("b")
+		assert.Equal(h, agenda{}, m.agenda)
+
+		h.lines.mu.Lock()
+		h.lines.moveLocked(&m.waiter, 1, true)
+		h.lines.mu.Unlock()
+		assert.Equal(h, claim.Nodes(0b111), m.listening().freeLocked(), "now it waits for b")
+		assert.False(h, m.agenda.graceEnd.IsZero())
+		assert.True(h, m.agenda.ready)
+
+		m.agenda = agenda{}
+		h.lines.wake("a", 0, true, nil)
+		assert.True(h, m.agenda.graceEnd.IsZero())
+		h.lines.wake("b", 0, true, nil)
+		assert.False(h, m.agenda.graceEnd.IsZero())
+
+		u := m.begin(true, false)
+		assert.Zero(h, m.listening().freeLocked(), "a new attempt, new news")
+		u.Heard(1, 0b01, true)
+		assert.Zero(h, m.listening().freeLocked())
+		u.Heard(2, 0b11, true)
+		assert.Equal(h, claim.Nodes(0b100), m.listening().freeLocked())
+		m.end(u, nil, h.keptBack(1))
+	})
+}
+
+func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		b := h.single(true, "b")
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(1))
+		a := h.single(true, "a")
+		assert.Equal(h, []string{"a", "b"}, m.stands())
+		assert.False(h, h.isFirst(m))
+		assert.False(h, h.isFirst(a), "it stands behind m")
+		assert.True(h, h.isFirst(b))
+		m.agenda = agenda{}
+		h.lines.leave(&b.waiter, nil)
+		assert.True(h, h.isFirst(m))
+		assert.True(h, m.agenda.ready)
+		h.failsAt(m, 0)
+		assert.Equal(h, []string{"a", "b"}, m.stands())
+		m.agenda = agenda{}
+		h.lines.wake("b", 0, true, nil)
+		assert.True(h, m.agenda.graceEnd.IsZero(), "it waits for a")
+		h.lines.wake("a", 0, true, nil)
+		assert.False(h, m.agenda.graceEnd.IsZero())
+	})
+}
+
+// A fair waiter has a reason to try, but its process holds one of its names. When that hold is lost, the waiter must go
+// on.
+func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		holder := h.holds(h.wants(false, "b"))
+		m := h.waits(h.wants(true, "a", "b"), h.keptBack(0))
+		h.lines.byName["b"].holder = holder
+		m.agenda.ready = true
+		what, _ := m.due()
+		assert.Equal(h, showTicket, what, "its process holds b")
+		m.agenda.refresh = time.Now().Add(time.Second)
+		what, _ = m.due()
+		assert.Equal(h, nothing, what, "its ticket has been shown")
+		for len(m.look) > 0 {
+			<-m.look
+		}
+		holder.Lose(ends.Expired)
+		assert.Len(h, m.look, 1)
+		what, _ = m.due()
+		assert.NotEqual(h, nothing, what)
+	})
+}
+
+// The release of a lock of several names puts the next in line of each name into the queue of that name.
+func TestReleaseOfSeveralNamesEntersTheNextOfEach(t *testing.T) {
+	inHouse(t, 3, func(h *house) {
+		a, b := h.single(true, "a"), h.single(true, "b")
+		all := h.admit(nil, h.multi(0).fresh("v"), true)
+		require.Len(h, all, 2)
+		for i, w := range []*call{a, b} {
+			assert.Equal(h, admission{waiter: &w.waiter, line: i, ticket: w.ticket, enters: true}, all[i])
+			assert.False(h, w.ticket.IsZero())
+		}
 	})
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,18 +17,16 @@ import (
 
 // A process that reads many names once each must not remember all their holds, even if nobody unlocks them.
 func TestHoldsThatNobodyCanJoinAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		h.answer = granted
 		for i := range 1000 {
 			terms := h.terms()
 			terms.Claim, terms.Joins = claimtest.Shared("name-"+strconv.Itoa(i)), true
-			_, failure := h.Lock(t.Context(), terms, clock.Now(), 1, &Wait{})
-			require.Nil(t, failure)
+			_, failure := h.Lock(h.Context(), terms, clock.Now(), 1, &Wait{})
+			require.Nil(h, failure)
 			time.Sleep(maxChain)
 		}
-		assert.LessOrEqual(t, len(h.sharing.holds), 66)
-		h.closes()
+		assert.LessOrEqual(h, len(h.sharing.holds), 66)
 	})
 }
 
@@ -54,49 +51,44 @@ func (h *house) isReady(w *call) bool {
 // The readers that join a hold leave their line. Who is the first then has a reason to try: no node tells it of what was
 // before.
 func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		h.answer = granted
 		hold := h.holds(h.reads())
 		reader, writer := h.waits(h.reads(), h.silent()), h.waits(h.terms(), h.silent())
-		require.False(t, h.isReady(writer))
+		require.False(h, h.isReady(writer))
 		h.sharing.share(hold, nil)
-		require.NotNil(t, reader.handedOff)
-		assert.True(t, h.isReady(writer))
+		require.NotNil(h, reader.handedOff)
+		assert.True(h, h.isReady(writer))
 		h.lines.leave(&writer.waiter, nil)
 		for _, l := range []*lease.Lease{hold, reader.handedOff} {
 			l.End(nil)
 			h.ReleaseAndAdmit(l)
 		}
-		h.closes()
 	})
 }
 
 // A reader that is trying does not join, because it may win a hold of its own. Those behind it join all the same.
 func TestReadersBehindOneThatTriesShareAHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		h.answer = granted
 		hold := h.holds(h.reads())
 		first, second := h.waits(h.reads(), h.refused()), h.waits(h.reads(), h.refused())
-		require.NotNil(t, first.begin(true, false))
+		require.NotNil(h, first.begin(true, false))
 		h.sharing.share(hold, nil)
-		assert.Nil(t, first.handedOff)
-		require.NotNil(t, second.handedOff)
+		assert.Nil(h, first.handedOff)
+		require.NotNil(h, second.handedOff)
 		h.lines.leave(&first.waiter, nil)
 		for _, l := range []*lease.Lease{hold, second.handedOff} {
 			l.End(nil)
 			h.ReleaseAndAdmit(l)
 		}
-		h.closes()
 	})
 }
 
 // A writer behind readers of its own process shows its ticket, as if another process held the lock. Otherwise later
 // readers of other processes would enter before it.
 func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 3)
+	inHouse(t, 3, func(h *house) {
 		h.answer = granted
 		fair := h.terms()
 		fair.Fair = true
@@ -104,11 +96,10 @@ func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {
 		hold := h.holds(h.reads())
 		h.lines.leave(&reader.waiter, hold)
 		u := writer.begin(false, false)
-		require.NotNil(t, u)
-		assert.True(t, u.enters())
+		require.NotNil(h, u)
+		assert.True(h, u.enters())
 		h.lines.leave(&writer.waiter, nil)
 		hold.End(nil)
 		h.ReleaseAndAdmit(hold)
-		h.closes()
 	})
 }

@@ -19,8 +19,7 @@ import (
 // Once the session is ready, waiters try without hearing the nodes whose subscriptions stand later. Such a node may have
 // sent a message meanwhile, so its subscription counts as a wake-up.
 func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, 5)
+	inHouse(t, 5, func(h *house) {
 		w := h.waits(h.terms(), h.refused())
 		set := h.keeper.Set
 		s := &session{subscriber: &h.subscriber, set: set, rule: set.FullRule(), begun: time.Now()}
@@ -30,12 +29,11 @@ func TestNodeThatIsHeardLateWakesTheFirstInLine(t *testing.T) {
 		}
 		time.Sleep(wakeGrace)
 		synctest.Wait()
-		require.True(t, h.subscriber.ready())
-		assert.Zero(t, w.listening().freeLocked(), "the session was not ready")
+		require.True(h, h.subscriber.ready())
+		assert.Zero(h, w.listening().freeLocked(), "the session was not ready")
 		listener{session: s, node: set.Nodes[3]}.Subscribed()
-		assert.True(t, w.listening().freeLocked().Has(3))
+		assert.True(h, w.listening().freeLocked().Has(3))
 		h.subscriber.stop(nil)
-		h.allLeave(w)
 	})
 }
 

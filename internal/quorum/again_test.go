@@ -2,10 +2,11 @@ package quorum
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
@@ -28,74 +29,64 @@ func (s *scene) sentTo() (n []int) {
 var broken = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
 
 func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(5)
-		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, false)
-		r.Send()
+	inScene(t, 5, func(s *scene) {
+		r := s.sent(&act{})
 		s.answer(0, mine)
 		s.answer(1, missing)
 		s.reply(2, broken)
 		r.Again()
-		assert.Equal(t, []int{1, 1, 2, 2, 2}, s.sentTo(), "not to those that have answered")
-		assert.Equal(t, claim.Count{Granted: 0b1, Refused: 0b10}, r.count, "the failure is open again")
+		assert.Equal(s, []int{1, 1, 2, 2, 2}, s.sentTo(), "not to those that have answered")
+		assert.Equal(s, claim.Count{Granted: 0b1, Refused: 0b10}, r.count, "the failure is open again")
 		s.answer(2, mine)
-		assert.False(t, r.IsFinal())
+		assert.False(s, r.IsFinal())
 		s.answer(3, mine)
-		assert.True(t, r.IsFinal())
+		assert.True(s, r.IsFinal())
 		res := r.Result(ErrNoAnswer)
-		assert.True(t, res.Won)
+		assert.True(s, res.Won)
 		r.Again()
-		assert.Equal(t, []int{1, 1, 2, 2, 2}, s.sentTo(), "it is decided")
+		assert.Equal(s, []int{1, 1, 2, 2, 2}, s.sentTo(), "it is decided")
 	})
 }
 
 func TestFailureOfOneSendingIsNoVoteWhileAnotherIsUnderWay(t *testing.T) {
 	for name, last := range map[string]any{"it grants": mine, "it refuses": missing, "it fails": nil} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newScene(1)
-				r := &Round{}
-				r.Prepare(t.Context(), s.Set, &act{}, false, false)
-				r.Send()
-				r.Again()
-				r.Again()
-				assert.Equal(t, []int{3}, s.sentTo())
+		inScene(t, 1, func(s *scene) {
+			s.Log(name)
+			r := s.sent(&act{})
+			r.Again()
+			r.Again()
+			assert.Equal(s, []int{3}, s.sentTo())
+			s.reply(0, broken)
+			s.reply(0, broken)
+			assert.False(s, r.IsFinal(), "one is under way")
+			if last == nil {
 				s.reply(0, broken)
-				s.reply(0, broken)
-				assert.False(t, r.IsFinal(), "one is under way")
-				if last == nil {
-					s.reply(0, broken)
-				} else {
-					s.answer(0, last)
-				}
-				assert.True(t, r.IsFinal())
-				res := r.Result(ErrNoAnswer)
-				assert.Equal(t, last == mine, res.Won)
-				assert.Equal(t, last == missing, res.Rejected)
-				s.answer(0, mine)
-				assert.Equal(t, res, r.Result(ErrNoAnswer), "what comes later does not count")
-			})
+			} else {
+				s.answer(0, last)
+			}
+			assert.True(s, r.IsFinal())
+			res := r.Result(ErrNoAnswer)
+			assert.Equal(s, last == mine, res.Won)
+			assert.Equal(s, last == missing, res.Rejected)
+			s.answer(0, mine)
+			assert.Equal(s, res, r.Result(ErrNoAnswer), "what comes later does not count")
 		})
 	}
 }
 
 func TestFirstAnswerCountsHoweverOftenItWasSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(3)
-		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, false)
-		r.Send()
+	inScene(t, 3, func(s *scene) {
+		r := s.sent(&act{})
 		r.Again()
 		for range 2 { // one answer for each sending
 			s.answer(0, mine)
 		}
-		assert.False(t, r.IsFinal(), "one node is one vote")
+		assert.False(s, r.IsFinal(), "one node is one vote")
 		s.answer(1, missing)
 		s.answer(1, mine)
-		assert.False(t, r.IsFinal(), "it has refused")
+		assert.False(s, r.IsFinal(), "it has refused")
 		s.answer(2, mine)
-		assert.True(t, r.Result(ErrNoAnswer).Won)
+		assert.True(s, r.Result(ErrNoAnswer).Won)
 	})
 }
 
@@ -104,40 +95,35 @@ func TestRoundIsNotSentAgainOnceItIsClosedOrItsGateIs(t *testing.T) {
 		"closed":          func(r *Round, _ *act) { r.Close() },
 		"its gate closed": func(_ *Round, a *act) { a.over = true },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, a := newScene(3), &act{}
-				r := &Round{}
-				r.Prepare(t.Context(), s.Set, a, false, false)
-				r.Send()
-				end(r, a)
-				r.Again()
-				assert.Equal(t, []int{1, 1, 1}, s.sentTo())
-			})
+		inScene(t, 3, func(s *scene) {
+			s.Log(name)
+			a := &act{}
+			r := s.sent(a)
+			end(r, a)
+			r.Again()
+			assert.Equal(s, []int{1, 1, 1}, s.sentTo())
 		})
 	}
 }
 
 func TestPoolThatRefusesToSendAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, a := newScene(3), &act{}
-		r := &Round{}
-		r.Prepare(t.Context(), s.Set, a, false, false)
-		r.Send()
+	inScene(t, 3, func(s *scene) {
+		a := &act{}
+		r := s.sent(a)
 		s.reply(0, broken)
 		s.refuse[0], s.refuse[1] = errBroken, errBroken
 		r.Again()
-		assert.Equal(t, claim.Count{Failed: 0b1}, r.count, "only node 0 has nothing under way")
+		assert.Equal(s, claim.Count{Failed: 0b1}, r.count, "only node 0 has nothing under way")
 		s.answer(1, mine)
 		s.answer(2, mine)
-		assert.True(t, r.Result(ErrNoAnswer).Won)
-		assert.Equal(t, []string{"sending", "sending", "sending", "sending", "unsent", "sending", "unsent", "sending", "won", "decided"}, a.told)
+		assert.True(s, r.Result(ErrNoAnswer).Won)
+		assert.Equal(s, []string{"sending", "sending", "sending", "sending", "unsent", "sending", "unsent", "sending", "won", "decided"}, a.told)
 	})
 }
 
 // A server that is a node of both joint sets is asked at one of them, also when the round is sent again.
 func TestJointRoundIsSentAgainOnceToEachServer(t *testing.T) {
-	s, server := newJointScene(), &pool.Server{RunID: "a"}
+	s, server := newJointScene(), run("a")
 	s.NoteServer(0, server)
 	s.NoteServer(3, server)
 	r := &Round{}
@@ -150,18 +136,15 @@ func TestJointRoundIsSentAgainOnceToEachServer(t *testing.T) {
 
 // A node that lacked the script is sent it in full again.
 func TestRoundIsSentAgainInFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(1)
-		r := &Round{}
-		r.Prepare(t.Context(), s.Set, &act{}, false, false)
-		r.Send()
+	inScene(t, 1, func(s *scene) {
+		r := s.sent(&act{})
 		s.reply(0, pool.Reply{Err: lacksScript{}, Fate: pool.Answered, Conn: 1})
 		r.Again()
 		var commands []any
 		for _, req := range s.puppets[0].Sent() {
 			commands = append(commands, req.Args[0])
 		}
-		assert.Equal(t, []any{"evalsha", "eval", "eval"}, commands)
+		assert.Equal(s, []any{"evalsha", "eval", "eval"}, commands)
 	})
 }
 
@@ -190,65 +173,53 @@ func (p repeating) Repeat() (claim.Call, bool) {
 	return c, true
 }
 
+// Each play is what becomes of a round: of a node by its number, + it grants, - it refuses, x its connection breaks, ~ it is
+// silent until the deadline, ! its pool refuses, and l it was late before. "closed" and "gate" are about the round.
 func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
-	silence := pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1}
-	for name, c := range map[string]struct {
-		play func(s *scene, r *Round, a *act)
-		sent []int
-		won  bool
-	}{
-		"others are enough": {func(s *scene, _ *Round, _ *act) { s.reply(0, broken); s.answer(1, mine); s.answer(2, mine) }, []int{1, 1, 1}, true},
-		"two of three": {func(s *scene, _ *Round, _ *act) {
-			s.reply(0, broken)
-			s.reply(1, broken)
-			s.answer(0, mine)
-			s.answer(1, mine)
-		}, []int{2, 2, 1}, true},
-		"only once": {func(s *scene, _ *Round, _ *act) {
-			s.reply(0, broken)
-			s.reply(1, broken)
-			s.reply(0, broken)
-			s.reply(1, broken)
-		}, []int{2, 2, 1}, false},
-		"one is late": {func(s *scene, _ *Round, _ *act) {
-			s.known.late.add(0b100)
-			s.reply(0, broken)
-			s.answer(0, mine)
-			s.answer(1, mine)
-		}, []int{2, 1, 1}, true},
-		"one has refused": {func(s *scene, _ *Round, _ *act) {
-			s.answer(2, missing)
-			s.reply(0, broken)
-			s.answer(0, mine)
-			s.answer(1, mine)
-		}, []int{2, 1, 1}, true},
-		"two have refused": {func(s *scene, _ *Round, _ *act) { s.answer(1, missing); s.reply(0, broken); s.answer(2, missing) }, []int{2, 1, 1}, false},
-		"refused before":   {func(s *scene, _ *Round, _ *act) { s.answer(1, missing); s.answer(2, missing); s.reply(0, broken) }, []int{1, 1, 1}, false},
-		"silent nodes":     {func(s *scene, _ *Round, _ *act) { s.reply(0, silence); s.reply(1, silence) }, []int{1, 1, 1}, false},
-		"closed":           {func(s *scene, r *Round, _ *act) { r.Close(); s.reply(0, broken); s.reply(1, broken) }, []int{1, 1, 1}, false},
-		"its gate closed":  {func(s *scene, _ *Round, a *act) { a.over = true; s.reply(0, broken); s.reply(1, broken) }, []int{1, 1, 1}, false},
-		"a pool refuses": {func(s *scene, _ *Round, _ *act) {
-			s.reply(0, broken)
-			s.refuse[0] = errBroken
-			s.reply(1, broken)
-			s.answer(1, mine)
-			s.answer(2, mine)
-		}, []int{2, 2, 1}, true},
+	for play, want := range map[string]string{
+		"0x 1+ 2+":       "[1 1 1] true", // the others are enough
+		"0x 1x 0+ 1+":    "[2 2 1] true",
+		"0x 1x 0x 1x":    "[2 2 1] false", // only once
+		"2l 0x 0+ 1+":    "[2 1 1] true",
+		"2- 0x 0+ 1+":    "[2 1 1] true",
+		"1- 0x 2-":       "[2 1 1] false",
+		"1- 2- 0x":       "[1 1 1] false",
+		"0~ 1~":          "[1 1 1] false",
+		"closed 0x 1x":   "[1 1 1] false",
+		"gate 0x 1x":     "[1 1 1] false",
+		"0x 0! 1x 1+ 2+": "[2 2 1] true",
 	} {
-		t.Run(name, func(t *testing.T) {
-			to := &tracer{traces: true}
-			s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
-			r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
-			r.Send()
-			c.play(s, r, a)
-			assert.Equal(t, c.sent, s.sentTo())
-			assert.Equal(t, c.won, r.Result(nil).Won)
-			var told claim.Nodes
-			for _, v := range to.votes {
-				assert.NotEqual(t, claim.Pending, v.Vote.Choice, "node %d has been asked again", v.Node.Index)
-				told = told.With(v.Node.Index)
+		to := &tracer{traces: true}
+		s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
+		r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
+		r.Send()
+		for _, step := range strings.Fields(play) {
+			i := int(step[0] - '0')
+			switch step[1:] {
+			case "+":
+				s.answer(i, mine)
+			case "-":
+				s.answer(i, missing)
+			case "x":
+				s.reply(i, broken)
+			case "~":
+				s.reply(i, pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1})
+			case "!":
+				s.refuse[i] = errBroken
+			case "l":
+				s.known.late.add(nodes(i))
+			case "losed":
+				r.Close()
+			case "ate":
+				a.over = true
 			}
-			assert.Zero(t, r.count.Answered()&^told, "a tracer hears of each vote")
-		})
+		}
+		assert.Equal(t, want, fmt.Sprint(s.sentTo(), r.Result(nil).Won), play)
+		var told claim.Nodes
+		for _, v := range to.votes {
+			assert.NotEqual(t, claim.Pending, v.Vote.Choice, "%s: node %d has been asked again", play, v.Node.Index)
+			told = told.With(v.Node.Index)
+		}
+		assert.Zero(t, r.count.Answered()&^told, "%s: a tracer hears of each vote", play)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -30,8 +31,11 @@ func setOf(pools ...pool.Pool) *Set {
 	return NewSet(pools, NewKnown(len(pools)), claimtest.Majority(len(pools)))
 }
 
+const ms = time.Millisecond
+
 // A scene is n nodes that answer when the test says so.
 type scene struct {
+	*testing.T // nil outside of inScene
 	*Set
 	puppets []*puppet.Puppet
 	refuse  []error  // by node: why its pool refuses to send
@@ -68,6 +72,30 @@ func newScene(n int) *scene {
 	return s
 }
 
+// inScene plays a test in a bubble, with n nodes.
+func inScene(t *testing.T, n int, play func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(n)
+		s.T = t
+		play(s)
+	})
+}
+
+// start starts a round of a.
+func (s *scene) start(a Operation) *Round { return s.Start(s.Context(), a, false) }
+
+// sent returns a round of a that was sent, and that nobody waits for.
+func (s *scene) sent(a Operation) *Round {
+	r := &Round{}
+	r.Prepare(s.Context(), s.Set, a, false, false)
+	r.Send()
+	return r
+}
+
+// within waits a second for a round. It returns the result, and how long the round took.
+func (s *scene) within(r *Round) (Result, time.Duration) { return within(s.T, r, second) }
+
 // pools returns the puppets as pools.
 func (s *scene) pools() (pools []pool.Pool) {
 	for _, p := range s.puppets {
@@ -79,6 +107,20 @@ func (s *scene) pools() (pools []pool.Pool) {
 // answer is node i's answer to what it was sent last.
 func (s *scene) answer(i int, value any) {
 	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1})
+}
+
+// by lets a server answer for node i.
+func (s *scene) by(server *pool.Server, i int, value any) {
+	s.reply(i, pool.Reply{Value: value, Fate: pool.Answered, Conn: 1, Server: server})
+}
+
+func run(id string) *pool.Server { return &pool.Server{RunID: id} }
+
+// answers are those of the first nodes.
+func (s *scene) answers(values ...any) {
+	for i, v := range values {
+		s.answer(i, v)
+	}
 }
 
 func (s *scene) reply(i int, r pool.Reply) {

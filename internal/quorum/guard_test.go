@@ -28,9 +28,9 @@ func TestNodeCounts(t *testing.T) {
 		"unknown":                   {time.Second, nil, false},
 		"new":                       {time.Second, &pool.Server{At: now, New: true}, true},
 		"just started":              {time.Second, &pool.Server{At: now}, false},
-		"a nanosecond too early":    {time.Second, &pool.Server{At: now.Add(1), Uptime: 2012 * time.Millisecond}, false},
-		"in time":                   {time.Second, &pool.Server{At: now, Uptime: 2012 * time.Millisecond}, true},
-		"identified long ago":       {time.Second, &pool.Server{At: now.Add(-2012 * time.Millisecond)}, true},
+		"a nanosecond too early":    {time.Second, &pool.Server{At: now.Add(1), Uptime: 2012 * ms}, false},
+		"in time":                   {time.Second, &pool.Server{At: now, Uptime: 2012 * ms}, true},
+		"identified long ago":       {time.Second, &pool.Server{At: now.Add(-2012 * ms)}, true},
 		"identified after the vote": {time.Second, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
 		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
 		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
@@ -40,18 +40,6 @@ func TestNodeCounts(t *testing.T) {
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
 		assert.Equal(t, !c.want, isDistrust(err), "%s: %v", name, err)
 	}
-}
-
-func TestNodeCountsLaterByTheMargin(t *testing.T) {
-	now, n := time.Now(), &guard{time.Second, &tenant{}}
-	const margin = 11 * time.Second
-	err := n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 11*time.Millisecond}, now, percent{}, margin)
-	require.EqualError(t, err, "its server started 13.011s ago, and the restart guard (1s + 12.012s) ignores it for another 1ms")
-	require.NoError(t, n.Distrust(&pool.Server{At: now, Uptime: 13*time.Second + 12*time.Millisecond}, now, percent{}, margin))
-	err = n.Distrust(&pool.Server{At: now.Add(time.Minute)}, now, percent{}, margin)
-	require.EqualError(t, err, "its server started 0s ago, and the restart guard (1s + 12.012s) ignores it for another 13.012s", "it cannot have started later than now")
-	assert.False(t, isDistrust(errBroken))
-	assert.False(t, isDistrust(nil))
 }
 
 // An address that has led to another server counts only after the guard, however long its server has been running. If
@@ -70,11 +58,11 @@ func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	err := at(older, 13*time.Second)
 	require.EqualError(t, err, "its address has led to another server for 2s, and the restart guard (1s + 1.012s) ignores it for another 12ms")
 	assert.True(t, isDistrust(err))
-	require.NoError(t, at(older, 13*time.Second+12*time.Millisecond))
+	require.NoError(t, at(older, 13*time.Second+12*ms))
 	require.Error(t, at(first, 20*time.Second), "back again: others may have used the other server meanwhile")
 	require.NoError(t, at(first, 23*time.Second))
 	require.NoError(t, at(server("restarted", 24*time.Second), time.Minute), "it began after the last answer")
-	require.NoError(t, at(server("again", 58*time.Second+time.Second), time.Minute+2*time.Second+12*time.Millisecond),
+	require.NoError(t, at(server("again", 58*time.Second+time.Second), time.Minute+2*time.Second+12*ms),
 		"it may have begun up to a second later")
 }
 
@@ -108,50 +96,12 @@ func TestReasonOfARestartedNodeAges(t *testing.T) {
 		7*time.Second + 1: "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
 		time.Minute:       "its server started 1m0.998s ago, and the restart guard (8s + 1.082s) has ended, but it has not answered since",
 	} {
-		e := &restarted{false, now, 998 * time.Millisecond, 8 * time.Second, 9082 * time.Millisecond}
+		e := &restarted{false, now, 998 * ms, 8 * time.Second, 9082 * ms}
 		then := e.At(now.Add(age))
 		require.EqualError(t, then, want)
 		assert.True(t, isDistrust(then))
 	}
 	assert.Equal(t, time.Duration(math.MaxInt64), roundUp(math.MaxInt64))
-}
-
-// A guarded node is a puppet with a restart guard.
-type guarded struct {
-	*puppet.Puppet
-	guard time.Duration
-}
-
-func (g guarded) RestartGuard() time.Duration { return g.guard }
-
-func TestGuardIsThatOfTheNodeThatAllowsLeast(t *testing.T) {
-	of := func(guards ...time.Duration) (int, time.Duration) {
-		var pools []pool.Pool
-		for _, g := range guards {
-			pools = append(pools, guarded{&puppet.Puppet{}, g})
-		}
-		n, longest := setOf(pools...).Guard()
-		if n == nil {
-			return -1, longest
-		}
-		return n.Index, longest
-	}
-	for _, c := range []struct {
-		guards []time.Duration
-		node   int
-		least  time.Duration
-	}{
-		{[]time.Duration{0, 0}, -1, 0},
-		{[]time.Duration{0, time.Hour, 0}, 1, time.Hour},
-		{[]time.Duration{time.Hour, time.Second, time.Minute}, 1, time.Second},
-		{[]time.Duration{time.Second, time.Second}, 0, time.Second},
-	} {
-		node, least := of(c.guards...)
-		assert.Equal(t, c.node, node, "%v", c.guards)
-		assert.Equal(t, c.least, least, "%v", c.guards)
-	}
-	n, _ := setOf(&puppet.Puppet{}, nil).Guard()
-	assert.Nil(t, n, "pools that know of no guard")
 }
 
 // A linked node is a puppet that tells whether its connection is open.

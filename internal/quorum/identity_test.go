@@ -1,15 +1,11 @@
 package quorum
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
 	"github.com/seed14bd9ef4/redsync/internal/claim/claimtest"
@@ -18,37 +14,6 @@ import (
 )
 
 // This file shows that a set knows which of its nodes are one server, and what a node knows of itself.
-
-func TestMeetFindsTwoNodesThatAreOneServer(t *testing.T) {
-	s := newScene(2)
-	a, b := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
-	pair := func() []int {
-		d := s.Duplicate()
-		if d == nil {
-			return nil
-		}
-		return []int{d.A.Index, d.B.Index}
-	}
-	s.NoteServer(0, nil)
-	s.NoteServer(0, a)
-	s.NoteServer(1, b)
-	s.NoteServer(1, b)
-	assert.Nil(t, pair())
-	s.NoteServer(1, &pool.Server{RunID: "a"})
-	assert.Equal(t, []int{0, 1}, pair())
-	s.NoteServer(1, nil)
-	assert.Equal(t, []int{0, 1}, pair(), "an answer of an unknown server says nothing")
-	s.NoteServer(0, &pool.Server{RunID: "c"})
-	assert.Nil(t, pair(), "its address leads elsewhere by now")
-	s.NoteServer(0, a)
-	assert.Equal(t, []int{0, 1}, pair())
-	s.Forget()
-	assert.Nil(t, pair())
-	s.NoteServer(1, a)
-	assert.Nil(t, pair(), "the other one has not answered since")
-	s.NoteServer(0, a)
-	assert.Equal(t, []int{0, 1}, pair())
-}
 
 // Two nodes that are one server are an error only if the distinct servers are no quorum of all nodes.
 func TestDuplicateNeedsTooFewServers(t *testing.T) {
@@ -59,7 +24,7 @@ func TestDuplicateNeedsTooFewServers(t *testing.T) {
 		s := newScene(len(servers))
 		for i, r := range servers {
 			if r != '?' {
-				s.NoteServer(i, &pool.Server{RunID: string(r)})
+				s.NoteServer(i, run(string(r)))
 			}
 		}
 		assert.Equal(t, want, s.Duplicate() != nil, servers)
@@ -76,102 +41,55 @@ func TestSetTellsOfOneServerOnce(t *testing.T) {
 		assert.Equal(t, want, to.hears())
 	}
 	for i := range 5 {
-		s.NoteServer(i, &pool.Server{RunID: string(rune('a' + i))})
+		s.NoteServer(i, run(string(rune('a'+i))))
 	}
 	tells()
-	s.NoteServer(4, &pool.Server{RunID: "a"})
+	s.NoteServer(4, run("a"))
 	tells("0 and 4 are a")
-	s.NoteServer(4, &pool.Server{RunID: "a"}) // on another connection
+	s.NoteServer(4, run("a")) // on another connection
 	tells()
 	s.Forget()
 	tells()
-	s.NoteServer(0, &pool.Server{RunID: "a"})
+	s.NoteServer(0, run("a"))
 	tells()
-	s.NoteServer(4, &pool.Server{RunID: "a"})
+	s.NoteServer(4, run("a"))
 	tells()
-	s.NoteServer(4, &pool.Server{RunID: "e"})
+	s.NoteServer(4, run("e"))
 	tells("0 and 4 are two")
-	s.NoteServer(2, &pool.Server{RunID: "c"})
-	s.NoteServer(3, &pool.Server{RunID: "c"})
-	s.NoteServer(4, &pool.Server{RunID: "c"})
+	s.NoteServer(2, run("c"))
+	s.NoteServer(3, run("c"))
+	s.NoteServer(4, run("c"))
 	tells("2 and 3 are c", "2 and 4 are c", "3 and 4 are c")
-	s.NoteServer(1, &pool.Server{RunID: "a"})
+	s.NoteServer(1, run("a"))
 	tells("0 and 1 are a")
 }
 
 // Every reply says which server has sent it. That costs nothing if it is the server of the reply before, also beside nodes
 // that are one server.
 func TestReplyOfTheSameServerCostsNothing(t *testing.T) {
-	s, server := newScene(5), &pool.Server{RunID: "a"}
+	s, server := newScene(5), run("a")
 	s.NoteServer(0, server)
-	s.NoteServer(1, &pool.Server{RunID: "a"})
+	s.NoteServer(1, run("a"))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { s.NoteServer(0, server) }))
 }
-
-// Two joint sets are 0, 1, 2 and 0, 1, 3. The address of node 3 leads to the server of node 2. Neither counts, in
-// whatever order they answer, and whether or not that was known before: otherwise 1 and 2 would be a quorum of both
-// sets, and 0 and 3 a quorum of the later one.
-func TestJointServerOfTwoAddressesCountsInSetsThatHaveBoth(t *testing.T) {
-	for name, order := range map[string][3]int{
-		"the others first": {1, 2, 3}, "it first": {2, 3, 1}, "the wrong address first": {3, 2, 1}, "one in between": {2, 1, 3},
-	} {
-		for _, before := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, known before: %v", name, before), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := newScene(4)
-					var pools []pool.Pool
-					for i, p := range s.puppets {
-						pools = append(pools, addressed{keyed{p, 0}, fmt.Sprint("host:", i)})
-					}
-					s.Set = NewSet(pools, NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
-					by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: "2"}}
-					if before {
-						s.NoteServer(2, by[2])
-						s.NoteServer(3, by[3])
-					}
-					r := s.Start(t.Context(), &act{}, false)
-					for _, i := range order {
-						s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[i]})
-					}
-					res := r.SoFar(nil)
-					assert.False(t, res.Won)
-					assert.Equal(t, nodes(1), res.Count.Granted)
-					assert.Equal(t, nodes(2, 3), nodes(2, 3)&res.Count.Failed)
-					assert.Nil(t, s.Duplicate(), "nodes 0 and 1 are a quorum of both sets")
-					s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[0]})
-					assert.True(t, r.SoFar(nil).Won)
-				})
-			})
-		}
-	}
-}
-
-// An addressed pool is one with an address of its own.
-type addressed struct {
-	keyed
-	address string
-}
-
-func (a addressed) String() string { return a.address }
 
 // A server with an address in both sets and another one in the later set counts in the later one only.
 func TestJointServerOfThreePlacesCountsOnceInOneSet(t *testing.T) {
 	for shared := range 2 { // the address of node 3 leads to this node of both sets
 		for _, order := range [][]int{{0, 1, 3}, {3, 1, 0}} {
-			synctest.Test(t, func(t *testing.T) {
-				s := newScene(4)
+			inScene(t, 4, func(s *scene) {
 				s.Set = NewSet(s.pools(), NewKnown(4), jointOf{nodes(0, 1, 2), nodes(0, 1, 3)})
 				by := []*pool.Server{{RunID: "0"}, {RunID: "1"}, {RunID: "2"}, {RunID: fmt.Sprint(shared)}}
 				s.NoteServer(shared, by[shared])
 				s.NoteServer(3, by[3])
-				r := s.Start(t.Context(), &act{}, false)
+				r := s.start(&act{})
 				for _, i := range order {
-					s.reply(i, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[i]})
+					s.by(by[i], i, mine)
 				}
-				assert.Equal(t, nodes(1-shared, 3), r.SoFar(nil).Count.Granted)
-				assert.False(t, r.SoFar(nil).Won)
-				s.reply(2, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by[2]})
-				assert.True(t, r.SoFar(nil).Won)
+				assert.Equal(s, nodes(1-shared, 3), r.SoFar(nil).Count.Granted)
+				assert.False(s, r.SoFar(nil).Won)
+				s.by(by[2], 2, mine)
+				assert.True(s, r.SoFar(nil).Won)
 			})
 		}
 	}
@@ -240,44 +158,17 @@ func nodes(list ...int) (n claim.Nodes) {
 	return n
 }
 
-func TestJointNodesThatAreOneServerAreAskedOnce(t *testing.T) {
-	s := newJointScene()
-	full := s.FullRule()
-	a, b := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
-	s.NoteServer(0, a)
-	s.NoteServer(3, a)
-	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule())
-	assert.Nil(t, s.Duplicate())
-	s.NoteServer(1, b)
-	s.NoteServer(4, b)
-	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule(), "node 4 has other keys")
-	assert.Nil(t, s.Duplicate())
-	s.NoteServer(0, &pool.Server{RunID: "a"})
-	assert.Equal(t, jointOf{nodes(0, 1, 2), nodes(2, 0, 4)}, s.Rule(), "another connection")
-	s.NoteServer(0, &pool.Server{RunID: "c"})
-	assert.Equal(t, full, s.Rule())
-	s.NoteServer(3, &pool.Server{RunID: "c"})
-	assert.NotEqual(t, full, s.Rule())
-	s.Forget()
-	assert.Equal(t, full, s.Rule())
-	s.NoteServer(1, a)
-	s.NoteServer(3, a)
-	s.NoteServer(2, a)
-	assert.NotNil(t, s.Duplicate(), "three nodes are one server")
-	assert.Equal(t, full, s.FullRule())
-}
-
 // A vote counts in both sets only if it comes from the server that is known to be a node of both.
 func TestJointVoteOfAnotherServerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointScene()
-		known, another := &pool.Server{RunID: "a"}, &pool.Server{RunID: "b"}
+		known, another := run("a"), run("b")
 		s.NoteServer(0, known)
 		s.NoteServer(3, known)
 		for by, want := range map[*pool.Server]error{known: nil, another: errOtherServer} {
 			r := s.Start(t.Context(), &act{}, false)
 			assert.Empty(t, s.puppets[3].Sent())
-			s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: by})
+			s.by(by, 0, mine)
 			s.answer(1, other)
 			res := r.SoFar(nil)
 			assert.Equal(t, want, res.Votes[0].Err)
@@ -298,7 +189,7 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 func TestJointReplyOfAnUnknownServer(t *testing.T) {
 	s := newJointScene()
 	full := s.FullRule()
-	a := &pool.Server{RunID: "a"}
+	a := run("a")
 	s.NoteServer(0, a)
 	s.NoteServer(3, a)
 	s.NoteReply(0, pool.Reply{Fate: pool.Unknown})
@@ -318,11 +209,11 @@ func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 	}, NewKnown(4), jointOf{nodes(0), nodes(1, 2, 3)})
 	full := s.FullRule()
 	for i := range 3 {
-		s.NoteServer(i, &pool.Server{RunID: "a"})
+		s.NoteServer(i, run("a"))
 	}
 	assert.NotNil(t, s.Duplicate())
 	assert.Equal(t, full, s.Rule())
-	s.NoteServer(2, &pool.Server{RunID: "b"})
+	s.NoteServer(2, run("b"))
 	assert.Nil(t, s.Duplicate())
 	assert.Equal(t, jointOf{nodes(0), nodes(0, 2, 3)}, s.Rule())
 }
@@ -331,10 +222,10 @@ func TestJointThreeNodesOfOneServerCountAsTheyAre(t *testing.T) {
 func TestJointVoteCountsWhenItsServerIsFoundOutMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newJointScene()
-		a := &pool.Server{RunID: "a"}
+		a := run("a")
 		r := s.Start(t.Context(), &act{}, false)
-		s.reply(0, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: a})
-		s.reply(3, pool.Reply{Value: mine, Fate: pool.Answered, Conn: 1, Server: a})
+		s.by(a, 0, mine)
+		s.by(a, 3, mine)
 		assert.NotEqual(t, s.FullRule(), s.Rule())
 		assert.Equal(t, nodes(0, 3), r.SoFar(nil).Count.Granted)
 		r.Close()
@@ -372,36 +263,5 @@ func TestOneAcquireIntroduces(t *testing.T) {
 				assert.Equal(t, 1, m.asked, "%s: node %d", name, i)
 			}
 		}
-	}
-}
-
-func TestIntroductionLeavesTheCallerHalfOfItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const deadline = 300 * time.Millisecond
-		assert.Equal(t, deadline, IdentifyTimeout(t.Context(), deadline))
-		assert.Equal(t, maxIdentify, IdentifyTimeout(t.Context(), time.Hour))
-		for left, want := range map[time.Duration]time.Duration{
-			time.Hour: deadline, 2 * deadline: deadline, deadline: deadline / 2, -deadline: -deadline / 2,
-		} {
-			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(left))
-			assert.Equal(t, want, IdentifyTimeout(ctx, deadline), "%v left", left)
-			cancel()
-		}
-	})
-}
-
-// A lame pool can never send.
-type lame struct{ *puppet.Puppet }
-
-func (lame) Err() error { return errors.New("it has no client") }
-
-func TestPoolsOfNoUseAreSeen(t *testing.T) {
-	require.EqualError(t, Unusable(nil), "it is nil")
-	require.EqualError(t, Unusable(lame{}), "it has no client")
-	require.NoError(t, Unusable(&puppet.Puppet{}))
-	s := setOf(nil, lame{}, &puppet.Puppet{})
-	for i, address := range []string{"", "", "puppet"} {
-		assert.Equal(t, i, s.Nodes[i].Index)
-		assert.Equal(t, address, s.Nodes[i].Address())
 	}
 }

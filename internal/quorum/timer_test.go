@@ -51,19 +51,19 @@ func TestRoundIsNotGivenUpAtTheDeadlineOfThePreviousRound(t *testing.T) {
 		slow := false
 		s := setOf(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
 			if slow {
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * ms)
 			}
 			return puppet.Yes(req)
 		}})
 		shared := &roundTimer{decided: make(chan struct{}, 1)}
 		s.timers.unused.New = func() any { return shared }
-		res := s.Start(t.Context(), Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
+		res := s.Start(t.Context(), Ping{}, false).Wait(t.Context(), Limits{Decide: 400 * ms})
 		require.True(t, res.Won)
-		time.Sleep(399 * time.Millisecond)
+		time.Sleep(399 * ms)
 		slow = true
 		r := s.Start(t.Context(), Ping{}, false)
 		require.Same(t, shared, r.timer)
-		res = r.Wait(t.Context(), Limits{Decide: 400 * time.Millisecond})
+		res = r.Wait(t.Context(), Limits{Decide: 400 * ms})
 		assert.True(t, res.Won)
 		assert.False(t, r.expired)
 	})

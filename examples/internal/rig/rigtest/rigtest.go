@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -80,5 +81,19 @@ func Statuses(t *testing.T, p rig.Program, cases ...Case) {
 			want = p.Name + ": " + c.Err + "\n"
 		}
 		assert.Equal(t, want, errs.String(), "%v", c.Args)
+	}
+}
+
+// Misuses checks that each call with wrong arguments ends with a line that matches a regular expression, and shows no secret. A
+// space separates two arguments.
+func Misuses(t *testing.T, p rig.Program, cases map[string]string) {
+	t.Helper()
+	for args, says := range cases {
+		var out, errs bytes.Buffer
+		assert.Equal(t, cli.Misuse, p.Run(t.Context(), strings.Split(args, " "), &out, &errs), args)
+		assert.Regexp(t, says, errs.String(), args)
+		assert.NotContains(t, errs.String(), "secret", args)
+		assert.Equal(t, 1, strings.Count(errs.String(), "\n"), args)
+		assert.Empty(t, out.String(), args)
 	}
 }
