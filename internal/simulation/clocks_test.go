@@ -657,12 +657,13 @@ func TestSimulationWhileClocksStep(t *testing.T) {
 	}
 	oneByOne(t)
 	told, took, longest := map[string]int{}, map[string]time.Duration{}, map[string]time.Duration{}
-	seeds, scene := seedsOf(t, "REDSYNC_SIM_CLOCKS", 7, 201), clockScene{}
-	if len(seeds) < 7 { // the modes whose rules the seeds show
-		scene.modes = []string{"plain", "ticks", "readers", "leaders"}[:testlength.Of(1, 4, 4)]
-	}
-	for _, seed := range seeds {
+	seeds := seedsOf(t, "REDSYNC_SIM_CLOCKS", 4, 201)
+	for i, seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			scene := clockScene{}
+			if len(seeds) < 4 { // the modes that show the rules for which RULES.md names the seeds
+				scene.modes = [][]string{{"plain", "readers"}, {"ticks"}}[i%2]
+			}
 			w, events := playClocks(t, uint64(seed), scene)
 			w.check(t, events)
 			for _, c := range w.rounds {
@@ -678,8 +679,8 @@ func TestSimulationWhileClocksStep(t *testing.T) {
 		t.Logf("%s: %d holds ended by the step, told after %v at most", name, told[name], took[name])
 		t.Logf("%s: waits are at most %v longer than the TTL", name, longest[name])
 	}
-	assert.True(t, len(seeds) < 7 || told["clients forward"] > 0, "no hold was ended early")
-	assert.True(t, len(seeds) < 7 || longest["all nodes back"] > stepBy/2, "no waiter has waited for the step")
+	assert.True(t, len(seeds) < 4 || told["clients forward"] > 0, "no hold was ended early")
+	assert.True(t, len(seeds) < 4 || longest["all nodes back"] > stepBy/2, "no waiter has waited for the step")
 }
 
 // check fails t for what the judges find.

@@ -54,7 +54,7 @@ type haste struct {
 	processes []*hasteProcess
 	stop      atomic.Bool
 	held      atomic.Int64 // how often clients have got names
-	before    atomic.Int64 // the attempts before the present part of the play
+	judged    atomic.Bool  // a control has been found hasty
 	each      float64      // attempts for each name that was locked, while processes contended
 }
 
@@ -74,8 +74,14 @@ func (p *hasteProcess) ObserveAttempt(ctx context.Context, a observe.Attempt) {
 	if who, ok := ctx.Value(hasteCall{}).(string); ok && p.tries.Note(p.now(), fmt.Sprint(p.slot), who, a.Name) {
 		time.Sleep(time.Millisecond) // or the play never ends
 	}
-	if p.asked.rash != 0 && p.tries.Len() > int(p.before.Load())+1000 {
-		time.Sleep(100 * time.Millisecond) // the judge has seen enough
+	if p.asked.rash == 0 {
+		return
+	}
+	if p.tries.Len()%200 == 0 && len(p.tries.Judge(p.log.Events())) > 0 {
+		p.judged.Store(true)
+	}
+	if p.judged.Load() { // the judge has seen enough
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -179,7 +185,6 @@ func (h *haste) contend(r *rand.Rand, name string, what func()) {
 	ctx, cancel := context.WithCancel(h.Context())
 	defer cancel()
 	h.stop.Store(false)
-	h.before.Store(int64(h.tries.Len()))
 	var all sync.WaitGroup
 	for _, p := range h.processes {
 		for k := range 3 {
@@ -201,7 +206,6 @@ func (h *haste) contend(r *rand.Rand, name string, what func()) {
 
 // hold lets one client hold a name, while others wait for it. A minority of the nodes has forgotten that.
 func (h *haste) hold(r *rand.Rand) {
-	h.before.Store(int64(h.tries.Len()))
 	var down []int
 	for _, set := range h.sets {
 		for _, j := range set[:(len(set)-1)/2] {

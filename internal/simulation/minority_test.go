@@ -769,7 +769,7 @@ func TestSimulationOfABadMinority(t *testing.T) {
 	}
 	oneByOne(t)
 	counts, longest := map[pairing]int{}, map[pairing]time.Duration{}
-	seeds, scene := seedsOf(t, "REDSYNC_SIM_MINORITY", 7, 300), badScene{}
+	seeds, scene := seedsOf(t, "REDSYNC_SIM_MINORITY", 3, 300), badScene{}
 	if len(seeds) < 2 {
 		scene.faults = []string{"silent", "refusing", "cut connections", slowBeside}[testlength.Of(3, 0, 0):]
 	}

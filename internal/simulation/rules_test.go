@@ -54,9 +54,10 @@ func rulesSeen(t *testing.T) (rules []seen) {
 	return rules
 }
 
-// seedsOf returns the seeds of a scene that this test run plays. A person who waits is shown the seeds with which
+// seedsOf returns the seeds of a scene that this test run plays. At the normal length these are the seeds with which
 // RULES.md says that the scene has seen rules broken, seed 0 if it names none. With -short it is the first of them. The
-// gate plays inGate seeds, from 0 on: a rule that is switched off is seen broken by then, or no scene is likely to see it.
+// gate plays inGate seeds from 0 on, or more if RULES.md names a later one. Seven suffice: within these a rule that is
+// switched off is seen broken, or no scene is likely to see it.
 func seedsOf(t *testing.T, env string, inGate, nightly int) (seeds []int) {
 	t.Helper()
 	for _, s := range rulesSeen(t) {

@@ -159,12 +159,12 @@ func TestSimulationBesideRedsyncV4(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", readers, permits, several, leaders, nesting, ticks}[:testlength.InGate(1, 3, 7, 7)] {
 		t.Run(class, func(t *testing.T) {
-			run(t, seedsOf(t, "REDSYNC_SIM_V4", 6, 200), scene{realm: rough, with: elders + "," + class})
+			run(t, seedsOf(t, "REDSYNC_SIM_V4", 3, 200), scene{realm: rough, with: elders + "," + class})
 		})
 	}
 	t.Run("change", func(t *testing.T) {
 		testlength.FromGate(t)
-		run(t, seedsOf(t, "REDSYNC_SIM_V4", 2, 200), scene{realm: changing, with: elders})
+		run(t, seedsOf(t, "REDSYNC_SIM_V4", 1, 200), scene{realm: changing, with: elders})
 	})
 }
 
@@ -205,7 +205,7 @@ func TestSimulationWhileNodesRunFast(t *testing.T) {
 // Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
 func TestSimulationWithoutPolls(t *testing.T) {
 	oneByOne(t)
-	for _, class := range []string{several, readers, permits} {
+	for _, class := range []string{readers, several, permits}[:testlength.Of(1, 3, 3)] {
 		t.Run(class, func(t *testing.T) {
 			run(t, seedsOf(t, "REDSYNC_SIM_UNPOLLED", 7, 201), scene{tidy, class + "," + unpolled, ""})
 		})
@@ -218,7 +218,7 @@ func TestSimulationOfOwners(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{several, readers, permits}[:testlength.Of(1, 3, 3)] {
 		for _, in := range withFaultsAndWithout(class + "," + owners) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_OWNERS", 3, 201), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_OWNERS", 2, 201), in) })
 		}
 	}
 }
@@ -234,12 +234,12 @@ func TestSimulationOfLookers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks}[:testlength.InGate(2, 7, 7, 7)] {
 		for _, in := range withFaultsAndWithout(class + "," + lookers) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_LOOKERS", 2, 201), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_LOOKERS", 1, 201), in) })
 		}
 	}
 	t.Run("change", func(t *testing.T) {
 		testlength.FromGate(t)
-		run(t, seedsOf(t, "REDSYNC_SIM_LOOKERS", 2, 201), scene{realm: changing, with: lookers})
+		run(t, seedsOf(t, "REDSYNC_SIM_LOOKERS", 1, 201), scene{realm: changing, with: lookers})
 	})
 }
 
@@ -249,7 +249,7 @@ func TestSimulationOfForcers(t *testing.T) {
 	oneByOne(t)
 	for _, class := range []string{"plain", readers, permits, several, leaders, nesting}[:testlength.InGate(1, 3, 6, 6)] {
 		for _, in := range withFaultsAndWithout(class + "," + forcers) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_FORCERS", 2, 201), in) })
+			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_FORCERS", 1, 201), in) })
 		}
 	}
 }
