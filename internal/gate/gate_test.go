@@ -35,26 +35,26 @@ func TestJudge(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	dir := t.TempDir()
-	notes, recorded := notes{dir}, filepath.Join(dir, "seconds.txt")
-	notes.add("steps", 61, "tests")
-	notes.add("steps", 7, "lint")
+	kept, recorded := notes{dir}, filepath.Join(dir, "seconds.txt")
+	kept.add("steps", 61, "tests")
+	kept.add("steps", 7, "lint")
 	for i := range 12 {
-		notes.add("tests", float64(i), strings.Repeat("x", i+1))
+		kept.add("tests", float64(i), strings.Repeat("x", i+1))
 	}
-	notes.add("packages", 4, "tests")
-	notes.add("packages", 5, "tests")
+	kept.add("packages", 4, "tests")
+	kept.add("packages", 5, "tests")
 	var out bytes.Buffer
-	require.NoError(t, summary(notes, recorded, true, &out))
+	require.NoError(t, summary(kept, recorded, true, &out))
 	text, err := os.ReadFile(recorded)
 	require.NoError(t, err)
 	assert.True(t, strings.HasSuffix(string(text), "\n\n9.0 tests\n"), "%s", text)
 	out.Reset()
-	require.NoError(t, summary(notes, recorded, false, &out))
+	require.NoError(t, summary(kept, recorded, false, &out))
 	lines := strings.Split(out.String(), "\n")
 	assert.Equal(t, []string{"   61 s  tests", "    7 s  lint", "the slowest tests:", " 11.0 s  " + strings.Repeat("x", 12)}, lines[:4])
 	assert.Equal(t, "processor seconds of all tests: 9, 1.00 times the recorded ones in the median", lines[3+slowest])
-	notes.add("packages", 30, "new")
-	require.ErrorContains(t, summary(notes, recorded, false, &out), "the tests of new need 30.0 s of processor time")
+	kept.add("packages", 30, "new")
+	require.ErrorContains(t, summary(kept, recorded, false, &out), "the tests of new need 30.0 s of processor time")
 }
 
 // Of tests that pass, only their times are told.

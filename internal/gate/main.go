@@ -19,16 +19,16 @@ import (
 )
 
 func main() {
-	notes, args := notes{os.Getenv("REDSYNC_GATE_NOTES")}, os.Args[1:]
+	kept, args := notes{os.Getenv("REDSYNC_GATE_NOTES")}, os.Args[1:]
 	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test ARGUMENTS | exec BINARY ARGUMENTS | summary")
 	switch {
-	case notes.dir == "" || len(args) == 0:
+	case kept.dir == "" || len(args) == 0:
 	case args[0] == "test":
-		err = test(notes, args[1:], os.Stdout)
+		err = test(kept, args[1:], os.Stdout)
 	case args[0] == "exec" && len(args) > 1:
-		err = measured(notes, args[1:])
+		err = measured(kept, args[1:])
 	case args[0] == "summary":
-		err = summary(notes, ".ci/seconds.txt", os.Getenv("REDSYNC_GATE_RECORD") != "", os.Stdout)
+		err = summary(kept, ".ci/seconds.txt", os.Getenv("REDSYNC_GATE_RECORD") != "", os.Stdout)
 	}
 	var exit *exec.ExitError
 	switch {
@@ -41,7 +41,7 @@ func main() {
 }
 
 // test runs go test in the present directory.
-func test(notes notes, args []string, out io.Writer) error {
+func test(kept notes, args []string, out io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -60,12 +60,12 @@ func test(notes notes, args []string, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	told := tell(events, out, func(seconds float64, name string) { notes.add("tests", seconds, name) })
+	told := tell(events, out, func(seconds float64, name string) { kept.add("tests", seconds, name) })
 	return errors.Join(cmd.Wait(), told)
 }
 
 // measured runs a test binary, which go test has put in the directory of its package.
-func measured(notes notes, args []string) error {
+func measured(kept notes, args []string) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func measured(notes notes, args []string) error {
 	err = cmd.Run()
 	if state := cmd.ProcessState; state != nil { // it counts the processes that the tests have started, too
 		from, _ := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
-		notes.add("packages", (state.UserTime() + state.SystemTime()).Seconds(), from+os.Getenv("REDSYNC_GATE_KIND"))
+		kept.add("packages", (state.UserTime() + state.SystemTime()).Seconds(), from+os.Getenv("REDSYNC_GATE_KIND"))
 	}
 	return err
 }

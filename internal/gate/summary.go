@@ -30,7 +30,7 @@ type note struct {
 
 // add appends a line to a file. Test binaries run at once, so each line is one write.
 func (n notes) add(file string, seconds float64, name string) {
-	f, err := os.OpenFile(filepath.Join(n.dir, file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(n.dir, file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the gate names it
 	if err == nil {
 		_, err = fmt.Fprintf(f, "%.1f %s\n", seconds, name)
 		err = errors.Join(err, f.Close())
@@ -67,15 +67,15 @@ func sums(list []note) map[string]float64 {
 }
 
 // summary tells where the time went. It returns an error if a package needs too much processor time.
-func summary(notes notes, recorded string, record bool, out io.Writer) error {
-	steps, err := read(filepath.Join(notes.dir, "steps"))
+func summary(kept notes, recorded string, record bool, out io.Writer) error {
+	steps, err := read(filepath.Join(kept.dir, "steps"))
 	if err != nil {
 		return err
 	}
 	for _, s := range steps {
 		_, _ = fmt.Fprintf(out, "%5.0f s  %s\n", s.seconds, s.name)
 	}
-	tests, err := read(filepath.Join(notes.dir, "tests"))
+	tests, err := read(filepath.Join(kept.dir, "tests"))
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func summary(notes notes, recorded string, record bool, out io.Writer) error {
 	for _, t := range tests[:min(slowest, len(tests))] {
 		_, _ = fmt.Fprintf(out, "%5.1f s  %s\n", t.seconds, t.name)
 	}
-	list, err := read(filepath.Join(notes.dir, "packages"))
+	list, err := read(filepath.Join(kept.dir, "packages"))
 	if err != nil {
 		return err
 	}

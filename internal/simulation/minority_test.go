@@ -814,8 +814,8 @@ func (b *badMinority) check(t *testing.T, events []history.Event) {
 func TestSimulationOfABadMinorityDoneWrong(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
-	const most = 6
-	seed, idled := 0, 0
+	const most = 10
+	seed, idled := testlength.Of(4, 4, 0), 0 // see firstSeeds
 	for ; seed < most && idled == 0; seed++ {
 		scene := badScene{modes: []string{"plain", "fair"}, faults: []string{"silent", "slow"}, waitsOut: true}
 		_, events := playBad(t, uint64(seed), scene)

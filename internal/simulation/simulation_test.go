@@ -357,7 +357,7 @@ func TestSimulationWithoutPollsDoneWrong(t *testing.T) {
 // nothing when this was written.
 var firstSeeds = map[mistake]int{
 	inTwoSteps: 47, fewElect: 3, deafLeader: 3, deletesAtOnce: 12, neverShortens: 3, inPart: 3, besideWriter: 1, allReleased: 1,
-	isShortened: 1, oldNews: 3, anyLabel: 13, untold: 1,
+	isShortened: 1, oldNews: 3, anyLabel: 13, untold: 1, wallAlone: 1, waitersStay: 5,
 }
 
 func doneWrong(t *testing.T, controls ...control) {
