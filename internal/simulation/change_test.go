@@ -145,16 +145,11 @@ func (s *simulation) runsBelow(kind int) bool {
 // lockEach lets a joint process lock each name with fencing, after the last process of the former kind has ended.
 // That makes the tokens of every name rise through the change, whatever the clocks say.
 func (s *simulation) lockEach(r *rand.Rand) {
-	c := &simClient{simulation: s, name: "deployment", random: r}
+	c := &simClient{player: player{simulation: s, name: "deployment", random: r}}
 	for _, name := range s.names {
 		for held := false; !held; {
-			c.term++
-			t := &simTerm{client: c, number: c.term, process: s.current(0), done: make(chan struct{})}
-			options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift), redsync.WithFencing()}
-			if s.fair {
-				options = append(options, redsync.WithFair())
-			}
-			t.Mutex = t.process.NewMutex(name, options...)
+			t := c.newTerm(s.current(0), 0)
+			t.Mutex = t.process.NewMutex(name, s.inTurn(s.longest, redsync.WithTries(0), redsync.WithFencing())...)
 			ctx, cancel := t.process.call(time.Second)
 			t.note(history.Call, nil)
 			if err := t.LockContext(ctx); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,13 +24,9 @@ const simNodeTimeout = 50 * time.Millisecond
 
 // A simClient locks on a goroutine of its own, one term after the other.
 type simClient struct {
-	*simulation
-	process int
-	name    string
-	random  *rand.Rand
-	term    int
-	former  *simTerm // the last term, if its Mutex may be used again
-	shown   int      // numbers the clients that adopt or join its holds, for their names
+	player
+	former *simTerm // the last term, if its Mutex may be used again
+	shown  int      // numbers the clients that adopt or join its holds, for their names
 }
 
 func (c *simClient) run() {
@@ -40,10 +35,6 @@ func (c *simClient) run() {
 		c.lock()
 	}
 }
-
-func (c *simClient) pause(least, most time.Duration) { time.Sleep(between(c.random, least, most)) }
-
-func (c *simClient) oneIn(n int) bool { return oneIn(c.random, n) }
 
 // mostly returns 1 in a simulation of a class, otherwise n: one in so many clients does something.
 func (c *simClient) mostly(class string, n int) int {
@@ -101,16 +92,13 @@ func (c *simClient) options(adopted bool) (options []redsync.Option, expiry time
 		expiry = between(c.random, 40*time.Millisecond, 400*time.Millisecond)
 	}
 	tries := c.random.IntN(6)
-	options = append(options, redsync.WithExpiry(expiry), redsync.WithTries(tries), redsync.WithDriftFactor(c.drift))
+	options = c.inTurn(expiry, redsync.WithTries(tries))
 	if c.realm == guarded {
 		options = append(options, redsync.WithObserver(countsNoneTooYoung{c.simulation}))
 	}
 	delays := pick(2, redsync.WithRetryDelayFunc(func(int) time.Duration { return 20*time.Millisecond + c.jitter(100*time.Millisecond) }))
 	if c.class[unpolled] {
 		options, delays = append(options, c.polls()...), false
-	}
-	if c.fair {
-		options = append(options, redsync.WithFair())
 	}
 	drawn.fences = c.fencing || c.oneIn(5)
 	drawn.watched = pick(4, redsync.WithWatchdog())
@@ -149,7 +137,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 	case history.Held:
 		e.Permits, e.Weight = t.drawn.permits, t.drawn.weight
 		if t.shares == "" { // otherwise the token is that of the giver
-			e.Token = t.numberOf()
+			e.Token = t.Fence()
 		}
 		fallthrough
 	case history.Extended:
@@ -158,9 +146,7 @@ func (t *simTerm) note(kind history.Kind, err error) {
 			t.client.given(t.client.process, e.Until-e.At)
 		}
 	}
-	if err != nil {
-		e.Err = err.Error()
-	}
+	e.Err = errorOf(err)
 	t.client.log.Note(t.tellForcers(t.tellLookers(e)))
 }
 
@@ -230,10 +216,15 @@ func (s countsNoneTooYoung) ObserveVote(_ context.Context, v observe.Vote) {
 	}
 }
 
+// newTerm returns a term of c, the next one.
+func (c *simClient) newTerm(p *process, expiry time.Duration) *simTerm {
+	c.term++
+	return &simTerm{client: c, number: c.term, process: p, expiry: expiry, done: make(chan struct{})}
+}
+
 // begin begins a term, with a new Mutex or with that of the last term.
 func (c *simClient) begin() *simTerm {
-	c.term++
-	t := &simTerm{client: c, number: c.term, done: make(chan struct{})}
+	t := c.newTerm(nil, 0)
 	if former := c.former; former != nil && c.oneIn(3) {
 		t.Mutex, t.expiry, t.drawn, t.own, t.options = former.Mutex, former.expiry, former.drawn, former.own, former.options
 		t.process, t.owner = former.process, former.owner
@@ -253,7 +244,7 @@ func (c *simClient) begin() *simTerm {
 	if c.class[readers] && len(names) == 1 && c.oneIn(2) {
 		options = t.read(options)
 	}
-	if c.class[permits] && len(names) == 1 && !t.drawn.reads && (c.oneIn(2) || c.asked.mistake.takesAny()) {
+	if c.class[permits] && len(names) == 1 && !t.drawn.reads && (c.oneIn(2) || c.asked.mistake == counted) {
 		options = t.wantPermits(options)
 	}
 	if t.drawn.fences {
@@ -267,9 +258,6 @@ func (c *simClient) begin() *simTerm {
 	t.shared.Store(t.drawn.reads)
 	t.options = options
 	t.Mutex = newMutex(rs, names, options)
-	if t.drawn.permits != 0 && c.asked.mistake == minority {
-		t.Mutex = t.process.minority().NewMutex(names[0], options...)
-	}
 	return t
 }
 
@@ -340,11 +328,8 @@ func (t *simTerm) do(ctx context.Context) {
 		t.checkOwner()
 		c.follow(t, t.Lost())
 		c.heeds(ctx, t)
-		nested, steps := t.nest(ctx, 1), c.random.IntN(3)
-		if nested && t.releasedUnder() {
-			steps = 0
-		}
-		for range steps {
+		nested := t.nest(ctx, 1)
+		for range c.random.IntN(3) {
 			c.pause(0, min(t.expiry/2, 60*time.Millisecond))
 			switch {
 			case t.mayDowngrade() && c.oneIn(3):
@@ -516,7 +501,7 @@ func (t *simTerm) downgrade() {
 
 // upgrade locks exclusively a name that the Do around it holds shared. That must fail.
 func (t *simTerm) upgrade(ctx context.Context) {
-	m := t.process.NewMutex(t.Name(), redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(t.client.drift))
+	m := t.process.NewMutex(t.Name(), t.client.lasting(t.expiry)...)
 	err := m.LockContext(ctx)
 	if t.Remaining() > 0 {
 		assert.ErrorIs(t.client, err, redsync.ErrUpgrade)
@@ -536,7 +521,7 @@ func (t *simTerm) extendElsewhere() {
 		most = least + 5*time.Millisecond
 	}
 	expiry := between(c.random, least, most)
-	m := c.current(other).NewMutex(t.Name(), redsync.WithExpiry(expiry), redsync.WithDriftFactor(c.drift), t.adopts(t.proof()))
+	m := c.current(other).NewMutex(t.Name(), c.lasting(expiry, t.adopts(t.proof()))...)
 	c.given(other, expiry)
 	ctx, cancel := t.patience()
 	defer cancel()
@@ -589,20 +574,8 @@ func (t *simTerm) end() {
 
 func (t *simTerm) unlock(ctx context.Context) {
 	t.note(history.Unlock, nil)
-	err := t.client.unlock(ctx, t.process, t.Mutex, t.drawn.reads)
+	_, err := t.UnlockContext(ctx)
 	t.note(history.Unlocked, err)
-}
-
-// unlock unlocks m, a Mutex of process p. With the mistake firstUnlocks it first releases the hold by its value, for
-// all readers of the process.
-func (s *simulation) unlock(ctx context.Context, p *process, m *redsync.Mutex, shared bool) error {
-	if !shared || s.asked.mistake != firstUnlocks {
-		_, err := m.UnlockContext(ctx)
-		return err
-	}
-	_, err := p.NewMutex(m.Name(), redsync.WithSequencer(m.Sequencer())).UnlockContext(ctx)
-	_, _ = m.UnlockContext(ctx)
-	return err
 }
 
 // giveAway lets another client go on with the lock. The giver no longer believes that it holds the
@@ -639,10 +612,7 @@ func (t *simTerm) show(given redsync.Sequencer, away bool) {
 	giver.reads, giver.alone = t.shared.Load(), away && !t.shown.Load() && (t.shares == "" || t.drawn.alone)
 	t.shown.Store(true)
 	c.given(c.process, t.Remaining())
-	to := &simClient{
-		simulation: c.simulation, process: (c.process + 1) % simProcesses,
-		name: fmt.Sprintf("%s>%d", c.name, c.shown), random: rand.New(rand.NewPCG(c.random.Uint64(), 1)),
-	}
+	to := &simClient{player: c.within((c.process+1)%simProcesses, fmt.Sprintf("%s>%d", c.name, c.shown))}
 	wait := time.Duration(0)
 	if c.class[values] {
 		to.process = c.random.IntN(simProcesses)
@@ -659,8 +629,8 @@ func (t *simTerm) show(given redsync.Sequencer, away bool) {
 // the lock once Extend has adopted it. It sets WithSetNXOnExtend and WithFencing if the giver has them, as
 // WithValue demands: otherwise its Unlock would settle a node too early.
 func (c *simClient) adopt(name string, given redsync.Sequencer, whose string, away bool, giver drawnOptions) {
-	c.term++
-	t := &simTerm{client: c, number: c.term, shares: whose, done: make(chan struct{})}
+	t := c.newTerm(nil, 0)
+	t.shares = whose
 	var options []redsync.Option
 	options, t.expiry, t.drawn = c.options(true)
 	if giver.heals {

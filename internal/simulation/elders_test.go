@@ -3,7 +3,6 @@ package simulation
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,13 +30,7 @@ const (
 )
 
 // An elder locks on a goroutine of its own, one term after the other.
-type elder struct {
-	*simulation
-	process int
-	name    string
-	random  *rand.Rand
-	term    int
-}
+type elder struct{ player }
 
 // elderWorld is what the elders of a simulation share.
 type elderWorld struct {
@@ -63,7 +56,7 @@ func (s *simulation) moveElders() {
 
 func (e *elder) run() {
 	for !e.over() {
-		time.Sleep(between(e.random, 0, 60*time.Millisecond))
+		e.pause(0, 60*time.Millisecond)
 		if e.elders.busy.Add(1); !e.elders.moving.Load() {
 			e.lock()
 		}
@@ -86,7 +79,7 @@ func (e *elder) lock() {
 	name := e.names[e.random.IntN(len(e.names))]
 	t := &elderTerm{elder: e, key: name, value: fmt.Sprintf("%s #%d", e.name, e.term), expiry: e.expiry, nodes: e.own()}
 	t.event = history.Event{Client: e.name, Term: e.term, Name: name}
-	if e.class[permits] && oneIn(e.random, 2) {
+	if e.class[permits] && e.oneIn(2) {
 		n := e.permits[e.process]
 		t.event.Permits, t.event.Weight = n, 1
 		t.key = fmt.Sprintf("{%s}:slot:%d", name, e.random.IntN(n))
@@ -99,13 +92,13 @@ func (e *elder) lock() {
 	}
 	t.note(history.Held, until, nil)
 	for range e.random.IntN(3) {
-		time.Sleep(between(e.random, 0, t.expiry/2))
+		e.pause(0, t.expiry/2)
 		if until, ok := t.ask(extendElder, t.expiry.Milliseconds()); ok && e.now() < until {
 			t.note(history.Extended, until, nil)
 		}
 	}
-	time.Sleep(between(e.random, 0, t.expiry/2))
-	if e.random.IntN(8) == 0 { // it goes without unlocking
+	e.pause(0, t.expiry/2)
+	if e.oneIn(8) { // it goes without unlocking
 		return
 	}
 	t.note(history.Unlock, 0, nil)
@@ -128,10 +121,7 @@ func (e *elder) own() (nodes []*redis.Client) {
 
 func (t *elderTerm) note(kind history.Kind, until time.Duration, err error) {
 	e := t.event
-	e.At, e.Kind, e.Until = t.now(), kind, until
-	if err != nil {
-		e.Err = err.Error()
-	}
+	e.At, e.Kind, e.Until, e.Err = t.now(), kind, until, errorOf(err)
 	t.log.Note(e)
 }
 
@@ -139,7 +129,7 @@ func (t *elderTerm) note(kind history.Kind, until time.Duration, err error) {
 func (t *elderTerm) acquire() time.Duration {
 	for try := range elderTries {
 		if try > 0 {
-			time.Sleep(between(t.random, 50*time.Millisecond, 250*time.Millisecond))
+			t.pause(50*time.Millisecond, 250*time.Millisecond)
 		}
 		if until, ok := t.ask(acquireElder, t.expiry.Milliseconds()); ok && t.now() < until {
 			return until

@@ -2,8 +2,6 @@ package simulation
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -20,13 +18,7 @@ import (
 const deletesBlindly mistake = "deleted without comparing"
 
 // A simForcer looks who holds a lock, and releases it by force, on a goroutine of its own.
-type simForcer struct {
-	*simulation
-	process int
-	name    string
-	random  *rand.Rand
-	term    int
-}
+type simForcer struct{ player }
 
 func (f *simForcer) run() {
 	rest := 200 * time.Millisecond
@@ -34,7 +26,7 @@ func (f *simForcer) run() {
 		rest = 3 * time.Second
 	}
 	for !f.over() {
-		time.Sleep(between(f.random, 0, rest))
+		f.pause(0, rest)
 		f.force()
 	}
 }
@@ -42,11 +34,11 @@ func (f *simForcer) run() {
 // force looks at all names that may be locked together, and releases one of the holders.
 func (f *simForcer) force() {
 	p, names := f.current(f.process), f.names
-	options := []redsync.Option{redsync.WithExpiry(f.expiry), redsync.WithDriftFactor(f.drift)}
+	options := f.lasting(f.expiry)
 	if !f.class[several] {
 		names = []string{f.names[f.random.IntN(len(f.names))]}
 	}
-	if f.class[permits] && len(names) == 1 && oneIn(f.random, 2) {
+	if f.class[permits] && len(names) == 1 && f.oneIn(2) {
 		options = append(options, f.permitOptions(f.permits[f.process], 1)...)
 	}
 	m := newMutex(p.Redsync, names, options)
@@ -57,7 +49,7 @@ func (f *simForcer) force() {
 		return
 	}
 	h := s.Holders[f.random.IntN(len(s.Holders))]
-	time.Sleep(between(f.random, 0, 30*time.Millisecond)) // the operator thinks
+	f.pause(0, 30*time.Millisecond) // the operator thinks
 	f.term++
 	e := history.Event{At: f.now(), Kind: history.Forcing, Client: f.name, Term: f.term, Name: h.Names[0], More: h.Names[1:], Value: h.ID}
 	f.log.Note(e)
@@ -70,10 +62,7 @@ func (f *simForcer) force() {
 	if err != nil && ctx.Err() == nil && !errors.Is(err, redsync.ErrClosed) {
 		assert.True(f, errors.As(err, &taken) || errors.Is(err, redsync.ErrNotHeld) || errors.Is(err, redsync.ErrNoQuorum), "%v", err)
 	}
-	e.At, e.Kind = f.now(), history.Forced
-	if err != nil {
-		e.Err = err.Error()
-	}
+	e.At, e.Kind, e.Err = f.now(), history.Forced, errorOf(err)
 	f.log.Note(e)
 }
 
@@ -125,14 +114,3 @@ func (s *simulation) forces() history.Forces {
 
 // isForced reports whether an event is a ForceUnlock that has released a lock.
 func isForced(e history.Event) bool { return e.Kind == history.Forced && e.Err == "" }
-
-// forcersOf returns the clients that release locks by force.
-func (s *simulation) forcersOf() (all []*simForcer) {
-	for i := range simProcesses {
-		if !s.class[forcers] {
-			break
-		}
-		all = append(all, &simForcer{simulation: s, process: i, name: fmt.Sprintf("forcer %d", i), random: s.random(uint64(800 + i))})
-	}
-	return all
-}

@@ -21,23 +21,19 @@ func (c *simClient) lead() {
 	first := &simTerm{client: c, number: c.term + 1}
 	options = first.labels(options)
 	campaign := func() *simTerm {
-		c.term++
-		t := &simTerm{client: c, number: c.term, process: process, expiry: expiry, owner: first.owner, leads: true, within: true, done: make(chan struct{})}
+		t := c.newTerm(process, expiry)
+		t.owner, t.leads, t.within = first.owner, true, true
 		t.drawn.watched, t.drawn.defaults = true, drawn.defaults
 		t.Mutex = process.NewMutex(name, options...) // events take the name from it until the term begins
 		t.note(history.Call, nil)
 		t.waits()
 		return t
 	}
-	rs := process.Redsync
-	if c.asked.mistake == fewElect {
-		rs = process.minority()
-	}
 	ctx, cancel := process.call(between(c.random, 0, time.Second))
 	defer cancel()
 	next, runs := campaign(), false
 	var last *simTerm
-	err := rs.Lead(ctx, name, func(ctx context.Context) error {
+	err := process.Lead(ctx, name, func(ctx context.Context) error {
 		assert.False(c, runs, "%s leads twice at once", c.name)
 		runs = true
 		defer func() { runs = false }()
@@ -61,20 +57,13 @@ func (t *simTerm) asLeader(ctx context.Context) error {
 	t.Mutex = redsync.FromContext(ctx)
 	t.note(history.Held, nil)
 	assert.NotZero(c, t.Fence(), "a term without a number")
-	told := ctx.Done()
-	if c.asked.mistake == deafLeader {
-		told = nil
-	}
-	c.follow(t, told)
+	c.follow(t, ctx.Done())
 	for range c.random.IntN(4) {
 		if c.pause(0, min(t.expiry/2, 60*time.Millisecond)); c.oneIn(3) {
 			t.extend()
 		}
 	}
-	switch {
-	case c.asked.mistake == deafLeader:
-		c.pause(t.expiry, 4*t.expiry)
-	case c.oneIn(2): // it leads for as long as it may, and sometimes a little longer
+	if c.oneIn(2) { // it leads for as long as it may, and sometimes a little longer
 		<-ctx.Done()
 		if c.oneIn(2) {
 			c.pause(0, 100*time.Millisecond)
@@ -86,13 +75,4 @@ func (t *simTerm) asLeader(ctx context.Context) error {
 		return errResigned
 	}
 	return nil
-}
-
-// numberOf returns the number of a leader's term: its token, unless the client makes a mistake.
-func (t *simTerm) numberOf() uint64 {
-	c := t.client
-	if c.asked.mistake != ownNumbers {
-		return t.Fence()
-	}
-	return uint64((c.now() + time.Duration(simProcesses-c.process)*time.Second).Microseconds()) //nolint:gosec // it is positive
 }

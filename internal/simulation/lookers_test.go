@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -19,18 +18,11 @@ import (
 // This file plays clients that look who holds a lock (Inspect), and draws the owners that other clients have then.
 
 // A simLooker looks at locks on a goroutine of its own.
-type simLooker struct {
-	*simulation
-	process int
-	name    string
-	random  *rand.Rand
-	term    int
-	former  redsync.Status // for the mistake oldNews
-}
+type simLooker struct{ player }
 
 func (l *simLooker) run() {
 	for !l.over() {
-		time.Sleep(between(l.random, 0, 30*time.Millisecond))
+		l.pause(0, 30*time.Millisecond)
 		l.look()
 	}
 }
@@ -38,19 +30,19 @@ func (l *simLooker) run() {
 // look looks once. It has no time to say what it saw if its process has ended meanwhile.
 func (l *simLooker) look() {
 	p, names := l.current(l.process), l.someNames(l.random)
-	options, n := []redsync.Option{redsync.WithExpiry(l.expiry), redsync.WithDriftFactor(l.drift)}, 0
+	options, n := l.lasting(l.expiry), 0
 	switch {
 	case len(names) > 1:
-	case l.class[permits] && oneIn(l.random, 2):
+	case l.class[permits] && l.oneIn(2):
 		n = l.permits[l.process]
 		options = append(options, l.permitOptions(n, 1)...)
-	case l.class[ticks] && oneIn(l.random, 4):
+	case l.class[ticks] && l.oneIn(4):
 		names = []string{onTicks}
-	case l.class[readers] && oneIn(l.random, 2):
+	case l.class[readers] && l.oneIn(2):
 		options = append(options, redsync.WithShared())
 	}
 	most := time.Second
-	if oneIn(l.random, 4) {
+	if l.oneIn(4) {
 		most = 5 * time.Millisecond
 	}
 	m := newMutex(p.Redsync, names, options)
@@ -103,32 +95,14 @@ func (l *simLooker) inspect(ctx context.Context, m *redsync.Mutex) (redsync.Stat
 		return s, err
 	}
 	switch l.asked.mistake {
-	case oneWord:
-		s.State, s.Holders = redsync.StateFree, nil
-		for _, n := range s.Nodes {
-			for _, h := range n.Holders {
-				s.State, s.Holders = redsync.StateHeld, append(s.Holders, redsync.Holder{ID: h.ID})
-			}
-		}
-		return s, nil
 	case silentIsFree:
 		if s.State == redsync.StateUnknown {
 			s.State = redsync.StateFree
 		}
 		return s, nil
-	case oldNews:
-		if l.former.Name == m.Name() && oneIn(l.random, 2) {
-			s, err = l.former, nil
-		} else if err == nil {
-			l.former = s
-		}
 	case anyLabel:
 		for i := range s.Holders {
 			s.Holders[i].Owner = "somebody"
-		}
-	case shrugs:
-		if s.State == redsync.StateUnknown {
-			return s, nil
 		}
 	}
 	return s, err

@@ -664,9 +664,7 @@ func (c *badClient) tells(kind history.Kind, w wish, err error) {
 	case history.Held:
 		e.Until, e.Token = e.At+c.expiry*9/10, c.token
 	}
-	if err != nil {
-		e.Err = err.Error()
-	}
+	e.Err = errorOf(err)
 	c.log.Note(e)
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -31,10 +30,7 @@ func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
 	for range c.random.IntN(3) {
 		any = true
 		c.shown++
-		in := &simClient{
-			simulation: c.simulation, process: c.process,
-			name: fmt.Sprintf("%s+%d", c.name, c.shown), random: rand.New(rand.NewPCG(c.random.Uint64(), 1)),
-		}
+		in := &simClient{player: c.within(c.process, fmt.Sprintf("%s+%d", c.name, c.shown))}
 		if c.oneIn(3) {
 			in.callWithin(ctx, t, hold, value, depth)
 			continue
@@ -53,13 +49,13 @@ func (t *simTerm) nest(ctx context.Context, depth int) (any bool) {
 // callWithin calls Do with ctx, the context of an outer Do that has, or had, the hold with this value. If the outer Do
 // still has the hold, the call joins it and sends nothing.
 func (c *simClient) callWithin(ctx context.Context, outer *simTerm, hold, value string, depth int) {
-	c.term++
 	names := outer.Names()
 	if c.oneIn(3) {
 		names = names[:1]
 	}
-	t := &simTerm{client: c, number: c.term, process: outer.process, expiry: outer.expiry, within: true, done: make(chan struct{})}
-	options := []redsync.Option{redsync.WithExpiry(outer.expiry), redsync.WithDriftFactor(c.drift)}
+	t := c.newTerm(outer.process, outer.expiry)
+	t.within = true
+	options := c.lasting(outer.expiry)
 	reads := len(names) == 1 && c.oneIn(3)
 	if reads {
 		options = append(options, redsync.WithShared())
@@ -122,7 +118,7 @@ func (c *simClient) heeds(ctx context.Context, t *simTerm) {
 // lockWithin calls Lock for the names that the Do around ctx holds. That must fail at once.
 func (t *simTerm) lockWithin(ctx context.Context) {
 	c := t.client
-	m := newMutex(t.process.Redsync, t.Names(), []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)})
+	m := newMutex(t.process.Redsync, t.Names(), c.lasting(t.expiry))
 	err := m.LockContext(ctx)
 	if t.Remaining() > 0 {
 		assert.True(c, errors.Is(err, redsync.ErrNested) || errors.Is(err, redsync.ErrUpgrade), "%s #%d locks within its Do: %v", c.name, t.number, err)
@@ -130,14 +126,4 @@ func (t *simTerm) lockWithin(ctx context.Context) {
 	if err == nil { // the Do had lost its lock
 		_, _ = m.UnlockContext(c.Context())
 	}
-}
-
-// releasedUnder plays the mistake underJoined, if the scene asks for it: it releases the hold of a Do while calls that
-// have joined the hold still run. It reports whether it has done so.
-func (t *simTerm) releasedUnder() bool {
-	if t.client.asked.mistake != underJoined {
-		return false
-	}
-	_, _ = t.process.NewMutex(t.Name(), redsync.WithSequencer(t.Sequencer())).UnlockContext(t.client.Context())
-	return true
 }

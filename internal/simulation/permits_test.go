@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/history"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file plays clients that take permits, and draws how many permits there are.
@@ -38,14 +37,8 @@ func (p *simPlan) drawPermits(r *rand.Rand, in mistake) {
 		}
 		p.permits = append(p.permits, n)
 	}
-	switch in {
-	case anySlots, oneAlone, inAnyTurn: // they concern clients that want several permits
-		p.heavy, p.permits = true, []int{mostPermits, mostPermits, mostPermits}
-	case counted:
-		p.heavy, p.permits = false, []int{3, 3, 3}
-	}
-	if in.takesAny() {
-		p.names = p.names[:1]
+	if in == counted {
+		p.heavy, p.permits, p.names = false, []int{3, 3, 3}, p.names[:1]
 	}
 }
 
@@ -105,31 +98,10 @@ func (p *process) permitsOf(name string) *redsync.Mutex {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.works[name] == nil {
-		if p.works == nil {
-			p.works = map[string]*redsync.Mutex{}
-		}
 		s, drawn := p.simulation, p.wantsPermits()
-		options := []redsync.Option{redsync.WithExpiry(s.expiry), redsync.WithDriftFactor(s.drift)}
-		if s.fair {
-			options = append(options, redsync.WithFair())
-		}
-		p.works[name] = p.NewMutex(name, append(options, s.permitOptions(drawn.permits, drawn.weight)...)...)
+		p.works[name] = p.NewMutex(name, s.inTurn(s.expiry, s.permitOptions(drawn.permits, drawn.weight)...)...)
 	}
 	return p.works[name]
-}
-
-// minority returns a Redsync on two of the five nodes. Each process has a different pair.
-func (p *process) minority() *redsync.Redsync {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.few == nil {
-		var pools []pool.Pool
-		for i := range simNodes / 2 {
-			pools = append(pools, pool.New(p.client((simNodes/2*p.slot+i)%simNodes)))
-		}
-		p.few = redsync.New(pools...)
-	}
-	return p.few
 }
 
 // allPermits lets clients of all processes hold all permits of a name at once. That succeeds only if nobody else holds
@@ -233,9 +205,9 @@ func (t *simTerm) onAll(ctx context.Context, script *redis.Script) int {
 	value := fmt.Sprintf("%s #%d", t.client.name, t.number)
 	var votes atomic.Int64
 	var asking sync.WaitGroup
-	for _, node := range t.process.nodes() {
+	for i := range simNodes {
 		asking.Go(func() {
-			vote, _ := script.Run(ctx, node, keys, value, t.expiry.Milliseconds(), t.drawn.weight).Int() // 0 if it fails
+			vote, _ := script.Run(ctx, t.process.directTo(i), keys, value, t.expiry.Milliseconds(), t.drawn.weight).Int() // 0 if it fails
 			votes.Add(int64(vote))
 		})
 	}
@@ -247,7 +219,7 @@ func (t *simTerm) onAll(ctx context.Context, script *redis.Script) int {
 // ones. It does nothing and reports false if the scene does not ask for that mistake.
 func (t *simTerm) takesAny(ctx context.Context) bool {
 	c := t.client
-	if t.drawn.permits == 0 || !c.asked.mistake.takesAny() {
+	if t.drawn.permits == 0 || c.asked.mistake != counted {
 		return false
 	}
 	end := time.Duration(0)
@@ -274,21 +246,10 @@ func (t *simTerm) takesAny(ctx context.Context) bool {
 	return true
 }
 
-// nodes returns a client for each node.
-func (p *process) nodes() (all []*redis.Client) {
-	for i := range simNodes {
-		all = append(all, p.directTo(i))
-	}
-	return all
-}
-
 // directTo returns the client of a node that takesAny and the elders of the process use, without the library.
 func (p *process) directTo(j int) *redis.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct == nil {
-		p.direct = map[int]*redis.Client{}
-	}
 	if p.direct[j] == nil {
 		p.direct[j] = p.client(j)
 	}

@@ -103,7 +103,7 @@ func (s *simulation) open() {
 	}
 	for i := range s.processes {
 		s.processes[i] = s.process(i, 0)
-		m := s.processes[i].NewMutex("meet", redsync.WithExpiry(s.longest), redsync.WithNodeTimeout(s.longest/3), redsync.WithDriftFactor(s.drift))
+		m := s.processes[i].NewMutex("meet", s.lasting(s.longest, redsync.WithNodeTimeout(s.longest/3))...)
 		assert.NoError(s, m.Lock())
 		_, err := m.Unlock()
 		assert.NoError(s, err)
@@ -129,6 +129,29 @@ func (s *simulation) over() bool {
 	return s.now() >= s.lasts && (s.deployed.Load() || !s.realm.changes())
 }
 
+// A player is what all kinds of clients have.
+type player struct {
+	*simulation
+	process int
+	name    string
+	random  *rand.Rand
+	term    int
+}
+
+// player makes the player with the number i of its kind. kind is the number of the kind's first random sequence.
+func (s *simulation) player(i, kind int, name string) player {
+	return player{simulation: s, process: i % simProcesses, name: name, random: s.random(uint64(kind + i))}
+}
+
+// within makes a player that acts in a term of another one.
+func (p *player) within(process int, name string) player {
+	return player{simulation: p.simulation, process: process, name: name, random: rand.New(rand.NewPCG(p.random.Uint64(), 1))}
+}
+
+func (p *player) pause(least, most time.Duration) { time.Sleep(between(p.random, least, most)) }
+
+func (p *player) oneIn(n int) bool { return oneIn(p.random, n) }
+
 // play runs the clients and causes faults until the time is over.
 func (s *simulation) play() {
 	ctx, cancel := context.WithCancel(s.Context())
@@ -145,23 +168,22 @@ func (s *simulation) play() {
 		others.Go(func() { s.closeAll(s.random(7)) })
 	}
 	for i := range simProcesses * simClients {
-		c := &simClient{simulation: s, process: i % simProcesses, name: fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses), random: s.random(uint64(100 + i))}
-		clients.Go(c.run)
+		clients.Go((&simClient{player: s.player(i, 100, fmt.Sprintf("%d.%d", i%simProcesses, i/simProcesses))}).run)
 	}
 	for i := range 2 * simProcesses {
 		if s.class[elders] {
-			e := &elder{simulation: s, process: i % simProcesses, name: fmt.Sprintf("v4.%d", i), random: s.random(uint64(600 + i))}
-			clients.Go(e.run)
+			clients.Go((&elder{s.player(i, 600, fmt.Sprintf("v4.%d", i))}).run)
 		}
 	}
 	for i := range 2 * simProcesses {
 		if s.class[lookers] {
-			l := &simLooker{simulation: s, process: i % simProcesses, name: fmt.Sprintf("looker %d", i), random: s.random(uint64(700 + i))}
-			clients.Go(l.run)
+			clients.Go((&simLooker{s.player(i, 700, fmt.Sprintf("looker %d", i))}).run)
 		}
 	}
-	for _, f := range s.forcersOf() {
-		clients.Go(f.run)
+	for i := range simProcesses {
+		if s.class[forcers] {
+			clients.Go((&simForcer{s.player(i, 800, fmt.Sprintf("forcer %d", i))}).run)
+		}
 	}
 	clients.Wait()
 	s.adopters.Wait()
@@ -276,12 +298,30 @@ func (s *simulation) outlast(name string) {
 	all.Wait()
 }
 
+// lasting returns the options that all locks have: an expiry, and the drift.
+func (s *simulation) lasting(expiry time.Duration, more ...redsync.Option) []redsync.Option {
+	return append([]redsync.Option{redsync.WithExpiry(expiry), redsync.WithDriftFactor(s.drift)}, more...)
+}
+
+// inTurn is lasting, and fair if all locks are.
+func (s *simulation) inTurn(expiry time.Duration, more ...redsync.Option) []redsync.Option {
+	if s.fair {
+		more = append(more, redsync.WithFair())
+	}
+	return s.lasting(expiry, more...)
+}
+
+// errorOf returns the text of an error, for an event.
+func errorOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // optionsOf returns the options of a patient client that wants w.
 func (s *simulation) optionsOf(w wish) []redsync.Option {
-	options := []redsync.Option{redsync.WithTries(0), redsync.WithExpiry(s.longest), redsync.WithDriftFactor(s.drift)}
-	if s.fair {
-		options = append(options, redsync.WithFair())
-	}
+	options := s.inTurn(s.longest, redsync.WithTries(0))
 	if w.shared {
 		options = append(options, redsync.WithShared())
 	}
@@ -294,29 +334,14 @@ func (s *simulation) optionsOf(w wish) []redsync.Option {
 // lockOnce locks in process i what w says, holds it for the duration hold, and unlocks. It returns the error of the
 // lock.
 func (s *simulation) lockOnce(ctx context.Context, i int, hold time.Duration, w wish) error {
-	p := s.current(i)
-	for _, m := range s.mutexes(p.Redsync, w.names, s.optionsOf(w)) {
-		if err := m.LockContext(ctx); err != nil {
-			return err
-		}
-		defer func() {
-			s.promised(s.unlock(s.Context(), p, m, w.shared), i, w.names)
-		}()
-		time.Sleep(hold)
+	m := newMutex(s.current(i).Redsync, w.names, s.optionsOf(w))
+	if err := m.LockContext(ctx); err != nil {
+		return err
 	}
+	time.Sleep(hold)
+	_, err := m.UnlockContext(s.Context())
+	s.promised(err, i, w.names)
 	return nil
-}
-
-// mutexes returns the Mutexes with which a client locks these names: a single one, or, with the mistake inTurn, one for
-// each name.
-func (s *simulation) mutexes(rs *redsync.Redsync, names []string, options []redsync.Option) (ms []*redsync.Mutex) {
-	if s.asked.mistake != inTurn {
-		return []*redsync.Mutex{newMutex(rs, names, options)}
-	}
-	for _, name := range names {
-		ms = append(ms, rs.NewMutex(name, options...))
-	}
-	return ms
 }
 
 func newMutex(rs *redsync.Redsync, names []string, options []redsync.Option) *redsync.Mutex {

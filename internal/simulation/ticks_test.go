@@ -22,26 +22,15 @@ func (c *simClient) tick() {
 	c.former = nil
 	period := c.least * 5 / 4
 	time.Sleep(period - c.now()%period + time.Duration(c.process)*c.least/20 + between(c.random, 0, time.Microsecond))
-	if c.asked.mistake == expiryAlone || c.class[closing] { // a client that comes on time would still find the key
+	if c.class[closing] {
 		c.pause(0, c.least)
 	}
-	c.term++
-	t := &simTerm{client: c, number: c.term, process: c.current(c.process), expiry: c.expiry, keeps: c.least, done: make(chan struct{})}
-	options := []redsync.Option{redsync.WithExpiry(t.expiry), redsync.WithDriftFactor(c.drift)}
-	if c.fair {
-		options = append(options, redsync.WithFair())
-	}
+	t := c.newTerm(c.current(c.process), c.expiry)
+	t.keeps = c.least
+	options := c.inTurn(t.expiry, redsync.WithMinHold(c.least))
 	if !c.realm.changes() && (c.fencing || c.oneIn(5)) { // lockEach does not lock onTicks, so its tokens may fall
 		t.drawn.fences = true
 		options = append(options, redsync.WithFencing())
-	}
-	switch c.asked.mistake {
-	case keepsNothing:
-	case expiryAlone:
-		t.expiry = c.least / 2
-		options = append(options, redsync.WithExpiry(t.expiry))
-	default:
-		options = append(options, redsync.WithMinHold(c.least))
 	}
 	names := []string{onTicks}
 	if c.oneIn(4) {
@@ -52,7 +41,7 @@ func (c *simClient) tick() {
 	defer cancel()
 	t.note(history.Call, nil)
 	t.waits()
-	if c.realm != tidy && (c.oneIn(4) || c.asked.mistake == expiryAlone) {
+	if c.realm != tidy && c.oneIn(4) {
 		t.tickAndGo(ctx)
 		return
 	}
@@ -86,7 +75,7 @@ func (t *simTerm) tickAndGo(ctx context.Context) {
 	}
 	t.note(history.Held, nil)
 	c.follow(t, t.Lost())
-	if c.oneIn(2) || c.asked.mistake == expiryAlone {
+	if c.oneIn(2) {
 		return
 	}
 	c.pause(t.expiry/2, 2*t.expiry)

@@ -68,7 +68,7 @@ func (s *simulation) idle() history.Idle {
 // judged reports whether waits are judged. In a lawless realm nodes grant what is held. In a change, which nodes decide
 // differs from process to process.
 func (s *simulation) judged() bool {
-	return s.realm != lawless && !s.realm.changes() && (s.asked.mistake == "" || s.asked.mistake == untold)
+	return s.realm != lawless && !s.realm.changes() && s.asked.mistake == ""
 }
 
 // withWaits returns events together with those by which waits are judged.

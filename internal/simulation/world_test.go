@@ -70,113 +70,34 @@ const (
 	inPart mistake = "granted in part"
 	// firstAlone: a release of several names deletes the first key alone.
 	firstAlone mistake = "released in part"
-	// inTurn: clients lock the names one by one, in any order.
-	inTurn mistake = "one by one"
 )
 
-// The mistakes with readers.
-const (
-	// besideWriter: a node lets a reader in while a writer holds the lock.
-	besideWriter mistake = "readers beside a writer"
-	// pastWriters: a node lets a reader in while writers wait.
-	pastWriters mistake = "readers past writers"
-	// lastComer: the key expires with the reader that came last, even if an earlier reader holds for longer.
-	lastComer mistake = "kept for the last reader"
-	// allReleased: a reader's release deletes the key although other readers remain.
-	allReleased mistake = "released for all readers"
-	// firstUnlocks: if readers of a process share a hold, the first Unlock releases it for all of them.
-	firstUnlocks mistake = "released with the first Unlock"
-	// isShortened: an extension of a reader shortens the time that the reader has.
-	isShortened mistake = "shortened by an extension"
-	// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
-	inTwoSteps mistake = "downgraded in two steps"
-)
+// inTwoSteps: a downgrade deletes the writer's key, and then adds a reader.
+const inTwoSteps mistake = "downgraded in two steps"
 
 // The mistakes with permits.
 const (
 	// counted: each node grants any free permit. A client counts the nodes that have granted it one, not necessarily
 	// the same one.
 	counted mistake = "counted on each node"
-	// anySlots: the same with clients that want several permits.
-	anySlots mistake = "several of any permits"
-	// minority: two nodes of five decide who has a permit.
-	minority mistake = "a minority decides"
 	// strays: nobody gives back what a node has granted beyond the permits that a client has won.
 	strays mistake = "strays are kept"
-	// early: a node keeps a permit for half of its TTL.
-	early mistake = "back before the expiry"
-	// inAnyTurn: a node grants permits to clients that are not the first in its queue.
-	inAnyTurn mistake = "in any turn"
-	// oneAlone: a release of several permits gives back one.
-	oneAlone mistake = "one of several released"
-)
-
-// The mistakes of candidates.
-const (
-	// fewElect: two nodes of five decide who leads.
-	fewElect mistake = "a minority elects"
-	// deafLeader: a leader ignores the end of its context, and works on.
-	deafLeader mistake = "leads on after the end"
-	// ownNumbers: each leader numbers its terms by its own clock. It does not use the token.
-	ownNumbers mistake = "terms by the leader's clock"
-)
-
-// underJoined: a Do releases its hold while calls that have joined the hold still run.
-const underJoined mistake = "released under joined calls"
-
-// The mistakes with minimal holds.
-const (
-	// keepsNothing: clients lock without a minimal hold, but rely on one.
-	keepsNothing mistake = "no minimal hold"
-	// deletesAtOnce: the release of a minimal hold deletes the key.
-	deletesAtOnce mistake = "released at once"
-	// expiryAlone: if a client never unlocks, its keys last for the expiry, which is shorter than the minimal hold.
-	expiryAlone mistake = "kept for the expiry"
-	// neverShortens: the release of a minimal hold does not shorten the TTL of the keys.
-	neverShortens mistake = "not released"
 )
 
 // The mistakes of looks.
 const (
-	// oneWord: a value that one node has is a holder.
-	oneWord mistake = "one node's word"
 	// silentIsFree: nodes that are silent have no value.
 	silentIsFree mistake = "silent nodes have nothing"
-	// oldNews: a look repeats what the former one has seen.
-	oldNews mistake = "old news"
 	// anyLabel: each holder has one and the same owner.
 	anyLabel mistake = "any label"
-	// shrugs: a look that cannot tell has no error.
-	shrugs mistake = "no error"
 )
-
-// untold: who releases a lock tells nobody that waits.
-const untold mistake = "nobody is told"
-
-// takesAny reports whether clients make the mistake by asking the nodes themselves, without the library.
-func (m mistake) takesAny() bool { return m == counted || m == anySlots }
 
 // rewrites says what a mistake replaces in the scripts. Mistakes that are not listed are made by clients.
 var rewrites = map[mistake]*strings.Replacer{
 	inPart: strings.NewReplacer("\nif first ~= 0 then",
 		"\nfor i = 1, k do if not values[i] then first, wait, by = 0, 0, {} end end\nif first ~= 0 then"),
-	firstAlone:   strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
-	besideWriter: strings.NewReplacer("local text, wait = readersOf(v, now), 0", `local text, wait = readersOf(v, now) or 'readers\n', 0`),
-	pastWriters:  strings.NewReplacer("elseif place and not mine then", "elseif false then"),
-	lastComer: strings.NewReplacer(
-		"keep(KEYS[1], add(text, value, now + ARGV[2]), now)", "redis.call('SET', KEYS[1], add(text, value, now + ARGV[2]), 'PX', ARGV[2])",
-		"value, deadline), now)", "value, deadline), now)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-		"value, deadline), now, true)", "value, deadline), now, true)\n  redis.call('PEXPIRE', KEYS[1], ARGV[2])",
-		"keep(KEYS[1], text, now, true)", "redis.call('SET', KEYS[1], text, 'KEEPTTL')"),
-	strays:        strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
-	early:         strings.NewReplacer("value, 'NX', 'PX', ARGV[2])", "value, 'NX', 'PX', math.ceil(ARGV[2] / 2))", "SET', KEYS[i + 1], value, 'PX', ARGV[2])", "SET', KEYS[i + 1], value, 'PX', math.ceil(ARGV[2] / 2))"),
-	inAnyTurn:     strings.NewReplacer("if ARGV[6] == '1' and first ~=", "if false and first ~="),
-	oneAlone:      strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
-	deletesAtOnce: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", "left = redis.pcall('DEL', KEYS[i])"),
-	neverShortens: strings.NewReplacer("left = redis.pcall('PEXPIRE', KEYS[i], ARGV[2])", ""),
-	isShortened:   strings.NewReplacer("if old < deadline then", "if old ~= deadline then"),
-	untold:        strings.NewReplacer("redis.pcall('PUBLISH', 'redsync:' .. head, name)", ""),
-	allReleased:   strings.NewReplacer("if #text > 8 then keep(KEYS[1], text, now, true) end", `text = 'readers\n'`),
+	firstAlone: strings.NewReplacer("redis.pcall('DEL', unpack(mine))", "redis.pcall('DEL', mine[1])"),
+	strays:     strings.NewReplacer("if #mine > 0 then", "if #mine > 0 and ARGV[3] == '0' then"),
 }
 
 // rewrite returns the script that a node runs in place of the one that it has got.
@@ -414,7 +335,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 	decide(readers, oneIn(r, 4))
 	p.healing = oneIn(r, 4)
 	decide(permits, oneIn(r, 4))
-	if in.mistake.takesAny() { // its clients bypass the pools, which deal with the other classes
+	if in.mistake == counted { // its clients bypass the pools, which deal with the other classes
 		p.class, p.off = map[string]bool{permits: true}, -1
 	}
 	if p.class[elders] = strings.Contains(in.with, elders); p.class[elders] {
@@ -422,7 +343,7 @@ func (p *simPlan) draw(r *rand.Rand, in scene) {
 		p.lasts += time.Second  // its clients wait for long between two tries
 	}
 	p.drawPermits(r, in.mistake)
-	if in.mistake.takesAny() || p.realm == lawless {
+	if in.mistake == counted || p.realm == lawless {
 		return // the test of a lawless realm expects violations of exclusion and no others
 	}
 	decide(leaders, oneIn(r, 4) && (p.joined || !p.realm.changes())) // otherwise the numbers of terms depend on clocks
@@ -463,7 +384,6 @@ type process struct {
 	mu     sync.Mutex
 	reads  map[string]*redsync.Mutex // by name: see reader
 	works  map[string]*redsync.Mutex // by name: see permitsOf
-	few    *redsync.Redsync          // see minority
 	direct map[int]*redis.Client     // by node: see directTo
 	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
@@ -482,7 +402,10 @@ type nodeClient struct {
 
 // process starts process i.
 func (s *simulation) process(i, kind int) *process {
-	p := &process{simulation: s, slot: i, kind: kind}
+	p := &process{
+		simulation: s, slot: i, kind: kind,
+		reads: map[string]*redsync.Mutex{}, works: map[string]*redsync.Mutex{}, direct: map[int]*redis.Client{},
+	}
 	p.Redsync = p.redsync(p.connect())
 	return p
 }
@@ -525,9 +448,6 @@ func (p *process) reader(name string) *redsync.Mutex {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reads[name] == nil {
-		if p.reads == nil {
-			p.reads = map[string]*redsync.Mutex{}
-		}
 		p.reads[name] = p.NewMutex(name, p.simulation.alike()...)
 	}
 	return p.reads[name]
@@ -535,10 +455,7 @@ func (p *process) reader(name string) *redsync.Mutex {
 
 // alike returns the options that many readers have in common.
 func (s *simulation) alike() []redsync.Option {
-	options := []redsync.Option{redsync.WithExpiry(s.expiry), redsync.WithDriftFactor(s.drift), redsync.WithShared()}
-	if s.fair {
-		options = append(options, redsync.WithFair())
-	}
+	options := s.inTurn(s.expiry, redsync.WithShared())
 	if s.healing {
 		options = append(options, redsync.WithSetNXOnExtend())
 	}
@@ -568,7 +485,7 @@ func (p *process) client(j int) *redis.Client {
 	return n.Client(func(opt *redis.Options) {
 		opt.ReadTimeout = 400*time.Millisecond + time.Duration(s.mix(7, uint64(p.slot), uint64(j))%uint64(600*time.Millisecond))
 		opt.DialTimeout = opt.ReadTimeout
-		if s.asked.mistake.takesAny() || s.class[elders] {
+		if s.asked.mistake == counted || s.class[elders] {
 			opt.PoolSize, opt.MaxRetries = 1000, -1 // so no client waits for a connection: all bubbles share the timers of such waits
 		}
 		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
