@@ -67,7 +67,7 @@ func inHouse(t *testing.T, n int, play func(h *house)) {
 		play(h)
 		for _, c := range h.calls {
 			if c.state != gone {
-				h.lines.leave(&c.waiter, nil)
+				h.leaves(c)
 			}
 			if c.handedOff != nil {
 				h.leases = append(h.leases, c.handedOff)
@@ -158,6 +158,23 @@ func (c *call) fresh(value string) *lease.Lease { return lease.New(&c.terms.Term
 
 // wins lets the attempt u of c win l, while c stays in its line.
 func (c *call) wins(u *turn, l *lease.Lease) { c.end(u, l, lease.Outcome{Kind: lease.Won}) }
+
+// asks begins an attempt of c that enters the queues.
+func (h *house) asks(c *call) *turn {
+	h.Helper()
+	u := c.begin(true, false)
+	require.NotNil(h, u)
+	return u
+}
+
+// leaves lets c leave its line.
+func (h *house) leaves(c *call) { h.lines.leave(&c.waiter, nil) }
+
+// wakes tells of a wake-up about a name by node 0.
+func (h *house) wakes(name string) { h.lines.wake(name, 0, true, nil) }
+
+// isWoken reports whether c has been woken.
+func (c *call) isWoken() bool { return !c.agenda.graceEnd.IsZero() }
 
 // fails lets the attempt u of c fail with an outcome.
 func (u *turn) fails(c *call, o lease.Outcome) {

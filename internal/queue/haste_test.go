@@ -41,7 +41,7 @@ func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, 5, func(h *house) {
 				w := h.waits(h.terms(), h.refused())
-				u := w.begin(true, false)
+				u := h.asks(w)
 				for i := range 5 {
 					switch {
 					case c.unfit.Has(i):

@@ -52,11 +52,30 @@ func (h *house) single(fair bool, name string) *call {
 	return h.waits(h.wants(fair, name), h.refused())
 }
 
+// stands checks in which lines w stands.
+func (h *house) stands(w *call, names ...string) {
+	h.Helper()
+	assert.Equal(h, names, w.stands())
+}
+
+// moves moves w to the line of its name with the index at.
+func (h *house) moves(w *call, at int) {
+	h.lines.mu.Lock()
+	defer h.lines.mu.Unlock()
+	h.lines.moveLocked(&w.waiter, at, true)
+}
+
+// forget empties what tells c to look again.
+func (c *call) forget() {
+	for len(c.look) > 0 {
+		<-c.look
+	}
+}
+
 // failsAt lets an attempt of w fail, because the name with the index by kept it back.
 func (h *house) failsAt(w *call, by int) {
 	h.Helper()
-	u := w.begin(true, false)
-	require.NotNil(h, u)
+	u := h.asks(w)
 	o := h.keptBack(by, w.names...)
 	u.fails(w, o)
 }
@@ -74,19 +93,19 @@ func TestWaiterForSeveralNamesStaysWhereItsTicketIs(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		m := h.multi(0)
 		h.failsAt(m, 1)
-		require.Equal(h, []string{"b"}, m.stands())
+		h.stands(m, "b")
 		require.True(h, m.isQueued())
 
 		m.agenda.followsRelease = true
 		u := m.begin(false, false)
 		require.False(h, u.enters())
 		u.fails(m, h.keptBack(0))
-		assert.Equal(h, []string{"b"}, m.stands())
+		h.stands(m, "b")
 		assert.True(h, m.agenda.ready, "it is repeated with a ticket")
 
 		u = m.begin(false, false)
 		u.fails(m, h.silent())
-		assert.Equal(h, []string{"b"}, m.stands())
+		h.stands(m, "b")
 		assert.False(h, m.isQueued())
 	})
 }
@@ -95,11 +114,11 @@ func TestWaiterForSeveralNamesStaysWhereItsTicketIs(t *testing.T) {
 func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		m := h.multi(0)
-		u := m.begin(true, false)
-		h.lines.wake("a", 0, true, nil)
-		require.False(h, m.agenda.graceEnd.IsZero())
+		u := h.asks(m)
+		h.wakes("a")
+		require.True(h, m.isWoken())
 		u.rollBack(m.fresh("v"), h.keptBack(1), false)
-		assert.True(h, m.agenda.graceEnd.IsZero())
+		assert.False(h, m.isWoken())
 		m.end(u, nil, h.keptBack(1))
 	})
 }
@@ -108,8 +127,7 @@ func TestWaiterThatMovesForgetsTheReasonOfItsFormerName(t *testing.T) {
 // them refused. late has the same for the last nodes, whose answers come after the decision, while the attempt ends.
 func (h *house) answers(w *call, taken []claim.Lines, late ...claim.Lines) *turn {
 	h.Helper()
-	u := w.begin(true, false)
-	require.NotNil(h, u)
+	u := h.asks(w)
 	u.conclusive = true
 	o := h.keptBack(0, w.names...)
 	for i := range o.Result.Votes {
@@ -144,13 +162,13 @@ func TestWaiterForSeveralNamesStaysInItsLineUnlessAnotherNameKeepsItBack(t *test
 		for _, taken := range [][]claim.Lines{{b, b, b}, {both, both, both}, {a, a, b}, {both, both, a, 0, b}, {a, a, b, 0, 0}} {
 			m.agenda = agenda{}
 			h.answers(m, taken)
-			assert.Equal(h, []string{"b"}, m.stands(), "%b", taken)
+			h.stands(m, "b")
 			assert.False(h, m.agenda.ready, "%b", taken)
 		}
 		h.answers(m, []claim.Lines{both, a, a})
-		assert.Equal(h, []string{"a"}, m.stands(), "a is taken on three nodes")
+		h.stands(m, "a") // a is taken on three nodes
 		h.answers(m, []claim.Lines{b, b, 0, 0, 0})
-		assert.Equal(h, []string{"b"}, m.stands(), "nobody can release a")
+		h.stands(m, "b") // nobody can release a
 	})
 }
 
@@ -167,11 +185,11 @@ func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 			assert.False(h, m.agenda.ready)
 			u.Heard(3, ^b, true)
 			assert.Equal(h, 0, m.at, "a may still be taken on three nodes")
-			h.lines.wake("b", 0, true, nil)
-			assert.True(h, m.agenda.graceEnd.IsZero())
+			h.wakes("b")
+			assert.False(h, m.isWoken())
 			u.Heard(4, ^b, true)
 			assert.Equal(h, 1, m.at)
-			assert.False(h, m.agenda.graceEnd.IsZero(), "b has become free on a node")
+			assert.True(h, m.isWoken(), "b has become free on a node")
 			assert.Equal(h, !fair, m.agenda.ready, "unless it is fair, its ticket is not in the queues of b")
 
 			m.agenda = agenda{}
@@ -184,7 +202,7 @@ func TestWaiterForSeveralNamesMovesWhenMoreNodesHaveAnswered(t *testing.T) {
 			h.answers(m, first, b, b)
 			assert.Equal(h, 1, m.at, "the others have answered while the attempt ended")
 			assert.Equal(h, !fair, m.agenda.ready)
-			h.lines.leave(&m.waiter, nil)
+			h.leaves(m)
 		}
 	})
 }
@@ -195,30 +213,24 @@ func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
 		for _, w := range []*call{m, b, c} {
 			require.True(h, h.isFirst(w))
 		}
-		u := m.begin(true, false)
+		u := h.asks(m)
 		assert.Nil(h, b.begin(true, false), "m is trying")
-		assert.NotNil(h, c.begin(true, false))
+		h.asks(c)
 		what, _ := b.due()
 		assert.NotEqual(h, tryNow, what)
-		for len(b.look) > 0 {
-			<-b.look
-		}
+		b.forget()
 		m.end(u, nil, h.keptBack(0))
 		assert.Len(h, b.look, 1, "it may go on")
-		u = m.begin(true, false)
-		require.NotNil(h, u)
-		for len(b.look) > 0 {
-			<-b.look
-		}
-		h.lines.leave(&m.waiter, nil)
+		u = h.asks(m)
+		b.forget()
+		h.leaves(m)
 		assert.Len(h, b.look, 1, "it may go on, although nobody waits for several names any more")
 
 		m = h.multi(0)
-		u = b.begin(true, false)
-		require.NotNil(h, u)
+		u = h.asks(b)
 		assert.Nil(h, m.begin(true, false))
-		h.lines.leave(&b.waiter, nil)
-		assert.NotNil(h, m.begin(true, false), "b has left while it was trying")
+		h.leaves(b)
+		h.asks(m) // b has left while it was trying
 	})
 }
 
@@ -240,7 +252,7 @@ func TestSomebodyIsAlwaysFirst(t *testing.T) {
 					i := rapid.IntRange(0, len(all)-1).Draw(rt, "who")
 					w := all[i]
 					if rapid.Bool().Draw(rt, "leaves") {
-						h.lines.leave(&w.waiter, nil)
+						h.leaves(w)
 						all = append(all[:i], all[i+1:]...)
 					} else if u := w.begin(true, false); u != nil {
 						o := []lease.Outcome{h.silent(), h.keptBack(0, w.names...), h.keptBack(len(w.names)-1, w.names...)}[rapid.IntRange(0, 2).Draw(rt, "came to")]
@@ -284,16 +296,16 @@ func TestWaiterThatIsNotQueuedAsksWhenItMoves(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		for _, denied := range []bool{false, true} {
 			m := h.multi(0)
-			u := m.begin(true, false)
+			u := h.asks(m)
 			u.conclusive = true
 			u.denied.Store(denied)
 			u.fails(m, h.keptBack(1))
 			assert.Equal(h, denied, m.agenda.ready)
-			u = m.begin(true, false)
+			u = h.asks(m)
 			u.conclusive = true
 			u.fails(m, h.keptBack(0))
 			assert.Equal(h, denied, m.agenda.ready)
-			h.lines.leave(&m.waiter, nil)
+			h.leaves(m)
 		}
 	})
 }
@@ -309,7 +321,7 @@ func TestLineIsInTheOrderOfTheTickets(t *testing.T) {
 		h.lines.mu.Lock()
 		assert.Less(h, h.ticketLocked(&early.waiter).String(), h.ticketLocked(&late.waiter).String())
 		h.lines.mu.Unlock()
-		h.lines.leave(&early.waiter, nil)
+		h.leaves(early)
 	})
 }
 
@@ -323,8 +335,8 @@ func TestFairWaiterWaitsForTheNameThatItsProcessReleases(t *testing.T) {
 		require.Len(h, all, 1)
 		assert.False(h, all[0].tries)
 		m.agenda = agenda{}
-		h.lines.wake("b", 0, true, nil)
-		assert.False(h, m.agenda.graceEnd.IsZero())
+		h.wakes("b")
+		assert.True(h, m.isWoken())
 		h.unlocks(holder)
 	})
 }
@@ -339,9 +351,7 @@ func TestWaiterForSeveralNamesTriesWhileItsProcessHoldsAnotherName(t *testing.T)
 		h.lines.leave(&a.waiter, hold)
 		assert.NotNil(h, m.begin(false, false), "it stands in the line of b")
 		m.end(&turn{group: h.Group, waiter: &m.waiter}, nil, h.keptBack(0))
-		h.lines.mu.Lock()
-		h.lines.moveLocked(&m.waiter, 0, true)
-		h.lines.mu.Unlock()
+		h.moves(m, 0)
 		assert.Nil(h, m.begin(false, false), "it stands in the line of a")
 		h.unlocks(hold)
 	})
@@ -376,7 +386,7 @@ func TestWhoGivesUpLeavesTheQueueOfEachNameThatAReleaseHasPutItIn(t *testing.T) 
 func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		m := h.waits(h.wants(false, "a", "b", "c"), h.keptBack(1, "a", "b", "c"))
-		assert.Equal(h, []string{"b"}, m.stands())
+		h.stands(m, "b")
 		a, b, c := h.single(false, "a"), h.single(false, "b"), h.single(false, "c")
 		assert.True(h, h.isFirst(m))
 		assert.True(h, h.isFirst(a), "m keeps nobody from a")
@@ -387,7 +397,7 @@ func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing
 			w.agenda.ready = false
 		}
 		h.failsAt(m, 0)
-		assert.Equal(h, []string{"a"}, m.stands())
+		h.stands(m, "a")
 		assert.True(h, h.isFirst(m), "it came before a")
 		assert.True(h, m.agenda.ready, "a may have had a reason to try")
 		assert.False(h, h.isFirst(a))
@@ -397,7 +407,7 @@ func TestWaiterForSeveralNamesStandsInTheLineOfTheNameThatKeepsItBack(t *testing
 
 		m.agenda.ready = false
 		h.failsAt(m, 0)
-		assert.Equal(h, []string{"a"}, m.stands())
+		h.stands(m, "a")
 	})
 }
 
@@ -413,20 +423,18 @@ func TestWakeUpIsAReasonOnlyForTheNameThatAWaiterWaitsFor(t *testing.T) {
 		h.lines.nudge("b")
 		assert.Equal(h, agenda{}, m.agenda)
 
-		h.lines.mu.Lock()
-		h.lines.moveLocked(&m.waiter, 1, true)
-		h.lines.mu.Unlock()
+		h.moves(m, 1)
 		assert.Equal(h, claim.Nodes(0b111), m.listening().freeLocked(), "now it waits for b")
-		assert.False(h, m.agenda.graceEnd.IsZero())
+		assert.True(h, m.isWoken())
 		assert.True(h, m.agenda.ready)
 
 		m.agenda = agenda{}
-		h.lines.wake("a", 0, true, nil)
-		assert.True(h, m.agenda.graceEnd.IsZero())
-		h.lines.wake("b", 0, true, nil)
-		assert.False(h, m.agenda.graceEnd.IsZero())
+		h.wakes("a")
+		assert.False(h, m.isWoken())
+		h.wakes("b")
+		assert.True(h, m.isWoken())
 
-		u := m.begin(true, false)
+		u := h.asks(m)
 		assert.Zero(h, m.listening().freeLocked(), "a new attempt, new news")
 		u.Heard(1, 0b01, true)
 		assert.Zero(h, m.listening().freeLocked())
@@ -441,21 +449,21 @@ func TestFairWaiterForSeveralNamesStandsInAllItsLines(t *testing.T) {
 		b := h.single(true, "b")
 		m := h.waits(h.wants(true, "a", "b"), h.keptBack(1))
 		a := h.single(true, "a")
-		assert.Equal(h, []string{"a", "b"}, m.stands())
+		h.stands(m, "a", "b")
 		assert.False(h, h.isFirst(m))
 		assert.False(h, h.isFirst(a), "it stands behind m")
 		assert.True(h, h.isFirst(b))
 		m.agenda = agenda{}
-		h.lines.leave(&b.waiter, nil)
+		h.leaves(b)
 		assert.True(h, h.isFirst(m))
 		assert.True(h, m.agenda.ready)
 		h.failsAt(m, 0)
-		assert.Equal(h, []string{"a", "b"}, m.stands())
+		h.stands(m, "a", "b")
 		m.agenda = agenda{}
-		h.lines.wake("b", 0, true, nil)
-		assert.True(h, m.agenda.graceEnd.IsZero(), "it waits for a")
-		h.lines.wake("a", 0, true, nil)
-		assert.False(h, m.agenda.graceEnd.IsZero())
+		h.wakes("b")
+		assert.False(h, m.isWoken(), "it waits for a")
+		h.wakes("a")
+		assert.True(h, m.isWoken())
 	})
 }
 
@@ -472,9 +480,7 @@ func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
 		m.agenda.refresh = time.Now().Add(time.Second)
 		what, _ = m.due()
 		assert.Equal(h, nothing, what, "its ticket has been shown")
-		for len(m.look) > 0 {
-			<-m.look
-		}
+		m.forget()
 		holder.Lose(ends.Expired)
 		assert.Len(h, m.look, 1)
 		what, _ = m.due()

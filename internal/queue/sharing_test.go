@@ -59,7 +59,7 @@ func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
 		h.sharing.share(hold, nil)
 		require.NotNil(h, reader.handedOff)
 		assert.True(h, h.isReady(writer))
-		h.lines.leave(&writer.waiter, nil)
+		h.leaves(writer)
 		for _, l := range []*lease.Lease{hold, reader.handedOff} {
 			l.End(nil)
 			h.ReleaseAndAdmit(l)
@@ -73,11 +73,11 @@ func TestReadersBehindOneThatTriesShareAHold(t *testing.T) {
 		h.answer = granted
 		hold := h.holds(h.reads())
 		first, second := h.waits(h.reads(), h.refused()), h.waits(h.reads(), h.refused())
-		require.NotNil(h, first.begin(true, false))
+		h.asks(first)
 		h.sharing.share(hold, nil)
 		assert.Nil(h, first.handedOff)
 		require.NotNil(h, second.handedOff)
-		h.lines.leave(&first.waiter, nil)
+		h.leaves(first)
 		for _, l := range []*lease.Lease{hold, second.handedOff} {
 			l.End(nil)
 			h.ReleaseAndAdmit(l)
@@ -98,7 +98,7 @@ func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {
 		u := writer.begin(false, false)
 		require.NotNil(h, u)
 		assert.True(h, u.enters())
-		h.lines.leave(&writer.waiter, nil)
+		h.leaves(writer)
 		hold.End(nil)
 		h.ReleaseAndAdmit(hold)
 	})

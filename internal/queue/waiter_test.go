@@ -27,8 +27,7 @@ func TestWaiterThatHasWonIsHandedNothing(t *testing.T) {
 		terms := h.terms()
 		giver := h.holds(terms)
 		w := h.waits(terms, h.refused())
-		u := w.begin(true, false)
-		require.NotNil(h, u)
+		u := h.asks(w)
 		won := w.fresh("v")
 		w.wins(u, won)
 		assert.False(h, h.unlocks(giver))
@@ -106,11 +105,11 @@ func TestWaiterThatIsHandedTheLockWhileItLeavesHasIt(t *testing.T) {
 func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 	for name, meanwhile := range map[string]func(h *house, w *call){
 		"it gives up while it tries": func(h *house, w *call) {
-			u := w.begin(true, false)
+			u := h.asks(w)
 			u.rollBack(w.fresh("failed"), h.refused(), true)
 		},
 		"it hears no quorum": func(h *house, w *call) {
-			u := w.begin(true, false)
+			u := h.asks(w)
 			u.rollBack(w.fresh("failed"), h.silent(), false)
 		},
 	} {
@@ -139,7 +138,7 @@ func TestTicketOfAWaiterWhoseWaitEndsDuringTheReleaseIsRemoved(t *testing.T) {
 				assert.Contains(h, last, any(giver.Claim().Value()))
 				assert.NotEqual(h, sent[0].Args, last)
 				if w.state != gone {
-					h.lines.leave(&w.waiter, nil)
+					h.leaves(w)
 				}
 			})
 		})
@@ -193,7 +192,7 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 				l := h.lines.byName["lock"]
 				l.others, l.holder = c.others, giver
 				if c.trying {
-					require.NotNil(h, w.begin(true, false))
+					h.asks(w)
 				}
 				all := h.admit(nil, giver, c.heard)
 				require.Len(h, all, 1)
@@ -208,7 +207,7 @@ func TestAdmissionOfTheFirstInLine(t *testing.T) {
 					assert.True(h, h.lines.entered(all[0], giver))
 					assert.Equal(h, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
-				h.lines.leave(&w.waiter, nil)
+				h.leaves(w)
 				assert.Empty(h, h.admit(nil, giver, c.heard))
 				h.unlocks(giver)
 			})
@@ -237,7 +236,7 @@ func TestAReaderThatIsReleasedLeavesTheNextReaderItsReason(t *testing.T) {
 				require.True(h, w.agenda.ready)
 				assert.Equal(h, downgraded, len(h.admit(nil, giver, true)) == 1)
 				assert.Equal(h, !downgraded, w.agenda.ready)
-				h.lines.leave(&w.waiter, nil)
+				h.leaves(w)
 				h.unlocks(giver)
 			})
 		})
@@ -248,8 +247,7 @@ func TestAReaderThatIsReleasedLeavesTheNextReaderItsReason(t *testing.T) {
 func TestAttemptThatNothingMendsIsNoReasonForOthers(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		first, second := h.waits(h.terms(), lease.Outcome{}), h.waits(h.terms(), lease.Outcome{})
-		u := first.begin(true, false)
-		require.NotNil(h, u)
+		u := h.asks(first)
 		first.end(u, nil, lease.Outcome{Kind: lease.Unusable, Err: errors.New("no value")})
 		assert.Equal(h, lease.Waiting, second.lastOutcome().Kind)
 	})
@@ -259,7 +257,7 @@ func TestWaiterIsHandedNothingWhileItTries(t *testing.T) {
 	inHouse(t, 3, func(h *house) {
 		giver := h.holds(h.terms())
 		w := h.waits(h.terms(), h.refused())
-		u := w.begin(true, false)
+		u := h.asks(w)
 		assert.False(h, h.unlocks(giver))
 		assert.Nil(h, w.handedOff)
 		w.end(u, nil, h.refused())
