@@ -3,7 +3,6 @@ package quorum
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -31,15 +30,13 @@ var broken = pool.Reply{Err: errBroken, Fate: pool.Unknown, Conn: 1}
 func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
 		r := s.sent(&act{})
-		s.answer(0, mine)
-		s.answer(1, missing)
-		s.reply(2, broken)
+		s.plays("0+ 1- 2x")
 		r.Again()
 		assert.Equal(s, []int{1, 1, 2, 2, 2}, s.sentTo(), "not to those that have answered")
 		assert.Equal(s, claim.Count{Granted: 0b1, Refused: 0b10}, r.count, "the failure is open again")
-		s.answer(2, mine)
+		s.plays("2+")
 		assert.False(s, r.IsFinal())
-		s.answer(3, mine)
+		s.plays("3+")
 		assert.True(s, r.IsFinal())
 		res := r.Result(ErrNoAnswer)
 		assert.True(s, res.Won)
@@ -49,26 +46,21 @@ func TestRoundIsSentAgainToNodesThatAreSilentOrHaveFailed(t *testing.T) {
 }
 
 func TestFailureOfOneSendingIsNoVoteWhileAnotherIsUnderWay(t *testing.T) {
-	for name, last := range map[string]any{"it grants": mine, "it refuses": missing, "it fails": nil} {
+	for _, last := range []string{"0+", "0-", "0x"} {
 		inScene(t, 1, func(s *scene) {
-			s.Log(name)
+			s.Log(last)
 			r := s.sent(&act{})
 			r.Again()
 			r.Again()
 			assert.Equal(s, []int{3}, s.sentTo())
-			s.reply(0, broken)
-			s.reply(0, broken)
+			s.plays("0x 0x")
 			assert.False(s, r.IsFinal(), "one is under way")
-			if last == nil {
-				s.reply(0, broken)
-			} else {
-				s.answer(0, last)
-			}
+			s.plays(last)
 			assert.True(s, r.IsFinal())
 			res := r.Result(ErrNoAnswer)
-			assert.Equal(s, last == mine, res.Won)
-			assert.Equal(s, last == missing, res.Rejected)
-			s.answer(0, mine)
+			assert.Equal(s, last == "0+", res.Won)
+			assert.Equal(s, last == "0-", res.Rejected)
+			s.plays("0+")
 			assert.Equal(s, res, r.Result(ErrNoAnswer), "what comes later does not count")
 		})
 	}
@@ -79,13 +71,12 @@ func TestFirstAnswerCountsHoweverOftenItWasSent(t *testing.T) {
 		r := s.sent(&act{})
 		r.Again()
 		for range 2 { // one answer for each sending
-			s.answer(0, mine)
+			s.plays("0+")
 		}
 		assert.False(s, r.IsFinal(), "one node is one vote")
-		s.answer(1, missing)
-		s.answer(1, mine)
+		s.plays("1- 1+")
 		assert.False(s, r.IsFinal(), "it has refused")
-		s.answer(2, mine)
+		s.plays("2+")
 		assert.True(s, r.Result(ErrNoAnswer).Won)
 	})
 }
@@ -110,12 +101,11 @@ func TestPoolThatRefusesToSendAgain(t *testing.T) {
 	inScene(t, 3, func(s *scene) {
 		a := &act{}
 		r := s.sent(a)
-		s.reply(0, broken)
+		s.plays("0x")
 		s.refuse[0], s.refuse[1] = errBroken, errBroken
 		r.Again()
 		assert.Equal(s, claim.Count{Failed: 0b1}, r.count, "only node 0 has nothing under way")
-		s.answer(1, mine)
-		s.answer(2, mine)
+		s.plays("1+ 2+")
 		assert.True(s, r.Result(ErrNoAnswer).Won)
 		assert.Equal(s, []string{"sending", "sending", "sending", "sending", "unsent", "sending", "unsent", "sending", "won", "decided"}, a.told)
 	})
@@ -173,8 +163,8 @@ func (p repeating) Repeat() (claim.Call, bool) {
 	return c, true
 }
 
-// Each play is what becomes of a round: of a node by its number, + it grants, - it refuses, x its connection breaks, ~ it is
-// silent until the deadline, ! its pool refuses, and l it was late before. "closed" and "gate" are about the round.
+// Each play is what becomes of a round: see plays. In addition, ! is that a pool refuses, and l that a node was late before.
+// "closed" and "gate" are about the round.
 func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 	for play, want := range map[string]string{
 		"0x 1+ 2+":       "[1 1 1] true", // the others are enough
@@ -196,14 +186,6 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		for _, step := range strings.Fields(play) {
 			i := int(step[0] - '0')
 			switch step[1:] {
-			case "+":
-				s.answer(i, mine)
-			case "-":
-				s.answer(i, missing)
-			case "x":
-				s.reply(i, broken)
-			case "~":
-				s.reply(i, pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1})
 			case "!":
 				s.refuse[i] = errBroken
 			case "l":
@@ -212,6 +194,8 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 				r.Close()
 			case "ate":
 				a.over = true
+			default:
+				s.plays(step)
 			}
 		}
 		assert.Equal(t, want, fmt.Sprint(s.sentTo(), r.Result(nil).Won), play)

@@ -2,12 +2,15 @@ package quorum
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
 	"github.com/seed14bd9ef4/redsync/internal/claim"
@@ -116,11 +119,39 @@ func (s *scene) by(server *pool.Server, i int, value any) {
 
 func run(id string) *pool.Server { return &pool.Server{RunID: id} }
 
-// answers are those of the first nodes.
-func (s *scene) answers(values ...any) {
-	for i, v := range values {
-		s.answer(i, v)
+// plays lets nodes answer, one after the other. Each step is the number of a node, and what it does: + it has the value,
+// - it lacks the value, o it has another one, x its connection breaks, ~ it is silent until the deadline of a read.
+func (s *scene) plays(steps string) {
+	for step := range strings.FieldsSeq(steps) {
+		i := int(step[0] - '0')
+		switch step[1] {
+		case '+':
+			s.answer(i, mine)
+		case '-':
+			s.answer(i, missing)
+		case 'o':
+			s.answer(i, other)
+		case 'x':
+			s.reply(i, broken)
+		case '~':
+			s.reply(i, pool.Reply{Err: os.ErrDeadlineExceeded, Fate: pool.Unknown, Conn: 1})
+		}
 	}
+}
+
+// ends waits a second for a round. It checks how long the round took, and whether its votes were split.
+func (s *scene) ends(r *Round, want time.Duration, split bool) Result {
+	s.Helper()
+	res, took := s.within(r)
+	assert.Equal(s, want, took)
+	assert.Equal(s, split, res.Split)
+	return res
+}
+
+// areLate checks which nodes are late.
+func (s *scene) areLate(want claim.Nodes) {
+	s.Helper()
+	assert.Equal(s, want, s.known.late.load())
 }
 
 func (s *scene) reply(i int, r pool.Reply) {

@@ -169,7 +169,7 @@ func TestJointVoteOfAnotherServerFails(t *testing.T) {
 			r := s.Start(t.Context(), &act{}, false)
 			assert.Empty(t, s.puppets[3].Sent())
 			s.by(by, 0, mine)
-			s.answer(1, other)
+			s.plays("1o")
 			res := r.SoFar(nil)
 			assert.Equal(t, want, res.Votes[0].Err)
 			assert.Equal(t, claim.Pending, res.Votes[3].Choice)

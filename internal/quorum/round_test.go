@@ -23,15 +23,13 @@ func TestRoundIsDecidedByTheVoteThatDecides(t *testing.T) {
 		a := &act{}
 		r := s.start(a)
 		assert.Equal(s, 5, s.count())
-		s.answer(4, mine)
-		s.answer(0, missing)
-		s.answer(1, mine)
+		s.plays("4+ 0- 1+")
 		assert.False(s, r.IsFinal())
-		s.answer(1, mine) // a second answer of a node is no second vote
+		s.plays("1+") // a second answer of a node is no second vote
 		assert.False(s, r.IsFinal())
-		s.answer(2, mine)
+		s.plays("2+")
 		assert.True(s, r.IsFinal())
-		s.answer(3, other) // too late to count
+		s.plays("3o") // too late to count
 		res, took := s.within(r)
 		assert.Zero(s, took)
 		assert.Equal(s, claim.Standing{Won: true, Explained: true}, res.Standing)
@@ -65,7 +63,7 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 			}
 			s := newScene(3)
 			r := s.Start(t.Context(), &act{}, false)
-			s.answer(1, other)
+			s.plays("1o")
 			start := time.Now()
 			res := r.Wait(ctx, c.limits)
 			assert.Equal(t, c.took, time.Since(start), name)
@@ -85,8 +83,8 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 					require.ErrorIs(t, res.Votes[i].Err, ErrNoAnswer, name)
 				}
 			}
-			s.answer(0, mine) // too late
-			s.answer(2, mine)
+			s.plays("0+") // too late
+			s.plays("2+")
 			assert.Equal(t, claim.Nodes(0), r.SoFar(nil).Count.Granted, name)
 		}
 	})
@@ -95,8 +93,7 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 func TestRoundThatIsBlockedTellsTakenFromSilent(t *testing.T) {
 	inScene(t, 3, func(s *scene) {
 		r := s.start(&act{})
-		s.answer(0, other)
-		s.answer(2, other)
+		s.plays("0o 2o")
 		res, took := s.within(r)
 		assert.Zero(s, took)
 		assert.True(s, res.IsTaken())
@@ -115,11 +112,11 @@ func TestRoundExplainsWhereItIsAskedTo(t *testing.T) {
 			r := s.start(a)
 			s.reply(0, pool.Reply{Err: errBroken})
 			s.reply(1, pool.Reply{Err: errBroken})
-			s.answer(2, other)
+			s.plays("2o")
 			assert.Equal(s, !explains, r.IsFinal(), "two have failed, and two are silent")
-			s.answer(3, other)
+			s.plays("3o")
 			assert.Equal(s, !explains, r.IsFinal())
-			s.answer(4, mine)
+			s.plays("4+")
 			assert.True(s, r.IsFinal(), "a quorum has answered")
 			res, _ := s.within(r)
 			assert.Equal(s, explains, res.Count.Answered().Len() == 3)
@@ -145,8 +142,7 @@ func TestDecidedRoundThatWaitsForAllEndsWithItsCaller(t *testing.T) {
 	} {
 		inScene(t, 3, func(s *scene) {
 			r := s.Start(s.Context(), &act{}, true)
-			s.answer(1, other)
-			s.answer(2, other)
+			s.plays("1o 2o")
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
 			over := make(chan struct{})
@@ -188,10 +184,7 @@ func TestRoundCountsWhatItsOperationJudges(t *testing.T) {
 			}
 			return v
 		}}, false)
-		for i := range 3 {
-			s.answer(i, mine)
-		}
-		s.answer(2, mine) // judged although it comes after the decision
+		s.plays("0+ 1+ 2+ 2+") // the last is judged although it comes after the decision
 		res, _ := s.within(r)
 		assert.Equal(s, claim.Count{Granted: 0b101, Failed: 0b010}, res.Count)
 		assert.Equal(s, []int{0, 1, 2, 2}, judged)
@@ -208,9 +201,9 @@ func TestRoundWaitsForAVoteThatIsStillToCome(t *testing.T) {
 		assert.Equal(s, claim.Failure(errBroken), res.Votes[0], "if it does not come")
 		assert.Equal(s, claim.Failure(ErrNoAnswer), res.Votes[1])
 		assert.Equal(s, claim.Count{Failed: 0b111}, res.Count)
-		s.answer(0, mine)
+		s.plays("0+")
 		r.WaitFor(0, errBroken) // it has come
-		s.answer(1, mine)
+		s.plays("1+")
 		res, _ = s.within(r)
 		assert.True(s, res.Won)
 		require.NoError(s, r.WaitsFor(0))
@@ -219,37 +212,24 @@ func TestRoundWaitsForAVoteThatIsStillToCome(t *testing.T) {
 
 // A winner acts once, before anybody is told of the decision.
 func TestRoundLetsAWinnerActBeforeAnybodyIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, wins := range []bool{true, false} {
-			s, a := newScene(3), &act{}
-			r := &Round{}
-			r.Prepare(t.Context(), s.Set, a, false, false)
-			r.Send()
+	for votes, want := range map[string][]string{"0+ 1+ 2+": {"won", "decided"}, "0o 1o 2o": {"decided"}} {
+		inScene(t, 3, func(s *scene) {
+			a := &act{}
+			s.sent(a)
 			a.told = nil
-			answer := mine
-			if !wins {
-				answer = other
-			}
-			for i := range 3 {
-				s.answer(i, answer)
-			}
-			want := []string{"decided"}
-			if wins {
-				want = []string{"won", "decided"}
-			}
-			assert.Equal(t, want, a.told)
-		}
-	})
+			s.plays(votes)
+			assert.Equal(s, want, a.told)
+		})
+	}
 }
 
 func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 	inScene(t, 3, func(s *scene) {
 		tally := &tallyOf{wins: 2}
 		r := s.start(&act{tally: tally})
-		s.answer(0, mine)
-		s.answer(1, mine)
+		s.plays("0+ 1+")
 		assert.False(s, r.IsFinal(), "a quorum is not what counts")
-		s.answer(2, mine)
+		s.plays("2+")
 		res, _ := s.within(r)
 		assert.True(s, res.Won)
 		assert.Same(s, tally, res.Tally)
@@ -257,7 +237,7 @@ func TestRoundObeysTheTallyOfItsClaim(t *testing.T) {
 
 		tally = &tallyOf{wins: 2}
 		r = s.start(&act{tally: tally})
-		s.answer(2, other)
+		s.plays("2o")
 		res, _ = s.within(r)
 		assert.Equal(s, claim.Standing{Blocked: true}, res.Standing)
 	})

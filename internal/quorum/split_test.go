@@ -22,9 +22,7 @@ func acquiring() *act { return &act{brief: Brief{Explain: true}} }
 // split starts a, and answers after some time: two nodes grant, and two refuse.
 func (s *scene) split(a *act, after time.Duration) *Round {
 	r := s.start(a)
-	time.AfterFunc(after, func() {
-		s.answers(mine, mine, other, other)
-	})
+	time.AfterFunc(after, func() { s.plays("0+ 1+ 2o 3o") })
 	return r
 }
 
@@ -37,18 +35,14 @@ func TestSplitAcquireWaitsForANodeThatIsNotLateByHowLongTheOthersTook(t *testing
 		{900 * ms, 100 * ms}, // its deadline comes first
 	} {
 		inScene(t, 5, func(s *scene) {
-			res, took := s.within(s.split(acquiring(), c.took))
-			assert.Equal(s, c.took+c.want, took)
-			assert.True(s, res.Split)
+			res := s.ends(s.split(acquiring(), c.took), c.took+c.want, true)
 			assert.True(s, res.Explained)
 			assert.Equal(s, claim.Count{Granted: 0b00011, Refused: 0b01100, Failed: 0b10000}, res.Count)
 			assert.Equal(s, claim.Nodes(0b01100), res.Taken)
 			assert.ErrorIs(s, res.Votes[4].Err, errSplit)
-			assert.Equal(s, claim.Nodes(0b10000), s.known.late.load())
+			s.areLate(0b10000)
 
-			res, took = s.within(s.split(acquiring(), c.took))
-			assert.Equal(s, c.took, took, "the node is known to be late")
-			assert.True(s, res.Split)
+			s.ends(s.split(acquiring(), c.took), c.took, true) // the node is known to be late
 		})
 	}
 }
@@ -72,12 +66,12 @@ func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 				for i, d := range c.silent {
 					s.silent[3+i].set(time.Now().Add(-d))
 				}
-				s.answers(mine, mine, other)
+				s.plays("0+ 1+ 2o")
 			})
 			res, total := s.within(r)
 			assert.Equal(s, took+c.want, total)
 			assert.True(s, res.Split)
-			assert.Equal(s, claim.Nodes(0b11000), s.known.late.load())
+			s.areLate(0b11000)
 		})
 	}
 }
@@ -94,9 +88,7 @@ func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
 			if c.answers != 0 {
 				time.AfterFunc(c.answers, func() { s.silent[4].set(time.Now()) })
 			}
-			res, took := s.within(s.split(acquiring(), 0))
-			assert.Equal(s, c.want, took)
-			assert.True(s, res.Split)
+			s.ends(s.split(acquiring(), 0), c.want, true)
 		})
 	}
 }
@@ -105,9 +97,7 @@ func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
 func TestFurtherAnswerEndsThePatienceEarlier(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
 		s.silent[4].set(time.Now().Add(-time.Second))
-		res, took := s.within(s.split(acquiring(), 10*ms))
-		assert.Equal(s, 10*ms, took)
-		assert.True(s, res.Split)
+		s.ends(s.split(acquiring(), 10*ms), 10*ms, true)
 	})
 }
 
@@ -122,7 +112,7 @@ func TestAnswerAfterThePatienceOfARoundThatWasGivenUpIsLate(t *testing.T) {
 			if late {
 				time.Sleep(10 * ms)
 			}
-			s.answer(4, other)
+			s.plays("4o")
 			assert.Equal(s, late, s.known.late.load().Has(4))
 		})
 	}
@@ -151,7 +141,7 @@ func TestFarNodeIsWaitedFor(t *testing.T) {
 		inScene(t, 5, func(s *scene) {
 			start := func() *Round {
 				r := s.start(&timedAct{act{brief: Brief{Explain: true}}, clock.Now().Mono})
-				s.answers(mine, mine, other, other)
+				s.plays("0+ 1+ 2o 3o")
 				return r
 			}
 			began := time.Now()
@@ -159,7 +149,7 @@ func TestFarNodeIsWaitedFor(t *testing.T) {
 			assert.Equal(s, minPatience, took)
 			assert.True(s, s.known.late.load().Has(4))
 			time.Sleep(c.answers - time.Since(began))
-			s.answer(4, other)
+			s.plays("4o")
 			assert.Equal(s, c.late, s.known.late.load().Has(4))
 			_, took = within(s.T, start(), second)
 			assert.Equal(s, c.waits, took)
@@ -168,15 +158,15 @@ func TestFarNodeIsWaitedFor(t *testing.T) {
 }
 
 func TestVoteInTimeDecidesASplitAcquire(t *testing.T) {
-	for v, won := range map[any]bool{mine: true, other: false} {
+	for vote, won := range map[string]bool{"4+": true, "4o": false} {
 		inScene(t, 5, func(s *scene) {
 			r := s.split(acquiring(), 10*ms)
-			time.AfterFunc(49*ms, func() { s.answer(4, v) })
+			time.AfterFunc(49*ms, func() { s.plays(vote) })
 			res, took := s.within(r)
 			assert.Equal(s, 49*ms, took)
 			assert.Equal(s, won, res.Won)
 			assert.False(s, res.Split)
-			assert.Zero(s, s.known.late.load())
+			s.areLate(0)
 		})
 	}
 }
@@ -185,22 +175,20 @@ func TestVoteInTimeDecidesASplitAcquire(t *testing.T) {
 func TestOtherRoundsWaitForLateNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		brief Brief
-		votes []any
+		votes string
 	}{
-		"no acquire":              {Brief{}, []any{mine, mine, other, other}},
-		"a patient acquire":       {Brief{Explain: true, Patient: true}, []any{mine, mine, other, other}},
-		"nothing is in its way":   {Brief{Explain: true}, []any{mine, mine}},
-		"two answer and differ":   {Brief{Explain: true}, []any{mine, other}},
-		"two answer, both refuse": {Brief{Explain: true}, []any{other, other}},
+		"no acquire":              {Brief{}, "0+ 1+ 2o 3o"},
+		"a patient acquire":       {Brief{Explain: true, Patient: true}, "0+ 1+ 2o 3o"},
+		"nothing is in its way":   {Brief{Explain: true}, "0+ 1+"},
+		"two answer and differ":   {Brief{Explain: true}, "0+ 1o"},
+		"two answer, both refuse": {Brief{Explain: true}, "0o 1o"},
 	} {
 		inScene(t, 5, func(s *scene) {
 			s.Log(name)
 			s.known.late.add(0b11111)
 			r := s.start(&act{brief: c.brief})
-			s.answers(c.votes...)
-			res, took := s.within(r)
-			assert.Equal(s, time.Second, took)
-			assert.False(s, res.Split)
+			s.plays(c.votes)
+			s.ends(r, time.Second, false)
 		})
 	}
 }
@@ -208,17 +196,17 @@ func TestOtherRoundsWaitForLateNodes(t *testing.T) {
 // A split acquire without fail-fast ends early, too. One that is blocked waits no longer than a split one for the rest.
 func TestFailedAcquireDoesNotKeepNodesForLateOnes(t *testing.T) {
 	for name, c := range map[string]struct {
-		votes []any
+		votes string
 		want  time.Duration
 	}{
-		"split":   {[]any{mine, mine, other, other}, 20 * ms},
-		"blocked": {[]any{mine, other, other, other}, 20 * ms},
-		"won":     {[]any{mine, mine, mine, other}, time.Second},
+		"split":   {"0+ 1+ 2o 3o", 20 * ms},
+		"blocked": {"0+ 1o 2o 3o", 20 * ms},
+		"won":     {"0+ 1+ 2+ 3o", time.Second},
 	} {
 		inScene(t, 5, func(s *scene) {
 			s.Log(name)
 			r := s.Start(s.Context(), acquiring(), true)
-			s.answers(c.votes...)
+			s.plays(c.votes)
 			_, took := s.within(r)
 			assert.Equal(s, c.want, took)
 		})
@@ -230,35 +218,33 @@ func TestNodeIsLateUntilItAnswersInTime(t *testing.T) {
 	late := func(s *scene) bool { return s.known.late.load().Has(4) }
 	wins := func(s *scene) *Round {
 		r := s.start(acquiring())
-		for i := range 3 {
-			s.answer(i, mine)
-		}
+		s.plays("0+ 1+ 2+")
 		require.True(s, r.Wait(s.Context(), second).Won)
 		return r
 	}
 	inScene(t, 5, func(s *scene) {
 		wins(s)
 		time.Sleep(time.Hour)
-		s.answer(4, mine)
+		s.plays("4+")
 		assert.False(s, late(s), "no round needed it")
 
 		s.start(acquiring()).Wait(s.Context(), second)
-		assert.Equal(s, claim.Nodes(0b11111), s.known.late.load(), "the deadline has missed all")
+		s.areLate(0b11111) // the deadline has missed all
 
 		wins(s)
-		assert.Equal(s, claim.Nodes(0b11000), s.known.late.load(), "three have answered before the decision")
+		s.areLate(0b11000) // three have answered before the decision
 		time.Sleep(minPatience)
-		s.answer(4, mine)
+		s.plays("4+")
 		assert.False(s, late(s), "it has answered soon after the decision")
 
 		s.reply(4, pool.Reply{Err: errors.New("the connection broke")})
 		assert.True(s, late(s))
 		wins(s)
 		time.Sleep(minPatience + time.Nanosecond)
-		s.answer(4, mine)
+		s.plays("4+")
 		assert.True(s, late(s), "it has not answered soon after the decision")
 		s.start(acquiring())
-		s.answer(4, mine)
+		s.plays("4+")
 		assert.False(s, late(s))
 	})
 }
@@ -269,10 +255,8 @@ func TestPatienceIsOfOneRound(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Context())
 		time.AfterFunc(ms, cancel)
 		s.split(acquiring(), 0).Wait(ctx, second)
-		res, took := s.within(s.start(acquiring()))
-		assert.Equal(s, time.Second, took)
-		assert.False(s, res.Split)
-		assert.Equal(s, claim.Nodes(0b11111), s.known.late.load())
+		s.ends(s.start(acquiring()), time.Second, false)
+		s.areLate(0b11111)
 	})
 }
 
@@ -287,8 +271,7 @@ func TestAnswerToAnEarlierRequestMovesNoDeadline(t *testing.T) {
 				}
 			})
 			r := s.start(a)
-			s.answer(0, mine)
-			s.answer(1, mine)
+			s.plays("0+ 1+")
 			_, took := s.within(r)
 			assert.Equal(s, time.Second, took)
 		})
@@ -300,7 +283,7 @@ func TestPatienceThatBeganBeforeTheWaitEndsWithTheDeadline(t *testing.T) {
 	for _, decide := range []time.Duration{minPatience / 2, 2 * minPatience} {
 		inScene(t, 5, func(s *scene) {
 			r := s.start(acquiring())
-			s.answers(mine, mine, other, other)
+			s.plays("0+ 1+ 2o 3o")
 			_, took := within(s.T, r, Limits{Decide: decide, Node: decide})
 			assert.Equal(s, min(decide, minPatience), took)
 		})
@@ -317,12 +300,10 @@ func TestBlockedAcquireThatWaitsIsNotSplit(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
 		s.known.late.add(0b10000)
 		r := s.start(&waitingAct{act{brief: Brief{Explain: true}}})
-		s.answer(0, other)
+		s.plays("0o")
 		for i := 1; i < 4; i++ {
 			s.reply(i, broken)
 		}
-		res, took := s.within(r)
-		assert.Equal(s, time.Second, took)
-		assert.False(s, res.Split)
+		s.ends(r, time.Second, false)
 	})
 }
