@@ -136,7 +136,7 @@ func TestExtensionRightBehindAFillDoesNotCountItsKey(t *testing.T) {
 			if sets++; sets == 1 {
 				return answered(nil), nil // it refuses
 			}
-			req.To.Receive(req.Tag, said("OK"))
+			tells(req, said("OK"))
 			return nil, nil
 		}))
 		terms.Heals = true
@@ -174,24 +174,21 @@ func grantsFills(late *deaf) (acquire *pool.Request, fills *int) {
 // the extension is sent again proves nothing.
 func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late, told := newDeaf(), &diary{}
+		late := newDeaf()
 		acquire, fills := grantsFills(late)
-		terms := newTermsOf(t, timingOf(9*time.Second), on(grants), newDeaf(), late)
-		terms.Watchdog, terms.Events = true, told
-		l := begun(t, terms)
+		l, told := late.watched(t, on(grants), newDeaf())
 		until := l.Until()
 		time.Sleep(3 * time.Second)
 		first := late.unanswered()
 		require.Len(t, first, 1)
-		acquire.To.Receive(acquire.Tag, said(nil))
-		first[0].To.Receive(first[0].Tag, lost)
+		tells(*acquire, said(nil))
+		tells(first[0], lost)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, *fills)
 		again := late.unanswered()
 		require.Len(t, again, 2)
-		reply, _ := grants(again[1])
-		again[1].To.Receive(again[1].Tag, *reply)
+		late.grants(again[1])
 		synctest.Wait()
 		assert.Equal(t, until, l.Until())
 		for _, res := range told.extensions() {
@@ -216,14 +213,13 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 		synctest.Wait()
 		first := late.unanswered()
 		require.Len(t, first, 1)
-		acquire.To.Receive(acquire.Tag, said(nil))
+		tells(*acquire, said(nil))
 		time.Sleep(50 * ms)
 		require.NotZero(t, l.writes.marked(setLater), "the fill has been confirmed")
-		first[0].To.Receive(first[0].Tag, lacks)
+		tells(first[0], lacks)
 		again := late.unanswered()
 		require.Len(t, again, 2)
-		reply, _ := grants(again[1])
-		again[1].To.Receive(again[1].Tag, *reply)
+		late.grants(again[1])
 		assert.False(t, <-result)
 		unlock(l)
 	})

@@ -182,6 +182,9 @@ func (answer) RedisError()     {}
 // said is a reply.
 func said(value any) pool.Reply { return pool.Reply{Value: value, Fate: pool.Answered, Conn: 1} }
 
+// tells answers a request later.
+func tells(req pool.Request, reply pool.Reply) { req.To.Receive(req.Tag, reply) }
+
 // answered is what a node answers at once.
 func answered(value any) *pool.Reply {
 	reply := said(value)

@@ -302,19 +302,11 @@ func TestLeaseStates(t *testing.T) {
 	for from, c := range walks {
 		require.Len(t, c.then, len(events), from)
 		t.Run(from, func(t *testing.T) {
-			walking(t, func(t *testing.T, w *walk) {
-				for _, name := range c.path {
-					_ = w.do(t, name)
-				}
-				w.is(t, c.from)
-			})
+			walking(t, c.path, func(t *testing.T, w *walk) { w.is(t, c.from) })
 		})
 		for name, s := range c.then {
 			t.Run(from+", "+name, func(t *testing.T) {
-				walking(t, func(t *testing.T, w *walk) {
-					for _, name := range c.path {
-						_ = w.do(t, name)
-					}
+				walking(t, c.path, func(t *testing.T, w *walk) {
 					require.Equal(t, c.from.state, w.at())
 					err := w.do(t, name)
 					if s.returns == nil {
@@ -329,8 +321,8 @@ func TestLeaseStates(t *testing.T) {
 	}
 }
 
-// walking plays f with a lease that somebody observes, and with one that nobody does.
-func walking(t *testing.T, f func(t *testing.T, w *walk)) {
+// walking plays f with a lease that has gone a path and that somebody observes, and with one that nobody does.
+func walking(t *testing.T, path []string, f func(t *testing.T, w *walk)) {
 	t.Helper()
 	for _, told := range []*diary{{}, nil} {
 		synctest.Test(t, func(t *testing.T) {
@@ -341,6 +333,9 @@ func walking(t *testing.T, f func(t *testing.T, w *walk)) {
 			}
 			w.Lease = New(terms, "v", clock.Now())
 			w.lost, w.done = w.Lost(w.First), w.Done()
+			for _, name := range path {
+				_ = w.do(t, name)
+			}
 			f(t, w)
 			w.End(nil) // otherwise Close would wait for a release by nodes that do not exist
 		})

@@ -18,6 +18,14 @@ import (
 
 // This file shows releases from inside; tests/unlock_test.go shows what nodes are sent.
 
+// acquiredOn returns a lease whose acquire has been answered by its only node.
+func acquiredOn(terms *Terms) *Lease {
+	l := New(terms, "v", clock.Now())
+	l.writes.sending(0)
+	l.writes.answered(0, pool.Answered)
+	return l
+}
+
 // A waiter that leaves releases its value a second time. That release is repeated for as long as the first
 // was.
 func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
@@ -30,9 +38,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			return puppet.Yes(req)
 		})
 		terms := newTermsOf(t, timingOf(time.Second), p)
-		l := New(terms, "v", clock.Now())
-		l.writes.sending(0)
-		l.writes.answered(0, pool.Answered)
+		l := acquiredOn(terms)
 		for range 2 {
 			before := p.Count("evalsha")
 			l.Release(Releasing{})
@@ -49,9 +55,7 @@ func TestReleaseThatIsRepeatedEntersNoTicketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(broken)
 		terms := newTermsOf(t, timingOf(time.Second), p)
-		l := New(terms, "v", clock.Now())
-		l.writes.sending(0)
-		l.writes.answered(0, pool.Answered)
+		l := acquiredOn(terms)
 		ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
 		l.Release(Releasing{Enters: []Entering{{Ticket: ticket}}})
 		time.Sleep(100 * ms)

@@ -22,7 +22,10 @@ import (
 // This file shows how a lease of permits gives back what nodes have granted to it beyond the permits that it
 // has won. The semaphore has three permits.
 
-const permits = 3
+const (
+	permits = 3
+	gives   = "give 0 2 keep 1" // the release of what is not the slot that the tests win
+)
 
 // A counter is a node that grants permits.
 type counter struct {
@@ -92,7 +95,7 @@ func (c *counter) replies(reply pool.Reply) {
 	c.mu.Lock()
 	req := c.asked[len(c.asked)-1]
 	c.mu.Unlock()
-	req.To.Receive(req.Tag, reply)
+	tells(req, reply)
 }
 
 // grants answers that the node grants a slot.
@@ -128,11 +131,11 @@ var oddReplies = map[string]struct {
 
 type (
 	trio   = [3]*counter
-	winner = func(slot int) *Lease
+	winner = func(slot int, nodes ...*counter) *Lease
 )
 
-// acquiring runs f in a bubble with three nodes that have been asked for a permit. won waits until the lease
-// has won a slot.
+// acquiring runs f in a bubble with three nodes that have been asked for a permit. won lets nodes grant a slot, and waits
+// until the lease has won it.
 func acquiring(t *testing.T, f func(t *testing.T, nodes trio, won winner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +152,11 @@ func acquiring(t *testing.T, f func(t *testing.T, nodes trio, won winner)) {
 			attempts <- attempt{l, o}
 		}()
 		synctest.Wait()
-		f(t, nodes, func(slot int) *Lease {
+		f(t, nodes, func(slot int, granting ...*counter) *Lease {
 			t.Helper()
+			for _, n := range granting {
+				n.grants(slot)
+			}
 			a := <-attempts
 			require.Equal(t, Won, a.Kind)
 			require.Equal(t, slotsOf(slot), a.lease.Claim().(*claim.Permit).Slots())
@@ -163,10 +169,7 @@ func acquiring(t *testing.T, f func(t *testing.T, nodes trio, won winner)) {
 // A node that grants the slot that the lease wins is sent nothing, whether its reply comes early or late.
 func TestNoSurplus(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
-		for _, n := range nodes[:2] {
-			n.grants(1)
-		}
-		l := won(1)
+		l := won(1, nodes[:2]...)
 		nodes[2].grants(1)
 		for _, n := range nodes {
 			assert.Empty(t, n.released())
@@ -184,14 +187,12 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 					if !late {
 						nodes[0].replies(c.reply)
 					}
-					nodes[1].grants(1)
-					nodes[2].grants(1)
-					l := won(1)
+					l := won(1, nodes[1:]...)
 					if late {
 						nodes[0].replies(c.reply)
 					}
 					if c.isSurplus {
-						assert.Equal(t, []string{"give 0 2 keep 1"}, nodes[0].released())
+						assert.Equal(t, []string{gives}, nodes[0].released())
 					} else {
 						assert.Empty(t, nodes[0].released())
 					}
@@ -210,9 +211,7 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
 		nodes[0].replies(lost)
-		nodes[1].grants(1)
-		nodes[2].grants(1)
-		l := won(1)
+		l := won(1, nodes[1:]...)
 		assert.Len(t, nodes[0].released(), 1)
 		time.Sleep(2 * time.Second)
 		again := nodes[0].released()
@@ -220,7 +219,7 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 		l.End(nil)
 		time.Sleep(time.Second)
 		for _, text := range append(again, nodes[0].released()...) {
-			assert.Equal(t, "give 0 2 keep 1", text)
+			assert.Equal(t, gives, text)
 		}
 		nodes[0].mu.Lock()
 		nodes[0].found = script.Mine
@@ -232,9 +231,7 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 	})
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
-		nodes[1].grants(1)
-		nodes[2].grants(1)
-		l := won(1)
+		l := won(1, nodes[1:]...)
 		nodes[0].replies(lost)
 		l.End(nil)
 		time.Sleep(12 * time.Second)
@@ -257,7 +254,7 @@ func TestSurplusOfTheFirstOfTwoSendings(t *testing.T) {
 		}
 		l := won(1)
 		nodes[2].grants(1)
-		for i, want := range [][]string{{"give 0 2 keep 1"}, {"give 0 2 keep 1"}, nil} {
+		for i, want := range [][]string{{gives}, {gives}, nil} {
 			assert.Equal(t, want, nodes[i].released(), "node %d", i)
 		}
 		l.End(nil)
@@ -269,15 +266,13 @@ func TestSurplusOfTheFirstOfTwoSendings(t *testing.T) {
 func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
-		nodes[1].grants(1)
-		nodes[2].grants(1)
-		l := won(1)
+		l := won(1, nodes[1:]...)
 		time.Sleep(6 * time.Second)
 		nodes[0].replies(lost)
 		time.Sleep(6 * time.Second)
 		assert.NotEmpty(t, nodes[0].released())
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, []string{"give 0 2 keep 1", "give 0 2 keep 1"}, nodes[0].released(), "from 12 to 14 s")
+		assert.Equal(t, []string{gives, gives}, nodes[0].released(), "from 12 to 14 s")
 		time.Sleep(2 * time.Second)
 		nodes[0].released()
 		time.Sleep(time.Minute)
@@ -294,9 +289,7 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 			acquiring(t, func(t *testing.T, nodes trio, won winner) {
 				nodes[0].found = script.Missing
 				nodes[0].replies(lost)
-				nodes[1].grants(1)
-				nodes[2].grants(1)
-				l := won(1)
+				l := won(1, nodes[1:]...)
 				l.terms.Heals = heals
 				for range 4 {
 					time.Sleep(3 * time.Second)
@@ -304,7 +297,7 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 					require.NoError(t, err)
 					require.True(t, res.Won)
 				}
-				assert.Greater(t, strings.Count(strings.Join(nodes[0].released(), ","), "give 0 2 keep 1"), 5)
+				assert.Greater(t, strings.Count(strings.Join(nodes[0].released(), ","), gives), 5)
 				for range 20 {
 					time.Sleep(3 * time.Second)
 					_, err := l.Extend(t.Context())
@@ -320,22 +313,17 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 // A node without the script has granted nothing. While the round is open, the node is sent the script in full,
 // and its answer counts like any other.
 func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
-	lacks := lacks
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].replies(lacks)
 		assert.Equal(t, 1, nodes[0].Count("eval"))
-		nodes[1].grants(1)
-		nodes[2].grants(1)
-		l := won(1)
+		l := won(1, nodes[1:]...)
 		assert.Empty(t, nodes[0].released())
 		nodes[0].grants(0)
-		assert.Equal(t, []string{"give 0 2 keep 1"}, nodes[0].released())
+		assert.Equal(t, []string{gives}, nodes[0].released())
 		l.End(nil)
 	})
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
-		nodes[1].grants(1)
-		nodes[2].grants(1)
-		l := won(1)
+		l := won(1, nodes[1:]...)
 		nodes[0].replies(lacks)
 		assert.Zero(t, nodes[0].Count("eval"))
 		assert.Empty(t, nodes[0].released())
@@ -347,9 +335,7 @@ func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
 func TestLeaver(t *testing.T) {
 	ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
-		nodes[0].grants(1)
-		nodes[1].grants(1)
-		l := won(1)
+		l := won(1, nodes[:2]...)
 		leaver := l.Leaver(ticket)
 		for _, n := range nodes {
 			assert.Empty(t, n.released())
@@ -359,7 +345,7 @@ func TestLeaver(t *testing.T) {
 			assert.Equal(t, []string{"give 0 1 2 leave " + ticket.String()}, n.released())
 		}
 		nodes[2].grants(2)
-		assert.Equal(t, []string{"give 0 2 keep 1 leave " + ticket.String()}, nodes[2].released(), "the late acquire may have put the ticket into the queue again")
+		assert.Equal(t, []string{gives + " leave " + ticket.String()}, nodes[2].released(), "the late acquire may have put the ticket into the queue again")
 		l.End(nil)
 	})
 	l := New(nowhere(t, 1), "v", clock.Now())

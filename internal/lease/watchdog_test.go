@@ -54,6 +54,21 @@ func newDeaf() *deaf {
 	return d
 }
 
+// grants lets the node grant an extension.
+func (d *deaf) grants(req pool.Request) {
+	reply, _ := puppet.Yes(req)
+	tells(req, *reply)
+}
+
+// watched returns a lease with a watchdog on the node, which extends it after 3 s, and what observers are told.
+func (d *deaf) watched(t *testing.T, others ...pool.Pool) (*Lease, *diary) {
+	t.Helper()
+	told := &diary{}
+	terms := newTermsOf(t, timingOf(9*time.Second), append(others, d)...)
+	terms.Watchdog, terms.Events = true, told
+	return begun(t, terms), told
+}
+
 // unanswered returns the extensions that the node has not answered.
 func (d *deaf) unanswered() []pool.Request {
 	synctest.Wait()
@@ -75,7 +90,7 @@ func TestWatchdogSendsNothingInFullAfterUntil(t *testing.T) {
 			assert.Equal(t, late == 0, l.watchdog.(*watchdog).open != nil, "it gives the round up when it wakes next")
 			require.Len(t, unanswered, 7)
 			for _, req := range unanswered {
-				req.To.Receive(req.Tag, lacks)
+				tells(req, lacks)
 				synctest.Wait()
 			}
 			assert.Nil(t, l.watchdog.(*watchdog).open, "the last answer wakes it as well")
@@ -92,18 +107,15 @@ func (b busy) Fire(bool) { <-b }
 
 func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, told := newDeaf(), &diary{}
-		terms := newTermsOf(t, timingOf(9*time.Second), d)
-		terms.Watchdog, terms.Events = true, told
-		l := begun(t, terms)
+		d := newDeaf()
+		l, told := d.watched(t)
 		time.Sleep(3 * time.Second)
 		asked := d.unanswered()
 		require.Len(t, asked, 1)
 		other := make(busy) // another alarm, which is firing
-		terms.Keeper.extensions.Set(&alarm.Alarm{What: other}, time.Now())
+		l.terms.Keeper.extensions.Set(&alarm.Alarm{What: other}, time.Now())
 		synctest.Wait()
-		reply, _ := puppet.Yes(asked[0])
-		asked[0].To.Receive(asked[0].Tag, *reply)
+		d.grants(asked[0])
 		l.watchdog.(*watchdog).Fire(false) // its alarm was due before the verdict
 		close(other)
 		synctest.Wait()
@@ -118,10 +130,8 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 // the next one.
 func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, told := newDeaf(), &diary{}
-		terms := newTermsOf(t, timingOf(9*time.Second), d)
-		terms.Watchdog, terms.Events = true, told
-		l := begun(t, terms)
+		d := newDeaf()
+		l, told := d.watched(t)
 		w := l.watchdog.(*watchdog)
 		time.Sleep(3 * time.Second)
 		require.Len(t, d.unanswered(), 1)
