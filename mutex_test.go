@@ -25,10 +25,18 @@ import (
 // This file shows, step by step, how a Mutex gets its term, takes one over and loses it. For what a user sees of that
 // see lock_test.go, adopt_test.go and close_test.go in tests.
 
+// onYes returns a Redsync on a node that grants everything, and the node. The end of the test closes it.
+func onYes(t *testing.T) (*Redsync, *puppet.Puppet) {
+	t.Helper()
+	p := &puppet.Puppet{Answer: puppet.Yes}
+	rs := New(p)
+	t.Cleanup(func() { require.NoError(t, rs.Close(context.WithoutCancel(t.Context()))) })
+	return rs, p
+}
+
 // Either Unlock or Close ends a hold, never both, and Unlock knows which of them did.
 func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
-	rs := New(&puppet.Puppet{Answer: puppet.Yes})
-	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	rs, _ := onYes(t)
 	for i := range 1000 {
 		m := rs.NewMutex(strconv.Itoa(i), WithExpiry(time.Hour))
 		require.NoError(t, m.Lock())
@@ -51,8 +59,7 @@ func TestUnlockThatACloseForestallsSaysSo(t *testing.T) {
 // call of the same Mutex has acquired the lock meanwhile.
 func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: puppet.Yes}
-		rs := New(p)
+		rs, p := onYes(t)
 		m := rs.NewMutex("lock")
 		terms, err := m.beginCall()
 		require.NoError(t, err)
@@ -75,14 +82,13 @@ func TestBeginRefusesAHoldThatIsPast(t *testing.T) {
 		}
 		assert.Equal(t, until, m.Until())
 		m.core.endCall()
-		require.NoError(t, rs.Close(t.Context()))
 	})
 }
 
 // The hold of a Do is lost, and the Mutex has another one before the Do ends. It keeps nothing of the Do's context.
 func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rs := New(&puppet.Puppet{Answer: puppet.Yes})
+		rs, _ := onYes(t)
 		m := rs.NewMutex("lock")
 		err := m.Do(t.Context(), func(context.Context) error {
 			m.current().End(lost(nil))
@@ -91,15 +97,13 @@ func TestMutexKeepsNothingOfADoThatHasEnded(t *testing.T) {
 		require.ErrorIs(t, err, ErrLockLost)
 		assert.Nil(t, m.nest)
 		assert.NotNil(t, m.current(), "the other hold stands")
-		require.NoError(t, rs.Close(t.Context()))
 	})
 }
 
 // An option that is out of its range is applied to a Mutex that is held. The hold can be ended, and Do ends it.
 func TestHoldEndsAfterABadOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &puppet.Puppet{Answer: puppet.Yes}
-		rs := New(p)
+		rs, p := onYes(t)
 		m := rs.NewMutex("lock")
 		require.NoError(t, m.Lock())
 		WithTries(-1).Apply(m)
@@ -118,12 +122,11 @@ func TestHoldEndsAfterABadOption(t *testing.T) {
 		synctest.Wait()
 		assert.Nil(t, m.current())
 		assert.Equal(t, 2, p.Count("evalsha"), "both are released")
-		require.NoError(t, rs.Close(t.Context()))
 	})
 }
 
 func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
-	rs := New(&puppet.Puppet{Answer: puppet.Yes})
+	rs, _ := onYes(t)
 	m := rs.NewMutex("lock", WithValue("v"))
 	terms := &m.terms.Terms
 	h1 := lease.Adopt(terms, "v", clock.Now())
@@ -137,13 +140,11 @@ func TestTakeOverOfAHoldFoundLostFails(t *testing.T) {
 	ok, err = m.takeOver(h2, e)
 	assert.False(t, ok)
 	require.ErrorIs(t, err, ErrLockLost)
-	require.NoError(t, rs.Close(t.Context()))
 }
 
 // An Unlock under way has taken the hold from the Mutex, and is about to end it. No call may join the hold any more.
 func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
-	rs := New(&puppet.Puppet{Answer: puppet.Yes})
-	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	rs, _ := onYes(t)
 	m := rs.NewMutex("lock")
 	require.ErrorIs(t, m.Do(t.Context(), func(ctx context.Context) error {
 		joined, err := m.join(ctx)
@@ -166,8 +167,7 @@ func TestNoCallJoinsAHoldThatUnlockHasTaken(t *testing.T) {
 
 // Mutexes with the same options share their settings. An option that is applied later changes one Mutex alone.
 func TestMutexesWithTheSameOptionsShareSettings(t *testing.T) {
-	rs := New(&puppet.Puppet{Answer: puppet.Yes})
-	defer func() { require.NoError(t, rs.Close(t.Context())) }()
+	rs, _ := onYes(t)
 	expiryOf := func(m *Mutex) time.Duration {
 		terms, err := m.ready()
 		require.NoError(t, err)
@@ -222,6 +222,12 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 		late = append(late, req)
 		return nil, nil
 	}}
+	answered := func(late []pool.Request) {
+		for _, req := range late {
+			reply, _ := puppet.Yes(req)
+			req.To.Receive(req.Tag, *reply)
+		}
+	}
 	rs := New(&puppet.Puppet{Answer: puppet.Yes}, &puppet.Puppet{Answer: puppet.Yes}, slow)
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -237,10 +243,7 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 				answer := late
 				late = nil
 				mu.Unlock()
-				for _, req := range answer {
-					reply, _ := puppet.Yes(req)
-					req.To.Receive(req.Tag, *reply)
-				}
+				answered(answer)
 				_, err := m.Unlock()
 				assert.NoError(t, err)
 			}
@@ -250,9 +253,6 @@ func TestSettingsAreUsedAgainBesideLateReplies(t *testing.T) {
 	mu.Lock()
 	answers = true
 	mu.Unlock()
-	for _, req := range late {
-		reply, _ := puppet.Yes(req)
-		req.To.Receive(req.Tag, *reply)
-	}
+	answered(late)
 	require.NoError(t, rs.Close(t.Context()))
 }

@@ -16,10 +16,16 @@ import (
 func TestMain(m *testing.M) { testmain.RunWaiting(m) }
 
 func TestScenesInVirtualTime(t *testing.T) {
+	eachScene(t, func(t *testing.T, s safety.Scene) error { return safety.PlayEmbedded(t, safety.Ours(), s) })
+}
+
+// eachScene plays all scenes beside one another.
+func eachScene(t *testing.T, play func(t *testing.T, s safety.Scene) error) {
+	t.Helper()
 	for _, s := range safety.Scenes {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			require.NoError(t, safety.PlayEmbedded(t, safety.Ours(), s))
+			require.NoError(t, play(t, s))
 		})
 	}
 }
@@ -34,33 +40,22 @@ var unwatched = map[string]string{
 }
 
 func TestScenesWithWatchdog(t *testing.T) {
-	for _, s := range safety.Scenes {
-		t.Run(s.Name, func(t *testing.T) {
-			if why := unwatched[s.Name]; why != "" {
-				t.Skip(why)
-			}
-			t.Parallel()
-			require.NoError(t, safety.PlayEmbedded(t, safety.Ours(redsync.WithWatchdog()), s))
-		})
-	}
+	eachScene(t, func(t *testing.T, s safety.Scene) error {
+		if why := unwatched[s.Name]; why != "" {
+			t.Skip(why)
+		}
+		return safety.PlayEmbedded(t, safety.Ours(redsync.WithWatchdog()), s)
+	})
 }
 
 func TestScenesOnPlainClients(t *testing.T) {
-	for _, s := range safety.Scenes {
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			require.NoError(t, safety.PlayEmbedded(t, safety.OursOnPlainClients, s))
-		})
-	}
+	eachScene(t, func(t *testing.T, s safety.Scene) error { return safety.PlayEmbedded(t, safety.OursOnPlainClients, s) })
 }
 
 func TestScenesOnRealServers(t *testing.T) {
 	t.Parallel()
-	for _, s := range safety.Scenes {
-		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel()
-			// The default node deadline, 400 ms, is short for a slow machine.
-			require.NoError(t, safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s))
-		})
-	}
+	eachScene(t, func(t *testing.T, s safety.Scene) error {
+		// The default node deadline, 400 ms, is short for a slow machine.
+		return safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s)
+	})
 }
