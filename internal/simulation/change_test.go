@@ -4,22 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
-	"syscall"
-	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/history"
 	"github.com/seed14bd9ef4/redsync/internal/lease"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
-	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // This file changes the set of nodes while clients lock: processes of one kind take the place of processes of
@@ -194,21 +184,6 @@ func runOut(lasts time.Duration) {
 // retired marks a Fault event: from its time on, no key may be left on the node.
 const retired = "retired"
 
-// keep records a new connection of the process, so that stop can close it.
-func (p *process) keep(c net.Conn, err error) (net.Conn, error) {
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
-		_ = c.Close()
-		return nil, syscall.ECONNREFUSED
-	}
-	p.conns = append(p.conns, c)
-	return c, nil
-}
-
 // stop ends the process: from now on it sends nothing and receives nothing. What it has sent before still arrives.
 // Its connections and calls end a nanosecond apart, so that a seed repeats itself.
 func (p *process) stop() {
@@ -248,39 +223,4 @@ func (p *process) hasEnded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.silent
-}
-
-// A process with the old nodes gets a token while its clock is ahead. A process with the new nodes gets a greater
-// token only if a joint process has locked the name in between. It does not help if the joint process locked the name
-// only before the old process did.
-func TestTokensAcrossAChangeNeedALockWithBothSets(t *testing.T) {
-	for name, again := range map[string]bool{"locked again with both sets": true, "locked with both sets before": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				nodes := embedded.Start(6)
-				defer nodes.Close()
-				var pools []pool.Pool
-				for _, n := range nodes {
-					pools = append(pools, pool.New(n.Client()))
-				}
-				before, both, after := redsync.New(pools[:3]...), redsync.NewJoint(pools[:3], pools[3:]), redsync.New(pools[3:]...)
-				token := func(rs *redsync.Redsync) uint64 {
-					m := rs.NewMutex("lock", redsync.WithFencing())
-					require.NoError(t, m.Lock())
-					defer func() { _, _ = m.Unlock() }()
-					return m.Fence()
-				}
-				token(both)
-				peek.KnowsToken(before, "lock", uint64(time.Now().Add(time.Minute).UnixMicro()))
-				old := token(before)
-				if again {
-					token(both)
-				}
-				assert.Equal(t, again, token(after) > old)
-				for _, rs := range []*redsync.Redsync{before, both, after} {
-					require.NoError(t, rs.Close(t.Context()))
-				}
-			})
-		})
-	}
 }

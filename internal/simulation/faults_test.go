@@ -25,6 +25,9 @@ func (s *simulation) ends(where, what string) {
 	s.log.Note(history.Event{At: s.now(), Kind: history.Fault, Where: where, What: what, Ends: true})
 }
 
+// cut cuts the connections of a node.
+func (s *simulation) cut(i int) { s.fault(node(i), "disconnected", s.nodes[i].Disconnect) }
+
 // disturb causes one fault after another, and ends each of them, until the time is over. At most two
 // nodes are away at a time, with two exceptions: nodes whose votes do not count because of the restart
 // guard, and a lawless realm.
@@ -98,7 +101,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 	s.fails(nodes...)
 	for _, i := range nodes {
 		if oneIn(r, 3) {
-			s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+			s.cut(i)
 			continue
 		}
 		s.fault(node(i), "frozen", s.nodes[i].Freeze)
@@ -108,7 +111,7 @@ func (s *simulation) away(r *rand.Rand, nodes []int) {
 		s.nodes[i].ThawInTurn()
 		s.serves(i)
 		s.ends(node(i), "frozen")
-		time.Sleep(between(r, 0, time.Millisecond))
+		moment(r)
 	}
 }
 
@@ -117,7 +120,7 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 	s.fails(nodes...)
 	for _, i := range nodes {
 		s.fault(node(i), "killed", s.nodes[i].Kill)
-		time.Sleep(between(r, 0, time.Millisecond))
+		moment(r)
 	}
 	time.Sleep(between(r, 0, 200*time.Millisecond))
 	for _, i := range nodes {
@@ -125,7 +128,7 @@ func (s *simulation) restart(r *rand.Rand, empty bool, nodes ...int) {
 		s.serves(i)
 		s.restarted[i].Store(int64(s.now()))
 		s.ends(node(i), fmt.Sprintf("killed, empty %v", empty))
-		time.Sleep(between(r, 0, time.Millisecond))
+		moment(r)
 	}
 }
 
@@ -146,8 +149,8 @@ func (s *simulation) separate(r *rand.Rand) {
 	}
 	time.Sleep(between(r, 0, lasts+1))
 	for _, j := range some {
-		s.fault(node(j), "disconnected", s.nodes[j].Disconnect)
-		time.Sleep(between(r, 0, time.Millisecond))
+		s.cut(j)
+		moment(r)
 	}
 }
 
@@ -169,8 +172,8 @@ func (s *simulation) refuse(r *rand.Rand) {
 		default:
 			s.fault(node(i), "not ready", func() { s.unready[i].Store(true) })
 		}
-		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
-		time.Sleep(between(r, 0, time.Millisecond))
+		s.cut(i)
+		moment(r)
 	}
 	time.Sleep(between(r, 0, 500*time.Millisecond))
 	for _, i := range some {
@@ -178,7 +181,7 @@ func (s *simulation) refuse(r *rand.Rand) {
 		s.serves(i)
 		s.failsFor(spent, i) // it may still refuse SELECT
 		s.ends(node(i), "refuses who connects")
-		time.Sleep(between(r, 0, time.Millisecond))
+		moment(r)
 	}
 }
 
@@ -197,7 +200,7 @@ func (s *simulation) babble(r *rand.Rand) {
 		s.fault(node(i), bursts[k].String(), func() { s.nodes[i].Babble(bursts[k]) })
 	}
 	if oneIn(r, 2) {
-		s.fault(node(i), "disconnected", s.nodes[i].Disconnect)
+		s.cut(i)
 	}
 }
 
@@ -283,5 +286,8 @@ func (s *simulation) heal() {
 	s.calm.Store(true)
 	s.ends("all", "everything")
 }
+
+// moment waits for up to a millisecond, so that no two faults are at once.
+func moment(r *rand.Rand) { time.Sleep(between(r, 0, time.Millisecond)) }
 
 func node(i int) string { return fmt.Sprintf("node %d", i) }

@@ -165,14 +165,7 @@ func (h *haste) process(r *rand.Rand) *hasteProcess {
 	return p
 }
 
-func (p *hasteProcess) close() {
-	ctx, cancel := context.WithTimeout(p.Context(), time.Second)
-	defer cancel()
-	_ = p.redsync.Close(ctx)
-	for _, c := range p.clients {
-		_ = c.Close()
-	}
-}
+func (p *hasteProcess) close() { closeAll(p.Context(), p.clients, p.redsync) }
 
 // contend lets two clients of each process lock a name again and again during what.
 func (h *haste) contend(r *rand.Rand, name string, what func()) {

@@ -86,6 +86,7 @@ func TestSimulation(t *testing.T) {
 // run plays seeds of a scene, and checks what the clients believed.
 func run(t *testing.T, seeds []int, in scene) {
 	t.Helper()
+	oneByOne(t)
 	counts, longest := map[string]int{}, time.Duration(0)
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -127,37 +128,31 @@ var isOf = map[string]func(history.Event) bool{
 
 // Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_SEVERAL", 7, 1000), scene{with: several})
 }
 
 // Some clients read, beside others, in any realm.
 func TestSimulationOfReaders(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_READERS", 7, 1000), scene{with: readers})
 }
 
 // Some clients take permits, beside others, in any realm.
 func TestSimulationOfPermits(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_PERMITS", 7, 1000), scene{with: permits})
 }
 
 // Some clients campaign for names, beside others, in any realm.
 func TestSimulationOfLeaders(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_LEADERS", 7, 1000), scene{with: leaders})
 }
 
 // Some clients call Do within Do, beside others, in any realm.
 func TestSimulationOfNesting(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_NESTING", 7, 1000), scene{with: nesting})
 }
 
 // Clients of redsync v4 lock the same names as those of this library, in every mode, and while the nodes change.
 func TestSimulationBesideRedsyncV4(t *testing.T) {
-	oneByOne(t)
 	for _, class := range []string{"plain", readers, permits, several, leaders, nesting, ticks}[:testlength.InGate(1, 3, 7, 7)] {
 		t.Run(class, func(t *testing.T) {
 			run(t, seedsOf(t, "REDSYNC_SIM_V4", 3, 200), scene{realm: rough, with: elders + "," + class})
@@ -180,32 +175,27 @@ func TestSimulationBesideRedsyncV4DoneWrong(t *testing.T) {
 
 // Some clients try once per tick, beside others, in any realm.
 func TestSimulationOfTicks(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_TICKS", 7, 1000), scene{with: ticks})
 }
 
 // Processes are closed again and again while their clients run jobs. A Close keeps the minimal holds.
 func TestSimulationWhileProcessesClose(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_CLOSING", 7, 201), scene{rough, ticks + "," + closing, ""})
 }
 
 // Other processes extend the locks of holders, which some of them share, for a shorter time. That shortens no hold.
 func TestSimulationOfShorterExtensions(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_SHORTER", 7, 201), scene{rough, readers + "," + shorter, ""})
 }
 
 // The clocks of the nodes run as fast as the drift allows, and many holders stay to the end of their validity. Each is
 // told before the keys run out.
 func TestSimulationWhileNodesRunFast(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_FAST", 7, 201), scene{rough, fast, ""})
 }
 
 // Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
 func TestSimulationWithoutPolls(t *testing.T) {
-	oneByOne(t)
 	for _, class := range []string{readers, several, permits}[:testlength.Of(1, 3, 3)] {
 		t.Run(class, func(t *testing.T) {
 			run(t, seedsOf(t, "REDSYNC_SIM_UNPOLLED", 7, 201), scene{tidy, class + "," + unpolled, ""})
@@ -216,27 +206,24 @@ func TestSimulationWithoutPolls(t *testing.T) {
 // The values of many locks say an owner. Between different owners of a process a lock is neither handed over nor shared.
 // Without polls, a missing wake-up shows.
 func TestSimulationOfOwners(t *testing.T) {
-	oneByOne(t)
 	for _, class := range []string{several, readers, permits}[:testlength.Of(1, 3, 3)] {
-		for _, in := range withFaultsAndWithout(class + "," + owners) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_OWNERS", 2, 201), in) })
-		}
+		withFaultsAndWithout(t, class+","+owners, "REDSYNC_SIM_OWNERS", 2)
 	}
 }
 
-// withFaultsAndWithout returns a scene with faults in any realm, and one without them in which nobody polls; before the
-// gate only the first.
-func withFaultsAndWithout(with string) []scene {
-	return []scene{{with: with}, {tidy, with + "," + unpolled, ""}}[:testlength.InGate(1, 1, 2, 2)]
+// withFaultsAndWithout plays a scene with faults in any realm, and one without them in which nobody polls; before the gate
+// only the first.
+func withFaultsAndWithout(t *testing.T, with, env string, inGate int) {
+	t.Helper()
+	for _, in := range []scene{{with: with}, {tidy, with + "," + unpolled, ""}}[:testlength.InGate(1, 1, 2, 2)] {
+		t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, env, inGate, 201), in) })
+	}
 }
 
 // Clients look who holds, in every mode, with faults and without, and while the nodes change.
 func TestSimulationOfLookers(t *testing.T) {
-	oneByOne(t)
 	for _, class := range []string{"plain", several, readers, permits, leaders, nesting, ticks}[:testlength.InGate(2, 7, 7, 7)] {
-		for _, in := range withFaultsAndWithout(class + "," + lookers) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_LOOKERS", 1, 201), in) })
-		}
+		withFaultsAndWithout(t, class+","+lookers, "REDSYNC_SIM_LOOKERS", 1)
 	}
 	t.Run("change", func(t *testing.T) {
 		testlength.FromGate(t)
@@ -247,11 +234,8 @@ func TestSimulationOfLookers(t *testing.T) {
 // Clients release the locks of others by force, in every mode, with faults and without. Nothing breaks but what a force
 // breaks, and tokens keep their order.
 func TestSimulationOfForcers(t *testing.T) {
-	oneByOne(t)
 	for _, class := range []string{"plain", readers, permits, several, leaders, nesting}[:testlength.InGate(1, 2, 6, 6)] {
-		for _, in := range withFaultsAndWithout(class + "," + forcers) {
-			t.Run(in.with, func(t *testing.T) { run(t, seedsOf(t, "REDSYNC_SIM_FORCERS", 1, 201), in) })
-		}
+		withFaultsAndWithout(t, class+","+forcers, "REDSYNC_SIM_FORCERS", 1)
 	}
 }
 
@@ -263,7 +247,6 @@ func TestSimulationOfForcersDoneWrong(t *testing.T) {
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_DIALS", 7, 201), scene{tidy, several + "," + off + "," + dials, ""})
 }
 
@@ -432,7 +415,6 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 
 // A change of nodes by joint sets keeps the contract.
 func TestSimulationOfAChange(t *testing.T) {
-	oneByOne(t)
 	run(t, seedsOf(t, "REDSYNC_SIM_CHANGES", 7, 1500), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 

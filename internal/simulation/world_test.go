@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -373,6 +374,28 @@ func (s *simulation) delay(i, j int) embedded.Delay {
 	}
 }
 
+// Wires are the connections of a process, in the order in which they were opened.
+type wires struct {
+	mu    sync.Mutex
+	ended bool // it opens no connection any more
+	conns []net.Conn
+}
+
+// keep records a new connection, so that the end of the process can close it.
+func (w *wires) keep(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		_ = c.Close()
+		return nil, syscall.ECONNREFUSED
+	}
+	w.conns = append(w.conns, c)
+	return c, nil
+}
+
 // A process has connections of its own.
 type process struct {
 	*redsync.Redsync
@@ -381,13 +404,11 @@ type process struct {
 	kind       int          // which nodes it has: see nodesOf
 	requests   *nodeClients // for the Redsyncs of single requests: see request
 
-	mu     sync.Mutex
+	wires
 	reads  map[string]*redsync.Mutex // by name: see reader
 	works  map[string]*redsync.Mutex // by name: see permitsOf
 	direct map[int]*redis.Client     // by node: see directTo
-	ended  bool                      // it opens no connection any more
 	silent bool                      // all its connections are closed
-	conns  []net.Conn                // in the order in which they were opened
 	calls  []context.CancelFunc      // of the calls that have begun
 }
 
