@@ -177,15 +177,18 @@ func exact(d time.Duration, factor float64) *big.Float {
 // Any settings give either an error that names an option, or times that keep their promises. The test computes the
 // promised times once more, without overflow and rounding.
 func FuzzTiming(f *testing.F) {
-	const day = int64(24 * time.Hour)
-	f.Add(int64(8*time.Second), 0.01, 0.05, int64(0), int64(0), int64(0), int64(0))
-	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(5))
-	f.Add(int64(maxTTL), 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64))
-	f.Add(int64(maxTTL), math.Nextafter(1, 0), 1.0, int64(0), int64(0), int64(0), int64(0))
-	f.Add(int64(time.Second), 0.5, 0.5, int64(time.Millisecond), int64(math.MaxInt64), day, int64(-1))
-	f.Add(int64(math.MaxInt64-1), 0.3, 0.9, int64(math.MaxInt64/4), int64(math.MinInt64), int64(1), int64(math.MinInt64))
-	f.Add(int64(math.MinInt64), math.NaN(), math.Inf(1), int64(-1), int64(-1), int64(-1), int64(0))
-	f.Add(day, 0.9999999999, 1e-300, int64(0), day, 3*day, 2*day)
+	const day = 24 * time.Hour
+	add := func(expiry time.Duration, drift, factor float64, node, delay, maxHold, held time.Duration) {
+		f.Add(int64(expiry), drift, factor, int64(node), int64(delay), int64(maxHold), int64(held))
+	}
+	add(8*time.Second, 0.01, 0.05, 0, 0, 0, 0)
+	add(3*time.Millisecond, 0.01, 1.0, 0, 1, 1, 5)
+	add(maxTTL, 0.0, 1.0, 0, 0, 0, math.MaxInt64)
+	add(maxTTL, math.Nextafter(1, 0), 1.0, 0, 0, 0, 0)
+	add(time.Second, 0.5, 0.5, time.Millisecond, math.MaxInt64, day, -1)
+	add(math.MaxInt64-1, 0.3, 0.9, math.MaxInt64/4, math.MinInt64, 1, math.MinInt64)
+	add(math.MinInt64, math.NaN(), math.Inf(1), -1, -1, -1, 0)
+	add(day, 0.9999999999, 1e-300, 0, day, 3*day, 2*day)
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, held int64) {
 		maxHold = max(maxHold, 0)
 		b := bases{

@@ -343,61 +343,6 @@ func ExampleMutex_TryLock() {
 	// true
 }
 
-// Work that takes longer than the expiry extends the lock, about every third of it. After an Extend
-// that fails, the lock still lasts until the old Until, and you may call Extend again.
-func ExampleMutex_Extend() {
-	nodes := redsynctest.New(5)
-	defer nodes.Close()
-	const expiry = 2 * time.Second
-	mutex := nodes.Redsync().NewMutex("report", redsync.WithExpiry(expiry))
-	if err := mutex.Lock(); err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	ticker := time.NewTicker(expiry / 3)
-	defer ticker.Stop()
-	for page := range 4 {
-		<-ticker.C // one page of work
-		if _, err := mutex.Extend(); err != nil && !errors.Is(err, redsync.ErrExtendFailed) {
-			fmt.Println("lost before page", page, err)
-			return
-		}
-	}
-	fmt.Println("held for longer than the expiry:", mutex.Remaining() > 0)
-
-	if _, err := mutex.Unlock(); err != nil {
-		fmt.Println(err)
-	}
-	// Output: held for longer than the expiry: true
-}
-
-// Remaining says how long the holder may still rely on the lock. It sends nothing, so work in steps calls it before
-// each step that needs the lock.
-func ExampleMutex_Remaining() {
-	nodes := redsynctest.New(5)
-	defer nodes.Close()
-	mutex := nodes.Redsync().NewMutex("report", redsync.WithExpiry(time.Minute))
-	if err := mutex.Lock(); err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer mutex.Unlock()
-
-	const longest = 10 * time.Second // the longest time that a step may take
-	for page := range 3 {
-		if mutex.Remaining() < longest {
-			fmt.Println("too late for page", page) // extend the lock, or stop
-			return
-		}
-		fmt.Println("page", page) // the step
-	}
-	// Output:
-	// page 0
-	// page 1
-	// page 2
-}
-
 // WithFair serves waiters in the order of their calls, across all processes. Every client that locks the name must
 // set it.
 func ExampleWithFair() {

@@ -310,27 +310,6 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 	}
 }
 
-// A node without the script has granted nothing. While the round is open, the node is sent the script in full,
-// and its answer counts like any other.
-func TestSurplusOfANodeWithoutTheScript(t *testing.T) {
-	acquiring(t, func(t *testing.T, nodes trio, won winner) {
-		nodes[0].replies(lacks)
-		assert.Equal(t, 1, nodes[0].Count("eval"))
-		l := won(1, nodes[1:]...)
-		assert.Empty(t, nodes[0].released())
-		nodes[0].grants(0)
-		assert.Equal(t, []string{gives}, nodes[0].released())
-		l.End(nil)
-	})
-	acquiring(t, func(t *testing.T, nodes trio, won winner) {
-		l := won(1, nodes[1:]...)
-		nodes[0].replies(lacks)
-		assert.Zero(t, nodes[0].Count("eval"))
-		assert.Empty(t, nodes[0].released())
-		l.End(nil)
-	})
-}
-
 // The ticket of a waiter that has won leaves the queues with a release of its own, and with the later ones.
 func TestLeaver(t *testing.T) {
 	ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)

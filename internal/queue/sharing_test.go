@@ -42,6 +42,14 @@ func (h *house) reads() *Terms {
 	return t
 }
 
+// ends ends leases, and releases them.
+func (h *house) ends(leases ...*lease.Lease) {
+	for _, l := range leases {
+		l.End(nil)
+		h.ReleaseAndAdmit(l)
+	}
+}
+
 func (h *house) isReady(w *call) bool {
 	h.lines.mu.Lock()
 	defer h.lines.mu.Unlock()
@@ -60,10 +68,7 @@ func TestWhoIsTheFirstOnceReadersHaveJoinedTries(t *testing.T) {
 		require.NotNil(h, reader.handedOff)
 		assert.True(h, h.isReady(writer))
 		h.leaves(writer)
-		for _, l := range []*lease.Lease{hold, reader.handedOff} {
-			l.End(nil)
-			h.ReleaseAndAdmit(l)
-		}
+		h.ends(hold, reader.handedOff)
 	})
 }
 
@@ -78,10 +83,7 @@ func TestReadersBehindOneThatTriesShareAHold(t *testing.T) {
 		assert.Nil(h, first.handedOff)
 		require.NotNil(h, second.handedOff)
 		h.leaves(first)
-		for _, l := range []*lease.Lease{hold, second.handedOff} {
-			l.End(nil)
-			h.ReleaseAndAdmit(l)
-		}
+		h.ends(hold, second.handedOff)
 	})
 }
 
@@ -99,7 +101,6 @@ func TestAWriterBehindReadersOfItsProcessShowsItsTicket(t *testing.T) {
 		require.NotNil(h, u)
 		assert.True(h, u.enters())
 		h.leaves(writer)
-		hold.End(nil)
-		h.ReleaseAndAdmit(hold)
+		h.ends(hold)
 	})
 }

@@ -256,21 +256,11 @@ func (c *hasteClient) lock(ctx context.Context, name string, hold func()) {
 		}
 		c.log.Note(e)
 	}
-	holds := func() {
+	_, _ = c.mode.lock(ctx, c.redsync, w, options, func(*redsync.Mutex) {
 		note(history.Held)
 		hold()
 		note(history.Unlock)
-	}
-	if c.mode.leads {
-		_ = c.redsync.Lead(ctx, w.names[0], func(context.Context) error { holds(); return errResigned }, options...)
-		return
-	}
-	m := newMutex(c.redsync, w.names, options)
-	if m.LockContext(ctx) != nil {
-		return
-	}
-	holds()
-	_, _ = m.UnlockContext(context.WithoutCancel(ctx))
+	})
 }
 
 // violations returns what is wrong with the haste of those who wait.

@@ -357,10 +357,7 @@ type ill struct {
 }
 
 // ails notes that an ill begins.
-func (b *badMinority) ails(i ill) ill {
-	b.note(i, 0, false)
-	return i
-}
+func (b *badMinority) ails(i ill) { b.note(i, 0, false) }
 
 // recover notes that an ill is over after a time. Until then the nodes may still serve the process late.
 func (b *badMinority) recover(i ill, after time.Duration) {
@@ -377,8 +374,23 @@ func (b *badMinority) note(i ill, after time.Duration, ends bool) {
 	}
 }
 
-// repeat calls f again and again, and returns a function that ends that.
-func (b *badMinority) repeat(f func()) (stop func()) {
+// during makes nodes ail: begin does it to each of them, and end undoes it. The ill is over some time after the end.
+func (b *badMinority) during(i ill, after time.Duration, begin, end func(j int)) (ends func()) {
+	b.ails(i)
+	for _, j := range i.nodes {
+		begin(j)
+	}
+	return func() {
+		for _, j := range i.nodes {
+			end(j)
+		}
+		b.recover(i, after)
+	}
+}
+
+// repeatedly is during with something that happens again and again.
+func (b *badMinority) repeatedly(i ill, after time.Duration, f func()) (ends func()) {
+	b.ails(i)
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -394,20 +406,13 @@ func (b *badMinority) repeat(f func()) (stop func()) {
 	return func() {
 		close(over)
 		<-done
+		b.recover(i, after)
 	}
 }
 
 func (b *badMinority) silent(_ *rand.Rand, bad []int) func() {
-	is := b.ails(ill{what: "silent", nodes: bad})
-	for _, j := range bad {
-		b.nodes[j].Freeze()
-	}
-	return func() {
-		for _, j := range bad {
-			b.nodes[j].ThawInTurn()
-		}
-		b.recover(is, 0)
-	}
+	return b.during(ill{what: "silent", nodes: bad}, 0,
+		func(j int) { b.nodes[j].Freeze() }, func(j int) { b.nodes[j].ThawInTurn() })
 }
 
 // anyOrAll returns one process or, more often, -1 for all.
@@ -416,6 +421,14 @@ func anyOrAll(r *rand.Rand) int {
 		return r.IntN(badProcesses)
 	}
 	return -1
+}
+
+// nameOf returns the name of a process, or "" for all.
+func nameOf(process int) string {
+	if process < 0 {
+		return ""
+	}
+	return fmt.Sprint(process)
 }
 
 // toward calls f for the paths between bad nodes and a process, or all processes if that is -1.
@@ -440,16 +453,11 @@ func (b *badMinority) slowWithin(r *rand.Rand, bad []int) func() {
 }
 
 func (b *badMinority) slowBy(process int, bad []int, late time.Duration) func() {
-	is := ill{what: fmt.Sprintf("late by %v", late), nodes: bad, late: late + 10*time.Millisecond}
-	if process >= 0 {
-		is.process = fmt.Sprint(process)
+	is := ill{what: fmt.Sprintf("late by %v", late), nodes: bad, late: late + 10*time.Millisecond, process: nameOf(process)}
+	makes := func(late time.Duration) func(j int) {
+		return func(j int) { b.toward(process, []int{j}, func(p *badPath) { p.late.Store(int64(late)) }) }
 	}
-	b.ails(is)
-	b.toward(process, bad, func(p *badPath) { p.late.Store(int64(late)) })
-	return func() {
-		b.toward(process, bad, func(p *badPath) { p.late.Store(0) })
-		b.recover(is, late) // until messages that were sent before have arrived
-	}
+	return b.during(is, late, makes(late), makes(0)) // it lasts until messages that were sent before have arrived
 }
 
 var badReplies = []string{
@@ -467,22 +475,13 @@ func (b *badMinority) refuse(j int, reply string) {
 
 func (b *badMinority) refusing(r *rand.Rand, bad []int) func() {
 	reply := badReplies[r.IntN(len(badReplies))]
-	is := b.ails(ill{what: "answers " + reply, nodes: bad})
-	for _, j := range bad {
-		b.refuse(j, reply)
-	}
-	return func() {
-		for _, j := range bad {
-			b.nodes[j].Heal()
-		}
-		b.recover(is, 0)
-	}
+	return b.during(ill{what: "answers " + reply, nodes: bad}, 0,
+		func(j int) { b.refuse(j, reply) }, func(j int) { b.nodes[j].Heal() })
 }
 
 // flapping makes nodes fall silent, refuse commands or restart, and recover, again and again.
 func (b *badMinority) flapping(r *rand.Rand, bad []int) func() {
-	is := b.ails(ill{what: "flapping", nodes: bad})
-	stop := b.repeat(func() {
+	return b.repeatedly(ill{what: "flapping", nodes: bad}, 0, func() {
 		kind := r.IntN(3)
 		for _, j := range bad {
 			switch kind {
@@ -503,19 +502,12 @@ func (b *badMinority) flapping(r *rand.Rand, bad []int) func() {
 		}
 		time.Sleep(between(r, 20*time.Millisecond, 300*time.Millisecond))
 	})
-	return func() {
-		stop()
-		b.recover(is, 0)
-	}
 }
 
 // failingDials cuts the connections of nodes, and lets dials of all processes or of one of them fail.
 func (b *badMinority) failingDials(r *rand.Rand, bad []int) func() {
 	process := anyOrAll(r)
-	is, once := ill{what: "dials fail", nodes: bad}, ill{what: "disconnected", nodes: bad}
-	if process >= 0 {
-		is.process = fmt.Sprint(process)
-	}
+	is, once := ill{what: "dials fail", nodes: bad, process: nameOf(process)}, ill{what: "disconnected", nodes: bad}
 	b.ails(is)
 	b.ails(once)
 	b.toward(process, bad, func(p *badPath) { p.fails.Store(true) })
@@ -531,8 +523,8 @@ func (b *badMinority) failingDials(r *rand.Rand, bad []int) func() {
 
 // cutting cuts the connections of nodes again and again. Some cuts are not noticed by either end.
 func (b *badMinority) cutting(r *rand.Rand, bad []int) func() {
-	is := b.ails(ill{what: "connections cut", nodes: bad})
-	stop := b.repeat(func() {
+	const unnoticed = badRead // until connections have been given up that were cut unnoticed
+	return b.repeatedly(ill{what: "connections cut", nodes: bad}, unnoticed, func() {
 		for _, j := range bad {
 			if oneIn(r, 3) {
 				b.nodes[j].Forget()
@@ -542,10 +534,6 @@ func (b *badMinority) cutting(r *rand.Rand, bad []int) func() {
 		}
 		time.Sleep(between(r, 5*time.Millisecond, 300*time.Millisecond))
 	})
-	return func() {
-		stop()
-		b.recover(is, badRead) // until connections have been given up that were cut unnoticed
-	}
 }
 
 // leave lets a client crash in the middle of an attempt in each mode, so that its keys stay on some nodes, under the
@@ -668,42 +656,41 @@ func (c *badClient) lock() {
 	defer cancel()
 	c.tells(history.Call, w, nil)
 	c.tells(history.Waits, w, nil)
-	if c.mode.leads {
-		c.lead(ctx, w, options)
-		return
-	}
-	m := newMutex(c.of(c.mode), w.names, options)
-	if err := m.LockContext(ctx); err != nil {
+	held, err := c.mode.lock(ctx, c.of(c.mode), w, options, func(m *redsync.Mutex) {
+		if c.mode.leads {
+			c.token = m.Fence()
+		}
+		c.tells(history.Held, w, nil)
+		time.Sleep(between(c.random, 10*time.Millisecond, 150*time.Millisecond))
+		c.tells(history.Unlock, w, nil)
+	})
+	if !held {
 		c.tells(history.Refused, w, err)
 		return
 	}
-	c.tells(history.Held, w, nil)
-	c.hold()
-	c.tells(history.Unlock, w, nil)
-	_, err := m.UnlockContext(c.Context())
 	c.tells(history.Unlocked, w, err)
 }
 
-func (c *badClient) hold() { time.Sleep(between(c.random, 10*time.Millisecond, 150*time.Millisecond)) }
-
-func (c *badClient) lead(ctx context.Context, w wish, options []redsync.Option) {
-	led := false
-	err := c.single.Lead(ctx, w.names[0], func(ctx context.Context) error {
-		led = true
-		c.token = redsync.FromContext(ctx).Fence()
-		c.tells(history.Held, w, nil)
-		c.hold()
-		c.tells(history.Unlock, w, nil)
-		return errResigned
-	}, options...)
-	switch {
-	case !led:
-		c.tells(history.Refused, w, err)
-	case err.Error() == errResigned.Error(): //nolint:errorlint // otherwise the release has failed, too
-		c.tells(history.Unlocked, w, nil)
-	default:
-		c.tells(history.Unlocked, w, err)
+// lock locks what w says, or leads, and calls hold while it holds the lock.
+func (m badMode) lock(ctx context.Context, rs *redsync.Redsync, w wish, options []redsync.Option, hold func(*redsync.Mutex)) (held bool, err error) {
+	if m.leads {
+		err = rs.Lead(ctx, w.names[0], func(ctx context.Context) error {
+			held = true
+			hold(redsync.FromContext(ctx))
+			return errResigned
+		}, options...)
+		if held && err.Error() == errResigned.Error() { //nolint:errorlint // otherwise the release has failed, too
+			err = nil
+		}
+		return held, err
 	}
+	mutex := newMutex(rs, w.names, options)
+	if err := mutex.LockContext(ctx); err != nil {
+		return false, err
+	}
+	hold(mutex)
+	_, err = mutex.UnlockContext(context.WithoutCancel(ctx))
+	return true, err
 }
 
 // idleRules are the bounds of waits in this scene. Beside keys that were left, one waiter after a second waits for the late
