@@ -5,12 +5,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
@@ -433,91 +431,6 @@ func TestPermitScriptsDoWhatTheReferenceSays(t *testing.T) {
 			}
 			p.end()
 		}
-	})
-}
-
-// TestPermitsInSmallWorlds runs the commands of permits in every state that a small world can have.
-func TestPermitsInSmallWorlds(t *testing.T) {
-	ours, theirs := worldTickets[2], worldTickets[1]
-	live := func(tickets ...string) (queue []worldWaiter) {
-		for _, t := range tickets {
-			queue = append(queue, worldWaiter{t, 3 * worldAlive, false})
-		}
-		return queue
-	}
-	queues := [][]worldWaiter{nil, live(theirs), live(worldTickets[0], theirs), {{theirs, worldDead, false}}, {{theirs, worldDead, false}, {worldTickets[3], 3 * worldAlive, false}}, live(ours, worldTickets[3])}
-	queues = queues[:testlength.Of(2, 4, 6)]
-	actions := []permitsAction{
-		entering{wants(1, 0), "v", "", false}.action(),
-		entering{wants(1, 1, 2), "v", "", false}.action(),
-		entering{wants(2, 2), "v", ours, true}.action(),
-		entering{wants(1, 2), "v", ours, false}.action(),
-		giving{gives: slots(0, 1, 2), weight: 1, value: "v", process: us, leave: []string{ours}}.action(),
-		giving{gives: slots(0, 1), keeps: slots(2), weight: 1, value: "v", leave: []string{theirs}}.action(),
-		giving{gives: slots(0, 2), weight: 2, value: "v", process: us, enters: ours}.action(),
-		giving{gives: slots(0, 1, 2), weight: 2, value: "v", quiet: true}.action(),
-		givingOne{leave{names: []int{0}, value: "v", process: us}, 1}.action(),
-	}
-	onBoth(t, func(g ground) {
-		for i, q := range queues {
-			p := g.play()
-			for state := range 4 * 4 * 4 {
-				from := permitsWorld{line: worldName{queue: q}}
-				if q != nil {
-					from.line.queueTTL = 400_000
-				}
-				for slot := range 3 {
-					from.slots[slot] = []worldName{{}, {lock: "v", lockTTL: worldTTL / 2}, {lock: "w", lockTTL: 2 * worldTTL}, {lockOdd: true}}[state>>(2*slot)%4]
-				}
-				for _, a := range actions {
-					w := from
-					p.setPermits(&w)
-					p.doPermits(&w, a, fmt.Sprintf("queue %d: %+v", i, from))
-				}
-			}
-			p.end()
-		}
-	})
-}
-
-// bytesAsRandom makes random numbers from bytes. When these are used up, it uses a generator.
-type bytesAsRandom struct {
-	bytes []byte
-	then  rand.Source
-}
-
-// Uint64 implements rand.Source.
-func (b *bytesAsRandom) Uint64() uint64 {
-	if len(b.bytes) == 0 {
-		return b.then.Uint64()
-	}
-	n := uint64(b.bytes[0])
-	b.bytes = b.bytes[1:]
-	return n * 0x0101010101010101
-}
-
-// FuzzPermits plays any commands of permits. The node must do what the reference says.
-func FuzzPermits(f *testing.F) {
-	f.Add([]byte{})
-	for i := range byte(8) {
-		f.Add([]byte{i, 40 * i, 255 - 7*i, 90, 13 * i})
-	}
-	f.Fuzz(func(t *testing.T, plan []byte) {
-		bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
-			g := ground{T: t, client: c, pubsub: c.Subscribe(t.Context(), script.ProcessOf(us).Channel(), script.ProcessOf(they).Channel())}
-			defer func() { _ = g.pubsub.Close() }()
-			for range 2 {
-				_, err := g.pubsub.ReceiveTimeout(t.Context(), 10*time.Second)
-				require.NoError(t, err)
-			}
-			r := rand.New(&bytesAsRandom{plan, rand.NewPCG(uint64(len(plan)), 3)}) //nolint:gosec // it is to be repeatable
-			p, w := g.play(), anyPermitsWorld(r)
-			p.setPermits(w)
-			for range 8 {
-				p.doPermits(w, anyPermitsAction(r), fmt.Sprintf("%+v", *w))
-			}
-			p.end()
-		})
 	})
 }
 

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -233,27 +231,15 @@ func TestEnter(t *testing.T) {
 		lock    any
 		waiting []string
 	}{
-		"free":                               {nil, second, false, 0, 0, "v", []string{second}},
-		"free, strict":                       {nil, second, true, 0, 0, "v", []string{second}},
-		"taken by another":                   {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, false, 50_000, 60_000, "w", []string{second}},
-		"taken by another, strict":           {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, true, 50_000, 60_000, "w", []string{second}},
-		"taken without a TTL":                {func(g ground) { g.do("set", "lock", "w"); g.do("rename", "lock", "forever") }, second, true, 0, 0, "v", []string{second}},
-		"taken by the same value":            {func(g ground) { g.do("set", "lock", "v", "px", 60_000) }, second, false, 50_000, 60_000, "v", []string{second}},
-		"behind another process":             {func(g ground) { g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
-		"behind another process, not strict": {func(g ground) { g.waits(first, 50_000) }, second, false, 0, 0, "v", []string{first, second}},
-		"before another process":             {func(g ground) { g.waits(third, 50_000) }, second, true, 0, 0, "v", []string{second, third}},
-		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 50_000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
-		"behind a dead waiter":               {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
-		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{second}},
-		"a queue that is none":               {func(g ground) { g.do("set", "{lock}:queue", "what?", "px", ttl) }, second, true, 0, 0, "v", []string{second}},
-		"behind three dead and one alive": {func(g ground) {
-			g.waits(ticket(1, they), -1)
-			g.waits(ticket(2, they), -9)
-			g.waits(ticket(3, they), 0)
-			g.waits(ticket(4, they), 50_000)
-		}, ticket(5, us), true, 40_000, 50_000, nil, []string{ticket(4, they), ticket(5, us)}},
-		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
-		"again":                               {func(g ground) { g.waits(second, 1) }, second, true, 0, 0, "v", []string{second}},
+		"free":                                {nil, second, false, 0, 0, "v", []string{second}},
+		"taken by another, strict":            {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, true, 50_000, 60_000, "w", []string{second}},
+		"taken by the same value":             {func(g ground) { g.do("set", "lock", "v", "px", 60_000) }, second, false, 50_000, 60_000, "v", []string{second}},
+		"behind another process":              {func(g ground) { g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
+		"behind another process, not strict":  {func(g ground) { g.waits(first, 50_000) }, second, false, 0, 0, "v", []string{first, second}},
+		"before another process":              {func(g ground) { g.waits(third, 50_000) }, second, true, 0, 0, "v", []string{second, third}},
+		"behind one's own process":            {func(g ground) { g.waits(ticket(1, us), 50_000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
+		"behind a dead waiter":                {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
+		"a queue that is none":                {func(g ground) { g.do("set", "{lock}:queue", "what?", "px", ttl) }, second, true, 0, 0, "v", []string{second}},
 		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 50_000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
 		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 50_000) }, second, true, 40_000, 50_000, nil, []string{higher(third), second}},
 	} {
@@ -276,63 +262,6 @@ func TestEnter(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestEnterWhereTheLockNeverEnds(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "forever", "w")
-		assert.Equal(t, int64(-1), g.enter("forever", "v", ticket(1, us), true))
-		assert.Equal(t, "w", g.do("get", "forever"))
-	})
-}
-
-// A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
-func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		client := nodes[0].Client()
-		defer func() { _ = client.Close() }()
-		g := ground{T: t, client: client}
-		for _, f := range []script.Fence{{}, token(7)} {
-			for _, place := range []script.Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
-				g.do("set", "lock", "w", "px", 1)
-				time.Sleep(500 * time.Microsecond)
-				require.Equal(t, int64(0), g.do("pttl", "lock"))
-				reply := g.do(script.Enter(script.NewLock("lock", "v"), ttl, place, f).InFull()...)
-				entered, err := script.ParseEntered(reply)
-				require.NoError(t, err)
-				assert.Equal(t, int64(1), entered.Wait)
-				assert.Equal(t, "w", g.do("get", "lock"))
-				time.Sleep(time.Millisecond)
-			}
-		}
-	})
-}
-
-// A deadline counts by the node's own clock, and each attempt moves it.
-func TestEnterShowsThatTheWaiterLives(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.waits(ticket(1, us), 5)
-		g.enter("lock", "v", ticket(1, us), true)
-		deadline, err := strconv.ParseInt(g.records()[0][50:63], 10, 64)
-		require.NoError(t, err)
-		now, err := g.client.Time(t.Context()).Result()
-		require.NoError(t, err)
-		assert.InDelta(t, now.UnixMilli()+alive, deadline, 5000)
-		assert.LessOrEqual(t, deadline, now.UnixMilli()+alive)
-	})
-}
-
-// The key of a queue outlives every deadline in it, and no enter makes it last less.
-func TestEnterShortensNoTTL(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.enter("lock", "v", ticket(1, us), true)
-		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-		g.do("pexpire", "{lock}:queue", 9*alive)
-		g.enter("lock", "w", ticket(2, us), true)
-		assert.Greater(t, g.do("pttl", "{lock}:queue"), int64(8*alive))
-	})
 }
 
 // If the key of the queue has no TTL, enter gives it one.
@@ -403,21 +332,12 @@ func TestRelease(t *testing.T) {
 		told    []string
 	}{
 		"mine":                                {mine, nil, nil, script.Mine, nil, nil, nil},
-		"missing":                             {nil, nil, nil, script.Missing, nil, nil, nil},
-		"another's":                           {others, nil, nil, script.Other, "w", nil, nil},
-		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
 		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 60_000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
-		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 60_000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
 		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
 		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
 		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000}, []string{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
 		"mine, one leaves that is not there":  {mine, nil, []string{ticket(1, us)}, script.Mine, nil, nil, nil},
 		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
-		"mine, dead ones only":                {mine, map[string]int64{ticket(1, they): -1, ticket(2, they): -1}, nil, script.Mine, nil, nil, nil},
-		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000, ticket(3, they): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
-		"mine, the dead before one of ours":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(2, us)}, nil},
 		"mine, a higher class than the first": {mine, map[string]int64{ticket(1, us): 60_000, higher(ticket(2, they)): 60_000}, nil, script.Mine + script.Woke, nil, []string{higher(ticket(2, they)), ticket(1, us)}, []string{they}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -435,56 +355,6 @@ func TestRelease(t *testing.T) {
 			})
 		})
 	}
-}
-
-// With a release, the ticket of the next waiter of the process enters the queue.
-func TestReleaseTurnsTheQueueOver(t *testing.T) {
-	for name, c := range map[string]struct {
-		lock string
-		want int64
-		told []string
-	}{
-		"mine":      {"v", script.Mine + script.Woke, []string{they}},
-		"another's": {"w", script.Other, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				g.do("set", "lock", c.lock, "px", ttl)
-				g.waits(ticket(1, us), 60_000)
-				g.waits(ticket(2, they), 60_000)
-				turnover := script.Turnover{Enters: aTicket(3, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}
-				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
-				g.queue(ticket(2, they), ticket(3, us))
-				g.heard(c.told...)
-				assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-			})
-		})
-	}
-}
-
-// A waiter without a readable deadline counts as dead.
-func TestReleaseDropsWhatIsNoWaiter(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for _, queue := range []string{"?", ticket(1, they) + " when?        \n", ticket(1, they)} {
-			g.do("set", "{lock}:queue", queue, "px", ttl)
-			assert.Equal(t, script.Missing, g.release("v", us))
-			g.queue()
-		}
-		g.heard()
-	})
-}
-
-// The zero process says that nobody of the process waits. Then the release tells the first waiter by a
-// message, whichever process it is of.
-func TestReleaseForNoProcess(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.release("v", ""))
-		g.waits(ticket(1, us), 60_000)
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine+script.Woke, g.release("v", ""))
-		g.heard(us)
-	})
 }
 
 // A plain release deletes the lock, and nothing else.
@@ -571,51 +441,6 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 	}
 }
 
-// A thousand waiters are in the queue, and another one enters in the middle.
-func TestLongQueue(t *testing.T) {
-	onBoth(t, func(g ground) {
-		var want []string
-		for i := range 1000 {
-			want = append(want, ticket(2*i, they))
-			g.waits(ticket(2*i, they), 60_000)
-		}
-		want = slices.Insert(want, 500, ticket(999, us))
-		assert.Positive(t, g.enter("lock", "v", ticket(999, us), true))
-		g.queue(want...)
-		assert.Equal(t, script.Missing+script.Woke, g.release("v", us, ticket(999, us)))
-		g.queue(slices.Delete(want, 500, 501)...)
-	})
-}
-
-// A quiet release is for users who may not touch the queue.
-func TestQuietReleaseLooksAtNoQueue(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.waits(ticket(1, they), 60_000)
-		lock := script.NewLock("lock", "v")
-		assert.Equal(t, script.Missing, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		g.do("set", "lock", "w", "px", ttl)
-		assert.Equal(t, script.Other, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, "1", fmt.Sprint(script.Release(lock, script.Process{}, quietly, script.Fence{}).InFull()[2]), "keys")
-		g.queue(ticket(1, they))
-		g.heard()
-	})
-}
-
-// A queue of another type does not belong to the library. A release leaves it alone, and releases the lock.
-func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("rpush", "{lock}:queue", "x")
-		g.do("pexpire", "{lock}:queue", ttl)
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.release("v", us, ticket(1, us)))
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, int64(1), g.do("llen", "{lock}:queue"))
-	})
-}
-
 // If enter cannot put the ticket in the queue, it must say so, and not only that the lock is taken. A release
 // still releases.
 func TestQueueThatCannotBeWritten(t *testing.T) {
@@ -647,16 +472,4 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-// All nodes sort tickets in the same way, and as the processes do.
-func TestTicketsAreSortedAsText(t *testing.T) {
-	onBoth(t, func(g ground) {
-		want := []string{ticket(1, they), ticket(1, us), ticket(2, they), ticket(0x10, us), ticket(0xff, us)}
-		g.do("set", "lock", "w", "px", ttl)
-		for _, i := range []int{3, 0, 4, 2, 1} {
-			assert.NotEqual(t, script.Granted, g.enter("lock", "v", want[i], false))
-		}
-		g.queue(want...)
-	})
 }

@@ -104,37 +104,6 @@ func TestReadersShareTheLock(t *testing.T) {
 	})
 }
 
-func TestReaderWaitsForAWriter(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "w", "px", ttl)
-		e := g.reads("v", shared(2, us), script.Fence{})
-		assert.InDelta(t, ttl, e.Wait, 5000)
-		assert.Equal(t, []string{shared(2, us)}, g.standing())
-		for _, c := range []script.Command{script.ValidShared(of("v")), script.ExtendShared(of("v"), ttl), script.HealShared(of("v"), ttl)} {
-			assert.Equal(t, script.Other, g.run(c))
-		}
-		assert.Equal(t, script.Other, g.unreads("v", us))
-		assert.Equal(t, "w", g.do("get", "lock"))
-		g.do("set", "forever", "w")
-		assert.Equal(t, int64(-1), g.do(script.EnterShared(script.NewLock("forever", "v"), ttl, script.Place{}, script.Fence{}).InFull()...))
-	})
-}
-
-// A writer keeps its key to the end, even while the TTL is less than a millisecond and PTTL shows 0.
-func TestReaderLeavesTheLastMillisecondToTheWriter(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
-		g := ground{T: t, client: c}
-		for _, ticket := range []string{"", shared(1, us)} {
-			g.do("set", "lock", "w", "px", 1)
-			time.Sleep(500 * time.Microsecond)
-			require.Equal(t, int64(0), g.do("pttl", "lock"))
-			assert.Equal(t, script.Entered{Wait: 1}, g.reads("v", ticket, script.Fence{}))
-			assert.Equal(t, "w", g.do("get", "lock"))
-			time.Sleep(time.Millisecond)
-		}
-	})
-}
-
 // Waiting writers keep a reader back: all of them if it has no ticket, otherwise those of other processes
 // that stand before it.
 func TestReaderWaitsForExclusiveTickets(t *testing.T) {
@@ -144,21 +113,14 @@ func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 		ticket string // "" for none
 		lets   bool
 	}{
-		"nobody waits":                        {nil, "", true},
-		"nobody else waits":                   {nil, shared(5, us), true},
-		"readers wait, no ticket":             {[]string{shared(1, they), shared(2, other)}, "", true},
-		"readers wait":                        {[]string{shared(1, they), shared(6, other)}, shared(5, us), true},
-		"a writer waits, no ticket":           {[]string{ticket(9, they)}, "", false},
-		"a writer behind readers, no ticket":  {[]string{shared(1, they), ticket(9, they)}, "", false},
-		"our writer waits, no ticket":         {[]string{ticket(9, us)}, "", false},
-		"a writer before":                     {[]string{ticket(1, they)}, shared(5, us), false},
-		"a writer before, behind readers":     {[]string{shared(1, other), ticket(2, they)}, shared(5, us), false},
-		"a writer behind":                     {[]string{ticket(9, they)}, shared(5, us), true},
-		"our writer before":                   {[]string{ticket(1, us)}, shared(5, us), true},
-		"our writer and another's before":     {[]string{ticket(1, us), ticket(2, they)}, shared(5, us), false},
-		"another's writer of a lower class":   {[]string{lower(ticket(1, they))}, shared(5, us), true},
-		"another's writer of a higher class":  {[]string{higher(ticket(9, they))}, shared(5, us), false},
-		"our writer before another's, behind": {[]string{ticket(1, us), ticket(9, they)}, shared(5, us), true},
+		"readers wait":                       {[]string{shared(1, they), shared(6, other)}, shared(5, us), true},
+		"a writer behind readers, no ticket": {[]string{shared(1, they), ticket(9, they)}, "", false},
+		"our writer waits, no ticket":        {[]string{ticket(9, us)}, "", false},
+		"a writer before":                    {[]string{ticket(1, they)}, shared(5, us), false},
+		"a writer behind":                    {[]string{ticket(9, they)}, shared(5, us), true},
+		"our writer before":                  {[]string{ticket(1, us)}, shared(5, us), true},
+		"another's writer of a lower class":  {[]string{lower(ticket(1, they))}, shared(5, us), true},
+		"another's writer of a higher class": {[]string{higher(ticket(9, they))}, shared(5, us), false},
 	} {
 		for _, held := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, readers hold %v", name, held), func(t *testing.T) {
@@ -188,21 +150,6 @@ func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A strict writer waits for readers of other processes whose tickets stand before its own, even if nobody
-// holds the lock.
-func TestStrictWriterWaitsForReadersBeforeIt(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.stands(shared(1, they))
-		assert.InDelta(t, 60_000, g.enter("lock", "w", ticket(5, us), true), 5000)
-		assert.Zero(t, g.reads("v", shared(1, they), script.Fence{}).Wait)
-		assert.InDelta(t, ttl, g.enter("lock", "w", ticket(5, us), true), 5000)
-		assert.Equal(t, script.Mine+script.Woke, g.unreads("v", they, shared(1, they)))
-		g.heard(us)
-		assert.Zero(t, g.enter("lock", "w", ticket(5, us), true))
-		assert.Equal(t, []string{ticket(5, us)}, g.standing())
-	})
 }
 
 // A key lasts until the last deadline in it, to the millisecond, whatever happens to the other readers.
@@ -273,19 +220,6 @@ func TestReaderForALongTime(t *testing.T) {
 	})
 }
 
-func TestHealShared(t *testing.T) {
-	onBoth(t, func(g ground) {
-		assert.Equal(t, script.Missing, g.run(script.ExtendShared(of("v"), ttl)))
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, script.Created, g.run(script.HealShared(of("v"), ttl)))
-		assert.Equal(t, script.Missing, g.run(script.ExtendShared(of("w"), ttl)))
-		assert.Equal(t, script.Created, g.run(script.HealShared(of("w"), ttl)))
-		assert.Equal(t, []string{"v", "w"}, g.holders())
-		assert.Equal(t, script.Mine, g.run(script.HealShared(of("v"), ttl/2)))
-		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
-	})
-}
-
 func TestDowngrade(t *testing.T) {
 	for name, c := range map[string]struct {
 		queue   []string
@@ -294,17 +228,11 @@ func TestDowngrade(t *testing.T) {
 		left    []string
 		told    []string
 	}{
-		"nobody waits":                        {nil, us, script.Mine, nil, nil},
-		"the writer's tickets leave":          {[]string{ticket(1, us), ticket(2, us)}, us, script.Mine, nil, nil},
-		"a writer waits":                      {[]string{ticket(1, us), ticket(3, they)}, us, script.Mine, []string{ticket(3, they)}, nil},
-		"a reader waits":                      {[]string{ticket(1, us), shared(3, they)}, us, script.Mine + script.Woke, []string{shared(3, they)}, []string{they}},
-		"our reader waits":                    {[]string{ticket(1, us), shared(3, us)}, us, script.Mine + script.First, []string{shared(3, us)}, nil},
-		"our reader, then a writer":           {[]string{ticket(1, us), shared(3, us), ticket(4, they)}, us, script.Mine + script.First + script.Others, []string{shared(3, us), ticket(4, they)}, nil},
-		"a reader, ours, a writer, a reader":  {[]string{ticket(1, us), shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, us, script.Mine + script.Woke + script.First, []string{shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, []string{they}},
-		"two readers of a process":            {[]string{shared(3, they), shared(4, they)}, us, script.Mine + script.Woke, []string{shared(3, they), shared(4, they)}, []string{they}},
-		"readers of two processes":            {[]string{shared(3, they), shared(4, us), ticket(5, they)}, "", script.Mine + script.Woke, []string{shared(3, they), shared(4, us), ticket(5, they)}, []string{they, us}},
-		"a writer before a reader":            {[]string{ticket(3, they), shared(4, they)}, us, script.Mine, []string{ticket(3, they), shared(4, they)}, nil},
-		"a ticket that leaves is not present": {[]string{shared(3, they)}, us, script.Mine + script.Woke, []string{shared(3, they)}, []string{they}},
+		"the writer's tickets leave":         {[]string{ticket(1, us), ticket(2, us)}, us, script.Mine, nil, nil},
+		"our reader, then a writer":          {[]string{ticket(1, us), shared(3, us), ticket(4, they)}, us, script.Mine + script.First + script.Others, []string{shared(3, us), ticket(4, they)}, nil},
+		"a reader, ours, a writer, a reader": {[]string{ticket(1, us), shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, us, script.Mine + script.Woke + script.First, []string{shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, []string{they}},
+		"readers of two processes":           {[]string{shared(3, they), shared(4, us), ticket(5, they)}, "", script.Mine + script.Woke, []string{shared(3, they), shared(4, us), ticket(5, they)}, []string{they, us}},
+		"a writer before a reader":           {[]string{ticket(3, they), shared(4, they)}, us, script.Mine, []string{ticket(3, they), shared(4, they)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
@@ -353,59 +281,6 @@ func TestBeforeTheDowngradeArrives(t *testing.T) {
 		g.do("set", "lock", "w", "px", ttl)
 		assert.Equal(t, script.Other, g.run(script.Downgrade{}.Extend(of("v"), ttl, true)))
 	})
-}
-
-// While readers hold the lock, the ticket of a writer holds back the readers that stand behind it in the queue.
-// When that ticket leaves the queue, the readers are told, whichever command takes the ticket out.
-func TestReleaseTellsReadersThatAnExclusiveTicketKeptBack(t *testing.T) {
-	mine := []string{ticket(2, us)}
-	for name, c := range map[string]struct {
-		queue  []string
-		enters string
-		flags  int64
-		told   []string
-	}{
-		"a reader behind":                 {[]string{ticket(2, us), shared(3, they)}, "", script.Woke, []string{they}},
-		"our reader behind":               {[]string{ticket(2, us), shared(3, us)}, "", script.First, nil},
-		"a reader on either side":         {[]string{shared(1, us), ticket(2, us), shared(3, they)}, "", script.First + script.Woke, []string{they}},
-		"another writer takes its place":  {[]string{ticket(2, us), shared(3, they)}, ticket(9, us), script.Woke, []string{they}},
-		"a reader takes its place":        {[]string{ticket(2, us)}, shared(9, us), script.First, nil},
-		"a writer behind":                 {[]string{ticket(2, us), ticket(3, they), shared(4, they)}, "", 0, nil},
-		"a writer before":                 {[]string{ticket(1, they), ticket(2, us), shared(4, they)}, "", 0, nil},
-		"readers, but a writer before it": {[]string{shared(0, they), ticket(1, they), ticket(2, us), shared(4, they)}, "", 0, nil},
-		"it is not in the queue":          {[]string{shared(3, they)}, "", 0, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				turnover := script.Turnover{Enters: script.TicketOf(c.enters), Alive: alive, Leave: leaving(mine)}
-				process := script.ProcessOf(us)
-				for what, release := range map[string]struct {
-					script.Command
-					want int64
-				}{
-					"a writer":             {script.Release(of("w"), process, turnover, script.Fence{}), script.Other},
-					"a reader that is not": {script.ReleaseShared(of("w"), process, turnover, script.Fence{}), script.Missing},
-					"a reader":             {script.ReleaseShared(of("x"), process, turnover, script.Fence{}), script.Mine},
-				} {
-					g.do("flushall")
-					g.reads("v", "", script.Fence{})
-					g.reads("x", "", script.Fence{})
-					g.stands(c.queue...)
-					assert.Equal(t, release.want+c.flags, g.run(release.Command), what)
-					assert.Contains(t, g.holders(), "v", what)
-					g.heard(c.told...)
-				}
-				if c.enters == "" {
-					g.stands(c.queue...)
-					r := g.releases(script.ReleaseMulti(script.NewMulti([]string{"a", "lock"}).With("w"), process, script.Turnover{Leave: leaving(mine)}, script.Fence{}))
-					assert.Equal(t, script.Other, r.Found)
-					assert.Equal(t, c.flags&script.First != 0, r.First == 0b10)
-					assert.Equal(t, c.flags&script.Woke != 0, r.Others == 0b10)
-					g.heard(c.told...)
-				}
-			})
-		})
-	}
 }
 
 // A writer's release tells all readers that lead the queue.
@@ -488,82 +363,6 @@ func TestValuesOfReaders(t *testing.T) {
 	} {
 		assert.Equal(t, may, [2]bool{script.MayBeValue(value, false), script.MayBeValue(value, true)}, "%q", value)
 	}
-}
-
-func TestReaderRaisesTheRegister(t *testing.T) {
-	for name, c := range registers {
-		for place, ticket := range map[string]string{"without a ticket": "", "with a ticket": shared(1, us)} {
-			for _, wasThere := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, there before %v", name, place, wasThere), func(t *testing.T) {
-					onEmbedded(t, func(g ground) {
-						g.reads("w", "", script.Fence{})
-						if wasThere {
-							g.reads("v", "", script.Fence{})
-						}
-						g.register(c.register)
-						want := script.Entered{Stored: c.raised, WasThere: wasThere}
-						left := c.register
-						if c.raised {
-							left = fmt.Sprint(c.token)
-						}
-						_, err := fmt.Sscan(left, &want.Register)
-						require.NoError(t, err)
-						assert.Equal(t, want, g.reads("v", ticket, token(c.token)))
-						g.isAt(left)
-						assert.Equal(t, []string{"w", "v"}, g.holders())
-					})
-				})
-			}
-		}
-	}
-	onBoth(t, func(g ground) {
-		g.register("5")
-		g.stands(ticket(1, they))
-		e := g.reads("v", "", token(7))
-		assert.Equal(t, uint64(5), e.Register)
-		assert.Positive(t, e.Wait)
-		g.do("del", queueKey)
-		assert.Equal(t, script.Mine, g.run(script.HealShared(of("v"), ttl))-2)
-		assert.Equal(t, script.Mine, g.run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, token(7))))
-		g.isAt("7")
-	})
-}
-
-// The commands of readers leave a key of another type alone, and end with an error. Only a queue of another
-// type does not keep readers from entering and leaving.
-func TestReadersBesideAKeyOfAnotherType(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("rpush", "lock", "x")
-		g.do("pexpire", "lock", ttl)
-		for _, c := range []script.Command{
-			script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}),
-			script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, token(7)),
-			script.ExtendShared(of("v"), ttl), script.HealShared(of("v"), ttl), script.ValidShared(of("v")),
-			script.Downgrade{}.Extend(of("v"), ttl, true),
-			script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}, token(7)),
-		} {
-			g.refuses(c, "WRONGTYPE")
-		}
-		assert.Equal(t, []any{"lock"}, g.do("keys", "*"))
-
-		g.do("flushall")
-		g.do("rpush", queueKey, "x")
-		g.do("pexpire", queueKey, ttl)
-		g.refuses(script.EnterShared(of("v"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}), "WRONGTYPE the queue "+queueKey+" is a list")
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, script.Entered{}, g.reads("v", "", script.Fence{}))
-		assert.Equal(t, script.Mine, g.unreads("v", us, ticket(1, us)))
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.run(script.Downgrade{Leave: leaving([]string{ticket(1, us)})}.Extend(of("v"), ttl, false)))
-		assert.Equal(t, script.Mine, g.unreads("v", ""))
-		assert.Equal(t, int64(1), g.do("llen", queueKey))
-
-		g.do("flushall")
-		g.do("rpush", fence, "x")
-		g.do("pexpire", fence, ttl)
-		g.refuses(script.EnterShared(of("v"), ttl, script.Place{}, token(7)), "WRONGTYPE the fencing register "+fence+" is a list")
-		assert.Nil(t, g.do("get", "lock"))
-	})
 }
 
 // These are the scripts of redsync v4, and its acquire.
@@ -702,89 +501,6 @@ func TestReaderWhoMayNotDelete(t *testing.T) {
 	assert.Nil(t, g.do("get", "lock"))
 }
 
-// The commands of readers, and the plain ones of writers, execute no more Redis commands than these.
-func TestSharedExecutesNoNeedlessCommands(t *testing.T) {
-	enters := func(g ground) { g.reads("v", "", script.Fence{}) }
-	two := func(g ground) { g.reads("v", "", script.Fence{}); g.reads("w", "", script.Fence{}) }
-	writes := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
-	place := script.Place{Ticket: aTicket(1, us), Alive: alive}
-	executes(t, map[string]execution{
-		"enter":                {nil, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 1, "set": 1, "strlen": 2, "time": 1}},
-		"enter beside another": {enters, script.EnterShared(of("w"), ttl, script.Place{}, script.Fence{}), int64(0), map[string]int{"get": 2, "set": 1, "strlen": 2, "time": 1}},
-		"enter again":          {enters, script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), int64(-2), map[string]int{"get": 1, "strlen": 1, "time": 1}},
-		"enter blindly":        {nil, script.EnterShared(of("v"), ttl, script.Place{Blind: true}, script.Fence{}), int64(0), map[string]int{"get": 1, "set": 1, "strlen": 1, "time": 1}},
-		"enter, queued":        {enters, script.EnterShared(of("w"), ttl, place, script.Fence{}), int64(0), map[string]int{"get": 2, "pttl": 1, "set": 2, "strlen": 2, "time": 1}},
-		"enter, fenced":        {nil, script.EnterShared(of("v"), ttl, script.Place{}, token(7)), []any{int64(0), "7", int64(1)}, map[string]int{"get": 3, "set": 2, "strlen": 3, "time": 1}},
-		"extend":               {two, script.ExtendShared(of("v"), 2*ttl), int64(1), map[string]int{"get": 1, "set": 1, "strlen": 1, "time": 1}},
-		"extend for less":      {two, script.ExtendShared(of("v"), ttl/2), int64(1), map[string]int{"get": 1, "strlen": 1, "time": 1}},
-		"extend, missing":      {nil, script.ExtendShared(of("v"), ttl), int64(0), map[string]int{"get": 1, "strlen": 1}},
-		"downgrade":            {writes, script.Downgrade{}.Extend(of("v"), ttl, false), int64(1), map[string]int{"get": 2, "pttl": 1, "set": 1, "strlen": 2, "time": 1}},
-		"valid":                {two, script.ValidShared(of("v")), int64(1), map[string]int{"get": 1, "strlen": 1, "time": 1}},
-		"release":              {two, script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"get": 1, "set": 1, "strlen": 1, "time": 1}},
-		"release, the last":    {enters, script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"del": 1, "get": 1, "strlen": 2}},
-		"a writer's release":   {writes, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(1), map[string]int{"del": 1, "getrange": 1, "strlen": 1}},
-		"a writer's, not free": {enters, script.Release(of("w"), script.ProcessOf(us), script.Turnover{}, script.Fence{}), int64(2), map[string]int{"get": 1, "strlen": 1}},
-		"a writer's enter":     {nil, script.Enter(of("v"), ttl, place, script.Fence{}), int64(0), map[string]int{"get": 2, "pttl": 1, "set": 2, "strlen": 2, "time": 1}},
-		"a writer's, waited for": {func(g ground) { writes(g); g.stands(ticket(1, they)) }, script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), int64(5), map[string]int{
-			"del": 1, "get": 2, "publish": 1, "strlen": 3, "time": 1,
-		}},
-	})
-}
-
-func TestParseEnteredShared(t *testing.T) {
-	parses(t, script.ParseEnteredShared, map[string]parsed{
-		"granted":          {int64(0), script.Entered{}, false},
-		"refused":          {int64(12), script.Entered{Wait: 12}, false},
-		"refused for ever": {int64(-1), script.Entered{Wait: -1}, false},
-		"there before":     {int64(-2), script.Entered{WasThere: true}, false},
-		"blind":            {int64(-3), script.Entered{Blind: true}, false},
-		"no such number":   {int64(-4), script.Entered{}, true},
-		"stored":           {[]any{int64(0), "7", int64(1)}, script.Entered{Register: 7, Stored: true}, false},
-		"stored, blind":    {[]any{int64(0), "7", int64(5)}, script.Entered{Register: 7, Stored: true, Blind: true}, false},
-		"there":            {[]any{int64(0), "7", int64(2)}, script.Entered{Register: 7, WasThere: true}, false},
-		"taken":            {[]any{int64(9), "0", int64(0)}, script.Entered{Wait: 9}, false},
-		"letters":          {[]any{int64(0), "abc", int64(0)}, script.Entered{}, true},
-		"too short":        {[]any{int64(0), "7"}, script.Entered{}, true},
-		"a text":           {"7", script.Entered{}, true},
-		"nothing":          {nil, script.Entered{}, true},
-	})
-}
-
-// A command touches the keys of its lock and no others, says how many there are, and its long form differs in
-// the script alone.
-func TestSharedCommands(t *testing.T) {
-	lock, queueOf, fenceOf := script.NewLock("a{b}c", "v"), "{b}:a{b}c:queue", "{b}:a{b}c:fence"
-	queued := script.Place{Ticket: aTicket(1, us), Alive: alive}
-	leave := script.Turnover{Leave: []script.Ticket{aTicket(1, us), aTicket(2, us).Shared()}}
-	day := strconv.Itoa(day)
-	for name, c := range map[string]struct {
-		command script.Command
-		keys    []string
-		args    []string
-	}{
-		"enter":                  {script.EnterShared(lock, ttl, script.Place{}, script.Fence{}), []string{queueOf}, []string{"v", "60000", "", "1000"}},
-		"enter, queued":          {script.EnterShared(lock, ttl, queued, script.Fence{}), []string{queueOf}, []string{"v", "60000", shared(1, us), "60000"}},
-		"enter, fenced":          {script.EnterShared(lock, ttl, queued, token(7)), []string{queueOf, fenceOf}, []string{"v", "60000", shared(1, us), "60000", "7", day}},
-		"enter, blind":           {script.EnterShared(lock, ttl, script.Place{Blind: true}, script.Fence{}), nil, []string{"v", "60000", "", "1000"}},
-		"enter, blind, fenced":   {script.EnterShared(lock, ttl, script.Place{Blind: true}, token(7)), []string{fenceOf}, []string{"v", "60000", "", "1000", "7", day}},
-		"extend":                 {script.ExtendShared(lock, ttl), nil, []string{"v", "60000", "0"}},
-		"heal":                   {script.HealShared(lock, ttl), nil, []string{"v", "60000", "1"}},
-		"downgrade":              {script.Downgrade{}.Extend(lock, ttl, false), []string{queueOf}, []string{"v", "60000", "0", ""}},
-		"downgrade, leaves":      {script.Downgrade{Process: script.ProcessOf(us), Leave: leave.Leave}.Extend(lock, ttl, true), []string{queueOf}, []string{"v", "60000", "1", us, ticket(1, us), shared(2, us)}},
-		"downgrade, blind":       {script.Downgrade{Blind: true}.Extend(lock, ttl, false), nil, []string{"v", "60000", "0", ""}},
-		"valid":                  {script.ValidShared(lock), nil, []string{"v"}},
-		"release":                {script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v"}},
-		"release, by a process":  {script.ReleaseShared(lock, script.ProcessOf(us), script.Turnover{}, script.Fence{}), []string{queueOf}, []string{"v", us}},
-		"release, leaves":        {script.ReleaseShared(lock, script.Process{}, leave, token(7)), []string{queueOf, fenceOf}, []string{"v", "", "7", day, "", "0", ticket(1, us), shared(2, us)}},
-		"release, quietly":       {script.ReleaseShared(lock, script.Process{}, quietly, script.Fence{}), nil, []string{"v", "-"}},
-		"release, quietly fence": {script.ReleaseShared(lock, script.Process{}, quietly, token(7)), []string{fenceOf}, []string{"v", "-", "7", day}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			sends(t, c.command, append([]string{"a{b}c"}, c.keys...), c.args)
-		})
-	}
-}
-
 // whole reports whether text is a text of readers as the scripts write it.
 func whole(text string) bool {
 	if !readersText.MatchString(text) {
@@ -920,8 +636,8 @@ func (n *node) stepOfReaders(b byte) {
 	}
 }
 
-// Whatever text a queue holds, no command of readers fails. A reader waits for the live writers that can be
-// read there, and live waiters stay in the queue.
+// Whatever text a queue holds, no reader's enter fails. A reader waits for the live writers that can be read there, and live
+// waiters stay in the queue.
 func FuzzQueueOfReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
 	live := func(rank int, process, kind string) string {
@@ -981,20 +697,6 @@ func FuzzQueueOfReaders(f *testing.F) {
 				require.Equal(t, strings.Join(with, ""), after)
 			}
 			require.Equal(t, kept(with, ticket(5, us)), got)
-
-			leave := []script.Ticket{aTicket(1, they), aTicket(2, us).Shared()}
-			for _, release := range []script.Command{
-				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{}, script.Fence{}),
-				script.ReleaseShared(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
-				script.Release(of("x"), script.ProcessOf(us), script.Turnover{Leave: leave}, script.Fence{}),
-				script.ReleaseShared(of("w"), script.ProcessOf(us), script.Turnover{Enters: mine, Alive: alive, Leave: leave}, script.Fence{}),
-			} {
-				set()
-				n.run(release)
-			}
-			set()
-			require.NoError(t, m.Set("lock", "v"))
-			require.Equal(t, script.Mine, n.run(script.Downgrade{Process: script.ProcessOf(us), Leave: leave}.Extend(of("v"), ttl, false)).(int64)&3)
 		})
 	})
 }

@@ -11,18 +11,6 @@ import (
 
 // This file tests what a release does with the queue when it deletes the lock.
 
-// A release puts the first ticket into an empty queue. The new key has no TTL to keep, so the
-// release must give it one.
-func TestReleaseGivesTheQueueATTL(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "v", "px", ttl)
-		turnover := script.Turnover{Enters: aTicket(1, they), Alive: alive}
-		assert.Equal(t, script.Mine+script.Woke, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
-		g.queue(ticket(1, they))
-		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-	})
-}
-
 // A user who may not ask for the time cannot tell which waiters live. The release deletes the
 // lock all the same, says so, and leaves the queue alone.
 func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
