@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,20 +140,16 @@ func TestMoving(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		"an endpoint":                  {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
-		"at once":                      {[]any{"MOVING", 1, 0, newEndpoint}, 0, newEndpoint},
-		"null":                         {[]any{"MOVING", 1, 30, nil}, 15 * time.Second, endpoint},
-		"no endpoint":                  {[]any{"MOVING", 1, 5}, 2 * time.Second, endpoint},
-		"null, as text":                {[]any{"MOVING", 1, 5, "<nil>"}, 2 * time.Second, endpoint},
-		"without a number":             {[]any{"MOVING", "x", 5, newEndpoint}, 0, ""},
-		"without a time":               {[]any{"MOVING", 1, "x", newEndpoint}, 0, ""},
-		"a negative time":              {[]any{"MOVING", 1, -5, newEndpoint}, 0, ""},
-		"a time without end":           {[]any{"MOVING", 1, int64(1 << 60), nil}, 0, ""},
-		"an endpoint that is a number": {[]any{"MOVING", 1, 5, 7}, 0, ""},
-		"too short":                    {[]any{"MOVING", 1}, 0, ""},
-		"an endpoint of nobody":        {[]any{"MOVING", 1, 5, "10.0.0.3"}, 0, ""},
-		"another push":                 {[]any{"invalidate", nil}, 0, ""},
-		"nothing":                      {nil, 0, ""},
+		"an endpoint":           {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
+		"null":                  {[]any{"MOVING", 1, 30, nil}, 15 * time.Second, endpoint},
+		"no endpoint":           {[]any{"MOVING", 1, 5}, 2 * time.Second, endpoint},
+		"null, as text":         {[]any{"MOVING", 1, 5, "<nil>"}, 2 * time.Second, endpoint},
+		"without a number":      {[]any{"MOVING", "x", 5, newEndpoint}, 0, ""},
+		"without a time":        {[]any{"MOVING", 1, "x", newEndpoint}, 0, ""},
+		"a time without end":    {[]any{"MOVING", 1, int64(1 << 60), nil}, 0, ""},
+		"too short":             {[]any{"MOVING", 1}, 0, ""},
+		"an endpoint of nobody": {[]any{"MOVING", 1, 5, "10.0.0.3"}, 0, ""},
+		"nothing":               {nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -366,76 +361,4 @@ func TestSubscriptionMoves(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A pool moves as early as go-redis itself, which serves another client of a like service on real sockets.
-func TestMovingBesideGoRedis(t *testing.T) {
-	t.Parallel()
-	for name, push := range map[string]func(to string) []any{
-		"an endpoint": func(to string) []any { return []any{"MOVING", 1, 30, to} },
-		"null":        func(string) []any { return []any{"MOVING", 1, 2, nil} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var where [2]func() string // of go-redis, and of the pool
-			var move [2]func()
-			var to [2]string
-			for i := range where {
-				s := new(service)
-				from := s.listen(t)
-				to[i] = s.listen(t)
-				var at atomic.Value
-				at.Store(from)
-				client := redis.NewClient(&redis.Options{Addr: from, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if addr == from {
-						addr = at.Load().(string)
-					}
-					return new(net.Dialer).DialContext(ctx, network, addr)
-				}})
-				p := New(client)
-				t.Cleanup(func() { _, _ = p.Close(), client.Close() })
-				where[i] = func() string { return fmt.Sprint(ask(t, p, "where").Value) }
-				if i == 0 {
-					where[i] = func() string { return fmt.Sprint(client.Do(t.Context(), "where").Val()) }
-				}
-				require.Equal(t, from, where[i]())
-				move[i] = func() { at.Store(to[i]); s.pushLater(push(to[i])...) }
-			}
-			start := time.Now()
-			move[0]()
-			move[1]()
-			var took [2]time.Duration
-			var wg sync.WaitGroup
-			for i := range took {
-				wg.Go(func() {
-					for time.Since(start) < 30*time.Second && where[i]() != to[i] {
-						time.Sleep(time.Millisecond)
-					}
-					took[i] = time.Since(start)
-				})
-			}
-			wg.Wait()
-			t.Logf("go-redis moved after %v, the pool after %v", took[0], took[1])
-			require.Less(t, took[1], min(took[0]+5*time.Second, 30*time.Second))
-		})
-	}
-}
-
-// listen makes s serve another endpoint, on a real socket, until the end of the test.
-func (s *service) listen(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	addr = l.Addr().String()
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			k := newTalk(c)
-			s.mu.Lock()
-			s.open = append(s.open, k)
-			s.mu.Unlock()
-			go s.serve(addr, k)
-		}
-	}()
-	return addr
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -51,27 +50,6 @@ func TestServerIsKnownAtTheFirstReply(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.Equal(t, 2, node.Commands("info"), "one INFO of the pool, and one of this test")
-	})
-}
-
-func TestServerAfterRestartIsAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		seen := map[string]bool{known(t, p).RunID: true}
-		for range 5 {
-			time.Sleep(20 * time.Second)
-			node.Kill()
-			require.Nil(t, ask(t, p, "ping").Server, "no server has answered")
-			time.Sleep(10 * time.Second)
-			up := time.Now()
-			restart(t, node, p)
-			sent := time.Now()
-			s := known(t, p)
-			require.False(t, seen[s.RunID], "a new process has a new RunID")
-			require.Less(t, s.Age(sent), sent.Sub(up)+time.Second)
-			seen[s.RunID] = true
-		}
-		require.Equal(t, 6, node.Commands("info"))
 	})
 }
 
@@ -155,16 +133,6 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestServerAnswerLostIsAskedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		node.On("info", 1, embedded.Fault{LoseReply: true})
-		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
-		known(t, p)
-		require.Equal(t, 2, node.Commands("info"))
-	})
-}
-
 // The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
 // refusal must not hide the failure that follows it.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
@@ -198,45 +166,6 @@ func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
 			}
 		})))
 		require.Len(t, knownScripts(), before+1, "on one connection")
-	})
-}
-
-func TestServerIsKnownWithoutScriptLoad(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
-		known(t, New(clientOf(t, node, nil)))
-	})
-}
-
-func TestServerIsOneForAllPoolsOfAClient(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		first := known(t, New(client))
-		for range 10 {
-			require.Same(t, first, known(t, New(client)))
-		}
-		require.Equal(t, 1, node.Commands("info"))
-		other := known(t, New(clientOf(t, node, nil)))
-		require.Equal(t, first.RunID, other.RunID, "through another client")
-	})
-}
-
-func TestServerIsTheSameAfterTheStreamEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		first := known(t, p)
-		for i := range 3 {
-			time.Sleep(time.Minute)
-			s := known(t, p)
-			require.Equal(t, first.RunID, s.RunID)
-			require.Equal(t, time.Duration(i+1)*time.Minute, s.Uptime)
-		}
-		require.Equal(t, 4, node.Commands("info"))
-		p.CloseIdle()
-		synctest.Wait()
-		node.Kill()
-		node.Restart(true)
-		require.NotEqual(t, first.RunID, known(t, p).RunID, "it restarted while nobody was connected")
 	})
 }
 
@@ -333,18 +262,13 @@ func TestWithRestartGuard(t *testing.T) {
 		guard   time.Duration
 		err     string
 	}{
-		"none":          {client: plain},
 		"a client":      {client: plain, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute},
 		"Sentinel":      {client: failover, options: []Option{WithRestartGuard(1)}, guard: 1},
 		"new nodes too": {client: plain, options: []Option{WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(time.Hour)}, guard: time.Hour},
 		"0":             {client: plain, options: []Option{WithRestartGuard(0)}, err: "pool: WithRestartGuard(0s) is out of range: more than 0"},
-		"negative":      {client: plain, options: []Option{WithRestartGuard(-time.Second)}, err: "pool: WithRestartGuard(-1s) is out of range: more than 0"},
 		"ring":          {client: ring, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
 		"cluster":       {client: cluster, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a *redis.ClusterClient does"},
 		"other":         {client: notAClient{plain}, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a pool.notAClient does"},
-		"cluster, 0":    {client: cluster, options: []Option{WithRestartGuard(0)}, err: "WithRestartGuard(0s) is out of range"},
-		"nil cluster":   {client: (*redis.ClusterClient)(nil), options: []Option{WithRestartGuard(1)}, guard: 1, err: "nil client"},
-		"cluster, new":  {client: cluster, options: []Option{WithNoLocksBefore(time.Unix(1, 0))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)
@@ -498,26 +422,4 @@ func TestParseInfo(t *testing.T) {
 	} {
 		require.Equal(t, want, parseInfo(text, at), "%q", text)
 	}
-}
-
-func FuzzParseInfo(f *testing.F) {
-	f.Add("# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n")
-	f.Add("run_id:\nuptime_in_seconds:9223372036854775807")
-	f.Add("\r\n:::\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		at := time.Now()
-		s := parseInfo(text, at)
-		if s == nil {
-			return
-		}
-		require.NotEmpty(t, s.RunID)
-		require.LessOrEqual(t, len(s.RunID), maxRunID)
-		require.NotContains(t, s.RunID, "\x1b")
-		require.Contains(t, text, "run_id:")
-		require.False(t, strings.ContainsRune(s.RunID, '\n'), "one line")
-		require.Equal(t, s.RunID, strings.TrimFunc(s.RunID, unicode.IsSpace))
-		require.True(t, 0 <= s.Uptime && s.Uptime <= maxUptime && s.Uptime%time.Second == 0, "%v", s.Uptime)
-		require.Equal(t, s.Uptime, s.Age(at))
-		require.False(t, s.New)
-	})
 }
