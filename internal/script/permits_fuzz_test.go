@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
@@ -432,68 +431,4 @@ func TestPermitScriptsDoWhatTheReferenceSays(t *testing.T) {
 			p.end()
 		}
 	})
-}
-
-// FuzzParseEnteredPermits reads any answer of a node. Reading must not panic. It may find a grant only if the
-// answer grants as many slots as are wanted, or says that the value was there before.
-func FuzzParseEnteredPermits(f *testing.F) {
-	for _, reply := range []string{"i\x00", "i\x01", "i\x03", "i\x04", "i\xff", "s0", "n", "", "a", "aa", "a\x04i\x01i\x00a\x01i\x00a\x00", "a\x04i\x01i\x00a\x02i\x00i\x01a\x01i\x02", "a\x04i\x00i\x07a\x00a\x01i\x03", "a\x04i\x00i\xffa\x00a\x00", "a\x04i\x02i\x00a\x01i\x02a\x00", "a\x04i\x01i\x00a\x02i\x01i\x01a\x00", "a\x04i\x01i\x00i\x00i\x00"} {
-		for how := range byte(4) {
-			f.Add([]byte(reply), how)
-		}
-	}
-	f.Fuzz(func(t *testing.T, text []byte, how byte) {
-		const n = 4
-		e := wants(1+int(how>>1&1), int(how>>2)%n)
-		if how&1 != 0 {
-			e.Order.Front = slots(int(how>>4)%n, int(how>>6)%n)
-		}
-		reply, _ := anyReply(text)
-		got, err := e.Parse(reply, n)
-		if err != nil {
-			require.Equal(t, script.EnteredPermits{}, got)
-			return
-		}
-		require.Zero(t, three.AllBut(slots()).With(3).Or(got.Slots).Or(got.Free).Len()-n, "there are no others")
-		if index, single := reply.(int64); single {
-			require.Equal(t, 1, e.Wants)
-			require.True(t, index >= 0 && index < n && got.Granted)
-			require.Equal(t, granted(preference(e.Order, n)[index]), got)
-			return
-		}
-		parts := reply.([]any)
-		require.Len(t, parts, 4)
-		require.Equal(t, parts[0] != int64(0), got.Granted)
-		require.Equal(t, parts[0] == int64(2), got.WasThere)
-		require.Equal(t, len(parts[2].([]any)), got.Slots.Len())
-		if got.Granted && !got.WasThere {
-			require.Equal(t, e.Wants, got.Slots.Len())
-		}
-		if !got.Granted {
-			require.Equal(t, parts[1], got.Wait)
-			require.True(t, got.Wait == -1 || got.Wait > 0)
-		}
-	})
-}
-
-// anyReply reads a reply from a text, and returns the rest of the text.
-func anyReply(text []byte) (reply any, rest []byte) {
-	if len(text) < 2 {
-		return nil, nil
-	}
-	what, n, rest := text[0], int8(text[1]), text[2:]
-	switch what {
-	case 'i':
-		return int64(n), rest
-	case 's':
-		return string(text[1:2]), rest
-	case 'a':
-		list := []any{}
-		for range min(max(n, 0), 8) {
-			reply, rest = anyReply(rest)
-			list = append(list, reply)
-		}
-		return list, rest
-	}
-	return nil, rest
 }

