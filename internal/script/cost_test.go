@@ -24,9 +24,9 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 	states := map[string]func(){
 		"":             func() {},
 		"held":         writes,
-		"waited for":   func() { writes(); g.waits(ticket(1, they), 60_000) },
+		"waited for":   func() { writes(); g.line(queueKey, "they1") },
 		"names":        names,
-		"names, a row": func() { names(); g.line("a", ticket(1, they)) },
+		"names, a row": func() { names(); g.line("{a}:queue", "they1") },
 		"v reads":      reads,
 		"v and w read": func() { reads(); g.reads("w", "", script.Fence{}) },
 	}

@@ -20,12 +20,12 @@ const (
 
 func token(n uint64) script.Fence { return script.Fence{Token: n, TTL: day} }
 
-// enters runs the script that enters, with a fence and a ticket ("" for none), and returns its parsed reply.
-func (g ground) enters(value, ticket string, strict bool, f script.Fence) script.Entered {
+// enters runs the script that enters, with a fence and the name of a ticket ("" for none), and returns its parsed reply.
+func (g ground) enters(value, name string, strict bool, f script.Fence) script.Entered {
 	g.Helper()
 	place := script.Place{Alive: alive, Strict: strict}
-	if ticket != "" {
-		place.Ticket = script.TicketOf(ticket)
+	if name != "" {
+		place.Ticket = script.TicketOf(ticketOf(name))
 	}
 	reply := g.do(script.Enter(script.NewLock("lock", value), ttl, place, f).InFull()...)
 	g.expires()
@@ -74,9 +74,9 @@ var registers = map[string]struct {
 
 func TestEnterRaisesTheRegister(t *testing.T) {
 	for name, c := range registers {
-		for place, ticket := range map[string]string{"without a ticket": "", "with a ticket": ticket(1, us)} {
+		for _, line := range []string{"", "us1"} {
 			for _, wasThere := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, there before %v", name, place, wasThere), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, ticket %q, there before %v", name, line, wasThere), func(t *testing.T) {
 					onBoth(t, func(g ground) {
 						g.register(c.register)
 						if wasThere {
@@ -89,7 +89,7 @@ func TestEnterRaisesTheRegister(t *testing.T) {
 						}
 						_, err := fmt.Sscan(left, &want.Register)
 						require.NoError(t, err)
-						assert.Equal(t, want, g.enters("v", ticket, true, token(c.token)))
+						assert.Equal(t, want, g.enters("v", line, true, token(c.token)))
 						g.isAt(left)
 						assert.Equal(t, "v", g.do("get", "lock"))
 						if wasThere {
@@ -97,11 +97,7 @@ func TestEnterRaisesTheRegister(t *testing.T) {
 						} else {
 							assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
 						}
-						if ticket == "" {
-							g.queue()
-						} else {
-							g.queue(ticket)
-						}
+						assert.Equal(t, line, g.lined(queueKey))
 						assert.Empty(t, g.do("keys", "*:fence:*"))
 					})
 				})
@@ -112,25 +108,21 @@ func TestEnterRaisesTheRegister(t *testing.T) {
 
 // If enter does not grant the lock, it returns the register, but does not change it.
 func TestEnterLeavesTheRegisterOfALockThatItDoesNotGet(t *testing.T) {
-	others := func(g ground) { g.do("set", "lock", "w", "px", 60_000) }
-	for name, c := range map[string]struct {
-		before      func(g ground)
-		ticket      string
-		register    string
-		least, most int64
-	}{
-		"taken":                        {others, "", "5", 50_000, 60_000},
-		"taken, a ticket, no register": {others, ticket(1, us), "", 50_000, 60_000},
-		"behind another process":       {func(g ground) { g.waits(ticket(1, they), 50_000) }, ticket(2, us), "5", 40_000, 50_000},
-		"behind another, a higher one": {func(g ground) { g.waits(ticket(1, they), 50_000) }, ticket(2, us), "12", 40_000, 50_000},
+	for name, c := range map[string]struct{ lock, line, ticket, register string }{
+		"taken":                        {"w", "", "", "5"},
+		"taken, a ticket, no register": {"w", "", "us1", ""},
+		"behind another process":       {"", "they1", "us2", "5"},
+		"behind another, a higher one": {"", "they1", "us2", "12"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
-				c.before(g)
+				if c.lock != "" {
+					g.do("set", "lock", c.lock, "px", ttl)
+				}
+				g.line(queueKey, c.line)
 				g.register(c.register)
 				e := g.enters("v", c.ticket, true, token(7))
-				assert.GreaterOrEqual(t, e.Wait, c.least)
-				assert.LessOrEqual(t, e.Wait, c.most)
+				assert.InDelta(t, ttl, e.Wait, 5000)
 				assert.False(t, e.Stored)
 				assert.False(t, e.WasThere)
 				if c.register == "" {

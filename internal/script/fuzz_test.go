@@ -348,10 +348,10 @@ func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
 		onBoth(t, func(g ground) {
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
 			assert.Zero(t, g.enter("lock", "v", ticket(2, us), true), odd)
-			g.queue(ticket(2, us))
+			assert.Equal(t, "us2", g.lined(queueKey))
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Equal(t, script.Mine, g.release("v", us))
-			g.queue()
+			assert.Equal(t, script.Mine, g.release("v", us, ""))
+			assert.Empty(t, g.lined(queueKey))
 		})
 	}
 }

@@ -35,9 +35,7 @@ func TestInspectReadsALock(t *testing.T) {
 
 		g.do("set", "lock", "v", "px", ttl)
 		g.do("set", "{lock}:fence", "17", "px", ttl)
-		g.waits(ticket(2, they), alive)
-		g.waits(ticket(1, us), -1) // dead
-		g.waits(ticket(3, us), alive)
+		g.line(queueKey, "!us1 they2 us3")
 		r := g.inspects(key.Inspect(false), 1)
 		require.Len(g, r.Holds, 1)
 		assert.Equal(g, "v", r.Holds[0].Value)
@@ -101,7 +99,7 @@ func TestInspectReadsSeveralKeys(t *testing.T) {
 	onBoth(t, func(g ground) {
 		m, s := script.NewMulti([]string{"a", "lock"}), script.NewSemaphore("s", 3)
 		g.do("set", "lock", "v", "px", ttl)
-		g.waits(ticket(2, they), alive)
+		g.line(queueKey, "they2")
 		r := g.inspects(m.Inspect(false), 2)
 		require.Len(g, r.Holds, 1)
 		assert.Equal(g, 1, r.Holds[0].At)

@@ -49,28 +49,6 @@ func (g ground) releases(c script.Command) script.Released {
 	return r
 }
 
-// line makes the queue of a name of these tickets. All of them are alive.
-func (g ground) line(name string, tickets ...string) {
-	g.Helper()
-	now, err := g.client.Time(g.Context()).Result()
-	require.NoError(g, err)
-	text := ""
-	for _, t := range tickets {
-		text += record(t, now.UnixMilli()+60_000)
-	}
-	g.do("set", script.QueueKey(name), text, "px", 2*ttl)
-}
-
-// inLine returns the tickets in the queue of a name.
-func (g ground) inLine(name string) (tickets []string) {
-	g.Helper()
-	text, _ := g.do("get", script.QueueKey(name)).(string)
-	for r := range slices.Chunk([]byte(text), recordSize) {
-		tickets = append(tickets, string(r[:49]))
-	}
-	return tickets
-}
-
 // values returns the values of the locks, in order.
 func (g ground) values() []any {
 	g.Helper()
@@ -107,31 +85,22 @@ func TestReleaseMultiAnswersForEachName(t *testing.T) {
 				g.do("set", "a", value, "px", ttl)
 			}
 			g.do("set", "c", "w", "px", ttl)
-			g.line("a", ticket(1, us), ticket(2, they))
-			g.line("b", ticket(1, they), ticket(2, us))
-			g.line("c", ticket(1, they))
-			turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{
-				{Leave: []script.Ticket{aTicket(2, they)}},
+			g.line("{a}:queue", "us1 they2")
+			g.line("{b}:queue", "they1 us2")
+			g.line("{c}:queue", "they1")
+			turnover := script.Turnover{Alive: alive, Leave: leaving("they1"), Parts: []script.Part{
+				{Leave: leaving("they2")},
 				{Enters: aTicket(4, they)},
-				{Enters: aTicket(9, us), Leave: []script.Ticket{aTicket(8, us)}},
+				{Enters: aTicket(9, us), Leave: leaving("us8")},
 			}}
 			assert.Equal(t, script.Released{Found: script.Other, First: 0b011, Others: 0b010}, g.releases(script.ReleaseMulti(abc, script.ProcessOf(us), turnover, script.Fence{})))
 			assert.Equal(t, []any{nil, nil, "w"}, g.values())
-			assert.Equal(t, []string{ticket(1, us)}, g.inLine("a"))
-			assert.Equal(t, []string{ticket(2, us), ticket(4, they)}, g.inLine("b"))
-			assert.Equal(t, []string{ticket(9, us)}, g.inLine("c"))
-			g.heardOf()
+			assert.Equal(t, "us1, us2 they4, us9", g.lined("{a}:queue")+", "+g.lined("{b}:queue")+", "+g.lined("{c}:queue"))
+			assert.Empty(t, g.told())
 			assert.Equal(t, script.Released{Found: script.Other, Others: 0b011}, g.releases(script.ReleaseMulti(abc, script.ProcessOf(they), script.Turnover{}, script.Fence{})))
-			g.heardOf(us+" a", us+" b")
+			assert.Equal(t, "us:a us:b", g.told())
 		}
 	})
-}
-
-// heardOf checks what has been published: to whom, and about which lock.
-func (g ground) heardOf(want ...string) {
-	g.Helper()
-	g.do("publish", script.ProcessOf(us).Channel(), "end")
-	assert.Equal(g, want, g.messages())
 }
 
 func TestMultiOfMaxNames(t *testing.T) {
@@ -157,8 +126,8 @@ func TestMultiOfMaxNames(t *testing.T) {
 func restricted(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
 	t.Helper()
 	g = ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	g.line("a", ticket(1, they))
-	g.line("b", ticket(1, they))
+	g.line("{a}:queue", "they1")
+	g.line("{b}:queue", "they1")
 	err := g.client.Do(t.Context(), append([]any{"acl", "setuser", "locker", "on", "nopass", "~*", "&*", "+@all"}, rules...)...).Err()
 	if err != nil && strings.Contains(fmt.Sprint(rules...), "(") && g.client.Do(t.Context(), "pexpiretime", "x").Err() != nil {
 		t.Skipf("this server has no selectors: %v", err) // it is older than Redis 7.0
@@ -177,12 +146,12 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 		rules    []any
 		wasThere bool
 		fences   []any
-		lines    [3]int // how many are in the queues
+		lines    string // the queues
 	}{
-		"two of three locks, and not to delete": {[]any{"-set", "-del", "(+set ~a ~b ~{*)"}, false, []any{"7", "7", "7"}, [3]int{2, 2, 1}},
-		"two of three locks, one was there":     {[]any{"-set", "(+set ~a ~b ~{*)"}, true, []any{"7", "7", "7"}, [3]int{2, 2, 1}},
-		"one of three fences":                   {[]any{"-set", "(+set ~? ~{?}:queue ~{a}:fence)"}, false, []any{"7", nil, nil}, [3]int{2, 2, 1}},
-		"one of three queues":                   {[]any{"-set", "(+set ~? ~{?}:fence ~{a}:queue)"}, false, []any{nil, nil, nil}, [3]int{2, 1, 0}},
+		"two of three locks, and not to delete": {[]any{"-set", "-del", "(+set ~a ~b ~{*)"}, false, []any{"7", "7", "7"}, "they1 us2, they1 us2, us2"},
+		"two of three locks, one was there":     {[]any{"-set", "(+set ~a ~b ~{*)"}, true, []any{"7", "7", "7"}, "they1 us2, they1 us2, us2"},
+		"one of three fences":                   {[]any{"-set", "(+set ~? ~{?}:queue ~{a}:fence)"}, false, []any{"7", nil, nil}, "they1 us2, they1 us2, us2"},
+		"one of three queues":                   {[]any{"-set", "(+set ~? ~{?}:fence ~{a}:queue)"}, false, []any{nil, nil, nil}, "they1 us2, they1, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, run := restricted(t, c.rules...)
@@ -198,9 +167,7 @@ func TestEnterMultiThatFailsHalfWay(t *testing.T) {
 			}
 			assert.Equal(t, want, g.values())
 			assert.Equal(t, c.fences, g.do("mget", "{a}:fence", "{b}:fence", "{c}:fence"))
-			for i, name := range abc.Names() {
-				assert.Len(t, g.inLine(name), c.lines[i], name)
-			}
+			assert.Equal(t, c.lines, g.lined("{a}:queue")+", "+g.lined("{b}:queue")+", "+g.lined("{c}:queue"))
 		})
 	}
 }
@@ -218,7 +185,7 @@ func TestHealMultiThatFailsHalfWay(t *testing.T) {
 // A user who may only read and delete the locks can release them. If the user may not delete them, the release
 // makes them run out.
 func TestReleaseMultiWithoutPermissions(t *testing.T) {
-	turnover := script.Turnover{Alive: alive, Leave: []script.Ticket{aTicket(1, they)}, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
+	turnover := script.Turnover{Alive: alive, Leave: leaving("they1"), Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
 	plain := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
 	full := script.ReleaseMulti(abc, script.ProcessOf(us), turnover, token(7))
 	quiet := script.ReleaseMulti(abc, script.Process{}, quietly, token(7))
@@ -228,15 +195,15 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 		rules       []any
 		fails       bool
 		plain, full script.Released
-		left        []string // in the queue of a, after the full one
+		left        string // in the queue of a, after the full one
 	}{
-		"all":                       {nil, false, others, first, []string{ticket(2, us)}},
-		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, nobody, nobody, []string{ticket(1, they)}},
-		"not to delete":             {[]any{"-del"}, true, nobody, nobody, []string{ticket(1, they)}},
-		"not to ask for the time":   {[]any{"-time"}, false, nobody, nobody, []string{ticket(1, they)}},
-		"not to publish":            {[]any{"-publish"}, false, others, first, []string{ticket(2, us)}},
-		"not to look at the queues": {[]any{"-get", "(+get ~? ~{?}:fence)"}, false, nobody, nobody, []string{ticket(1, they)}},
-		"not to set":                {[]any{"-set"}, false, others, first, []string{ticket(1, they)}},
+		"all":                       {nil, false, others, first, "us2"},
+		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, nobody, nobody, "they1"},
+		"not to delete":             {[]any{"-del"}, true, nobody, nobody, "they1"},
+		"not to ask for the time":   {[]any{"-time"}, false, nobody, nobody, "they1"},
+		"not to publish":            {[]any{"-publish"}, false, others, first, "us2"},
+		"not to look at the queues": {[]any{"-get", "(+get ~? ~{?}:fence)"}, false, nobody, nobody, "they1"},
+		"not to set":                {[]any{"-set"}, false, others, first, "they1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, run := restricted(t, c.rules...)
@@ -245,8 +212,8 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 				want    script.Released
 			}{"plain": {plain, c.plain}, "in full": {full, c.full}, "quietly": {quiet, nobody}} {
 				g.do("flushall")
-				g.line("a", ticket(1, they))
-				g.line("b", ticket(1, they))
+				g.line("{a}:queue", "they1")
+				g.line("{b}:queue", "they1")
 				g.entersMulti(abc, script.Place{}, script.Fence{})
 				reply, err := run(r.command)
 				if c.fails {
@@ -261,7 +228,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 				assert.Equal(t, []any{nil, nil, nil}, g.values(), form)
 				g.expires()
 				if form == "in full" {
-					assert.Equal(t, c.left, g.inLine("a"))
+					assert.Equal(t, c.left, g.lined("{a}:queue"))
 				}
 			}
 		})

@@ -187,7 +187,7 @@ func (r giving) expect(w *permitsWorld) (e expected) {
 }
 
 func (r giving) action() permitsAction {
-	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
+	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: ticketsOf(r.leave)}
 	a := permitsAction{what: fmt.Sprintf("release %+v", r), expect: r.expect, parse: parseReleasedOne}
 	if r.quiet {
 		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, script.Slots{}, script.Process{}, quietly)
@@ -246,7 +246,7 @@ func (r resting) expect(w *permitsWorld) (e expected) {
 }
 
 func (r resting) action() permitsAction {
-	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: leaving(r.leave)}
+	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: ticketsOf(r.leave)}
 	a := permitsAction{what: fmt.Sprintf("shorten %+v", r), expect: r.expect, parse: parseReleasedOne}
 	if r.quiet {
 		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.Process{}, quietly)

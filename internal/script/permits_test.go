@@ -79,44 +79,6 @@ func (g ground) filled() string {
 	return strings.Join(values, ", ")
 }
 
-// queues makes the queue of permits: these tickets, each with its deadline in milliseconds from now.
-func (g ground) queues(waiting map[string]int64) {
-	g.Helper()
-	now, err := g.client.Time(g.Context()).Result()
-	require.NoError(g, err)
-	var records []string
-	for ticket, left := range waiting {
-		records = append(records, record(ticket, now.UnixMilli()+left))
-	}
-	if records != nil {
-		slices.Sort(records)
-		g.do("set", slotQueue, strings.Join(records, ""), "px", 2*ttl)
-	}
-}
-
-// queued returns the tickets in the queue of permits.
-func (g ground) queued() (tickets []string) {
-	g.Helper()
-	text, _ := g.do("get", slotQueue).(string)
-	for line := range strings.Lines(text) {
-		tickets = append(tickets, line[:49])
-	}
-	return tickets
-}
-
-// told checks who has been told that a slot is free.
-func (g ground) told(want ...string) {
-	g.Helper()
-	g.do("publish", script.ProcessOf(us).Channel(), "end")
-	var got []string
-	for _, m := range g.messages() {
-		process, key, _ := strings.Cut(m, " ")
-		assert.Equal(g, slotQueue, script.LineOf(key))
-		got = append(got, process)
-	}
-	assert.Equal(g, want, got)
-}
-
 // permits runs the script that enters a semaphore, and returns its parsed reply.
 func (g ground) permits(s *script.Semaphore, value string, e script.Entering, place script.Place) script.EnteredPermits {
 	g.Helper()
@@ -153,50 +115,52 @@ func wasThere(list ...int) script.EnteredPermits {
 }
 
 func TestEnterPermits(t *testing.T) {
-	mine, before, behind := ticket(2, us), ticket(1, they), ticket(3, they)
 	cases := map[string]struct {
-		slots   string
-		waiting map[string]int64
-		enters  script.Entering
-		ticket  string
-		strict  bool
-		want    script.EnteredPermits
-		left    string // the values of the slots
-		queue   []string
+		slots, line string
+		enters      script.Entering
+		queued      bool
+		strict      bool
+		want        script.EnteredPermits
+		left        string // the values of the slots
+		queue       string
 	}{
-		"free":                             {"-, -, -, -", nil, wants(1, 0), "", false, granted(0), "v, -, -, -", nil},
-		"the first is taken":               {"-, w, -, -", nil, wants(1, 1), "", false, granted(2), "-, w, v, -", nil},
-		"only the one before is free":      {"w, -, w, w", nil, wants(1, 2), "", false, granted(1), "w, v, w, w", nil},
-		"full":                             {"w, w, w, w", nil, wants(1, 2), "", false, refused(-1), "w, w, w, w", nil},
-		"a front, cyclic":                  {"-, -, -, w", nil, wants(1, 2, 1, 3), "", false, granted(1), "-, v, -, w", nil},
-		"a front that is taken":            {"-, w, -, w", nil, wants(1, 2, 1, 3), "", false, granted(2), "-, w, v, w", nil},
-		"lists are taken":                  {"a list, a list, -, a list", nil, wants(1, 3), "", false, granted(2), "a list, a list, v, a list", nil},
-		"two, one of them in front":        {"-, w, -, -", nil, wants(2, 2, 1, 0), "", false, alsoFree(granted(0, 2), 3), "v, w, v, -", nil},
-		"two, one is free":                 {"w, w, -, w", nil, wants(2, 0), "", false, refused(-1, 2), "w, w, -, w", nil},
-		"all":                              {"-, -, -, -", nil, wants(4, 1), "", false, granted(0, 1, 2, 3), "v, v, v, v", nil},
-		"two, a part of the value there":   {"v, w, -, -", nil, wants(2, 0), "", false, wasThere(0), "v, w, -, -", nil},
-		"queued, the first is free":        {"-, w, -, -", nil, wants(1, 0), mine, true, alsoFree(granted(0), 2, 3), "v, w, -, -", []string{mine}},
-		"queued, full":                     {"w, w, w, w", nil, wants(1, 1), mine, false, refused(ttl / 2), "w, w, w, w", []string{mine}},
-		"queued behind, strict":            {"-, -, -, -", map[string]int64{before: 50_000}, wants(1, 0), mine, true, refused(50_000), "-, -, -, -", []string{before, mine}},
-		"queued behind, strict, there":     {"v, -, -, -", map[string]int64{before: 50_000}, wants(1, 0), mine, true, refused(50_000), "v, -, -, -", []string{before, mine}},
-		"queued behind our own, strict":    {"-, w, w, w", map[string]int64{ticket(1, us): 50_000}, wants(1, 0), mine, true, granted(0), "v, w, w, w", []string{ticket(1, us), mine}},
-		"queued behind the dead, strict":   {"-, w, w, w", map[string]int64{before: -5, behind: 50_000}, wants(1, 0), mine, true, granted(0), "v, w, w, w", []string{mine, behind}},
-		"queued behind a higher, strict":   {"-, -, -, -", map[string]int64{higher(behind): 50_000}, wants(1, 0), mine, true, refused(50_000), "-, -, -, -", []string{higher(behind), mine}},
-		"not queued, although others wait": {"-, w, w, w", map[string]int64{before: 50_000}, wants(1, 0), "", false, granted(0), "v, w, w, w", []string{before}},
+		"free":                             {"-, -, -, -", "", wants(1, 0), false, false, granted(0), "v, -, -, -", ""},
+		"the first is taken":               {"-, w, -, -", "", wants(1, 1), false, false, granted(2), "-, w, v, -", ""},
+		"only the one before is free":      {"w, -, w, w", "", wants(1, 2), false, false, granted(1), "w, v, w, w", ""},
+		"full":                             {"w, w, w, w", "", wants(1, 2), false, false, refused(-1), "w, w, w, w", ""},
+		"a front, cyclic":                  {"-, -, -, w", "", wants(1, 2, 1, 3), false, false, granted(1), "-, v, -, w", ""},
+		"a front that is taken":            {"-, w, -, w", "", wants(1, 2, 1, 3), false, false, granted(2), "-, w, v, w", ""},
+		"lists are taken":                  {"a list, a list, -, a list", "", wants(1, 3), false, false, granted(2), "a list, a list, v, a list", ""},
+		"two, one of them in front":        {"-, w, -, -", "", wants(2, 2, 1, 0), false, false, alsoFree(granted(0, 2), 3), "v, w, v, -", ""},
+		"two, one is free":                 {"w, w, -, w", "", wants(2, 0), false, false, refused(-1, 2), "w, w, -, w", ""},
+		"all":                              {"-, -, -, -", "", wants(4, 1), false, false, granted(0, 1, 2, 3), "v, v, v, v", ""},
+		"two, a part of the value there":   {"v, w, -, -", "", wants(2, 0), false, false, wasThere(0), "v, w, -, -", ""},
+		"queued, the first is free":        {"-, w, -, -", "", wants(1, 0), true, true, alsoFree(granted(0), 2, 3), "v, w, -, -", "us2"},
+		"queued, full":                     {"w, w, w, w", "", wants(1, 1), true, false, refused(ttl / 2), "w, w, w, w", "us2"},
+		"queued behind, strict":            {"-, -, -, -", "they1", wants(1, 0), true, true, refused(ttl), "-, -, -, -", "they1 us2"},
+		"queued behind, strict, there":     {"v, -, -, -", "they1", wants(1, 0), true, true, refused(ttl), "v, -, -, -", "they1 us2"},
+		"queued behind our own, strict":    {"-, w, w, w", "us1", wants(1, 0), true, true, granted(0), "v, w, w, w", "us1 us2"},
+		"queued behind the dead, strict":   {"-, w, w, w", "!they1 they3", wants(1, 0), true, true, granted(0), "v, w, w, w", "us2 they3"},
+		"queued behind a higher, strict":   {"-, -, -, -", "+they3", wants(1, 0), true, true, refused(ttl), "-, -, -, -", "+they3 us2"},
+		"not queued, although others wait": {"-, w, w, w", "they1", wants(1, 0), false, false, granted(0), "v, w, w, w", "they1"},
 	}
 	onBoth(t, func(g ground) {
 		for name, c := range cases {
 			g.on(name, func(g ground) {
 				g.fills(c.slots)
-				g.queues(c.waiting)
-				got := g.permits(four, "v", c.enters, script.Place{Ticket: script.TicketOf(c.ticket), Alive: alive, Strict: c.strict})
+				g.line(slotQueue, c.line)
+				place := script.Place{Alive: alive, Strict: c.strict}
+				if c.queued {
+					place.Ticket = aTicket(2, us)
+				}
+				got := g.permits(four, "v", c.enters, place)
 				if c.want.Wait > 0 {
 					assert.InDelta(g, c.want.Wait, got.Wait, 5000)
 					got.Wait = c.want.Wait
 				}
 				assert.Equal(g, c.want, got)
 				assert.Equal(g, c.left, g.filled())
-				assert.Equal(g, c.queue, g.queued())
+				assert.Equal(g, c.queue, g.lined(slotQueue))
 				for i := range 4 {
 					if got.Granted && !got.WasThere && got.Slots.Has(i) {
 						assert.InDelta(g, ttl, g.do("pttl", slot(i)), 5000)
@@ -204,10 +168,10 @@ func TestEnterPermits(t *testing.T) {
 						assert.Less(g, g.do("pttl", slot(i)), int64(ttl/2+1), "the TTLs of others stay")
 					}
 				}
-				if c.ticket != "" {
+				if c.queued {
 					assert.GreaterOrEqual(g, g.do("pttl", slotQueue), int64(2*alive-5000))
 				}
-				g.told()
+				assert.Empty(g, g.told())
 			})
 		}
 	})
@@ -282,58 +246,52 @@ func TestManyPermits(t *testing.T) {
 }
 
 func TestReleaseSlots(t *testing.T) {
-	first, second, third := ticket(1, us), ticket(2, they), ticket(3, us)
 	cases := map[string]struct {
 		slots        string
 		weight       int
-		gives, keeps []int
-		waiting      map[string]int64
-		enters       string
-		leave        []string
-		quietly      bool
+		gives, keeps script.Slots
+		line, leave  string
+		enters       bool
 		want         int64
-		left         string
-		queue        []string
-		told         []string
-		ofNoProcess  bool
+		left         string // the values of the slots
+		queue, told  string
 	}{
-		"more than a lease has":        {slots: "v, v, v, w", weight: 2, gives: []int{0, 1, 2, 3}, want: script.Mine, left: "-, -, -, w"},
-		"one of two, the other taken":  {slots: "v, w, -, w", weight: 2, gives: []int{0, 1}, want: script.Missing, left: "-, w, -, w"},
-		"kept":                         {slots: "v, v, w, w", weight: 1, gives: []int{0, 2, 3}, keeps: []int{1}, want: script.Mine, left: "-, v, w, w"},
-		"all are kept":                 {slots: "v, v, v, v", weight: 4, keeps: []int{0, 1, 2, 3}, want: script.Mine, left: "v, v, v, v"},
-		"two are kept, two astray":     {slots: "v, v, v, v", weight: 2, gives: []int{0, 1}, keeps: []int{2, 3}, want: script.Mine, left: "-, -, v, v"},
-		"others are not looked at":     {slots: "v, w, w, -", weight: 1, gives: []int{1}, keeps: []int{2}, want: script.Missing, left: "v, w, w, -", waiting: map[string]int64{second: 60_000}, queue: []string{second}},
-		"a list, and one is free":      {slots: "a list, w, -, a list", weight: 1, gives: []int{0, 1, 2, 3}, want: script.Missing, left: "a list, w, -, a list", waiting: map[string]int64{second: 60_000}, queue: []string{second}},
-		"quietly":                      {slots: "v, w, v, w", weight: 2, gives: []int{0, 1, 2, 3}, quietly: true, want: script.Mine, left: "-, w, -, w", waiting: map[string]int64{second: 60_000}, queue: []string{second}},
-		"another waits":                {slots: "v, w, w, w", weight: 1, gives: []int{0, 1, 2, 3}, waiting: map[string]int64{second: 60_000}, want: script.Mine + script.Woke, left: "-, w, w, w", queue: []string{second}, told: []string{they}},
-		"another waits, kept one free": {slots: "w, w, w, -", weight: 1, gives: []int{0, 1, 2}, keeps: []int{3}, waiting: map[string]int64{second: 60_000}, want: script.Missing, left: "w, w, w, -", queue: []string{second}},
-		"we wait first, then another":  {slots: "v, w, w, w", weight: 1, gives: []int{0}, waiting: map[string]int64{first: 60_000, second: 60_000}, want: script.Mine + script.First + script.Others, left: "-, w, w, w", queue: []string{first, second}},
-		"we wait first, of no process": {slots: "v, w, w, w", weight: 1, gives: []int{0}, waiting: map[string]int64{first: 60_000}, ofNoProcess: true, want: script.Mine + script.Woke, left: "-, w, w, w", queue: []string{first}, told: []string{us}},
-		"the dead before another":      {slots: "v, w, w, w", weight: 1, gives: []int{0}, waiting: map[string]int64{first: -5, second: 60_000}, want: script.Mine + script.Woke, left: "-, w, w, w", queue: []string{second}, told: []string{they}},
-		"ours leaves, kept, one free":  {slots: "w, v, -, w", weight: 1, gives: []int{0, 2, 3}, keeps: []int{1}, waiting: map[string]int64{first: 60_000, second: 60_000}, leave: []string{first}, want: script.Mine + script.Woke, left: "w, v, -, w", queue: []string{second}, told: []string{they}},
-		"ours enters behind another":   {slots: "v, w, w, w", weight: 1, gives: []int{0}, waiting: map[string]int64{second: 60_000}, enters: third, want: script.Mine + script.Woke, left: "-, w, w, w", queue: []string{second, third}, told: []string{they}},
-		"ours enters, full":            {slots: "w, w, w, w", weight: 1, gives: []int{0}, waiting: map[string]int64{second: 60_000}, enters: third, want: script.Missing, left: "w, w, w, w", queue: []string{second, third}},
+		"more than a lease has":        {"v, v, v, w", 2, slots(0, 1, 2, 3), slots(), "", "", false, script.Mine, "-, -, -, w", "", ""},
+		"one of two, the other taken":  {"v, w, -, w", 2, slots(0, 1), slots(), "", "", false, script.Missing, "-, w, -, w", "", ""},
+		"kept":                         {"v, v, w, w", 1, slots(0, 2, 3), slots(1), "", "", false, script.Mine, "-, v, w, w", "", ""},
+		"all are kept":                 {"v, v, v, v", 4, slots(), slots(0, 1, 2, 3), "", "", false, script.Mine, "v, v, v, v", "", ""},
+		"two are kept, two astray":     {"v, v, v, v", 2, slots(0, 1), slots(2, 3), "", "", false, script.Mine, "-, -, v, v", "", ""},
+		"others are not looked at":     {"v, w, w, -", 1, slots(1), slots(2), "they2", "", false, script.Missing, "v, w, w, -", "they2", ""},
+		"a list, and one is free":      {"a list, w, -, a list", 1, slots(0, 1, 2, 3), slots(), "they2", "", false, script.Missing, "a list, w, -, a list", "they2", ""},
+		"another waits":                {"v, w, w, w", 1, slots(0, 1, 2, 3), slots(), "they2", "", false, script.Mine + script.Woke, "-, w, w, w", "they2", "they"},
+		"another waits, kept one free": {"w, w, w, -", 1, slots(0, 1, 2), slots(3), "they2", "", false, script.Missing, "w, w, w, -", "they2", ""},
+		"we wait first, then another":  {"v, w, w, w", 1, slots(0), slots(), "us1 they2", "", false, script.Mine + script.First + script.Others, "-, w, w, w", "us1 they2", ""},
+		"the dead before another":      {"v, w, w, w", 1, slots(0), slots(), "!us1 they2", "", false, script.Mine + script.Woke, "-, w, w, w", "they2", "they"},
+		"ours leaves, kept, one free":  {"w, v, -, w", 1, slots(0, 2, 3), slots(1), "us1 they2", "us1", false, script.Mine + script.Woke, "w, v, -, w", "they2", "they"},
+		"ours enters behind another":   {"v, w, w, w", 1, slots(0), slots(), "they2", "", true, script.Mine + script.Woke, "-, w, w, w", "they2 us3", "they"},
+		"ours enters, full":            {"w, w, w, w", 1, slots(0, 1, 2, 3), slots(), "they2", "", true, script.Missing, "w, w, w, w", "they2 us3", ""},
 	}
 	onBoth(t, func(g ground) {
 		for name, c := range cases {
 			g.on(name, func(g ground) {
 				g.fills(c.slots)
-				g.queues(c.waiting)
-				process := script.ProcessOf(us)
-				if c.ofNoProcess {
-					process = script.Process{}
+				g.line(slotQueue, c.line)
+				turnover := script.Turnover{Alive: alive, Leave: leaving(c.leave)}
+				if c.enters {
+					turnover.Enters = aTicket(3, us)
 				}
-				turnover := script.Turnover{Enters: script.TicketOf(c.enters), Alive: alive, Leave: leaving(c.leave)}
-				command := script.ReleaseSlots(four, "v", c.weight, slots(c.gives...), slots(c.keeps...), process, turnover)
-				if c.quietly {
-					command = script.ReleaseSlots(four, "v", c.weight, slots(c.gives...), script.Slots{}, script.Process{}, quietly)
-				}
-				assert.Equal(g, c.want, g.run(command))
+				assert.Equal(g, c.want, g.run(script.ReleaseSlots(four, "v", c.weight, c.gives, c.keeps, script.ProcessOf(us), turnover)))
 				assert.Equal(g, c.left, g.filled())
-				assert.Equal(g, c.queue, g.queued())
-				g.told(c.told...)
+				assert.Equal(g, c.queue, g.lined(slotQueue))
+				assert.Equal(g, c.told, g.told())
 			})
 		}
+		g.fills("v, w, v, w")
+		g.line(slotQueue, "they2")
+		assert.Equal(g, script.Mine, g.run(script.ReleaseSlots(four, "v", 2, slots(0, 1, 2, 3), script.Slots{}, script.Process{}, quietly)))
+		assert.Equal(g, "-, w, -, w", g.filled())
+		assert.Equal(g, "they2", g.lined(slotQueue))
+		assert.Empty(g, g.told())
 	})
 }
 
@@ -345,12 +303,12 @@ func TestPermitsBesideAQueueThatIsNone(t *testing.T) {
 			g.fills("-, w, w, w")
 			g.do("set", slotQueue, text)
 			assert.Equal(g, granted(0), g.permits(four, "v", wants(1, 0), place), text)
-			assert.Equal(g, []string{ticket(1, us)}, g.queued())
+			assert.Equal(g, "us1", g.lined(slotQueue))
 			g.do("set", slotQueue, text)
 			assert.Equal(g, script.Mine, g.run(script.ReleaseSlots(four, "v", 1, slots(0), slots(), script.ProcessOf(us), script.Turnover{})))
 			assert.Nil(g, g.do("get", slotQueue))
 		}
-		g.told()
+		assert.Empty(g, g.told())
 	})
 }
 
@@ -360,7 +318,7 @@ func restrictedPermits(t *testing.T, values string, rules ...any) (g ground, run
 	t.Helper()
 	g, run = restricted(t, rules...)
 	g.fills(values)
-	g.queues(map[string]int64{ticket(1, they): 60_000})
+	g.line(slotQueue, "they1")
 	return g, run
 }
 
@@ -371,21 +329,21 @@ func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 		rules []any
 		place script.Place
 		left  string
-		queue []string
+		queue string
 	}{
-		"one of two slots":      {[]any{"-set", "(+set ~{lock}:slots ~{lock}:slot:1)"}, place, "w, v, -, -", []string{ticket(1, they), ticket(2, us)}},
-		"one of two, no ticket": {[]any{"-set", "(+set ~{lock}:slot:1)"}, script.Place{}, "w, v, -, -", []string{ticket(1, they)}},
-		"no queue":              {[]any{"-set", "(+set ~{lock}:slot:?)"}, place, "w, -, -, -", []string{ticket(1, they)}},
-		"not to read":           {[]any{"-mget"}, place, "w, -, -, -", []string{ticket(1, they), ticket(2, us)}},
-		"not the slots":         {[]any{"resetkeys", "~{lock}:slots"}, place, "w, -, -, -", []string{ticket(1, they)}},
-		"not the queue":         {[]any{"resetkeys", "~{lock}:slot:*"}, place, "w, -, -, -", []string{ticket(1, they)}},
+		"one of two slots":      {[]any{"-set", "(+set ~{lock}:slots ~{lock}:slot:1)"}, place, "w, v, -, -", "they1 us2"},
+		"one of two, no ticket": {[]any{"-set", "(+set ~{lock}:slot:1)"}, script.Place{}, "w, v, -, -", "they1"},
+		"no queue":              {[]any{"-set", "(+set ~{lock}:slot:?)"}, place, "w, -, -, -", "they1"},
+		"not to read":           {[]any{"-mget"}, place, "w, -, -, -", "they1 us2"},
+		"not the slots":         {[]any{"resetkeys", "~{lock}:slots"}, place, "w, -, -, -", "they1"},
+		"not the queue":         {[]any{"resetkeys", "~{lock}:slot:*"}, place, "w, -, -, -", "they1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, run := restrictedPermits(t, "w, -, -, -", c.rules...)
 			_, err := run(script.EnterPermits(four, "v", ttl, wants(2, 0), c.place))
 			require.Error(t, err)
 			assert.Equal(t, c.left, g.filled())
-			assert.Equal(t, c.queue, g.queued())
+			assert.Equal(t, c.queue, g.lined(slotQueue))
 			turnover := script.Turnover{Leave: []script.Ticket{aTicket(2, us)}}
 			reply, err := run(script.ReleaseSlots(four, "v", 2, slots(0, 1, 2, 3), slots(), script.ProcessOf(us), turnover))
 			if err != nil { // the user may not name the keys
@@ -397,7 +355,7 @@ func TestEnterPermitsThatFailsHalfWay(t *testing.T) {
 			}
 			assert.Equal(t, "w, -, -, -", g.filled())
 			if c.rules[0] != any("-set") || c.left == "w, v, -, -" && !c.place.Ticket.IsZero() {
-				assert.Equal(t, []string{ticket(1, they)}, g.queued())
+				assert.Equal(t, "they1", g.lined(slotQueue))
 			}
 		})
 	}
@@ -412,16 +370,16 @@ func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 		fails bool
 		want  int64
 		left  string
-		queue []string
+		queue string
 	}{
-		"all":                       {nil, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
-		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
-		"not to read all at once":   {[]any{"-mget"}, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
-		"not to delete":             {[]any{"-del"}, true, 0, "-, -, -, a list", []string{ticket(1, they)}},
-		"not to read at all":        {[]any{"-mget", "-get"}, true, 0, "v, -, v, a list", []string{ticket(1, they)}},
-		"to read all at once alone": {[]any{"-get"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
-		"not to ask for the time":   {[]any{"-time"}, false, script.Mine, "-, -, -, a list", []string{ticket(1, they)}},
-		"not to publish":            {[]any{"-publish"}, false, script.Mine + script.First, "-, -, -, a list", []string{ticket(2, us)}},
+		"all":                       {nil, false, script.Mine + script.First, "-, -, -, a list", "us2"},
+		"only to get and delete":    {[]any{"-@all", "+get", "+del", "+eval"}, false, script.Mine, "-, -, -, a list", "they1"},
+		"not to read all at once":   {[]any{"-mget"}, false, script.Mine + script.First, "-, -, -, a list", "us2"},
+		"not to delete":             {[]any{"-del"}, true, 0, "-, -, -, a list", "they1"},
+		"not to read at all":        {[]any{"-mget", "-get"}, true, 0, "v, -, v, a list", "they1"},
+		"to read all at once alone": {[]any{"-get"}, false, script.Mine, "-, -, -, a list", "they1"},
+		"not to ask for the time":   {[]any{"-time"}, false, script.Mine, "-, -, -, a list", "they1"},
+		"not to publish":            {[]any{"-publish"}, false, script.Mine + script.First, "-, -, -, a list", "us2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, run := restrictedPermits(t, "v, -, v, a list", c.rules...)
@@ -432,7 +390,7 @@ func TestReleaseSlotsWithoutPermissions(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond) // the TTL of a slot that could not be deleted is 1 ms
 			assert.Equal(t, c.left, g.filled())
-			assert.Equal(t, c.queue, g.queued())
+			assert.Equal(t, c.queue, g.lined(slotQueue))
 		})
 	}
 }

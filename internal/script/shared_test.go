@@ -25,9 +25,13 @@ import (
 // of returns the lock of a value.
 func of(value string) script.Lock { return script.NewLock("lock", value) }
 
-// reads runs the script by which a reader enters, with a ticket ("" for none), and returns its parsed reply.
-func (g ground) reads(value, ticket string, f script.Fence) script.Entered {
+// reads runs the script by which a reader enters, with the name of a ticket ("" for none), and returns its parsed reply.
+func (g ground) reads(value, name string, f script.Fence) script.Entered {
 	g.Helper()
+	var ticket string
+	if name != "" {
+		ticket = ticketOf(name)
+	}
 	reply := g.do(script.EnterShared(of(value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive}, f).InFull()...)
 	g.expires()
 	e, err := script.ParseEnteredShared(reply)
@@ -47,34 +51,9 @@ func (g ground) holders() (values []string) {
 	return values
 }
 
-func (g ground) unreads(value, process string, tickets ...string) int64 {
+func (g ground) unreads(value, process string) int64 {
 	g.Helper()
-	return g.run(script.ReleaseShared(of(value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
-}
-
-// shared returns the text of a reader's ticket.
-func shared(rank int, process string) string { return ticket(rank, process) + "r" }
-
-// stands makes the queue of these tickets, which are alive, in order.
-func (g ground) stands(tickets ...string) {
-	g.Helper()
-	now, err := g.client.Time(g.Context()).Result()
-	require.NoError(g, err)
-	text := ""
-	for _, t := range tickets {
-		text += fmt.Sprintf("%-50s%013d\n", t, now.UnixMilli()+60_000)
-	}
-	g.do("set", queueKey, text, "px", 2*ttl)
-}
-
-// standing returns the tickets in the queue, with their kinds.
-func (g ground) standing() (tickets []string) {
-	g.Helper()
-	text, _ := g.do("get", queueKey).(string)
-	for r := range slices.Chunk([]byte(text), recordSize) {
-		tickets = append(tickets, strings.TrimRight(string(r[:50]), " "))
-	}
-	return tickets
+	return g.run(script.ReleaseShared(of(value), script.ProcessOf(process), script.Turnover{}, script.Fence{}))
 }
 
 func TestReadersShareTheLock(t *testing.T) {
@@ -95,34 +74,32 @@ func TestReadersShareTheLock(t *testing.T) {
 		assert.Equal(t, script.Mine, g.unreads("v", us))
 		assert.Equal(t, script.Missing, g.unreads("v", us))
 		assert.Equal(t, []string{"w"}, g.holders())
-		g.heard()
+		assert.Empty(t, g.told())
 		assert.Equal(t, script.Mine+script.Woke, g.unreads("w", they), "the last one tells the writer")
 		assert.Nil(t, g.do("get", "lock"))
-		g.heard(us)
+		assert.Equal(t, "us", g.told())
 	})
 }
 
 // Waiting writers keep a reader back: all of them if it has no ticket, otherwise those of other processes
 // that stand before it.
 func TestReaderWaitsForExclusiveTickets(t *testing.T) {
-	other := "3333333333333333"
 	for name, c := range map[string]struct {
-		queue  []string
-		ticket string // "" for none
-		lets   bool
+		line, ticket string // "" for none
+		lets         bool
 	}{
-		"readers wait":                       {[]string{shared(1, they), shared(6, other)}, shared(5, us), true},
-		"a writer behind readers, no ticket": {[]string{shared(1, they), ticket(9, they)}, "", false},
-		"our writer waits, no ticket":        {[]string{ticket(9, us)}, "", false},
-		"a writer before":                    {[]string{ticket(1, they)}, shared(5, us), false},
-		"a writer behind":                    {[]string{ticket(9, they)}, shared(5, us), true},
-		"our writer before":                  {[]string{ticket(1, us)}, shared(5, us), true},
-		"another's writer of a lower class":  {[]string{lower(ticket(1, they))}, shared(5, us), true},
-		"another's writer of a higher class": {[]string{higher(ticket(9, they))}, shared(5, us), false},
+		"readers wait":                       {"they1r they6r", "us5r", true},
+		"a writer behind readers, no ticket": {"they1r they9", "", false},
+		"our writer waits, no ticket":        {"us9", "", false},
+		"a writer before":                    {"they1", "us5r", false},
+		"a writer behind":                    {"they9", "us5r", true},
+		"our writer before":                  {"us1", "us5r", true},
+		"another's writer of a lower class":  {"-they1", "us5r", true},
+		"another's writer of a higher class": {"+they9", "us5r", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
-				g.stands(c.queue...)
+				g.line(queueKey, c.line)
 				e := g.reads("v", c.ticket, script.Fence{})
 				assert.Equal(t, c.lets, slices.Contains(g.holders(), "v"))
 				if c.lets {
@@ -130,7 +107,7 @@ func TestReaderWaitsForExclusiveTickets(t *testing.T) {
 				} else {
 					assert.InDelta(t, 60_000, e.Wait, 5000)
 				}
-				g.heard()
+				assert.Empty(t, g.told())
 			})
 		})
 	}
@@ -206,32 +183,28 @@ func TestReaderForALongTime(t *testing.T) {
 
 func TestDowngrade(t *testing.T) {
 	for name, c := range map[string]struct {
-		queue   []string
-		process string
-		want    int64
-		left    []string
-		told    []string
+		line, process string
+		want          int64
+		left, told    string
 	}{
-		"the writer's tickets leave":         {[]string{ticket(1, us), ticket(2, us)}, us, script.Mine, nil, nil},
-		"our reader, then a writer":          {[]string{ticket(1, us), shared(3, us), ticket(4, they)}, us, script.Mine + script.First + script.Others, []string{shared(3, us), ticket(4, they)}, nil},
-		"a reader, ours, a writer, a reader": {[]string{ticket(1, us), shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, us, script.Mine + script.Woke + script.First, []string{shared(3, they), shared(4, us), ticket(5, us), shared(6, they)}, []string{they}},
-		"readers of two processes":           {[]string{shared(3, they), shared(4, us), ticket(5, they)}, "", script.Mine + script.Woke, []string{shared(3, they), shared(4, us), ticket(5, they)}, []string{they, us}},
-		"a writer before a reader":           {[]string{ticket(3, they), shared(4, they)}, us, script.Mine, []string{ticket(3, they), shared(4, they)}, nil},
+		"the writer's tickets leave":         {"us1 us2", us, script.Mine, "", ""},
+		"our reader, then a writer":          {"us1 us3r they4", us, script.Mine + script.First + script.Others, "us3r they4", ""},
+		"a reader, ours, a writer, a reader": {"us1 they3r us4r us5 they6r", us, script.Mine + script.Woke + script.First, "they3r us4r us5 they6r", "they"},
+		"readers of two processes":           {"they3r us4r they5", "", script.Mine + script.Woke, "they3r us4r they5", "they us"},
+		"a writer before a reader":           {"they3 they4r", us, script.Mine, "they3 they4r", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
 				g.do("set", "lock", "v", "px", 2*ttl)
-				if c.queue != nil {
-					g.stands(c.queue...)
-				}
-				down := script.Downgrade{Process: script.ProcessOf(c.process), Leave: leaving([]string{ticket(1, us), ticket(2, us)})}
+				g.line(queueKey, c.line)
+				down := script.Downgrade{Process: script.ProcessOf(c.process), Leave: leaving("us1 us2")}
 				assert.Equal(t, c.want, g.run(down.Extend(of("v"), ttl, false)))
 				assert.Equal(t, []string{"v"}, g.holders())
 				assert.InDelta(t, 2*ttl, g.do("pttl", "lock"), 5000, "it is not shortened")
-				assert.Equal(t, c.left, g.standing())
-				g.heard(c.told...)
+				assert.Equal(t, c.left, g.lined(queueKey))
+				assert.Equal(t, c.told, g.told())
 				assert.Equal(t, script.Mine, g.run(down.Extend(of("v"), ttl, false)), "again")
-				g.heard()
+				assert.Empty(t, g.told())
 			})
 		})
 	}
@@ -254,7 +227,7 @@ func TestBeforeTheDowngradeArrives(t *testing.T) {
 			"quietly":         {script.ReleaseShared(of("v"), script.Process{}, quietly, script.Fence{}), script.Mine, `^<nil>$`},
 		} {
 			g.do("flushall")
-			g.stands(shared(1, they))
+			g.line(queueKey, "they1r")
 			g.do("set", "lock", "v", "px", ttl/2)
 			assert.Equal(t, c.want, g.run(c.command), name)
 			assert.Regexp(t, c.left, fmt.Sprint(g.do("get", "lock")), name)
@@ -275,14 +248,14 @@ func TestReleaseTellsTheLeadingReaders(t *testing.T) {
 			script.Release(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
 			script.ReleaseShared(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
 		} {
-			g.stands(shared(1, they), shared(2, us), shared(3, they), ticket(4, us), shared(5, us))
+			g.line(queueKey, "they1r us2r they3r us4 us5r")
 			want := script.Missing
 			if release.Args[len(release.Args)-1] == "v" {
 				g.do("set", "lock", "v", "px", ttl)
 				want = script.Mine
 			}
 			assert.Equal(t, want+script.Woke, g.run(release))
-			g.heard(they, us)
+			assert.Equal(t, "they us", g.told())
 		}
 	})
 }
@@ -380,7 +353,7 @@ func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.
 	t.Helper()
 	g, run = restricted(t, rules...)
 	g.do("flushall")
-	g.stands(ticket(9, they))
+	g.line(queueKey, "they9")
 	return g, run
 }
 
@@ -390,7 +363,7 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 	plain := script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})
 	fenced := script.EnterShared(of("w"), ttl, script.Place{}, token(7))
 	queued := script.EnterShared(of("x"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{})
-	leaves := []script.Ticket{aTicket(9, they)}
+	leaves := leaving("they9")
 	release := script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{})
 	t.Run("read", func(t *testing.T) {
 		g, run := restrictedReaders(t, "-get", "(+get ~? ~lock ~{lock}:fence)")
@@ -416,7 +389,7 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, script.Mine, reply)
 		}
-		assert.Equal(t, []string{ticket(9, they)}, g.standing())
+		assert.Equal(t, "they9", g.lined(queueKey))
 	})
 	t.Run("name", func(t *testing.T) {
 		g, run := restrictedReaders(t, "resetkeys", "~lock", "~{lock}:fence")
@@ -436,14 +409,14 @@ func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
 		}
 		assert.Nil(t, g.do("get", "lock"))
 		g.isAt("8")
-		assert.Equal(t, []string{ticket(9, they)}, g.standing())
+		assert.Equal(t, "they9", g.lined(queueKey))
 	})
 }
 
 // If the user may not delete the key, the release of the last reader makes it run out.
 func TestReaderWhoMayNotDelete(t *testing.T) {
 	g, run := restrictedReaders(t, "-del", "-bitop")
-	g.reads("v", shared(1, us), script.Fence{})
+	g.reads("v", "us1r", script.Fence{})
 	_, err := run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, script.Fence{}))
 	require.True(t, pool.IsDenied(err), "%v", err)
 	time.Sleep(5 * time.Millisecond)

@@ -15,7 +15,7 @@ import (
 // lock all the same, says so, and leaves the queue alone.
 func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	g.waits(ticket(1, they), 60_000)
+	g.line(queueKey, "they1")
 	g.do("acl", "setuser", "default", "-time")
 	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive}
 	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
@@ -25,5 +25,5 @@ func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 		assert.Equal(t, found, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})), value)
 		g.do("del", "lock")
 	}
-	g.queue(ticket(1, they))
+	assert.Equal(t, "they1", g.lined(queueKey))
 }
