@@ -124,6 +124,8 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 					require.ErrorContains(t, err, want)
 				}
 			}
+			_, err := p.(Subscriber).Subscribe("channel", NewEar())
+			require.ErrorContains(t, err, c.want[0])
 			require.NotEmpty(t, p.String())
 			p.CloseIdle()
 			require.NoError(t, p.Close())

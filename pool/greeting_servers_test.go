@@ -1,7 +1,6 @@
 package pool_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -25,50 +24,6 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 	n, err := clientOf(t, s.Addr(), func(o *redis.Options) { o.DB = db }).DBSize(t.Context()).Result()
 	require.NoError(t, err)
 	return n
-}
-
-// If the greeting of go-redis itself fails, every request of the pool fails with the same
-// error text, whether it comes from the server or from the user's OnConnect. In this test the
-// default user needs no password. So if the pool sent a request despite the failure, the server
-// would execute it, as the default user in database 0.
-func TestGreetingsThatAServerRefuses(t *testing.T) {
-	server := realredis.Start(t, 1, "--databases", "4")[0]
-	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
-	do(t, server, "acl", "setuser", "small", "on", ">1", "~*", "&*", "+@all", "-select", "-ping", "-client")
-	for name, c := range map[string]struct {
-		words  string
-		change func(*redis.Options)
-	}{
-		"a wrong password":      {"WRONGPASS", func(o *redis.Options) { o.Username, o.Password = "app", "2" }},
-		"SELECT is not allowed": {"NOPERM", func(o *redis.Options) { o.Username, o.Password, o.DB = "small", "1", 3 }},
-		"OnConnect fails":       {"no such key", func(o *redis.Options) { o.OnConnect = renaming }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := clientOf(t, server.Addr(), c.change)
-			require.ErrorContains(t, client.Ping(t.Context()).Err(), c.words, "a PING of go-redis itself must fail too")
-			p := poolOf(t, client)
-			r := pool.Ask(t, p, "set", "key", "value")
-			require.Equal(t, pool.NotSent, r.Fate)
-			require.ErrorContains(t, r.Err, c.words)
-			e := pool.NewEar()
-			s, err := p.(pool.Subscriber).Subscribe("channel", e)
-			require.NoError(t, err)
-			defer s.Close()
-			require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, c.words)
-			for db := range 4 {
-				require.Zero(t, keysIn(t, server, db), "database %d", db)
-			}
-		})
-	}
-	t.Run("PING is not allowed", func(t *testing.T) {
-		client := clientOf(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "small", "1" })
-		require.ErrorContains(t, client.Ping(t.Context()).Err(), "NOPERM")
-		lockOnce(t, poolOf(t, client), "lock")
-	})
-}
-
-func renaming(ctx context.Context, cn *redis.Conn) error {
-	return cn.Rename(ctx, "there is", "no such key").Err()
 }
 
 // The server's password is replaced. Open connections continue, and new ones fail until the client

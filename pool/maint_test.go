@@ -155,7 +155,7 @@ func TestMoving(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(service)
 				client := s.client(nil)
-				p := New(client)
+				p := newOf(t, client)
 				first := answer(t, p, "where")
 				require.Equal(t, "peer", first.Server.RunID)
 				s.push(c.push...)
@@ -178,8 +178,6 @@ func TestMoving(t *testing.T) {
 				s.open[len(s.open)-1].Close()
 				synctest.Wait()
 				require.Equal(t, endpoint, answer(t, p, "where").Value, "later connections lead to the client's address")
-				require.NoError(t, p.Close())
-				require.NoError(t, client.Close())
 			})
 		})
 	}
@@ -190,7 +188,7 @@ func TestMovingAgainAndAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &service{pushes: ">4\r\n+MOVING\r\n:1\r\n:30\r\n+" + newEndpoint + "\r\n"}
 		client := s.client(nil)
-		p := New(client)
+		p := newOf(t, client)
 		answer(t, p, "where")
 		time.Sleep(10 * renewPause)
 		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
@@ -198,8 +196,6 @@ func TestMovingAgainAndAgain(t *testing.T) {
 		s.mu.Lock()
 		require.LessOrEqual(t, len(s.dialed), 12)
 		s.mu.Unlock()
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -209,7 +205,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(service)
 		client := s.client(nil)
-		p, in, start := New(client), make(replies, 2), time.Now()
+		p, in, start := newOf(t, client), make(replies, 2), time.Now()
 		answer(t, p, "where")
 		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
 		synctest.Wait()
@@ -232,8 +228,6 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		late := in.wait(t)
 		require.ErrorIs(t, late.Err, errAskedToMove)
 		require.Equal(t, Unknown, late.Fate)
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -262,7 +256,7 @@ func TestWhoHeedsNotifications(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := &service{refuses: c.refuses, old: c.old, pushes: ">2\r\n+FAILED_OVER\r\n:1\r\n"}
 				client := s.client(c.change)
-				p := New(client)
+				p := newOf(t, client)
 				r := ask(t, p, "where")
 				if c.fails != "" {
 					require.ErrorContains(t, r.Err, c.fails)
@@ -285,8 +279,6 @@ func TestWhoHeedsNotifications(t *testing.T) {
 					answer(t, p, "where")
 					require.Equal(t, 2, s.asked)
 				}
-				require.NoError(t, p.Close())
-				require.NoError(t, client.Close())
 			})
 		})
 	}
@@ -304,7 +296,7 @@ func TestFailingOver(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(service)
 				client := s.client(nil)
-				p, in := New(client), make(replies, 1)
+				p, in := newOf(t, client), make(replies, 1)
 				late := func(want time.Duration) {
 					t.Helper()
 					start := time.Now()
@@ -321,8 +313,6 @@ func TestFailingOver(t *testing.T) {
 				s.push(pushes[0], 1, 5)
 				s.push(pushes[1], 1)
 				late(time.Second) // a second connection shows that the node is well
-				require.NoError(t, p.Close())
-				require.NoError(t, client.Close())
 			})
 		})
 	}
@@ -342,7 +332,7 @@ func TestSubscriptionMoves(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(service)
 				client := s.client(nil)
-				p, ear := New(client), NewEar()
+				p, ear := newOf(t, client), NewEar()
 				sub, err := p.(Subscriber).Subscribe("channel", ear)
 				require.NoError(t, err)
 				require.Equal(t, "subscribed", ear.Next(t).What)
@@ -356,8 +346,6 @@ func TestSubscriptionMoves(t *testing.T) {
 				require.Equal(t, c.after, time.Since(start))
 				require.Len(t, s.dialed, 2)
 				sub.Close()
-				require.NoError(t, p.Close())
-				require.NoError(t, client.Close())
 			})
 		})
 	}

@@ -26,20 +26,6 @@ func clusterClient(t *testing.T, servers []*realredis.Server, changes ...func(*r
 	return client
 }
 
-// keysAt returns n keys that the cluster's node at an address has.
-func keysAt(t *testing.T, client *redis.ClusterClient, addr string, n int) (keys []string) {
-	t.Helper()
-	for i := 0; len(keys) < n; i++ {
-		key := fmt.Sprintf("lock:%d", i)
-		node, err := client.MasterForKey(t.Context(), key)
-		require.NoError(t, err)
-		if node.Options().Addr == addr {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // moving starts the move of the slot of key from one server to another, and returns the slot.
 func moving(t *testing.T, from, to *realredis.Server, key string) (slot any) {
 	t.Helper()

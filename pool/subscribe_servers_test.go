@@ -75,25 +75,6 @@ func TestSubscribeWithSmallestACL(t *testing.T) {
 	e.Hears(t, "unsubscribed", "refused")
 }
 
-func TestSubscribeWithoutPermission(t *testing.T) {
-	leavesNothing(t)
-	server := realredis.Start(t, 1)[0]
-	for _, rules := range [][]any{
-		{"+@all", "resetchannels"},
-		{"+@all", "-subscribe", "allchannels"},
-	} {
-		e, s := listenTo(t, asUser(t, server, rules...), "channel")
-		require.ErrorContains(t, e.Hears(t, "refused").Err, "NOPERM")
-		eventually(t, "no connection is left", func() bool {
-			list, err := server.Do("client", "list")
-			return err == nil && strings.Count(list.(string), "\n") == 1
-		})
-		s.Close()
-		_, err := server.Do("acl", "deluser", "listener")
-		require.NoError(t, err)
-	}
-}
-
 func TestSubscribeWithoutPassword(t *testing.T) {
 	leavesNothing(t)
 	server := realredis.Start(t, 1, "--requirepass", "secret")[0]

@@ -549,7 +549,7 @@ func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 func TestSubscribeRacesWithClose(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		stream, isStream := p.(*streamPool)
-		for i := range 200 {
+		for i := range 40 {
 			q := New(clientOf(t, node, nil))
 			if !isStream {
 				q = New(p.(*batchPool).client)
