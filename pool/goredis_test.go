@@ -140,7 +140,6 @@ func TestWithOutstandingRange(t *testing.T) {
 		limit   int
 	}{
 		{nil, 4096},
-		{[]Option{WithOutstanding(1)}, 1},
 		{[]Option{WithOutstanding(16384)}, 16384},
 	} {
 		bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {

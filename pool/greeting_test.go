@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report the text of each.
@@ -460,9 +461,9 @@ var moments = []string{"hello", "client", "select", "info", "script", "echo", "s
 // Whatever a node answers, at any moment in the life of a connection, the process must continue and
 // use little memory, and each request must get one reply.
 func FuzzNonsense(f *testing.F) {
-	for moment := range moments {
-		for _, c := range nonsense {
-			f.Add(uint8(moment), c.begin, c.more)
+	for i, c := range nonsense {
+		for moment := range testlength.InGate(2, 3, len(moments), len(moments)) { // at least each text, and each moment
+			f.Add(uint8(i+3*moment), c.begin, c.more)
 		}
 	}
 	f.Fuzz(func(t *testing.T, moment uint8, begin, more string) {

@@ -257,21 +257,21 @@ func TestWithRestartGuard(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = errors.Join(plain.Close(), failover.Close(), ring.Close(), cluster.Close()) })
 	for name, c := range map[string]struct {
-		client  redis.UniversalClient
-		options []Option
-		guard   time.Duration
-		err     string
+		client redis.UniversalClient
+		asked  time.Duration
+		guard  time.Duration
+		err    string
 	}{
-		"a client":      {client: plain, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute},
-		"Sentinel":      {client: failover, options: []Option{WithRestartGuard(1)}, guard: 1},
-		"new nodes too": {client: plain, options: []Option{WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(time.Hour)}, guard: time.Hour},
-		"0":             {client: plain, options: []Option{WithRestartGuard(0)}, err: "pool: WithRestartGuard(0s) is out of range: more than 0"},
-		"ring":          {client: ring, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
-		"cluster":       {client: cluster, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a *redis.ClusterClient does"},
-		"other":         {client: notAClient{plain}, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a pool.notAClient does"},
+		"a client": {plain, time.Minute, time.Minute, ""},
+		"Sentinel": {failover, 1, 1, ""},
+		"0":        {plain, 0, 0, "pool: WithRestartGuard(0s) is out of range: more than 0"},
+		"negative": {plain, -time.Second, 0, "pool: WithRestartGuard(-1s) is out of range: more than 0"},
+		"ring":     {ring, time.Minute, time.Minute, "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
+		"cluster":  {cluster, time.Minute, time.Minute, "needs a *redis.Client: a *redis.ClusterClient does"},
+		"other":    {notAClient{plain}, time.Minute, time.Minute, "needs a *redis.Client: a pool.notAClient does"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(c.client, c.options...)
+			p := New(c.client, WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(c.asked))
 			require.Equal(t, c.guard, p.(guarded).RestartGuard())
 			if c.err == "" {
 				require.NoError(t, p.(guarded).Err())
@@ -281,66 +281,6 @@ func TestWithRestartGuard(t *testing.T) {
 			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}), c.err)
 		})
 	}
-}
-
-// attributions receives answers to INFO. It compares the run_id in each answer with the Server that
-// the pool reports for it.
-type attributions struct {
-	t    *testing.T
-	sent int
-
-	arrived, right, unknown, unanswered int
-	last                                uint64
-	done                                chan struct{}
-}
-
-func (a *attributions) Receive(_ int, r Reply) {
-	text, _ := r.Value.(string)
-	switch {
-	case r.Conn < a.last:
-		a.t.Errorf("connection %d after %d", r.Conn, a.last)
-	case r.Fate != Answered && r.Server != nil:
-		a.t.Errorf("a request without an answer has a Server")
-	case r.Fate != Answered || r.Err != nil:
-		a.unanswered++
-	case r.Server == nil:
-		a.unknown++
-	case r.Server.RunID == field(text, "run_id"):
-		a.right++
-	default:
-		a.t.Errorf("the pool attributes an answer of run %s to run %s", field(text, "run_id"), r.Server.RunID)
-	}
-	a.last = r.Conn
-	if a.arrived++; a.arrived == a.sent {
-		close(a.done)
-	}
-}
-
-// The node is killed and restarted under load. The pool must attribute every answer to the process
-// that gave it.
-func TestServerIsTheOneThatAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		const n = 4000
-		in := &attributions{t: t, sent: n, done: make(chan struct{})}
-		for i := range n {
-			switch {
-			case i%200 == 100:
-				node.Kill()
-				if i%400 == 100 { // the node refuses one INFO, usually the one that the new connection sends
-					node.On("info", 1, embedded.Fault{Err: noInfo})
-				}
-				node.Restart(true)
-			case i%10 == 0:
-				time.Sleep(200 * time.Millisecond) // replies arrive; the stream opens a new connection
-			}
-			require.NoError(t, p.Send(Request{Args: infoArgs, To: in, Tag: i}))
-		}
-		<-in.done
-		require.Greater(t, in.right, n/3, "too few answers have a Server")
-		require.Greater(t, in.unknown, n/4, "too few answers lack a Server, although the node refused INFO")
-		t.Logf("%d right, %d unknown, %d without an answer", in.right, in.unknown, in.unanswered)
-	})
 }
 
 // A reply is delivered after its process has died and the next one has started. The pool must still

@@ -1,7 +1,6 @@
 package pool_test
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"slices"
@@ -189,35 +188,6 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 		}
 	}
 	return "127.0.0.1:" + port, keys.Client
-}
-
-// The options that go-redis applies when it connects must also hold on the connection of the stream.
-func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	_, err := server.Do("acl", "setuser", "alice", "on", ">secret", "~*", "+@all")
-	require.NoError(t, err)
-	asked := 0
-	p := poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) {
-		o.DB, o.ClientName, o.Protocol = 3, "locks", 3
-		o.CredentialsProvider = func() (username, password string) {
-			asked++
-			return "alice", "secret"
-		}
-		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return cn.ClientSetName(ctx, "renamed").Err() }
-	}))
-	for i := 1; i <= 2; i++ {
-		info := pool.Answer(t, p, "client", "info").Value.(string)
-		for _, want := range []string{" name=renamed ", " db=3 ", " user=alice ", " resp=2", " lib-name=go-redis"} {
-			if field, _, _ := strings.Cut(want, "="); !strings.Contains(info, field+"=") && (field == " resp" || field == " lib-name") {
-				continue // before Redis 7.0, and before 7.2
-			}
-			require.Contains(t, info, want)
-		}
-		require.Equal(t, i, asked, "how often the pool asked the CredentialsProvider")
-		_, err = server.Do("client", "kill", "user", "alice")
-		require.NoError(t, err)
-		eventually(t, "the pool connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
-	}
 }
 
 func freeAddr(t *testing.T) string {

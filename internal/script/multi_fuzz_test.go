@@ -761,7 +761,7 @@ func (l leave) changed(r *rand.Rand) leave {
 // of this one, on nodes of both kinds.
 func TestLockScriptsDoWhatTheReferenceSays(t *testing.T) {
 	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(10, 40, 7000) {
+		for seed := range testlength.InGate(10, 20, 40, 7000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
 			p := g.play()
 			for range 10 {

@@ -418,7 +418,7 @@ func anyPermitsAction(r *rand.Rand) permitsAction {
 // TestPermitScriptsDoWhatTheReferenceSays plays commands of permits, and of locks on their slots, on nodes of both kinds.
 func TestPermitScriptsDoWhatTheReferenceSays(t *testing.T) {
 	onBoth(t, func(g ground) {
-		for seed := range testlength.Of(5, 40, 4000) {
+		for seed := range testlength.InGate(5, 20, 40, 4000) {
 			r := rand.New(rand.NewPCG(uint64(seed), 2)) //nolint:gosec // it is to be repeatable
 			p := g.play()
 			for range 10 {
