@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -237,11 +237,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 
 // Deadlines are compared with the node's clock to the millisecond.
 func TestMultiReadsTheClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		client := nodes[0].Client()
-		defer func() { _ = client.Close() }()
+	bubble(t, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
 		g := ground{T: t, client: client}
 		time.Sleep(999 * time.Millisecond)
 		now := time.Now().UnixMilli()
@@ -250,9 +246,8 @@ func TestMultiReadsTheClock(t *testing.T) {
 				g.do("set", script.QueueKey(name), record(ticket(1, they), deadline), "px", ttl)
 			}
 		}
-		place := script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}
 		wait(now + 1)
-		assert.Equal(t, script.Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, place, script.Fence{}))
+		assert.Equal(t, script.Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, script.Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}, script.Fence{}))
 		assert.Equal(t, record(ticket(1, they), now+1)+record(ticket(2, us), now+alive), g.do("get", "{c}:queue"))
 		release := script.ReleaseMulti(abc, script.Process{}, script.Turnover{}, script.Fence{})
 		wait(now + 1)
@@ -260,8 +255,5 @@ func TestMultiReadsTheClock(t *testing.T) {
 		wait(now)
 		assert.Equal(t, script.Missing, g.run(release), "nobody waits: a plain number")
 		assert.Empty(t, g.do("keys", "*"))
-		enters := script.Turnover{Alive: alive, Parts: []script.Part{{Enters: aTicket(2, us)}, {}, {}}}
-		assert.Equal(t, script.Released{Others: 0b001}, g.releases(script.ReleaseMulti(abc, script.Process{}, enters, script.Fence{})))
-		assert.Equal(t, record(ticket(2, us), now+alive), g.do("get", "{a}:queue"))
 	})
 }

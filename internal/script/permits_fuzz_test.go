@@ -125,14 +125,54 @@ func (e entering) action() permitsAction {
 	}
 }
 
-// A giving is a ReleaseSlots.
-type giving struct {
-	gives, keeps   script.Slots
-	weight         int
+// A turning is what a release of slots does with the queue.
+type turning struct {
 	value, process string
 	quiet          bool
 	enters         string
 	leave          []string
+}
+
+// turn turns the queue over. If waiters must look, it notes that in the reply, and returns who is told about a slot.
+func (r turning) turn(w *permitsWorld, look bool, about string, reply *script.Released) (told []string) {
+	l := &w.line
+	if r.quiet || l.queueOdd {
+		return nil
+	}
+	l.without(r.leave...)
+	l.with(r.enters)
+	l.living()
+	l.settle()
+	if !look || len(l.queue) == 0 {
+		return nil
+	}
+	told, first, others := l.tells(r.process, false)
+	for i, process := range told {
+		told[i] = process + " " + about
+	}
+	if first {
+		reply.First = 1
+	}
+	if others {
+		reply.Others = 1
+	}
+	return told
+}
+
+// by returns by whom, and with which turnover, the slots are released.
+func (r turning) by() (script.Process, script.Turnover) {
+	if r.quiet {
+		return script.Process{}, quietly
+	}
+	return script.ProcessOf(r.process), script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: ticketsOf(r.leave)}
+}
+
+// A giving is a ReleaseSlots.
+type giving struct {
+	turning
+
+	gives, keeps script.Slots
+	weight       int
 }
 
 func (r giving) expect(w *permitsWorld) (e expected) {
@@ -163,48 +203,29 @@ func (r giving) expect(w *permitsWorld) (e expected) {
 	if had >= r.weight {
 		reply.Found = script.Mine
 	}
-	l := &w.line
-	if !r.quiet && !l.queueOdd && changes {
-		l.without(r.leave...)
-		l.with(r.enters)
-		l.living()
-		l.settle()
-		if free && len(l.queue) > 0 {
-			told, first, others := l.tells(r.process, false)
-			for _, process := range told {
-				e.told = append(e.told, process+" "+about)
-			}
-			if first {
-				reply.First = 1
-			}
-			if others {
-				reply.Others = 1
-			}
-		}
+	if changes {
+		e.told = r.turn(w, free, about, &reply)
 	}
 	e.reply = reply
 	return e
 }
 
 func (r giving) action() permitsAction {
-	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: ticketsOf(r.leave)}
-	a := permitsAction{what: fmt.Sprintf("release %+v", r), expect: r.expect, parse: parseReleasedOne}
+	keeps := r.keeps
 	if r.quiet {
-		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, script.Slots{}, script.Process{}, quietly)
-	} else {
-		a.command = script.ReleaseSlots(three, r.value, r.weight, r.gives, r.keeps, script.ProcessOf(r.process), turnover)
+		keeps = script.Slots{}
 	}
-	return a
+	process, turnover := r.by()
+	command := script.ReleaseSlots(three, r.value, r.weight, r.gives, keeps, process, turnover)
+	return permitsAction{fmt.Sprintf("release %+v", r), command, r.expect, parseReleasedOne}
 }
 
 // A resting is a ShortenSlots.
 type resting struct {
-	slots          script.Slots
-	rest           int64
-	value, process string
-	quiet          bool
-	enters         string
-	leave          []string
+	turning
+
+	slots script.Slots
+	rest  int64
 }
 
 func (r resting) expect(w *permitsWorld) (e expected) {
@@ -222,38 +243,17 @@ func (r resting) expect(w *permitsWorld) (e expected) {
 			looks = looks || n.lock == ""
 		}
 	}
-	l := &w.line
-	if !r.quiet && !l.queueOdd && (looks || changes) {
-		l.without(r.leave...)
-		l.with(r.enters)
-		l.living()
-		l.settle()
-		if looks && len(l.queue) > 0 {
-			told, first, others := l.tells(r.process, false)
-			for _, process := range told {
-				e.told = append(e.told, process+" "+threeSlot(list[0]))
-			}
-			if first {
-				reply.First = 1
-			}
-			if others {
-				reply.Others = 1
-			}
-		}
+	if looks || changes {
+		e.told = r.turn(w, looks, threeSlot(list[0]), &reply)
 	}
 	e.reply = reply
 	return e
 }
 
 func (r resting) action() permitsAction {
-	turnover := script.Turnover{Enters: script.TicketOf(r.enters), Alive: worldAlive, Leave: ticketsOf(r.leave)}
-	a := permitsAction{what: fmt.Sprintf("shorten %+v", r), expect: r.expect, parse: parseReleasedOne}
-	if r.quiet {
-		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.Process{}, quietly)
-	} else {
-		a.command = script.ShortenSlots(three, r.slots, r.value, r.rest, script.ProcessOf(r.process), turnover)
-	}
-	return a
+	process, turnover := r.by()
+	command := script.ShortenSlots(three, r.slots, r.value, r.rest, process, turnover)
+	return permitsAction{fmt.Sprintf("shorten %+v", r), command, r.expect, parseReleasedOne}
 }
 
 // A givingOne is the release of a slot as a lock.
@@ -378,7 +378,7 @@ func anyPermitsAction(r *rand.Rand) permitsAction {
 		e.Order.Front = anySlots(r)
 		return e.action()
 	case 2:
-		s := resting{slots: anySlots(r), rest: max(anyRest(r), worldTTL/5), value: value, process: process, quiet: r.IntN(6) == 0}
+		s := resting{turning{value: value, process: process, quiet: r.IntN(6) == 0}, anySlots(r), max(anyRest(r), worldTTL/5)}
 		if s.slots.Len() < 2 {
 			s.slots = slots(0, 2)
 		}
@@ -390,7 +390,7 @@ func anyPermitsAction(r *rand.Rand) permitsAction {
 		}
 		return s.action()
 	case 3, 4:
-		g := giving{gives: slots(0, 1, 2), weight: 1 + r.IntN(3), value: value, process: process, quiet: r.IntN(6) == 0}
+		g := giving{turning: turning{value: value, process: process, quiet: r.IntN(6) == 0}, gives: slots(0, 1, 2), weight: 1 + r.IntN(3)}
 		if r.IntN(2) == 0 {
 			g.gives = anySlots(r)
 		}
