@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -104,52 +105,48 @@ func (s *service) serve(addr string, k *talk) {
 	}
 }
 
-// push pushes words on all connections.
-func (s *service) push(words ...any) {
-	s.pushLater(words...)
-	synctest.Wait()
-}
-
-// pushLater is push for a service outside a bubble.
-func (s *service) pushLater(words ...any) {
-	var text strings.Builder
-	fmt.Fprintf(&text, ">%d\r\n", len(words))
-	for _, word := range words {
-		switch word := word.(type) {
-		case nil:
-			text.WriteString("_\r\n")
-		case int:
-			fmt.Fprintf(&text, ":%d\r\n", word)
-		default:
-			fmt.Fprintf(&text, "+%v\r\n", word)
+// push pushes words on all connections. A word that is a number is sent as one, and "null" as null.
+func (s *service) push(words string) {
+	parts := strings.Fields(words)
+	text := fmt.Sprintf(">%d\r\n", len(parts))
+	for _, word := range parts {
+		if _, err := strconv.Atoi(word); err == nil {
+			text += ":" + word + "\r\n"
+		} else if word == "null" {
+			text += "_\r\n"
+		} else {
+			text += "+" + word + "\r\n"
 		}
 	}
 	s.mu.Lock()
 	open := slices.Clone(s.open)
 	s.mu.Unlock()
 	for _, k := range open {
-		go func() { _, _ = io.WriteString(k, text.String()) }() // nobody may read it
+		go func() { _, _ = io.WriteString(k, text) }() // nobody may read it
 	}
+	synctest.Wait()
 }
 
 // MOVING, of all forms: the next request goes to the new endpoint, or to that of the client, at the moment when go-redis
 // goes there. "" means that the connection stays.
 func TestMoving(t *testing.T) {
 	for name, c := range map[string]struct {
-		push  []any
+		push  string
 		after time.Duration
 		want  string
 	}{
-		"an endpoint":           {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
-		"null":                  {[]any{"MOVING", 1, 30, nil}, 15 * time.Second, endpoint},
-		"no endpoint":           {[]any{"MOVING", 1, 5}, 2 * time.Second, endpoint},
-		"null, as text":         {[]any{"MOVING", 1, 5, "<nil>"}, 2 * time.Second, endpoint},
-		"without a number":      {[]any{"MOVING", "x", 5, newEndpoint}, 0, ""},
-		"without a time":        {[]any{"MOVING", 1, "x", newEndpoint}, 0, ""},
-		"a time without end":    {[]any{"MOVING", 1, int64(1 << 60), nil}, 0, ""},
-		"too short":             {[]any{"MOVING", 1}, 0, ""},
-		"an endpoint of nobody": {[]any{"MOVING", 1, 5, "10.0.0.3"}, 0, ""},
-		"nothing":               {nil, 0, ""},
+		"an endpoint":           {"MOVING 1 30 " + newEndpoint, 0, newEndpoint},
+		"null":                  {"MOVING 1 30 null", 15 * time.Second, endpoint},
+		"no endpoint":           {"MOVING 1 5", 2 * time.Second, endpoint},
+		"null, as text":         {"MOVING 1 5 <nil>", 2 * time.Second, endpoint},
+		"without a number":      {"MOVING x 5 " + newEndpoint, 0, ""},
+		"without a time":        {"MOVING 1 x " + newEndpoint, 0, ""},
+		"a negative time":       {"MOVING 1 -5 " + newEndpoint, 0, ""},
+		"a time without end":    {"MOVING 1 1152921504606846976 null", 0, ""},
+		"a number for it":       {"MOVING 1 5 7", 0, ""},
+		"too short":             {"MOVING 1", 0, ""},
+		"an endpoint of nobody": {"MOVING 1 5 10.0.0.3", 0, ""},
+		"another push":          {"invalidate null", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -158,7 +155,7 @@ func TestMoving(t *testing.T) {
 				p := newOf(t, client)
 				first := answer(t, p, "where")
 				require.Equal(t, "peer", first.Server.RunID)
-				s.push(c.push...)
+				s.push(c.push)
 				if c.after > 0 {
 					time.Sleep(c.after - time.Millisecond)
 					require.Equal(t, first.Conn, answer(t, p, "where").Conn)
@@ -209,7 +206,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		answer(t, p, "where")
 		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
 		synctest.Wait()
-		s.push("MOVING", 1, 30, newEndpoint)
+		s.push("MOVING 1 30 " + newEndpoint)
 		time.Sleep(readTimeout / 2)
 		s.open[0].say("+answered\r\n")
 		require.Equal(t, "answered", in.wait(t).Value)
@@ -221,7 +218,7 @@ func TestMovingWhileRepliesAreOwed(t *testing.T) {
 		require.Equal(t, endpoint, answer(t, p, "where").Value)
 		require.NoError(t, p.Send(Request{Args: []any{"late"}, To: in}))
 		synctest.Wait()
-		s.push("MOVING", 2, 30, newEndpoint)
+		s.push("MOVING 2 30 " + newEndpoint)
 		start = time.Now()
 		require.Equal(t, newEndpoint, answer(t, p, "where").Value)
 		require.Equal(t, moveWait, time.Since(start))
@@ -306,12 +303,12 @@ func TestFailingOver(t *testing.T) {
 					require.Equal(t, want, time.Since(start).Truncate(100*time.Millisecond))
 				}
 				answer(t, p, "where")
-				s.push(pushes[0], 1, 5)
+				s.push(pushes[0] + " 1 5")
 				late(maxReadTimeout)
 				require.Len(t, s.dialed, 1)
 				answer(t, p, "where")
-				s.push(pushes[0], 1, 5)
-				s.push(pushes[1], 1)
+				s.push(pushes[0] + " 1 5")
+				s.push(pushes[1] + " 1")
 				late(time.Second) // a second connection shows that the node is well
 			})
 		})
@@ -321,12 +318,12 @@ func TestFailingOver(t *testing.T) {
 // A subscription moves with its client, with nothing but a reconnection in between.
 func TestSubscriptionMoves(t *testing.T) {
 	for name, c := range map[string]struct {
-		push  []any
+		push  string
 		after time.Duration
 		want  string
 	}{
-		"endpoint": {[]any{"MOVING", 1, 30, newEndpoint}, 0, newEndpoint},
-		"null":     {[]any{"MOVING", 1, 4, nil}, 2 * time.Second, endpoint},
+		"endpoint": {"MOVING 1 30 " + newEndpoint, 0, newEndpoint},
+		"null":     {"MOVING 1 4 null", 2 * time.Second, endpoint},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -338,7 +335,7 @@ func TestSubscriptionMoves(t *testing.T) {
 				require.Equal(t, "subscribed", ear.Next(t).What)
 				require.Equal(t, "message "+endpoint, ear.Next(t).What)
 				time.Sleep(time.Minute)
-				s.push(c.push...)
+				s.push(c.push)
 				start := time.Now()
 				for _, want := range []string{"unsubscribed", "subscribed", "message " + c.want} {
 					require.Equal(t, want, ear.Next(t).What)

@@ -146,26 +146,6 @@ func TestServerWithTLS(t *testing.T) {
 	require.ErrorAs(t, r.Err, &unknown)
 }
 
-// TLS on one side only is an error of each node that says so, on the way of New and of Open.
-func TestServerWithTLSOnOneSideOnly(t *testing.T) {
-	secure, _ := startTLS(t)
-	plain := realredis.Start(t, 1)[0].Addr()
-	for name, c := range map[string]struct{ address, want string }{
-		"the client": {"rediss://" + plain, "the client speaks TLS, and the node does not on this port"},
-		"the node":   {"redis://" + secure, "does it speak TLS on this port?"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			opt, err := redis.ParseURL(c.address)
-			require.NoError(t, err)
-			for _, user := range []string{"", "somebody"} {
-				r := pool.Ask(t, poolOf(t, clientOf(t, opt.Addr, func(o *redis.Options) { o.TLSConfig, o.Username = opt.TLSConfig, user })), "ping")
-				require.Equal(t, pool.NotSent, r.Fate)
-				require.ErrorContains(t, r.Err, c.want)
-			}
-		})
-	}
-}
-
 // startTLS returns the address of a server that speaks TLS, and the TLS configuration of its clients.
 // It skips the test if the server was built without TLS.
 func startTLS(t *testing.T) (addr string, config *tls.Config) {
