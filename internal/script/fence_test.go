@@ -48,7 +48,7 @@ func (g ground) isAt(n string) {
 	assert.InDelta(g, day, g.do("pttl", fence), 5000)
 }
 
-// registers are cases for both enter and release: which token raises which register.
+// registers are cases of enter: which token raises which register.
 var registers = map[string]struct {
 	register string
 	token    uint64
