@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -72,3 +73,14 @@ func TestSentinelFailover(t *testing.T) {
 type replies chan pool.Reply
 
 func (r replies) Receive(_ int, reply pool.Reply) { r <- reply }
+
+// runID returns the run_id of the server, asked without any pool.
+func runID(t *testing.T, s *realredis.Server) string {
+	t.Helper()
+	info, err := s.Do("info", "server")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(info.(string), "run_id:")
+	require.True(t, found, info)
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
+}
