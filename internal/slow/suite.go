@@ -1,0 +1,162 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A suite is the tests of one package.
+type suite struct{ path, dir, program string }
+
+// listSuites returns the packages that have tests.
+func listSuites(ctx context.Context, names []string) (suites []suite, err error) {
+	if len(names) == 0 {
+		names = []string{"./..."}
+	}
+	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}	{{.Dir}}{{end}}`
+	lines, err := run(ctx, "go", append([]string{"list", "-f", format}, names...)...)
+	for _, line := range lines {
+		path, dir, _ := strings.Cut(line, "\t")
+		suites = append(suites, suite{path: path, dir: dir})
+	}
+	return suites, err
+}
+
+func (s suite) compile(ctx context.Context) error {
+	_, err := run(ctx, "go", "test", "-c", "-vet=off", "-o", s.program, s.path)
+	return err
+}
+
+// run runs a command, and returns the lines of its output that are not empty.
+func run(ctx context.Context, name string, args ...string) (lines []string, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, stderr.Bytes())
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}
+
+// A played is what a run of a suite has come to.
+type played struct {
+	failed bool
+	tests  []string // those that failed
+	output string
+	took   time.Duration
+	stops  int
+}
+
+// grace is how much longer than its limit a test program may run before it is killed.
+const grace = time.Minute
+
+// test runs the tests of s while it stops them now and then.
+func (s suite) test(ctx context.Context, p plan, round int, core string) (o played, err error) {
+	args := []string{"-c", core, s.program, "-test.timeout", p.limit.String(), "-test.run", p.run}
+	if p.length == "short" {
+		args = append(args, "-test.short")
+	}
+	limited, cancel := context.WithTimeout(ctx, p.limit+grace)
+	defer cancel()
+	cmd := exec.CommandContext(limited, "taskset", args...)
+	mark := fmt.Sprintf("%s=%d.%d", variable, os.Getpid(), round)
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), mark)
+	switch p.length {
+	case "short", "normal":
+	default:
+		cmd.Env = append(cmd.Env, "REDSYNC_TEST_LENGTH="+p.length)
+	}
+	cmd.WaitDelay = time.Second // a process that a test has left may keep the output open
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = endWithParent()
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return o, err
+	}
+	h := &herd{root: cmd.Process.Pid, mark: mark}
+	ended := make(chan struct{})
+	var stopper sync.WaitGroup
+	stopper.Go(func() { o.stops = h.disturb(pauses(p.seed, round, s.path), ended) })
+	err = cmd.Wait()
+	close(ended)
+	stopper.Wait()
+	h.kill()
+	if ctx.Err() != nil {
+		return o, ctx.Err()
+	}
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return o, err
+	}
+	o.took, o.output = time.Since(began), output.String()
+	o.failed = !cmd.ProcessState.Success()
+	o.tests = failedTests(o.output)
+	return o, nil
+}
+
+var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// failedTests returns the tests that the output says have failed.
+func failedTests(output string) (names []string) {
+	for _, found := range failedTest.FindAllStringSubmatch(output, -1) {
+		names = append(names, found[1])
+	}
+	if names == nil {
+		return []string{"(no test by name)"}
+	}
+	return names
+}
+
+// endWithParent makes a process end if this program is killed.
+func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
+// keepBusy starts two busy loops on a core. stop ends them.
+func keepBusy(core string) (stop func(), err error) {
+	var loops []*exec.Cmd
+	stop = func() {
+		for _, loop := range loops {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		}
+	}
+	for range 2 {
+		loop := exec.Command("taskset", "-c", core, "sh", "-c", "while :; do :; done") //nolint:gosec // a number
+		loop.SysProcAttr = endWithParent()
+		if err := loop.Start(); err != nil {
+			stop()
+			return nil, err
+		}
+		loops = append(loops, loop)
+	}
+	return stop, nil
+}
+
+// lastCore returns the number of the last core that this program may use.
+func lastCore() (string, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	found := regexp.MustCompile(`(?m)^Cpus_allowed_list:.*?(\d+)$`).FindSubmatch(text)
+	if err == nil && found == nil {
+		err = errors.New("/proc/self/status names no core")
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(found[1]), nil
+}
