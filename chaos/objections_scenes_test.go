@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 )
 
 // Expiries. A scene uses short if it waits for the end of a lock, and long if the lock
@@ -527,7 +528,7 @@ func cutOffOnce(s *stage, take func(party) grip) (f finding, next grip, spoilt b
 	start := time.Now()
 	waited, ok := toldWithin(g, scenePatience)
 	at := time.Now()
-	stalled := at.Sub(start)-waited > longestLook
+	stalled := at.Sub(start)-waited > stall.LongestLook
 	since, got := <-came
 	late := at.Sub(since)
 	switch {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 )
 
 // TestLoss takes the lock away in some ways. COMMAND and its child ignore TERM: both get it, then both are killed.
@@ -143,48 +144,20 @@ func TestLossNeverTwo(t *testing.T) {
 	if testing.Short() {
 		rounds = 1
 	}
-	const tries = 8
 	for _, c := range []struct{ cause, ttl string }{
 		{"cut", "9"}, {"holder stopped", "0.4"}, {"holder stopped", "1"}, {"holder stopped", "3"}, {"holder killed", "9"}, {"front killed", "9"},
 	} {
 		for round := range rounds {
 			t.Run(fmt.Sprint(c.cause, c.ttl, round), func(t *testing.T) {
 				t.Parallel()
-				for try := range tries {
-					longest := watchMachine()
-					err := neverTwo(t, servers, c.cause, c.ttl, fmt.Sprint(strings.ReplaceAll(c.cause, " ", "-"), c.ttl, round, try))
-					gap := longest()
-					switch {
-					case err == nil:
-						return
-					case gap < 20*time.Millisecond || try == tries-1:
-						t.Fatalf("%v; the machine stood still for %v", err, gap)
-					}
-				}
+				try := 0
+				stall.Replay(t, 20*time.Millisecond, func(*stall.Watch) error {
+					try++
+					return neverTwo(t, servers, c.cause, c.ttl, fmt.Sprint(strings.ReplaceAll(c.cause, " ", "-"), c.ttl, round, try))
+				})
 			})
 		}
 	}
-}
-
-// watchMachine watches for how long this process gets no processor. longest ends that, and returns the longest time.
-func watchMachine() (longest func() time.Duration) {
-	const beat = 5 * time.Millisecond
-	stop, result := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		heart, last, gap := time.NewTicker(beat), time.Now(), time.Duration(0)
-		defer heart.Stop()
-		for {
-			select {
-			case <-heart.C:
-				now := time.Now()
-				gap, last = max(gap, now.Sub(last)-beat), now
-			case <-stop:
-				result <- max(gap, time.Since(last)-beat)
-				return
-			}
-		}
-	}()
-	return func() time.Duration { close(stop); return <-result }
 }
 
 // neverTwo is a round. A redsync that suddenly gets no processor cannot kill COMMAND in time: it has --kill-after/10 and 1 % of

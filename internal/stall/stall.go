@@ -3,6 +3,7 @@ package stall
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,42 +20,55 @@ const (
 	plays = 20
 )
 
-// Watch watches for how long this process gets no processor, or one of the looks takes, such as a ping of a server. longest
-// ends that, and returns the longest time. The end of the test ends it, too.
-func Watch(tb testing.TB, looks ...func()) (longest func() time.Duration) {
-	tb.Helper()
-	ended, told := make(chan struct{}), make(chan time.Duration, 1)
-	go func() {
-		heart, last, most := time.NewTicker(beat), time.Now(), time.Duration(0)
-		defer heart.Stop()
-		for goesOn := true; goesOn; {
-			select {
-			case <-heart.C:
-				for _, look := range looks {
-					look()
-				}
-			case <-ended:
-				goesOn = false
-			}
-			now := time.Now()
-			most, last = max(most, now.Sub(last)-beat), now
-		}
-		told <- most
-	}()
-	end := sync.OnceValue(func() time.Duration { close(ended); return <-told })
-	tb.Cleanup(func() { end() })
-	return end
+// A Watch watches for how long this process gets no processor, or a look takes.
+type Watch struct {
+	mu    sync.Mutex // guards looks
+	looks []func()
+
+	ended chan struct{}
+	told  chan time.Duration
 }
 
-// Replay plays a scene until nothing is wrong. If something is, the test fails, unless the machine or a look stood still for
-// least or longer meanwhile: see Watch. Then the play has shown nothing, and the scene is played again. If that is so in
-// each play, the test is skipped.
-func Replay(tb testing.TB, least time.Duration, play func() (wrong error), looks ...func()) {
+// Also lets w look at something else too: by a ping of a server, for example.
+func (w *Watch) Also(look func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks = append(w.looks, look)
+}
+
+func (w *Watch) look() {
+	w.mu.Lock()
+	looks := slices.Clone(w.looks)
+	w.mu.Unlock()
+	for _, look := range looks {
+		look()
+	}
+}
+
+// run watches until ended is closed, and tells the longest time between two looks.
+func (w *Watch) run() {
+	heart, last, most := time.NewTicker(beat), time.Now(), time.Duration(0)
+	defer heart.Stop()
+	for goesOn := true; goesOn; {
+		select {
+		case <-heart.C:
+			w.look()
+		case <-w.ended:
+			goesOn = false
+		}
+		now := time.Now()
+		most, last = max(most, now.Sub(last)-beat), now
+	}
+	w.told <- most
+}
+
+// Replay plays a scene until nothing is wrong. If something is, the test fails, unless the Watch has seen that the machine
+// stood still for least or longer meanwhile: then the play has shown nothing, and the scene is played again. If that is so
+// in each play, the test is skipped.
+func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error)) {
 	tb.Helper()
 	for range plays {
-		longest := Watch(tb, looks...)
-		wrong := play()
-		gap := longest()
+		wrong, gap := watched(play)
 		switch {
 		case wrong == nil:
 			return
@@ -64,6 +78,14 @@ func Replay(tb testing.TB, least time.Duration, play func() (wrong error), looks
 		tb.Logf("%v; but the machine stood still for %v", wrong, gap)
 	}
 	tb.Skipf("the machine stood still for %v or longer in each of %d plays", least, plays)
+}
+
+// watched plays a scene once, and returns for how long the machine stood still.
+func watched(play func(*Watch) error) (wrong error, gap time.Duration) {
+	w := &Watch{ended: make(chan struct{}), told: make(chan time.Duration, 1)}
+	go w.run()
+	defer func() { close(w.ended); gap = <-w.told }() // a play may end the test
+	return play(w), 0
 }
 
 // Within waits for condition, at most for limit, and returns for how long it has waited. It looks several times before limit

@@ -54,7 +54,11 @@ func TestReplayAgainOnlyIfTheMachineStoodStill(t *testing.T) {
 							_ = recover()
 						}
 					}()
-					stall.Replay(f, least, func() error { plays++; return c.play(plays) }, func() { time.Sleep(c.look) })
+					stall.Replay(f, least, func(w *stall.Watch) error {
+						w.Also(func() { time.Sleep(c.look) })
+						plays++
+						return c.play(plays)
+					})
 				}()
 				assert.Equal(t, c.ended, f.ended)
 				assert.Equal(t, c.plays, plays)
