@@ -71,7 +71,7 @@ func start(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	stop, err := keepBusy(core)
+	stop, err := keepBusy(core, p.loops)
 	if err != nil {
 		return err
 	}

@@ -138,7 +138,7 @@ func TestPackagesThatHaveChanged(t *testing.T) {
 func TestArguments(t *testing.T) {
 	p, err := parsePlan([]string{"-seed", "7", "-changed", "2", "HEAD~1"})
 	require.NoError(t, err)
-	assert.Equal(t, plan{seed: 7, from: 1, rounds: 2, names: []string{"HEAD~1"}, changed: true, length: "short", end: 2 * time.Hour, limit: 20 * time.Minute}, p)
+	assert.Equal(t, plan{seed: 7, from: 1, rounds: 2, names: []string{"HEAD~1"}, changed: true, length: "short", loops: 2, end: 2 * time.Hour, limit: 20 * time.Minute}, p)
 	p, err = parsePlan([]string{"./pool", "./tests"})
 	require.NoError(t, err)
 	assert.Equal(t, 20, p.rounds)
@@ -147,6 +147,7 @@ func TestArguments(t *testing.T) {
 		"0 rounds are out of range: 1 or more": "0",
 		"-from 0 is out of range: 1 or more":   "-from 0",
 		`-length long is none of ["short"`:     "-length long",
+		"-loops -1 is out of range: 0 or more": "-loops -1",
 		"-for 1ms is out of range: 1s or more": "-for 1ms",
 		"-limit 0s is out of range":            "-limit 0s",
 		`takes one BASE, and not ["a" "b"]`:    "-changed 2 a b",

@@ -40,7 +40,7 @@ func (s suite) compile(ctx context.Context) error {
 
 // run runs a command, and returns the lines of its output that are not empty.
 func run(ctx context.Context, name string, args ...string) (lines []string, err error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // our own commands
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	text, err := cmd.Output()
@@ -70,19 +70,18 @@ const grace = time.Minute
 // test runs the tests of s while it stops them now and then.
 func (s suite) test(ctx context.Context, p plan, round int, core string) (o played, err error) {
 	args := []string{"-c", core, s.program, "-test.timeout", p.limit.String(), "-test.run", p.run}
-	if p.length == "short" {
-		args = append(args, "-test.short")
+	length := p.length
+	switch length {
+	case "short":
+		args, length = append(args, "-test.short"), ""
+	case "normal":
+		length = ""
 	}
 	limited, cancel := context.WithTimeout(ctx, p.limit+grace)
 	defer cancel()
-	cmd := exec.CommandContext(limited, "taskset", args...)
+	cmd := exec.CommandContext(limited, "taskset", args...) //nolint:gosec // a program that was just compiled
 	mark := fmt.Sprintf("%s=%d.%d", variable, os.Getpid(), round)
-	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), mark)
-	switch p.length {
-	case "short", "normal":
-	default:
-		cmd.Env = append(cmd.Env, "REDSYNC_TEST_LENGTH="+p.length)
-	}
+	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), mark, "REDSYNC_TEST_LENGTH="+length)
 	cmd.WaitDelay = time.Second // a process that a test has left may keep the output open
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -127,23 +126,23 @@ func failedTests(output string) (names []string) {
 // endWithParent makes a process end if this program is killed.
 func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// keepBusy starts two busy loops on a core. stop ends them.
-func keepBusy(core string) (stop func(), err error) {
-	var loops []*exec.Cmd
+// keepBusy starts busy loops on a core. stop ends them.
+func keepBusy(core string, loops int) (stop func(), err error) {
+	var started []*exec.Cmd
 	stop = func() {
-		for _, loop := range loops {
+		for _, loop := range started {
 			_ = loop.Process.Kill()
 			_ = loop.Wait()
 		}
 	}
-	for range 2 {
+	for range loops {
 		loop := exec.Command("taskset", "-c", core, "sh", "-c", "while :; do :; done") //nolint:gosec // a number
 		loop.SysProcAttr = endWithParent()
 		if err := loop.Start(); err != nil {
 			stop()
 			return nil, err
 		}
-		loops = append(loops, loop)
+		started = append(started, loop)
 	}
 	return stop, nil
 }

@@ -68,7 +68,7 @@ func (w *Watch) run() {
 func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error)) {
 	tb.Helper()
 	for range plays {
-		wrong, gap := watched(play)
+		gap, wrong := watched(play)
 		switch {
 		case wrong == nil:
 			return
@@ -81,11 +81,11 @@ func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error))
 }
 
 // watched plays a scene once, and returns for how long the machine stood still.
-func watched(play func(*Watch) error) (wrong error, gap time.Duration) {
+func watched(play func(*Watch) error) (gap time.Duration, wrong error) {
 	w := &Watch{ended: make(chan struct{}), told: make(chan time.Duration, 1)}
 	go w.run()
 	defer func() { close(w.ended); gap = <-w.told }() // a play may end the test
-	return play(w), 0
+	return 0, play(w)
 }
 
 // Within waits for condition, at most for limit, and returns for how long it has waited. It looks several times before limit
