@@ -97,6 +97,7 @@ func (s suite) test(ctx context.Context, p plan, round int, core string) (o play
 	err = cmd.Wait()
 	close(ended)
 	stopper.Wait()
+	h.root = 0 // another process may have this number now
 	h.kill()
 	if ctx.Err() != nil {
 		return o, ctx.Err()
