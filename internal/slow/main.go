@@ -6,8 +6,8 @@
 //	.ci/slow [flags] [ROUNDS] [PACKAGE...]      # 20 rounds of ./..., or as you say
 //	.ci/slow [flags] -changed [ROUNDS] [BASE]   # of the packages that have changed since the branch left BASE, origin/HEAD
 //
-// It compiles the tests of each package first. Then it runs them, one package after the other, on one core, which two busy
-// loops share. At random times it stops the test program and all processes that came of it, such as servers, for 0.2 to
+// It compiles the tests of each package first. Then it runs them. The tests of a package run on one core, which two busy loops
+// share; on the other cores those of other packages do. At random times it stops a test program and all processes that came of it, such as servers, for 0.2 to
 // 1.5 s. It stops nothing else. A process that a test has stopped itself stays so.
 //
 // It prints each failure with the package, the test, the round and the output. The seed, the round and the package decide
@@ -22,9 +22,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/seed14bd9ef4/redsync/internal/cli"
@@ -67,53 +69,98 @@ func start(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
-	core, err := lastCore()
+	cores, err := ownCores()
 	if err != nil {
 		return err
 	}
-	stop, err := keepBusy(core, p.loops)
+	if p.cores > 0 {
+		cores = cores[:min(p.cores, len(cores))]
+	}
+	stop, err := keepBusy(cores, p.loops)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	return play(ctx, p, suites, core, out)
+	return play(ctx, p, suites, cores, out)
 }
 
-// play plays the rounds. Its error says how many failures there were.
-func play(ctx context.Context, p plan, suites []suite, core string, out io.Writer) error {
-	_, _ = fmt.Fprintf(out, "%d rounds of %d packages, seed %d, core %s\n", p.rounds, len(suites), p.seed, core)
-	began, failures, played := time.Now(), 0, 0
-	for round := p.from; round < p.from+p.rounds; round++ {
-		for _, s := range suites {
-			if time.Since(began) >= p.end {
-				_, _ = fmt.Fprintf(out, "%v have passed: this ends in round %d, before %s\n", p.end, round, s.path)
-				return outcome(failures, played)
+// A table is what is reported while rounds are played.
+type table struct {
+	plan
+	mu               sync.Mutex // guards what follows
+	out              io.Writer
+	played, failures int
+	err              error // of the program
+}
+
+// play plays the rounds. On each core one package is tested at a time. The error says how many failures there were.
+func play(ctx context.Context, p plan, suites []suite, cores []string, out io.Writer) error {
+	t := &table{plan: p, out: out}
+	t.printf("%d rounds of %d packages, seed %d, cores %v", p.rounds, len(suites), p.seed, cores)
+	next, stop := iter.Pull2(rounds(p, suites))
+	defer stop()
+	began := time.Now()
+	take := func() (round int, s suite, ok bool) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if round, s, ok = next(); ok && time.Since(began) >= p.end {
+			stop()
+			_, _ = fmt.Fprintf(out, "%v have passed: no package begins any more; the next is %s in round %d\n", p.end, s.path, round)
+			ok = false
+		}
+		return round, s, ok && t.err == nil
+	}
+	var workers sync.WaitGroup
+	for _, core := range cores {
+		workers.Go(func() {
+			for {
+				round, s, ok := take()
+				if !ok {
+					return
+				}
+				result, err := s.test(ctx, p, round, core)
+				t.add(round, s, result, err)
 			}
-			o, err := s.test(ctx, p, round, core)
-			if err != nil {
-				return err
+		})
+	}
+	workers.Wait()
+	if t.err == nil && t.failures > 0 {
+		return fmt.Errorf("tests failed in %d of %d runs", t.failures, t.played)
+	}
+	return t.err
+}
+
+// rounds returns the packages of each round.
+func rounds(p plan, suites []suite) iter.Seq2[int, suite] {
+	return func(yield func(int, suite) bool) {
+		for round := p.from; round < p.from+p.rounds; round++ {
+			for _, s := range suites {
+				if !yield(round, s) {
+					return
+				}
 			}
-			played++
-			if !o.failed {
-				_, _ = fmt.Fprintf(out, "ok   round %d %s: %s, stopped %d times\n", round, s.path, seconds(o.took), o.stops)
-				continue
-			}
-			failures++
-			for _, test := range o.tests {
-				_, _ = fmt.Fprintf(out, "FAIL round %d %s %s: seed %d, stopped %d times\n", round, s.path, test, p.seed, o.stops)
-			}
-			_, _ = fmt.Fprintf(out, "%s\nto repeat it: .ci/slow -seed %d -from %d -length %s 1 %s\n", o.output, p.seed, round, p.length, s.path)
 		}
 	}
-	return outcome(failures, played)
 }
 
-// outcome returns an error if there were failures.
-func outcome(failures, played int) error {
-	if failures > 0 {
-		return fmt.Errorf("tests failed in %d of %d runs", failures, played)
+// add reports the result of a package in a round.
+func (t *table) add(round int, s suite, r played, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.err = err
+		return
 	}
-	return nil
+	t.played++
+	if !r.failed {
+		t.printf("ok   round %d %s: %.1f s, stopped %d times", round, s.path, r.took.Seconds(), r.stops)
+		return
+	}
+	t.failures++
+	for _, test := range r.tests {
+		t.printf("FAIL round %d %s %s: seed %d, %.1f s, stopped %d times", round, s.path, test, t.seed, r.took.Seconds(), r.stops)
+	}
+	t.printf("%s\nto repeat it: .ci/slow -seed %d -from %d -length %s 1 %s", r.output, t.seed, round, t.length, s.path)
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func (t *table) printf(format string, args ...any) { _, _ = fmt.Fprintf(t.out, format+"\n", args...) }

@@ -21,6 +21,7 @@ type plan struct {
 	length  string
 	run     string
 	loops   int
+	cores   int
 	end     time.Duration // no package begins later
 	limit   time.Duration // for a package
 }
@@ -35,7 +36,8 @@ func parsePlan(args []string) (p plan, err error) {
 	flags.BoolVar(&p.changed, "changed", false, "only packages that have changed since the branch left BASE")
 	flags.StringVar(&p.length, "length", "short", "`name` of the tests' length: short, normal, gate, sample or nightly")
 	flags.StringVar(&p.run, "run", "", "only tests that match this regular `expression`")
-	flags.IntVar(&p.loops, "loops", 2, "how `many` busy loops share the core: 0 or more")
+	flags.IntVar(&p.loops, "loops", 2, "how `many` busy loops share each core: 0 or more")
+	flags.IntVar(&p.cores, "cores", 0, "on how `many` cores tests run, one package on each: 1 or more; 0: on all")
 	flags.DurationVar(&p.end, "for", 2*time.Hour, "after this `time` no package begins any more: 1s or more")
 	flags.DurationVar(&p.limit, "limit", 20*time.Minute, "how `long` the tests of a package may take: 1s or more")
 	rest, err := cli.ParseFirst(flags, args)
@@ -56,6 +58,8 @@ func parsePlan(args []string) (p plan, err error) {
 		return p, cli.Misusef("-from %d is out of range: 1 or more", p.from)
 	case p.loops < 0:
 		return p, cli.Misusef("-loops %d is out of range: 0 or more", p.loops)
+	case p.cores < 0:
+		return p, cli.Misusef("-cores %d is out of range: 0 or more", p.cores)
 	case !slices.Contains(lengths, p.length):
 		return p, cli.Misusef("-length %s is none of %q", p.length, lengths)
 	case p.end < time.Second:

@@ -97,13 +97,13 @@ func fake(t *testing.T, path, script string) suite {
 func TestAFailingTestIsReported(t *testing.T) {
 	p, err := parsePlan([]string{"-seed", "7", "-from", "3", "-length", "gate", "2"})
 	require.NoError(t, err)
-	core, err := lastCore()
+	cores, err := ownCores()
 	require.NoError(t, err)
 	good := fake(t, "good", `[ $REDSYNC_TEST_LENGTH = gate ]`)
 	bad := fake(t, "bad", `case $SLOW_RUN in *.4) echo "--- FAIL: TestA (0.1s)"; echo "    --- FAIL: TestA/part (0.1s)"; exit 1;; esac`)
 	var out bytes.Buffer
-	require.NoError(t, play(t.Context(), p, []suite{good}, core, &out))
-	err = play(t.Context(), p, []suite{good, bad}, core, &out)
+	require.NoError(t, play(t.Context(), p, []suite{good}, cores, &out))
+	err = play(t.Context(), p, []suite{good, bad}, cores, &out)
 	require.EqualError(t, err, "tests failed in 1 of 4 runs")
 	assert.Equal(t, cli.Failed, cli.Status("slow", err, &out, &out))
 	assert.Equal(t, 2, strings.Count(out.String(), "FAIL round"))
@@ -111,12 +111,12 @@ func TestAFailingTestIsReported(t *testing.T) {
 	assert.Contains(t, out.String(), ".ci/slow -seed 7 -from 4 -length gate 1 bad\n")
 	assert.NotContains(t, out.String(), "FAIL round 3")
 	crashed := fake(t, "crashed", "kill -KILL $$")
-	require.Error(t, play(t.Context(), p, []suite{crashed}, core, &out))
+	require.Error(t, play(t.Context(), p, []suite{crashed}, cores, &out))
 	assert.Contains(t, out.String(), "FAIL round 3 crashed (no test by name)")
 	p.end = 0
 	out.Reset()
-	require.NoError(t, play(t.Context(), p, []suite{bad}, core, &out))
-	assert.Contains(t, out.String(), "this ends in round 3, before bad")
+	require.NoError(t, play(t.Context(), p, []suite{bad}, cores, &out))
+	assert.Contains(t, out.String(), "the next is bad in round 3")
 }
 
 func TestPackagesThatHaveChanged(t *testing.T) {
@@ -148,6 +148,7 @@ func TestArguments(t *testing.T) {
 		"-from 0 is out of range: 1 or more":   "-from 0",
 		`-length long is none of ["short"`:     "-length long",
 		"-loops -1 is out of range: 0 or more": "-loops -1",
+		"-cores -1 is out of range: 0 or more": "-cores -1",
 		"-for 1ms is out of range: 1s or more": "-for 1ms",
 		"-limit 0s is out of range":            "-limit 0s",
 		`takes one BASE, and not ["a" "b"]`:    "-changed 2 a b",
@@ -156,4 +157,12 @@ func TestArguments(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		assert.Equal(t, cli.Misuse, cli.Status("", err, new(bytes.Buffer), new(bytes.Buffer)))
 	}
+}
+
+func TestCores(t *testing.T) {
+	cores, err := coresOf("0-2,7")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"0", "1", "2", "7"}, cores)
+	_, err = coresOf("")
+	require.Error(t, err)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -127,8 +128,8 @@ func failedTests(output string) (names []string) {
 // endWithParent makes a process end if this program is killed.
 func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// keepBusy starts busy loops on a core. stop ends them.
-func keepBusy(core string, loops int) (stop func(), err error) {
+// keepBusy starts busy loops on each core. stop ends them.
+func keepBusy(cores []string, loops int) (stop func(), err error) {
 	var started []*exec.Cmd
 	stop = func() {
 		for _, loop := range started {
@@ -136,8 +137,8 @@ func keepBusy(core string, loops int) (stop func(), err error) {
 			_ = loop.Wait()
 		}
 	}
-	for range loops {
-		loop := exec.Command("taskset", "-c", core, "sh", "-c", "while :; do :; done") //nolint:gosec // a number
+	for i := range loops * len(cores) {
+		loop := exec.Command("taskset", "-c", cores[i%len(cores)], "sh", "-c", "while :; do :; done") //nolint:gosec // a number
 		loop.SysProcAttr = endWithParent()
 		if err := loop.Start(); err != nil {
 			stop()
@@ -148,15 +149,32 @@ func keepBusy(core string, loops int) (stop func(), err error) {
 	return stop, nil
 }
 
-// lastCore returns the number of the last core that this program may use.
-func lastCore() (string, error) {
+// ownCores returns the numbers of the cores that this program may use.
+func ownCores() ([]string, error) {
 	text, err := os.ReadFile("/proc/self/status")
-	found := regexp.MustCompile(`(?m)^Cpus_allowed_list:.*?(\d+)$`).FindSubmatch(text)
-	if err == nil && found == nil {
-		err = errors.New("/proc/self/status names no core")
-	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return string(found[1]), nil
+	_, list, _ := strings.Cut(string(text), "\nCpus_allowed_list:")
+	list, _, _ = strings.Cut(list, "\n")
+	return coresOf(strings.TrimSpace(list))
+}
+
+// coresOf returns the numbers in a list such as "0-2,7".
+func coresOf(list string) (cores []string, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, err
+		}
+		for core := from; core <= to; core++ {
+			cores = append(cores, strconv.Itoa(core))
+		}
+	}
+	return cores, nil
 }
