@@ -25,9 +25,23 @@ type Watch struct {
 	mu    sync.Mutex // guards looks
 	looks []func()
 
-	ended chan struct{}
-	told  chan time.Duration
+	ended   chan struct{}
+	told    chan time.Duration
+	longest func() time.Duration
 }
+
+// Begin begins to watch. The end of the test ends it.
+func Begin(tb testing.TB) *Watch {
+	tb.Helper()
+	w := &Watch{ended: make(chan struct{}), told: make(chan time.Duration, 1)}
+	w.longest = sync.OnceValue(func() time.Duration { close(w.ended); return <-w.told })
+	go w.run()
+	tb.Cleanup(func() { w.Longest() })
+	return w
+}
+
+// Longest ends w. It returns the longest time for which the machine or a look stood still.
+func (w *Watch) Longest() time.Duration { return w.longest() }
 
 // Also lets w look at something else too: by a ping of a server, for example.
 func (w *Watch) Also(look func()) {
@@ -68,7 +82,9 @@ func (w *Watch) run() {
 func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error)) {
 	tb.Helper()
 	for range plays {
-		gap, wrong := watched(play)
+		w := Begin(tb)
+		wrong := play(w)
+		gap := w.Longest()
 		switch {
 		case wrong == nil:
 			return
@@ -78,14 +94,6 @@ func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error))
 		tb.Logf("%v; but the machine stood still for %v", wrong, gap)
 	}
 	tb.Skipf("the machine stood still for %v or longer in each of %d plays", least, plays)
-}
-
-// watched plays a scene once, and returns for how long the machine stood still.
-func watched(play func(*Watch) error) (gap time.Duration, wrong error) {
-	w := &Watch{ended: make(chan struct{}), told: make(chan time.Duration, 1)}
-	go w.run()
-	defer func() { close(w.ended); gap = <-w.told }() // a play may end the test
-	return 0, play(w)
 }
 
 // Within waits for condition, at most for limit, and returns for how long it has waited. It looks several times before limit
