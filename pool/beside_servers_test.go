@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/stall"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -176,7 +175,6 @@ func TestWritesAgainBesideGoRedis(t *testing.T) {
 					return realredis.Must(t, o.replica, "dbsize") == realredis.Must(t, o.old, "dbsize")
 				})
 			}
-			machine := stall.Begin(t)
 			o.fail()
 			start := time.Now()
 			deadline, cancel := context.WithDeadline(context.Background(), start.Add(time.Minute))
@@ -207,19 +205,17 @@ func TestWritesAgainBesideGoRedis(t *testing.T) {
 					wrote <- time.Since(start)
 				}()
 			}
-			latest, late := max(<-wrote, <-wrote), false
+			latest := max(<-wrote, <-wrote)
 			select {
 			case took := <-theirs:
 				t.Logf("go-redis writes again after %v", took)
-				late = latest >= took+3*time.Second
+				assert.Less(t, latest, took+3*time.Second)
 			default:
 				t.Log("go-redis does not write yet")
 				assert.NoError(t, deadline.Err())
 			}
 			time.Sleep(time.Until(start.Add(o.expiry + time.Second))) //nolint:forbidigo // all would have expired
-			stalls := machine.Longest() >= 200*time.Millisecond
-			assert.False(t, late && !stalls, "3 s later than go-redis")
-			if latest > o.expiry/2 || stalls {
+			if latest > o.expiry/2 {
 				held = nil // the machine is slow
 			}
 			for _, m := range held {
