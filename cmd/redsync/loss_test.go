@@ -151,7 +151,7 @@ func TestLossNeverTwo(t *testing.T) {
 			t.Run(fmt.Sprint(c.cause, c.ttl, round), func(t *testing.T) {
 				t.Parallel()
 				try := 0
-				stall.Replay(t, 20*time.Millisecond, func(*stall.Watch) error {
+				stall.Replay(t, 20*time.Millisecond, func() error {
 					try++
 					return neverTwo(t, servers, c.cause, c.ttl, fmt.Sprint(strings.ReplaceAll(c.cause, " ", "-"), c.ttl, round, try))
 				})

@@ -3,14 +3,13 @@ package stall
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 )
 
 const (
-	// beat is the time between two looks.
+	// beat is the time between two looks at the clock.
 	beat = 5 * time.Millisecond
 
 	// LongestLook is the most time that Within counts between two of its looks.
@@ -20,11 +19,8 @@ const (
 	plays = 20
 )
 
-// A Watch watches for how long this process gets no processor, or a look takes.
+// A Watch watches for how long this process gets no processor.
 type Watch struct {
-	mu    sync.Mutex // guards looks
-	looks []func()
-
 	ended   chan struct{}
 	told    chan time.Duration
 	longest func() time.Duration
@@ -40,33 +36,16 @@ func Begin(tb testing.TB) *Watch {
 	return w
 }
 
-// Longest ends w. It returns the longest time for which the machine or a look stood still.
+// Longest ends w. It returns the longest time for which the machine stood still.
 func (w *Watch) Longest() time.Duration { return w.longest() }
 
-// Also lets w look at something else too: by a ping of a server, for example.
-func (w *Watch) Also(look func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.looks = append(w.looks, look)
-}
-
-func (w *Watch) look() {
-	w.mu.Lock()
-	looks := slices.Clone(w.looks)
-	w.mu.Unlock()
-	for _, look := range looks {
-		look()
-	}
-}
-
-// run watches until ended is closed, and tells the longest time between two looks.
+// run watches until ended is closed, and tells by how much the longest time between two beats was too long.
 func (w *Watch) run() {
 	heart, last, most := time.NewTicker(beat), time.Now(), time.Duration(0)
 	defer heart.Stop()
 	for goesOn := true; goesOn; {
 		select {
 		case <-heart.C:
-			w.look()
 		case <-w.ended:
 			goesOn = false
 		}
@@ -76,14 +55,14 @@ func (w *Watch) run() {
 	w.told <- most
 }
 
-// Replay plays a scene until nothing is wrong. If something is, the test fails, unless the Watch has seen that the machine
-// stood still for least or longer meanwhile: then the play has shown nothing, and the scene is played again. If that is so
-// in each play, the test is skipped.
-func Replay(tb testing.TB, least time.Duration, play func(*Watch) (wrong error)) {
+// Replay plays a scene until nothing is wrong. If something is, the test fails, unless the machine stood still
+// for least or longer meanwhile: then the play has shown nothing, and the scene is played again. If that is so in each play,
+// the test is skipped.
+func Replay(tb testing.TB, least time.Duration, play func() (wrong error)) {
 	tb.Helper()
 	for range plays {
 		w := Begin(tb)
-		wrong := play(w)
+		wrong := play()
 		gap := w.Longest()
 		switch {
 		case wrong == nil:
