@@ -20,6 +20,7 @@ type plan struct {
 	changed bool
 	length  string
 	run     string
+	stops   bool
 	loops   int
 	cores   int
 	end     time.Duration // no package begins later
@@ -36,6 +37,7 @@ func parsePlan(args []string) (p plan, err error) {
 	flags.BoolVar(&p.changed, "changed", false, "only packages that have changed since the branch left BASE")
 	flags.StringVar(&p.length, "length", "short", "`name` of the tests' length: short, normal, gate, sample or nightly")
 	flags.StringVar(&p.run, "run", "", "only tests that match this regular `expression`")
+	flags.BoolVar(&p.stops, "stops", true, "stop processes; if false, they share their core with the loops, and that is all")
 	flags.IntVar(&p.loops, "loops", 2, "how `many` busy loops share each core: 0 or more")
 	flags.IntVar(&p.cores, "cores", 0, "on how `many` cores tests run, one package on each: 1 or more; 0: on all")
 	flags.DurationVar(&p.end, "for", 2*time.Hour, "after this `time` no package begins any more: 1s or more")

@@ -138,7 +138,7 @@ func TestPackagesThatHaveChanged(t *testing.T) {
 func TestArguments(t *testing.T) {
 	p, err := parsePlan([]string{"-seed", "7", "-changed", "2", "HEAD~1"})
 	require.NoError(t, err)
-	assert.Equal(t, plan{seed: 7, from: 1, rounds: 2, names: []string{"HEAD~1"}, changed: true, length: "short", loops: 2, end: 2 * time.Hour, limit: 20 * time.Minute}, p)
+	assert.Equal(t, plan{seed: 7, from: 1, rounds: 2, names: []string{"HEAD~1"}, changed: true, length: "short", stops: true, loops: 2, end: 2 * time.Hour, limit: 20 * time.Minute}, p)
 	p, err = parsePlan([]string{"./pool", "./tests"})
 	require.NoError(t, err)
 	assert.Equal(t, 20, p.rounds)

@@ -94,7 +94,9 @@ func (s suite) test(ctx context.Context, p plan, round int, core string) (o play
 	h := &herd{root: cmd.Process.Pid, mark: mark}
 	ended := make(chan struct{})
 	var stopper sync.WaitGroup
-	stopper.Go(func() { o.stops = h.disturb(pauses(p.seed, round, s.path), ended) })
+	if p.stops {
+		stopper.Go(func() { o.stops = h.disturb(pauses(p.seed, round, s.path), ended) })
+	}
 	err = cmd.Wait()
 	close(ended)
 	stopper.Wait()
