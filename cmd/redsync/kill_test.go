@@ -103,6 +103,9 @@ func TestKillBoth(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
 		send(t, r.pid(), s)
 		send(t, holder, s)
+		if s == syscall.SIGSTOP {
+			await(t, "two that are stopped", func() bool { return isStopped(r.pid()) && isStopped(holder) })
+		}
 	}
 	awaitDead(t, r.pid(), holder, pid)
 	awaitFree(t, servers, "job")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -180,7 +181,11 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string
 	first := start(t, servers, "run", "--nodes", strings.Join(ways, ","), "--ttl", ttl, name, "--", "sh", "-c", appender, path, "first")
 	await(t, "the first COMMAND", has("first"))
 	second := start(t, servers, "run", "--ttl", "60", name, "--", "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9; do echo second >>"$0"; sleep 0.01; done`, path)
-	holder := first.holder()
+	holder := 0
+	await(t, "a holder", func() bool { holder = childOf(first.pid()); return holder != 0 || first.hasEnded() })
+	if holder == 0 {
+		return errors.New("the first has lost the lock by itself")
+	}
 	want := exitLost
 	switch cause {
 	case "cut":
@@ -190,6 +195,10 @@ func neverTwo(t *testing.T, servers []*realredis.Server, cause, ttl, name string
 		}
 	case "holder stopped":
 		send(t, holder, syscall.SIGSTOP)
+		await(t, "a holder that is stopped", func() bool { return isStopped(holder) || !isAlive(holder) })
+		if strings.Contains(first.read(first.stderr), "COMMAND gets TERM now") { // it has lost the lock by itself
+			send(t, holder, syscall.SIGCONT)
+		}
 	case "holder killed":
 		send(t, holder, syscall.SIGKILL)
 	case "front killed":
