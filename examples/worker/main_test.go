@@ -19,6 +19,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig"
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
@@ -261,6 +262,7 @@ func TestRunRealServers(t *testing.T) {
 		return open(ctx, append(options, redsync.WithTimeoutFactor(0.45))...)
 	}
 	var out bytes.Buffer
+	machine := stall.Begin(t)
 	ended := make(chan error, 1)
 	go func() { ended <- runWorkers(t.Context(), cfg, nodes, &out) }()
 	steps := time.NewTicker(1500 * time.Millisecond)
@@ -270,7 +272,9 @@ func TestRunRealServers(t *testing.T) {
 		step()
 	}
 	require.NoError(t, <-ended, out.String())
-	assert.GreaterOrEqual(t, strings.Count(out.String(), " has the lock: "), 2, out.String())
-	assert.False(t, loss.MatchString(out.String()), out.String())
+	if machine.Longest() < 200*time.Millisecond { // else the work may take all the time, and a lock may be lost
+		assert.GreaterOrEqual(t, strings.Count(out.String(), " has the lock: "), 2, out.String())
+		assert.False(t, loss.MatchString(out.String()), out.String())
+	}
 	assert.Contains(t, out.String(), "keys left on the nodes: 0", out.String())
 }

@@ -80,7 +80,7 @@ func (s suite) test(ctx context.Context, p plan, round int, core string) (o play
 	}
 	limited, cancel := context.WithTimeout(ctx, p.limit+grace)
 	defer cancel()
-	cmd := exec.CommandContext(limited, "taskset", args...) //nolint:gosec // a program that was just compiled
+	cmd := exec.CommandContext(limited, "taskset", args...)                  //nolint:gosec // a program that was just compiled
 	mark := fmt.Sprintf("%s=%d.%s.%d", variable, os.Getpid(), s.path, round) // the tests of other packages run beside it
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), mark, "REDSYNC_TEST_LENGTH="+length)
 	cmd.WaitDelay = time.Second // a process that a test has left may keep the output open
