@@ -6,10 +6,11 @@
 //	.ci/slow [flags] [ROUNDS] [PACKAGE...]      # 20 rounds of ./..., or as you say
 //	.ci/slow [flags] -changed [ROUNDS] [BASE]   # of the packages that have changed since the branch left BASE, origin/HEAD
 //
-// It compiles the tests of each package first. Then it runs them. The tests of a package run on one core, which two busy loops
-// share; on the other cores those of other packages do. At random times it stops a test program and all processes that came of it, such as servers, for 0.2 to
-// 1.5 s. It stops nothing else. A process that a test has stopped itself stays so. What continues a process is a signal, too,
-// and takes back a stop that a terminal has asked for: for ./cmd/redsync, which is about such signals, there is -stops=false.
+// It compiles the tests of each package first. Then it runs them. The tests of a package run on one core, which two busy
+// loops share; on the other cores those of other packages do. At random times it stops a test program and all processes
+// that came of it, such as servers, for 0.2 to 1.5 s. It stops nothing else. A process that a test has stopped itself stays
+// so. The signal that continues a process takes back a stop that a terminal has asked for. So ./cmd/redsync, whose tests are
+// about such signals, is run with -stops=false.
 //
 // It prints each failure with the package, the test, the round and the output. The seed, the round and the package decide
 // when processes are stopped, so ".ci/slow -seed 7 -from 3 1 ./pool" repeats the stops of round 3, although not all that
