@@ -23,6 +23,7 @@ step() {
 	(set -e; "$@")
 	status=$?
 	set -e
+	[ -z "${REDSYNC_GATE_NOTES:-}" ] || echo "$((SECONDS - start)) $name" >>"$REDSYNC_GATE_NOTES/steps"
 	if [ $status -ne 0 ]; then
 		echo "--- FAILED: $name ($((SECONDS - start)) s)" >&2
 		exit 1

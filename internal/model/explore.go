@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 )
 
@@ -61,6 +62,7 @@ type Result struct {
 	Complete      bool   // every reachable state was visited
 	Violation     string // "" if there was none
 	Trace         []Line // the steps to the violation
+	Way           []int  // the same steps: which one of those that Next offers it is, in each state
 }
 
 // A Line is one step of a trace and the state after it.
@@ -85,6 +87,84 @@ func (r Result) String() string {
 	return b.String()
 }
 
+// A Search says how to look for a violation.
+type Search struct {
+	Most int   // how many states to find
+	Way  []int // of a Result: the violation is expected at its end, so nothing else is searched if it is there
+}
+
+// Find looks for a violation at the end of a way, if there is one, and otherwise in all states.
+func Find[S comparable](sys System[S], how Search) Result {
+	if len(how.Way) > 0 {
+		if r := follow(sys, how); r.Violation != "" {
+			return r
+		}
+	}
+	return Explore(sys, how.Most)
+}
+
+// follow goes a way, and returns the violation at its end. It visits no other states, unless a goal may be out of reach
+// there: then it visits what can be reached from the end.
+func follow[S comparable](sys System[S], how Search) Result {
+	x := &explorer[S]{System: sys}
+	s, states, kinds := sys.Start, []S{x.canonical(sys.Start)}, []Kind{}
+	lines := []Line{{"start", sys.Show(s)}}
+	for _, choice := range how.Way {
+		var steps []Step
+		var then []S
+		sys.Next(s, func(step Step, to S) { steps, then = append(steps, step), append(then, to) })
+		if choice >= len(steps) {
+			return Result{}
+		}
+		s = then[choice]
+		states, kinds = append(states, x.canonical(s)), append(kinds, steps[choice].Kind)
+		lines = append(lines, Line{x.text(steps[choice]), sys.Show(s)})
+	}
+	last := states[len(states)-1]
+	return Result{States: len(states), Violation: x.wrongAt(last, states, kinds, how.Most), Trace: lines, Way: how.Way}
+}
+
+// wrongAt returns what is wrong with the last of states, "" if nothing is. kinds are those of the steps between states.
+func (x *explorer[S]) wrongAt(last S, states []S, kinds []Kind, most int) string {
+	if x.Wrong != nil {
+		if why := x.Wrong(last); why != "" {
+			return why
+		}
+	}
+	rests := true
+	x.Next(last, func(step Step, _ S) { rests = rests && step.Kind != Work })
+	if rests && x.Rest != nil {
+		if why := x.Rest(last); why != "" {
+			return why
+		}
+	}
+	since := kinds[slices.Index(states, last):] // the steps since the system was in this state before
+	if x.Spins && len(since) > 0 && !slices.ContainsFunc(since, func(k Kind) bool { return k != Work }) {
+		return spinning
+	}
+	if x.Goal != nil && x.isOutOfReach(last, most) {
+		return unreachable
+	}
+	return ""
+}
+
+// isOutOfReach reports whether no state that can be reached from s is the goal.
+func (x *explorer[S]) isOutOfReach(s S, most int) bool {
+	r := Explore(System[S]{Start: s, Next: x.Next, Same: x.Same, Show: x.Show, Wrong: func(s S) string {
+		if x.Goal(s) {
+			return "reached"
+		}
+		return ""
+	}}, most)
+	return r.Complete && r.Violation == ""
+}
+
+// What is wrong although no single state is.
+const (
+	spinning    = "endless work: the last state has been there before"
+	unreachable = "the goal is out of reach"
+)
+
 // Explore visits the states of a system. It ends early when it has found more than limit states.
 func Explore[S comparable](sys System[S], limit int) Result {
 	x := &explorer[S]{System: sys, seed: maphash.MakeSeed(), table: make([]int32, 1<<10)}
@@ -98,10 +178,10 @@ func Explore[S comparable](sys System[S], limit int) Result {
 		}
 	}
 	if path := x.circle(); x.Spins && path != nil {
-		return x.result(true, "endless work: the last state has been there before", path)
+		return x.result(true, spinning, path)
 	}
 	if stuck := x.stuck(); stuck >= 0 {
-		return x.result(true, "the goal is out of reach", x.path(stuck))
+		return x.result(true, unreachable, x.path(stuck))
 	}
 	return x.result(true, "", nil)
 }
@@ -308,29 +388,30 @@ func (x *explorer[S]) reversed() (back []int32, ends []int) {
 func (x *explorer[S]) result(complete bool, violation string, path []int32) Result {
 	r := Result{States: len(x.states), Steps: x.steps, Complete: complete, Violation: violation}
 	if path != nil {
-		r.Trace = x.trace(path)
+		r.Trace, r.Way = x.trace(path)
 	}
 	return r
 }
 
 // trace repeats the steps along path, from Start and without applying Same. Clients and nodes then keep
 // their names throughout the trace, although path contains only representatives.
-func (x *explorer[S]) trace(path []int32) []Line {
+func (x *explorer[S]) trace(path []int32) (lines []Line, way []int) {
 	s := x.Start
-	lines := []Line{{"start", x.Show(s)}}
+	lines = []Line{{"start", x.Show(s)}}
 	for _, i := range path[1:] {
-		found := false
+		found, n := false, 0
 		var then S
 		x.Next(s, func(step Step, to S) {
 			if !found && x.canonical(to) == x.states[i] {
 				found, then = true, to
-				lines = append(lines, Line{Step: x.text(step)})
+				lines, way = append(lines, Line{Step: x.text(step)}), append(way, n)
 			}
+			n++
 		})
 		s = then
 		lines[len(lines)-1].State = x.Show(s)
 	}
-	return lines
+	return lines, way
 }
 
 func (x *explorer[S]) text(s Step) string {

@@ -124,10 +124,10 @@ func fenceMutations() (cases []Case) {
 	return cases
 }
 
-func (f fence) explore(limit int) Result {
-	return Explore(System[fenceState]{
+func (f fence) explore(how Search) Result {
+	return Find(System[fenceState]{
 		Clients: []string{"A", "B", "C"}, Next: f.next, Same: sameFence, Wrong: wrongFence, Show: func(s fenceState) string { return s.show() },
-	}, limit)
+	}, how)
 }
 
 // wrongFence checks the promise: a token is above all tokens returned before its Lock was called,

@@ -182,7 +182,7 @@ func (f filling) old() uint8 {
 	return f.ttl + 1
 }
 
-func (f filling) explore(limit int) Result {
+func (f filling) explore(how Search) Result {
 	start := fillState{}
 	for n := range start.nodes {
 		start.nodes[n].up, start.nodes[n].fast = f.guard(), f.drift
@@ -191,10 +191,10 @@ func (f filling) explore(limit int) Result {
 	if f.retry {
 		names = []string{"A", "A again", "B"}
 	}
-	return Explore(System[fillState]{
+	return Find(System[fillState]{
 		Start: start, Clients: names, Next: f.next, Same: sameFill, Wrong: wrongFill,
 		Show: func(s fillState) string { return s.show(names) },
-	}, limit)
+	}, how)
 }
 
 func wrongFill(s fillState) string {

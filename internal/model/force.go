@@ -142,7 +142,7 @@ func forceMutations() (cases []Case) {
 }
 
 // explore begins when A has the lock.
-func (f forcing) explore(limit int) Result {
+func (f forcing) explore(how Search) Result {
 	start := forceState{}
 	for n := range start.nodes {
 		start.nodes[n].acquire = answered
@@ -151,7 +151,7 @@ func (f forcing) explore(limit int) Result {
 	if !f.forgets {
 		start.nodes[numNodes-1] = forceNode{acquire: flying}
 	}
-	return Explore(System[forceState]{Start: start, Next: f.next, Same: sameForce, Wrong: f.wrong, Rest: restForce, Show: showForce}, limit)
+	return Find(System[forceState]{Start: start, Next: f.next, Same: sameForce, Wrong: f.wrong, Rest: restForce, Show: showForce}, how)
 }
 
 func sameForce(s forceState) forceState {

@@ -78,13 +78,13 @@ func handOverMutations() (cases []Case) {
 	return cases
 }
 
-func (f handFlaws) explore(limit int) Result {
+func (f handFlaws) explore(how Search) Result {
 	start := handState{key: ourKey, left: handTTL}
 	start.validity[giver], start.phase[giver] = handTTL, held
-	return Explore(System[handState]{
+	return Find(System[handState]{
 		Start: start, Clients: []string{"the giver", "the taker", "the rival", "the adopter"},
 		Next: f.next, Wrong: wrongHand, Show: func(s handState) string { return s.show() },
-	}, limit)
+	}, how)
 }
 
 // wrongHand checks two promises: at most one holder, and a settled release leaves nothing behind.

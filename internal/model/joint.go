@@ -161,12 +161,12 @@ func jointMutations() (cases []Case) {
 	return cases
 }
 
-func (j joint) explore(limit int) Result {
+func (j joint) explore(how Search) Result {
 	names := []string{"A", "B", "C"}
-	return Explore(System[jointState]{
+	return Find(System[jointState]{
 		Start: jointState{deployed: j.from}, Clients: names, Next: j.next, Same: sameJoint, Wrong: wrongJoint,
 		Show: func(s jointState) string { return s.show(names) },
-	}, limit)
+	}, how)
 }
 
 // wrongJoint checks that there is at most one holder. The hold of a process that has ended still counts.

@@ -172,7 +172,7 @@ func lockMutations() (cases []Case) {
 	return cases
 }
 
-func (l lock) explore(limit int) Result {
+func (l lock) explore(how Search) Result {
 	start := lockState{}
 	for n := range start.nodes {
 		start.nodes[n].up, start.nodes[n].fast = l.guard(), l.drift
@@ -181,10 +181,10 @@ func (l lock) explore(limit int) Result {
 	if l.retry {
 		names = []string{"A", "A again", "B"}
 	}
-	return Explore(System[lockState]{
+	return Find(System[lockState]{
 		Start: start, Clients: names, Next: l.next, Same: sameLock, Wrong: wrongLock,
 		Show: func(s lockState) string { return s.show(names) },
-	}, limit)
+	}, how)
 }
 
 // wrongLock checks two promises: at most one holder, and no hold is extended after another hold has

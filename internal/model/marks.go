@@ -118,17 +118,17 @@ func marksMutations() (cases []Case) {
 	return cases
 }
 
-func (m marks) explore(limit int) Result {
+func (m marks) explore(how Search) Result {
 	names := []string{"A", "B", "C"}
 	for i, reads := range m.reads {
 		if reads {
 			names[i] = strings.ToLower(names[i])
 		}
 	}
-	return Explore(System[marksState]{
+	return Find(System[marksState]{
 		Clients: names, Next: m.next, Same: sameMarks, Wrong: wrongMarks,
 		Show: func(s marksState) string { return m.show(s, names) },
-	}, limit)
+	}, how)
 }
 
 // wrongMarks checks three promises. If two holds exclude each other, the later one has the greater token. No access

@@ -154,7 +154,7 @@ func minHoldMutations() (cases []Case) {
 	return cases
 }
 
-func (m minHold) explore(limit int) Result {
+func (m minHold) explore(how Search) Result {
 	var start minHoldState
 	for n := range start.nodes {
 		start.nodes[n].up, start.nodes[n].fast = m.guard(), m.drift
@@ -163,10 +163,10 @@ func (m minHold) explore(limit int) Result {
 	if m.retry {
 		names = []string{"A", "A again", "B"}
 	}
-	return Explore(System[minHoldState]{
+	return Find(System[minHoldState]{
 		Start: start, Clients: names, Next: m.next, Same: sameMinHold, Wrong: wrongMinHold, Rest: m.lingers,
 		Show: func(s minHoldState) string { return s.show(names) },
-	}, limit)
+	}, how)
 }
 
 // wrongMinHold checks three promises: at most one holder, no job begins within the minimal hold of the acquire of an

@@ -24,7 +24,7 @@ type Size int
 // The sizes.
 const (
 	Small  Size = iota // always explored
-	Medium             // skipped with -short
+	Medium             // explored from the length gate on
 	Large              // explored only with REDSYNC_TEST_LENGTH=nightly
 )
 
@@ -35,7 +35,7 @@ type Case struct {
 	Rule    string // the rule that the mutation breaks, in words; "" for a sound model
 	Section string // the part of the protocol (see the README), and what the rule is about
 	Size    Size
-	Explore func(limit int) Result
+	Explore func(how Search) Result
 }
 
 // Sound returns the models without mutations, each in all its bounds.

@@ -191,7 +191,7 @@ func namesMutations() (cases []Case) {
 	return cases
 }
 
-func (q names) explore(limit int) Result {
+func (q names) explore(how Search) Result {
 	sys := System[namesState]{
 		Start:   q.start(),
 		Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameNames, Wrong: q.wrong, Show: q.show,
@@ -202,7 +202,7 @@ func (q names) explore(limit int) Result {
 	} else {
 		sys.Rest = q.rest
 	}
-	return Explore(sys, limit)
+	return Find(sys, how)
 }
 
 // served reports whether all calls have ended.

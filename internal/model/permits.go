@@ -126,7 +126,7 @@ func permitsMutations() (cases []Case) {
 	return cases
 }
 
-func (l permits) explore(limit int) Result {
+func (l permits) explore(how Search) Result {
 	var start permitsState
 	for n := range start.nodes {
 		start.nodes[n].up = l.guard()
@@ -135,10 +135,10 @@ func (l permits) explore(limit int) Result {
 	if l.retry {
 		names = []string{"A", "A again", "B"}
 	}
-	return Explore(System[permitsState]{
+	return Find(System[permitsState]{
 		Start: start, Clients: names, Next: l.next, Same: samePermits, Wrong: l.wrong,
 		Show: func(s permitsState) string { return l.show(s, names) },
-	}, limit)
+	}, how)
 }
 
 // wrong checks three promises: no more permits are held than the largest number that a call believes there are, no two

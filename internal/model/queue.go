@@ -184,7 +184,7 @@ func queueMutations() (cases []Case) {
 	return cases
 }
 
-func (q queue) explore(limit int) Result {
+func (q queue) explore(how Search) Result {
 	sys := System[queueState]{
 		Clients: []string{"A", "B", "C"}, Next: q.next, Same: sameQueue, Wrong: q.wrong, Show: q.show,
 		Spins: q.losses == 0 && q.deaths == 0, // after a loss or a death only randomness, which the model lacks, may end the work
@@ -198,7 +198,7 @@ func (q queue) explore(limit int) Result {
 	case !q.deaf:
 		sys.Rest = q.rest
 	}
-	return Explore(sys, limit)
+	return Find(sys, how)
 }
 
 // wrong checks two promises: at most one holder (not checked if calls may die), and no call overtakes a

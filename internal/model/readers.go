@@ -220,7 +220,7 @@ func readersMutations() (cases []Case) {
 	return cases
 }
 
-func (q readersModel) explore(limit int) Result {
+func (q readersModel) explore(how Search) Result {
 	sys := System[readersState]{
 		Start: q.start(), Next: q.next, Same: q.same, Wrong: q.wrong, Show: q.show, Spins: true,
 	}
@@ -232,7 +232,7 @@ func (q readersModel) explore(limit int) Result {
 	} else {
 		sys.Rest = q.rest
 	}
-	return Explore(sys, limit)
+	return Find(sys, how)
 }
 
 // callName returns the letter of call c: lower case for a reader.

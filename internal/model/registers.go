@@ -109,14 +109,14 @@ func registerMutations() (cases []Case) {
 	return cases
 }
 
-func (r register) explore(limit int) Result {
+func (r register) explore(how Search) Result {
 	var start regState
 	if r.lies != nil {
 		start.poisoned = 1
 	}
-	return Explore(System[regState]{
+	return Find(System[regState]{
 		Start: start, Clients: []string{"A", "B", "C"}, Next: r.next, Same: r.same, Wrong: r.wrong, Show: r.show,
-	}, limit)
+	}, how)
 }
 
 func (r register) wrong(s regState) string {

@@ -206,11 +206,11 @@ func semaphoreMutations() (cases []Case) {
 	return cases
 }
 
-func (q semaphore) explore(limit int) Result {
-	return Explore(System[semaphoreState]{
+func (q semaphore) explore(how Search) Result {
+	return Find(System[semaphoreState]{
 		Start: q.start(), Clients: []string{"A", "B", "C", "D"}, Next: q.next, Same: sameSemaphore,
 		Wrong: q.wrong, Rest: q.rest, Spins: true, Show: q.show,
-	}, limit)
+	}, how)
 }
 
 // start returns the state at the start.

@@ -92,8 +92,8 @@ func serverMutations() (cases []Case) {
 	return cases
 }
 
-func (v servers) explore(limit int) Result {
-	return Explore(System[srvState]{Clients: []string{"A", "B", "C"}, Next: v.next, Wrong: func(s srvState) string {
+func (v servers) explore(how Search) Result {
+	return Find(System[srvState]{Clients: []string{"A", "B", "C"}, Next: v.next, Wrong: func(s srvState) string {
 		holders := 0
 		for _, a := range s.attempts {
 			if a.left > 0 {
@@ -115,7 +115,7 @@ func (v servers) explore(limit int) Result {
 			}
 		}
 		return b.String()
-	}}, limit)
+	}}, how)
 }
 
 // wins reports whether the votes of client i are a quorum of each of its sets.

@@ -109,13 +109,13 @@ func settleMutations() (cases []Case) {
 	return cases
 }
 
-func (m settle) explore(limit int) Result {
-	return Explore(System[settleState]{
+func (m settle) explore(how Search) Result {
+	return Find(System[settleState]{
 		Clients: []string{"the acquire", "the extension", "the repetition"}, Next: m.next, Wrong: wrongSettle, Show: func(s settleState) string { return s.show() },
 		// If the fate of a setter is unknown, only the expiry of the keys settles the release. The model
 		// then demands a second release and no more.
 		Goal: func(s settleState) bool { return s.settled || s.anybodyUnknown() && s.sent > 1 },
-	}, limit)
+	}, how)
 }
 
 // wrongSettle checks the promise: a settled release leaves nothing behind.

@@ -151,7 +151,7 @@ func sharedMutations() (cases []Case) {
 	return cases
 }
 
-func (m shared) explore(limit int) Result {
+func (m shared) explore(how Search) Result {
 	var start sharedState
 	for n := range start.nodes {
 		start.nodes[n].up = m.guard()
@@ -163,10 +163,10 @@ func (m shared) explore(limit int) Result {
 			names[i] = strings.ToLower(names[i])
 		}
 	}
-	return Explore(System[sharedState]{
+	return Find(System[sharedState]{
 		Start: start, Clients: names, Next: m.next, Same: sameShared, Wrong: m.wrong,
 		Show: func(s sharedState) string { return s.show(names) },
-	}, limit)
+	}, how)
 }
 
 // wrong checks three promises: a writer holds alone, no hold is extended after a hold that excludes it has come in

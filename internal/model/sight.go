@@ -108,8 +108,8 @@ func sightMutations() (cases []Case) {
 	return cases
 }
 
-func (m sight) explore(limit int) Result {
-	return Explore(System[sightState]{Next: m.next, Same: sameSight, Wrong: wrongSight, Show: showSight}, limit)
+func (m sight) explore(how Search) Result {
+	return Find(System[sightState]{Next: m.next, Same: sameSight, Wrong: wrongSight, Show: showSight}, how)
 }
 
 func sameSight(s sightState) sightState {

@@ -316,9 +316,7 @@ type toy struct {
 // expression only are tried.
 func newToy(t *testing.T, only, tests string) *toy {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it builds and runs a module of its own")
-	}
+	testlength.FromGate(t)
 	dir := t.TempDir()
 	y := &toy{root: filepath.Join(dir, "toy"), equivalents: filepath.Join(dir, "equivalent.txt")}
 	y.plan = plan{seed: 1, workers: 2, only: regexp.MustCompile(only), json: true, patience: time.Minute, cache: filepath.Join(dir, "cache")}
@@ -347,7 +345,7 @@ func (y *toy) measureTo(ctx context.Context, out, log io.Writer) error {
 }
 
 // atNight skips a test that builds programs for seconds, except at the nightly length: mutants are measured in the
-// nightly run alone. TestMeasureFindsTheGapsOfTests runs at every length.
+// nightly run alone. TestMeasureFindsTheGapsOfTests runs in the gate, too.
 func atNight(t *testing.T) {
 	t.Helper()
 	if testlength.Of(0, 0, 1) == 0 {

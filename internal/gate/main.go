@@ -1,0 +1,81 @@
+// The program gate runs tests for .ci/run, and says where the time went.
+//
+//	gate test ARGUMENTS...    # go test with these arguments: its output, and notes on each package and each test
+//	gate exec BINARY ARGS...  # what go test calls for each test binary: it notes the processor seconds
+//	gate summary              # seconds of each step, the slowest tests, and packages that need too much processor time
+//
+// The notes are in the directory that REDSYNC_GATE_NOTES names. .ci/seconds.txt has the recorded processor seconds of
+// each package. With REDSYNC_GATE_RECORD=1 the summary rewrites it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	kept, args := notes{os.Getenv("REDSYNC_GATE_NOTES")}, os.Args[1:]
+	err := errors.New("usage: REDSYNC_GATE_NOTES=DIR gate test ARGUMENTS | exec BINARY ARGUMENTS | summary")
+	switch {
+	case kept.dir == "" || len(args) == 0:
+	case args[0] == "test":
+		err = test(kept, args[1:], os.Stdout)
+	case args[0] == "exec" && len(args) > 1:
+		err = measured(kept, args[1:])
+	case args[0] == "summary":
+		err = summary(kept, ".ci/seconds.txt", os.Getenv("REDSYNC_GATE_RECORD") != "", os.Stdout)
+	}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "gate:", err)
+		os.Exit(1)
+	}
+}
+
+// test runs go test in the present directory.
+func test(kept notes, args []string, out io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	kind := ""
+	if strings.Contains(os.Getenv("GOFLAGS")+" "+strings.Join(args, " "), "-race") {
+		kind = " with the race detector"
+	}
+	cmd := exec.Command("go", append([]string{"test", "-json", "-exec", self + " exec"}, args...)...) //nolint:gosec,noctx // it is what this program is for
+	cmd.Env = append(os.Environ(), "REDSYNC_GATE_KIND="+kind)
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	told := tell(events, out, func(seconds float64, name string) { kept.add("tests", seconds, name) })
+	return errors.Join(cmd.Wait(), told)
+}
+
+// measured runs a test binary, which go test has put in the directory of its package.
+func measured(kept notes, args []string) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // it is what this program is for
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err = cmd.Run()
+	if state := cmd.ProcessState; state != nil { // it counts the processes that the tests have started, too
+		from, _ := filepath.Rel(os.Getenv("REDSYNC_GATE_ROOT"), dir)
+		kept.add("packages", (state.UserTime() + state.SystemTime()).Seconds(), from+os.Getenv("REDSYNC_GATE_KIND"))
+	}
+	return err
+}
