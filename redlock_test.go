@@ -2,11 +2,13 @@ package redsync_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/safety"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 	"github.com/seed14bd9ef4/redsync/internal/testmain"
 )
 
@@ -56,6 +58,9 @@ func TestScenesOnRealServers(t *testing.T) {
 	t.Parallel()
 	eachScene(t, func(t *testing.T, s safety.Scene) error {
 		// The default node deadline, 400 ms, is short for a slow machine.
-		return safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s)
+		stall.Replay(t, 200*time.Millisecond, func() error {
+			return safety.PlayReal(t, safety.Ours(redsync.WithTimeoutFactor(0.4)), s)
+		})
+		return nil
 	})
 }

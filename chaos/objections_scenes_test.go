@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 )
 
 // Expiries. A scene uses short if it waits for the end of a lock, and long if the lock
@@ -466,7 +467,7 @@ func cutOffOnce(s *stage) (f finding, next grip, spoilt bool) {
 	start := time.Now()
 	waited, ok := toldWithin(g, scenePatience)
 	at := time.Now()
-	stalled := at.Sub(start)-waited > longestLook
+	stalled := at.Sub(start)-waited > stall.LongestLook
 	since, got := <-came
 	late := at.Sub(since)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/stall"
 )
 
 const (
@@ -211,33 +212,8 @@ func (s *stage) holding() (count int) {
 	return count
 }
 
-// longestLook is the most time that within counts between two of its looks.
-const longestLook = 50 * time.Millisecond
-
-// within waits for condition, at most for limit, and returns for how long it has waited.
-// It looks several times before limit is used up, even if the machine stalls or condition
-// is slow, because it counts at most longestLook between two looks.
-func within(limit time.Duration, condition func() bool) (waited time.Duration, ok bool) {
-	for last := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		ok = condition()
-		now := time.Now()
-		waited += min(now.Sub(last), longestLook)
-		last = now
-		if ok || waited >= limit {
-			return waited, ok
-		}
-	}
-}
-
-// bounded returns a context that ends after limit. A machine that stalls does not use up limit: see within.
-func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		within(limit, func() bool { return ctx.Err() != nil })
-		cancel()
-	}()
-	return ctx, cancel
-}
+// On a machine that stands still within looks several times, and a context of bounded does not end.
+var within, bounded = stall.Within, stall.Timeout
 
 func (s *stage) until(what string, condition func() bool) {
 	s.t.Helper()

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -62,7 +61,7 @@ func TestIsClosed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, node *embedded.Node) {
 				client := c.of(t, node)
-				client.AddHook(noCalls{t})
+				client.AddHook(forbidding{t})
 				for range 3 {
 					require.False(t, isClosed(client))
 				}
@@ -90,30 +89,6 @@ func TestIsClosedLeavesAnAutoPipelinerAlone(t *testing.T) {
 		require.NoError(t, client.Close())
 		require.True(t, isClosed(client))
 	})
-}
-
-// noCalls is a hook that nothing may call.
-type noCalls struct{ t *testing.T }
-
-func (h noCalls) DialHook(redis.DialHook) redis.DialHook {
-	return func(context.Context, string, string) (net.Conn, error) {
-		h.t.Error("a dial")
-		return nil, errors.New("no dial")
-	}
-}
-
-func (h noCalls) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error {
-		h.t.Error("a command")
-		return nil
-	}
-}
-
-func (h noCalls) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error {
-		h.t.Error("a pipeline")
-		return nil
-	}
 }
 
 // A stream ends with the client: its connection, a request that waits for its reply, and later requests.
@@ -189,22 +164,6 @@ func TestStreamEndsWithItsClientDuringADial(t *testing.T) {
 			require.Equal(t, NotSent, r.Fate)
 		}
 		require.LessOrEqual(t, time.Since(start), lookPause)
-		synctest.Wait()
-		require.Zero(t, runningStreams())
-	})
-}
-
-// A client that stays open keeps its stream, and looks send nothing.
-func TestStreamOfAnOpenClientStays(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		answer(t, p, "ping")
-		before := node.CommandCount()
-		time.Sleep(idleTimeout - time.Nanosecond)
-		synctest.Wait()
-		require.Equal(t, 1, runningStreams())
-		require.Equal(t, before, node.CommandCount())
-		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Zero(t, runningStreams())
 	})

@@ -77,22 +77,3 @@ func same(a, b reflect.Value) bool {
 		return a.Equal(b)
 	}
 }
-
-func TestOwnOptionsTimeoutsAreBounded(t *testing.T) {
-	for user, want := range map[time.Duration]time.Duration{
-		0:                5 * time.Second, // go-redis's default
-		-1:               5 * time.Second, // no timeout
-		-2:               5 * time.Second, // deadlines are never set
-		time.Minute:      5 * time.Second,
-		time.Second:      time.Second,
-		time.Millisecond: time.Millisecond,
-	} {
-		client := redis.NewClient(&redis.Options{ReadTimeout: user, WriteTimeout: user, MaxRetries: 10})
-		stream := redis.NewClient(ownOptions(client.Options()))
-		require.Equal(t, want, stream.Options().ReadTimeout, "ReadTimeout %d", user)
-		require.Equal(t, want, stream.Options().WriteTimeout, "WriteTimeout %d", user)
-		require.Zero(t, stream.Options().MaxRetries)
-		require.NoError(t, stream.Close())
-		require.NoError(t, client.Close())
-	}
-}

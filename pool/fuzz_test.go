@@ -6,20 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"math/big"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/stretchr/testify/require"
 )
 
@@ -202,119 +196,6 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// args makes a command from a plan, one element for each byte of the plan, and returns the
-// elements and their texts. odd is not nil if an element has a type that no command may have.
-func args(plan []byte, text string, n int64) (args []any, texts []string, odd any) {
-	for i, kind := range plan {
-		var arg any
-		switch kind % 16 {
-		case 0:
-			arg = text[min(i, len(text)):]
-		case 1:
-			arg = int(n)
-		case 2:
-			arg = n
-		case 3:
-			arg = int32(n) //nolint:gosec // any will do, as in the others
-		case 4:
-			arg = int16(n)
-		case 5:
-			arg = int8(n)
-		case 6:
-			arg = uint(n)
-		case 7:
-			arg = uint64(n)
-		case 8:
-			arg = uint32(n)
-		case 9:
-			arg = uint16(n)
-		case 10:
-			arg = uint8(n)
-		case 11:
-			arg = []any{float64(n), []byte(text), nil, true, time.Duration(n), []string{text}}[i%6]
-			odd = [2]any{arg, odd}
-		default:
-			arg = text
-		}
-		args, texts = append(args, arg), append(texts, fmt.Sprint(arg))
-	}
-	return args, texts, odd
-}
-
-// Two other decoders of RESP, the reference and that of miniredis, must find the command in its
-// encoding. AppendCommand must keep the bytes before it. If an element is neither a string nor an
-// integer, it must append nothing.
-func FuzzAppendCommand(f *testing.F) {
-	f.Add([]byte{0}, "ping", int64(0))
-	f.Add([]byte{0, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "\r\n$5\r\n", int64(-1))
-	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "", int64(math.MinInt64))
-	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, "\xff\x00", int64(math.MaxInt64))
-	f.Add([]byte{0, 11}, "a", int64(1))
-	f.Add([]byte{}, "", int64(1))
-	f.Add(bytes.Repeat([]byte{12}, 120), "{b}:queue", int64(10))
-	f.Fuzz(func(t *testing.T, plan []byte, text string, n int64) {
-		args, texts, odd := args(plan, text, n)
-		b, err := AppendCommand([]byte("+before\r\n"), args)
-		if odd != nil {
-			require.Error(t, err)
-			require.Equal(t, "+before\r\n", string(b))
-			return
-		}
-		require.NoError(t, err)
-		encoded, found := bytes.CutPrefix(b, []byte("+before\r\n"))
-		require.True(t, found)
-
-		plain := &reference{text: encoded}
-		value, err := plain.next()
-		require.NoError(t, err)
-		require.Empty(t, plain.text)
-		require.Len(t, value, len(texts))
-		for i, v := range value.([]any) {
-			require.Equal(t, texts[i], v)
-		}
-		theirs, err := proto.ReadStrings(string(encoded))
-		require.NoError(t, err)
-		require.Equal(t, len(texts), len(theirs))
-		require.True(t, slices.Equal(texts, theirs), "%q, want %q", theirs, texts)
-	})
-}
-
-// infoField returns the value of the first line that begins with the name and a colon.
-func infoField(text, name string) string {
-	found := regexp.MustCompile(`(?:^|\n)` + name + `:([^\n]*)`).FindStringSubmatch(text)
-	if found == nil {
-		return ""
-	}
-	return strings.TrimSpace(found[1])
-}
-
-// parseInfo must agree with a second parser, which uses regular expressions: a Server is known if
-// and only if both fields are valid. A run_id is printable, and not long.
-func FuzzInfo(f *testing.F) {
-	for _, text := range []string{
-		"", "# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n", "run_id:\nuptime_in_seconds:9223372036854775807", "\r\n:::\n",
-		"run_id:abc\nuptime_in_seconds:3153600000", "run_id:abc\nuptime_in_seconds:3153600001", "run_id:a\nuptime_in_seconds:-1",
-		"uptime_in_seconds: 5 \nrun_id:\t a:b \r\n", "uptime_in_seconds:+5\nrun_id:a\nrun_id:b", "uptime_in_seconds:05\nrun_id:a",
-		"xrun_id:a\nrun_id:b\nuptime_in_seconds:1_0", "run_id:a\nuptime_in_seconds:\nuptime_in_seconds:5", "run_id:\u0085\nuptime_in_seconds:5",
-		"run_id :a\nuptime_in_seconds:5", "run_id:a\ruptime_in_seconds:5", "uptime_in_seconds:00000000000000000000000000000000005\nrun_id:\xff",
-	} {
-		f.Add(text)
-	}
-	number := regexp.MustCompile(`^[+-]?[0-9]+$`)
-	f.Fuzz(func(t *testing.T, text string) {
-		var want *Server
-		at, seconds := time.Now(), infoField(text, "uptime_in_seconds")
-		odd := func(r rune) bool { return !unicode.IsPrint(r) }
-		if id := infoField(text, "run_id"); id != "" && len(id) <= maxRunID && utf8.ValidString(id) && !strings.ContainsFunc(id, odd) && number.MatchString(seconds) {
-			n, _ := new(big.Int).SetString(seconds, 10)
-			if n.Sign() >= 0 && n.Cmp(big.NewInt(100*365*24*60*60)) <= 0 {
-				want = &Server{RunID: id, Uptime: time.Duration(n.Int64()) * time.Second, At: at}
-			}
-		}
-		require.Equal(t, want, parseInfo(text, at))
-	})
-}
-
 // usual returns what a node answers to a command.
 func usual(cmd []any) string {
 	switch cmd[0] {
@@ -335,85 +216,6 @@ func usual(cmd []any) string {
 }
 
 func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
-
-// odd returns a peer that gives these answers to the first commands on its first connection, except
-// to ECHO. It answers everything else as a node does.
-func odd(answers []string) peer {
-	return func(n int, k *talk) {
-		for cmd := k.next(); len(cmd) > 0; cmd = k.next() {
-			answer := usual(cmd)
-			if n == 1 && len(answers) > 0 && cmd[0] != "echo" {
-				answer, answers = answers[0], answers[1:]
-			}
-			if _, err := io.WriteString(k, answer); err != nil {
-				return
-			}
-		}
-	}
-}
-
-// inTurn reports whether the answers are one whole reply each.
-func inTurn(answers []string) bool {
-	for _, text := range answers {
-		r := &reference{text: []byte(text)}
-		if _, err := r.next(); err != nil || len(r.text) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// The fuzzed text holds the node's answers, separated by |, to the commands that prepare a
-// connection. Whatever they are, nothing may panic, and each request must get exactly one reply in
-// bounded time. If every answer is one whole reply, an Answered request must have its own value. The
-// next connection at the latest must answer the requests that follow.
-func FuzzHandshake(f *testing.F) {
-	for _, text := range []string{
-		"", "+OK\r\n", "-ERR no\r\n|-ERR no\r\n|-ERR no\r\n|-ERR no\r\n", "-NOAUTH no\r\n", "-LOADING no\r\n", "-BUSY no\r\n", "x", "+OK", "\r\n",
-		"*0\r\n", "*-1\r\n", "$-1\r\n", ":1\r\n", "*1\r\n*1\r\n:1\r\n", "%1\r\n+proto\r\n:2\r\n", "%1\r\n+proto\r\n:3\r\n", "%0\r\n", "_\r\n", "#t\r\n", ">1\r\n+a\r\n", ",1\r\n", "(1\r\n", "~0\r\n", "|1\r\n+a\r\n+b\r\n+OK\r\n",
-		"*14\r\n+server\r\n+redis\r\n+version\r\n+7\r\n+proto\r\n:2\r\n+id\r\n:1\r\n+mode\r\n+x\r\n+role\r\n+master\r\n+modules\r\n*0\r\n",
-		"+OK\r\n|+OK\r\n|+OK\r\n|+OK\r\n|:5\r\n|$-1\r\n|*0\r\n|-NOPERM\r\n", "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n",
-		"*-2\r\n", "$-2\r\n", "*9999\r\n", "$9999\r\n", "$9223372036854775807\r\n", "*9223372036854775807\r\n", "*2147483647\r\n:1\r\n", "%9999999\r\n", "$999999999999999\r\nabc",
-		strings.Repeat("*1\r\n", 20000), "+" + strings.Repeat("a", 20000), "-ERR " + strings.Repeat("a", 9000) + "\r\n", "%-1\r\n", "-\r\n", "+\r\n", "-MOVED 1 a:1\r\n", "-READONLY\r\n", "$5\r\nabc\r\n", "-ERR|-OOM no\r\n|+a\nb\r\n",
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		answers := strings.Split(text, "|")
-		if text == "" {
-			answers = nil
-		}
-		virtual(t, func(t *testing.T) {
-			p := odd(answers).pool(nil)
-			defer p.Close()
-			start := time.Now()
-			for range 2 {
-				got := make(replies, 1)
-				require.NoError(t, p.Send(Request{Args: []any{"echo", "first"}, To: got}))
-				checkEcho(t, got.wait(t), "first", inTurn(answers))
-				require.Less(t, time.Since(start), 25*time.Second)
-				time.Sleep(redialPause)
-			}
-			for i := range 3 {
-				require.Equal(t, strconv.Itoa(i), answer(t, p, "echo", i).Value, "on later connections each request must get its own answer")
-			}
-		})
-	})
-}
-
-// checkEcho checks the reply to an ECHO. inOrder says whether replies on its connection still match
-// their requests; otherwise any value may come.
-func checkEcho(t *testing.T, r Reply, want string, inOrder bool) {
-	t.Helper()
-	switch {
-	case r.Fate != Answered:
-		require.Error(t, r.Err)
-		require.Nil(t, r.Server)
-	case inOrder:
-		require.NoError(t, r.Err)
-		require.Equal(t, want, r.Value)
-	}
-}
 
 // publishing returns a peer that answers SUBSCRIBE on its first connection with text, size bytes at a
 // time, and then closes the connection. On later connections it confirms SUBSCRIBE and publishes

@@ -108,16 +108,11 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 		"nil client":         {nil, nil, []string{"nil client"}},
 		"nil *redis.Client":  {(*redis.Client)(nil), nil, []string{"nil client", "*redis.Client"}},
 		"nil cluster client": {(*redis.ClusterClient)(nil), nil, []string{"nil client", "*redis.ClusterClient"}},
-		"nil ring":           {(*redis.Ring)(nil), nil, []string{"nil client", "*redis.Ring"}},
 		"limit 0":            {good, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
-		"limit -1":           {good, []Option{WithOutstanding(-1)}, []string{"WithOutstanding(-1)", "1 to 16384"}},
 		"limit 16385":        {good, []Option{WithOutstanding(16385)}, []string{"WithOutstanding(16385)", "1 to 16384"}},
-		"limit 1e9":          {good, []Option{WithOutstanding(1e9)}, []string{"WithOutstanding(1000000000)", "1 to 16384"}},
-		"bad then good":      {good, []Option{WithOutstanding(0), WithOutstanding(1)}, []string{"WithOutstanding(0)"}},
 		"nil option":         {good, []Option{nil}, []string{"nil Option"}},
 		"other, guard":       {notAClient{good}, []Option{WithRestartGuard(1)}, []string{"WithRestartGuard(1ns) needs a *redis.Client"}},
 		"guard, nobody":      {good, []Option{WithRestartGuard(1), WithoutIdentity()}, []string{"WithRestartGuard excludes WithoutIdentity"}},
-		"other, limit 0":     {notAClient{good}, []Option{WithOutstanding(0)}, []string{"WithOutstanding(0)", "1 to 16384"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(c.client, c.options...)
@@ -129,6 +124,8 @@ func TestNewBadArgumentIsTheErrorOfSend(t *testing.T) {
 					require.ErrorContains(t, err, want)
 				}
 			}
+			_, err := p.(Subscriber).Subscribe("channel", NewEar())
+			require.ErrorContains(t, err, c.want[0])
 			require.NotEmpty(t, p.String())
 			p.CloseIdle()
 			require.NoError(t, p.Close())
@@ -143,7 +140,6 @@ func TestWithOutstandingRange(t *testing.T) {
 		limit   int
 	}{
 		{nil, 4096},
-		{[]Option{WithOutstanding(1)}, 1},
 		{[]Option{WithOutstanding(16384)}, 16384},
 	} {
 		bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
@@ -203,24 +199,6 @@ func TestSendToFrozenNodeFailsInTime(t *testing.T) {
 			require.NoError(t, p.Close())
 		})
 	}
-}
-
-// The pool never resends a request whose connection failed, although the user's client would.
-func TestSendLostReplyIsNotSentAgain(t *testing.T) {
-	bothPools(t, func(t *testing.T, node *embedded.Node, of func(*redis.Client, ...Option) Pool) {
-		client := clientOf(t, node, func(o *redis.Options) { o.MaxRetries = 10 })
-		p := of(client)
-		answer(t, p, "ping")
-		node.On("incr", 1, embedded.Fault{LoseReply: true})
-		require.Equal(t, Unknown, ask(t, p, "incr", "n").Fate)
-		time.Sleep(time.Hour)
-		require.Equal(t, 1, node.Commands("incr"))
-		require.NoError(t, p.Close())
-
-		node.On("incr", 1, embedded.Fault{LoseReply: true})
-		require.NoError(t, client.Incr(t.Context(), "n").Err(), "the user's client retries")
-		require.Equal(t, 3, node.Commands("incr"))
-	})
 }
 
 func TestSendOfAnIncompleteRequestIsAnError(t *testing.T) {
@@ -336,42 +314,6 @@ func TestStreamEndsWhenIdle(t *testing.T) {
 	})
 }
 
-// A connection lasts as long as its stream, whether the stream is busy or idle.
-func TestStreamKeepsItsConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		conn := answer(t, p, "ping").Conn
-		for start := time.Now(); time.Since(start) < 12*time.Second; time.Sleep(50 * time.Millisecond) {
-			require.Equal(t, conn, answer(t, p, "ping").Conn)
-		}
-		for range 3 {
-			time.Sleep(3 * time.Second)
-			require.Equal(t, conn, answer(t, p, "ping").Conn)
-		}
-		synctest.Wait()
-		require.Equal(t, 1, node.CurrentConnectionCount())
-	})
-}
-
-// Requests to a dead node fail at once. When the node is back, the pool finds it within redialPause.
-func TestSendToDeadNodeFailsAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = 10, 10 }))
-		node.Kill()
-		for range 20 {
-			start := time.Now()
-			require.Equal(t, NotSent, ask(t, p, "ping").Fate)
-			require.Less(t, time.Since(start), 50*time.Millisecond)
-		}
-		node.Restart(true)
-		start := time.Now()
-		for ask(t, p, "ping").Err != nil {
-			time.Sleep(time.Millisecond)
-		}
-		require.LessOrEqual(t, time.Since(start), redialPause)
-	})
-}
-
 var testScript = NewScript("-- goredis_test\nreturn redis.call('GET', KEYS[1])")
 
 func TestStreamLoadsScriptsOnConnect(t *testing.T) {
@@ -397,17 +339,6 @@ func TestStreamWithoutScriptLoadAnswersNoScript(t *testing.T) {
 		require.Equal(t, Answered, r.Fate)
 		require.Nil(t, answer(t, p, testScript.InFull(cmd)...).Value)
 		require.Positive(t, node.Commands("script"), "the pool must try SCRIPT LOAD")
-	})
-}
-
-func TestStreamLostWhileLoadingScriptsIsNotUsed(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		node.On("script", 1, embedded.Fault{LoseCommand: true})
-		require.Equal(t, NotSent, ask(t, p, testScript.Args(1, "k")...).Fate)
-		answer(t, p, testScript.Args(1, "k")...)
-		synctest.Wait() // the node notices the end of the first connection
-		require.Equal(t, 1, node.CurrentConnectionCount())
 	})
 }
 

@@ -1,9 +1,6 @@
 package pool_test
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -28,56 +25,6 @@ func keysIn(t *testing.T, s *realredis.Server, db int) int64 {
 	require.NoError(t, err)
 	return n
 }
-
-// If the greeting of go-redis itself fails, every request of the pool fails with the same
-// error text, whether it comes from the server or from the user's OnConnect. In this test the
-// default user needs no password. So if the pool sent a request despite the failure, the server
-// would execute it, as the default user in database 0.
-func TestGreetingsThatAServerRefuses(t *testing.T) {
-	server := realredis.Start(t, 1, "--databases", "4")[0]
-	do(t, server, "acl", "setuser", "app", "on", ">1", "~*", "&*", "+@all")
-	do(t, server, "acl", "setuser", "small", "on", ">1", "~*", "&*", "+@all", "-select", "-ping", "-client")
-	for name, c := range map[string]struct {
-		words  string
-		change func(*redis.Options)
-	}{
-		"a wrong password":         {"WRONGPASS", func(o *redis.Options) { o.Username, o.Password = "app", "2" }},
-		"an unknown user":          {"WRONGPASS", func(o *redis.Options) { o.Username, o.Password = "nobody", "1" }},
-		"no such database":         {"ERR DB index is out of range", func(o *redis.Options) { o.DB = 4 }},
-		"SELECT is not allowed":    {"NOPERM", func(o *redis.Options) { o.Username, o.Password, o.DB = "small", "1", 3 }},
-		"SETNAME is not allowed":   {"NOPERM", func(o *redis.Options) { o.Username, o.Password, o.ClientName = "small", "1", "me" }},
-		"OnConnect fails":          {"no such key", func(o *redis.Options) { o.OnConnect = renaming }},
-		"OnConnect objects itself": {"not today", func(o *redis.Options) { o.OnConnect = objecting }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := clientOf(t, server.Addr(), c.change)
-			require.ErrorContains(t, client.Ping(t.Context()).Err(), c.words, "a PING of go-redis itself must fail too")
-			p := poolOf(t, client)
-			r := pool.Ask(t, p, "set", "key", "value")
-			require.Equal(t, pool.NotSent, r.Fate)
-			require.ErrorContains(t, r.Err, c.words)
-			e := pool.NewEar()
-			s, err := p.(pool.Subscriber).Subscribe("channel", e)
-			require.NoError(t, err)
-			defer s.Close()
-			require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, c.words)
-			for db := range 4 {
-				require.Zero(t, keysIn(t, server, db), "database %d", db)
-			}
-		})
-	}
-	t.Run("PING is not allowed", func(t *testing.T) {
-		client := clientOf(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "small", "1" })
-		require.ErrorContains(t, client.Ping(t.Context()).Err(), "NOPERM")
-		lockOnce(t, poolOf(t, client), "lock")
-	})
-}
-
-func renaming(ctx context.Context, cn *redis.Conn) error {
-	return cn.Rename(ctx, "there is", "no such key").Err()
-}
-
-func objecting(context.Context, *redis.Conn) error { return errors.New("not today") }
 
 // The server's password is replaced. Open connections continue, and new ones fail until the client
 // has the new password too. The server must never execute a request as another user.
@@ -107,17 +54,4 @@ func TestAPasswordIsReplaced(t *testing.T) {
 		return pool.Ask(t, p, "set", "key", "value").Err == nil
 	})
 	require.Zero(t, keysIn(t, server, 0))
-}
-
-// A server without room for another client says so, and the pool must report its answer.
-func TestGreetingTellsThatAServerIsFull(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	do(t, server, "config", "set", "maxclients", "1")
-	holder := clientOf(t, server.Addr(), func(o *redis.Options) { o.MinIdleConns, o.PoolSize = 1, 1 })
-	require.NoError(t, holder.Ping(t.Context()).Err())
-	p := poolOf(t, clientOf(t, server.Addr(), nil))
-	eventually(t, "the pool reports the refusal of the full server", func() bool {
-		r := pool.Ask(t, p, "get", "key")
-		return r.Err != nil && strings.Contains(r.Err.Error(), "max number of clients")
-	})
 }

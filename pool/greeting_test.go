@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/foreign"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // refusedGreetings holds the refusals that a greeting may meet. Send and Subscribe must report the text of each.
@@ -89,38 +90,6 @@ func TestOnConnectFailsInItsOwnWords(t *testing.T) {
 	})
 }
 
-// A panic in a function of the user's must become an error. It must not end the process.
-func TestPanicOnConnecting(t *testing.T) {
-	for name, change := range map[string]func(*redis.Options){
-		"OnConnect": func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { panic("oops") } },
-		"Dialer": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic("oops") }
-		},
-		"credentials": func(o *redis.Options) { o.CredentialsProvider = func() (string, string) { panic("oops") } },
-		"provider":    func(o *redis.Options) { o.StreamingCredentialsProvider = panicking{} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, node *embedded.Node) {
-				p, e := New(clientOf(t, node, change)), NewEar()
-				r := ask(t, p, "set", "key", "value")
-				require.Equal(t, NotSent, r.Fate)
-				require.ErrorContains(t, r.Err, "oops")
-				require.Equal(t, name != "Dialer", strings.Contains(r.Err.Error(), "pool: handshake: "), r.Err.Error())
-				listenTo(t, p, e)
-				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "oops")
-				synctest.Wait()
-				require.Zero(t, node.CurrentConnectionCount())
-			})
-		})
-	}
-}
-
-type panicking struct{}
-
-func (panicking) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	panic("oops")
-}
-
 // go-redis connects only for a command, but the pool keeps that command from the node: the
 // user may be denied PING, and every other command that the pool does not need.
 func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
@@ -131,21 +100,6 @@ func TestGreetingSendsNoCommandOfItsOwn(t *testing.T) {
 		e.Hears(t, "subscribed")
 		require.Zero(t, node.Commands("ping"))
 		require.Equal(t, 1, node.Commands("info"))
-	})
-}
-
-// A node without room for another client says so at once, and closes the connection. go-redis
-// continues with its greeting, and reports only that the connection was closed. The pool must
-// report what the node said.
-func TestGreetingTellsWhatTheNodeSaidLast(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		p := peer(func(_ int, k *talk) {
-			k.next()
-			k.say("-ERR max number of clients reached\r\n")
-		}).pool(nil)
-		r := ask(t, p, "set", "key", "value")
-		require.ErrorContains(t, r.Err, "max number of clients reached")
-		require.Equal(t, NotSent, r.Fate)
 	})
 }
 
@@ -353,53 +307,56 @@ func TestCredentialsThatComeTooLate(t *testing.T) {
 }
 
 // Whatever a function of the user's does while the pool opens or closes a connection, no request may hang,
-// no connection may stay open, and the process must continue.
+// no connection may stay open, and the process must continue. A panic becomes an error, and says so.
 func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
-	good := func() auth.Credentials { return auth.NewBasicCredentials("default", "") }
-	for name, change := range map[string]func(*redis.Options){
-		"an unsubscribe that panics": func(o *redis.Options) {
+	gives := func(wait time.Duration, unsubscribe auth.UnsubscribeFunc) func(*redis.Options) {
+		return func(o *redis.Options) {
 			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-				return good(), func() error { panic("oops") }, nil
+				time.Sleep(wait)
+				return auth.NewBasicCredentials("default", ""), unsubscribe, nil
 			})
-		},
-		"an unsubscribe that takes an hour": func(o *redis.Options) {
-			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-				return good(), func() error { time.Sleep(time.Hour); return nil }, nil
-			})
-		},
-		"a provider that takes an hour": func(o *redis.Options) {
-			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-				time.Sleep(time.Hour)
-				return good(), func() error { return nil }, nil
-			})
-		},
-		"a nil connection": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { var c *net.TCPConn; return c, nil }
-		},
-		"no connection": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, nil }
-		},
-		"a nil error": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { var e *nilError; return nil, e }
-		},
-		"an error that cannot be compared": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, listError{"oops"} }
-		},
-		"a panic with such an error": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { panic(listError{"oops"}) }
-		},
-		"a Dialer that ends its goroutine": func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { runtime.Goexit(); return nil, nil }
-		},
+		}
+	}
+	dials := func(dial func() (net.Conn, error)) func(*redis.Options) {
+		return func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return dial() }
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*redis.Options)
+		text   string // of the error, if there is one in any case
+	}{
+		"an unsubscribe that panics":        {gives(0, func() error { panic("oops") }), ""},
+		"an unsubscribe that takes an hour": {gives(0, func() error { time.Sleep(time.Hour); return nil }), ""},
+		"a provider that takes an hour":     {gives(time.Hour, func() error { return nil }), ""},
+		"a nil connection":                  {dials(func() (net.Conn, error) { var c *net.TCPConn; return c, nil }), ""},
+		"no connection":                     {dials(func() (net.Conn, error) { return nil, nil }), ""},
+		"a nil error":                       {dials(func() (net.Conn, error) { var e *nilError; return nil, e }), ""},
+		"an error that cannot be compared":  {dials(func() (net.Conn, error) { return nil, listError{"oops"} }), "oops"},
+		"a panic with such an error":        {dials(func() (net.Conn, error) { panic(listError{"oops"}) }), "oops"},
+		"a Dialer that ends its goroutine":  {dials(func() (net.Conn, error) { runtime.Goexit(); return nil, nil }), ""},
+		"a Dialer that panics":              {dials(func() (net.Conn, error) { panic("oops") }), "oops"},
+		"an OnConnect that panics": {func(o *redis.Options) {
+			o.OnConnect = func(context.Context, *redis.Conn) error { panic("oops") }
+		}, "pool: handshake: "},
+		"credentials that panic": {func(o *redis.Options) { o.CredentialsProvider = func() (string, string) { panic("oops") } }, "pool: handshake: "},
+		"a provider that panics": {func(o *redis.Options) {
+			o.StreamingCredentialsProvider = providerFunc(func(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) { panic("oops") })
+		}, "pool: handshake: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, node *embedded.Node) {
-				p := New(clientOf(t, node, change))
+				p, e := New(clientOf(t, node, c.change)), NewEar()
 				for i := range 3 {
 					r := ask(t, p, "get", "key") // fails the test if there is no reply
 					if r.Err != nil {
 						_ = map[error]bool{r.Err: true}
 						require.NotEmpty(t, r.Err.Error())
+					}
+					if c.text != "" {
+						require.ErrorContains(t, r.Err, c.text)
+						require.ErrorContains(t, r.Err, "oops")
+						require.Equal(t, NotSent, r.Fate)
 					}
 					if i == 1 {
 						node.Freeze()
@@ -408,6 +365,10 @@ func TestFunctionsOfTheUserThatMisbehave(t *testing.T) {
 						got.wait(t)
 						node.Thaw()
 					}
+				}
+				if c.text != "" {
+					listenTo(t, p, e)
+					require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "oops")
 				}
 				require.NoError(t, p.Close())
 				time.Sleep(2 * time.Hour)
@@ -500,9 +461,9 @@ var moments = []string{"hello", "client", "select", "info", "script", "echo", "s
 // Whatever a node answers, at any moment in the life of a connection, the process must continue and
 // use little memory, and each request must get one reply.
 func FuzzNonsense(f *testing.F) {
-	for moment := range moments {
-		for _, c := range nonsense {
-			f.Add(uint8(moment), c.begin, c.more)
+	for i, c := range nonsense {
+		for moment := range testlength.InGate(2, 3, len(moments), len(moments)) { // at least each text, and each moment
+			f.Add(uint8(i+3*moment), c.begin, c.more)
 		}
 	}
 	f.Fuzz(func(t *testing.T, moment uint8, begin, more string) {
@@ -580,30 +541,6 @@ func TestGreetingThatFailsSaysWhatIsWrong(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestTLSToAPlainPortSaysSo(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Read(make([]byte, 100))
-			_, _ = c.Write([]byte("-ERR unknown command\r\n"))
-			_ = c.Close()
-		}
-	}()
-	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), TLSConfig: &tls.Config{ServerName: "localhost", MinVersion: tls.VersionTLS12}})
-	defer func() { _ = client.Close() }()
-	p := New(client)
-	r := ask(t, p, "set", "key", "value")
-	require.ErrorContains(t, r.Err, "the client speaks TLS, and the node does not on this port")
-	require.Equal(t, NotSent, r.Fate)
-	require.NoError(t, p.Close())
 }
 
 // A Redis server without TLS waits for the end of a line, which a handshake does not have. It does answer PING.

@@ -90,6 +90,8 @@ func TestString(t *testing.T) {
 	err := New(url).(*streamPool).Err()
 	require.EqualError(t, err, "pool: the address is not of the form host:port; redis.ParseURL reads a URL")
 	require.Equal(t, "*redis.Ring", New(ring).String())
+	require.Equal(t, "*redis.Ring", New(ring).(*routedPool).Listed())
+	require.Equal(t, 0, New(plain).(*streamPool).Keyspace())
 	require.Equal(t, "pool.notAClient", New(notAClient{plain}).String())
 	for _, c := range []redis.UniversalClient{plain, unix, ring, notAClient{plain}} {
 		require.Equal(t, "orders #1", New(c, WithName("orders #1")).String())

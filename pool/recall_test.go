@@ -1,9 +1,14 @@
 package pool
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -42,5 +47,38 @@ func TestRecall(t *testing.T) {
 				require.Equal(t, Reply{Err: why, Fate: NotSent}, reply)
 			}
 		}
+	}
+}
+
+// A pool takes requests back while it looks for the nodes, and while it opens the connection to one.
+func TestRecallWhileAConnectionIsOpened(t *testing.T) {
+	hangs := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for name, of := range map[string]func() redis.UniversalClient{
+		"a client":  func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: firstOfCast, Dialer: hangs}) },
+		"a Cluster": func() redis.UniversalClient { return cast{}.client(func(o *redis.ClusterOptions) { o.Dialer = hangs }) },
+		"a Cluster that is not known": func() redis.UniversalClient {
+			return cast{}.client(func(o *redis.ClusterOptions) {
+				o.ClusterSlots = func(context.Context) ([]redis.ClusterSlot, error) {
+					time.Sleep(time.Second)
+					return nil, errors.New("cut off")
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				p, in, why := newOf(t, of()), make(replies, 4), errors.New("closing")
+				for tag := range 4 {
+					require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in, Tag: tag}))
+				}
+				synctest.Wait()
+				p.(Recalling).Recall(func(_ Receiver, tag int) bool { return tag < 2 }, why)
+				require.Len(t, in, 2)
+				require.Equal(t, Reply{Err: why, Fate: NotSent}, <-in)
+			})
+		})
 	}
 }

@@ -187,10 +187,8 @@ func TestRedirectedRequestIsNotGivenUp(t *testing.T) {
 				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 			}
 		})
-		p := New(client)
+		p := newOf(t, client)
 		require.Equal(t, "here", answer(t, p, "get", "key").Value)
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 

@@ -2,12 +2,10 @@ package pool
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"math"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -102,27 +100,6 @@ func TestReadReply(t *testing.T) {
 			require.NoError(t, err, "%q %s", name, how)
 			require.Equal(t, want, v, "%q %s", name, how)
 			require.Equal(t, len(text), n, "%q %s", name, how)
-		}
-	}
-}
-
-// The end of a connection is io.EOF only between replies. Within a reply it is
-// io.ErrUnexpectedEOF.
-func TestReadReplyTruncated(t *testing.T) {
-	for text := range replyTexts {
-		for i := 0; i < len(text); i += 1 + i/1000 {
-			_, _, err := decode(strings.NewReader(text[:i]))
-			want := io.ErrUnexpectedEOF
-			if i == 0 {
-				want = io.EOF
-			}
-			require.Equal(t, want, err, "%q, %d bytes", text[:min(len(text), 40)], i)
-		}
-		if len(text) < 100 {
-			for i := range text {
-				_, _, err := decode(io.MultiReader(strings.NewReader(text[:i]), iotest.ErrReader(iotest.ErrTimeout)))
-				require.Equal(t, iotest.ErrTimeout, err)
-			}
 		}
 	}
 }
@@ -237,86 +214,4 @@ func TestAppendCommand(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("%T", odd))
 		require.Equal(t, "before", string(b))
 	}
-}
-
-// An encoded command is read back as the array of its elements, as strings.
-func FuzzCommandRoundTrip(f *testing.F) {
-	f.Add("set", "key", int64(-5), uint64(5))
-	f.Add("", "\r\n$5\r\n", int64(math.MinInt64), uint64(math.MaxUint64))
-	f.Fuzz(func(t *testing.T, a, b string, n int64, u uint64) {
-		text, err := AppendCommand(nil, []any{a, b, n, u})
-		require.NoError(t, err)
-		v, size, err := decode(iotest.HalfReader(bytes.NewReader(text)))
-		require.NoError(t, err)
-		require.Equal(t, len(text), size)
-		require.Equal(t, []any{a, b, strconv.FormatInt(n, 10), strconv.FormatUint(u, 10)}, v)
-	})
-}
-
-// Whatever a peer sends, readReply must not panic, and must return a value of the documented types. It
-// must return the same value when the bytes arrive one by one, and when that value is encoded and read again.
-func FuzzReadReply(f *testing.F) {
-	for text := range replyTexts {
-		if len(text) < 200 {
-			f.Add([]byte(text))
-		}
-	}
-	f.Add([]byte("*2\r\n$3\r\nabc\r\n*1\r\n:5\r\n+rest"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		v, n, err := decode(bytes.NewReader(text))
-		slow, m, slowErr := decode(iotest.OneByteReader(bytes.NewReader(text)))
-		require.Equal(t, err, slowErr)
-		require.Equal(t, v, slow)
-		if err != nil {
-			require.Nil(t, v)
-			return
-		}
-		require.Equal(t, n, m)
-		if p, is := v.(push); is {
-			v = []any(p)
-		}
-		wellFormed(t, v)
-		require.Equal(t, v, mustDecode(t, appendReply(nil, v)))
-	})
-}
-
-func wellFormed(t *testing.T, v any) {
-	t.Helper()
-	switch v := v.(type) {
-	case nil, string, int64, refusal:
-	case []any:
-		for _, e := range v {
-			wellFormed(t, e)
-		}
-	default:
-		t.Fatalf("readReply returned a %T, which is not a documented type", v)
-	}
-}
-
-func mustDecode(t *testing.T, text []byte) any {
-	t.Helper()
-	v, _, err := decode(bytes.NewReader(text))
-	require.NoError(t, err, "%q", text)
-	return v
-}
-
-// appendReply encodes a value as a node does.
-func appendReply(b []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(b, "$-1\r\n"...)
-	case string:
-		return fmt.Appendf(b, "$%d\r\n%s\r\n", len(v), v)
-	case int64:
-		return fmt.Appendf(b, ":%d\r\n", v)
-	case refusal:
-		return fmt.Appendf(b, "-%s\r\n", string(v))
-	case []any:
-		b = fmt.Appendf(b, "*%d\r\n", len(v))
-		for _, e := range v {
-			b = appendReply(b, e)
-		}
-		return b
-	}
-	panic(v)
 }

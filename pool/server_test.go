@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -51,27 +50,6 @@ func TestServerIsKnownAtTheFirstReply(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.Equal(t, 2, node.Commands("info"), "one INFO of the pool, and one of this test")
-	})
-}
-
-func TestServerAfterRestartIsAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		seen := map[string]bool{known(t, p).RunID: true}
-		for range 5 {
-			time.Sleep(20 * time.Second)
-			node.Kill()
-			require.Nil(t, ask(t, p, "ping").Server, "no server has answered")
-			time.Sleep(10 * time.Second)
-			up := time.Now()
-			restart(t, node, p)
-			sent := time.Now()
-			s := known(t, p)
-			require.False(t, seen[s.RunID], "a new process has a new RunID")
-			require.Less(t, s.Age(sent), sent.Sub(up)+time.Second)
-			seen[s.RunID] = true
-		}
-		require.Equal(t, 6, node.Commands("info"))
 	})
 }
 
@@ -155,16 +133,6 @@ func TestServerThatWasBusyIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestServerAnswerLostIsAskedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		node.On("info", 1, embedded.Fault{LoseReply: true})
-		require.Equal(t, NotSent, ask(t, p, "ping").Fate)
-		known(t, p)
-		require.Equal(t, 2, node.Commands("info"))
-	})
-}
-
 // The node refuses INFO and then loses the connection at SCRIPT LOAD, in the same round trip. The
 // refusal must not hide the failure that follows it.
 func TestStreamLostBehindRefusedInfoIsNotUsed(t *testing.T) {
@@ -198,45 +166,6 @@ func TestServerIsKnownAlthoughAScriptIsMadeWhileTheNodeIsAsked(t *testing.T) {
 			}
 		})))
 		require.Len(t, knownScripts(), before+1, "on one connection")
-	})
-}
-
-func TestServerIsKnownWithoutScriptLoad(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		node.On("script", 1000, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'script|load' command"})
-		known(t, New(clientOf(t, node, nil)))
-	})
-}
-
-func TestServerIsOneForAllPoolsOfAClient(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		client := clientOf(t, node, nil)
-		first := known(t, New(client))
-		for range 10 {
-			require.Same(t, first, known(t, New(client)))
-		}
-		require.Equal(t, 1, node.Commands("info"))
-		other := known(t, New(clientOf(t, node, nil)))
-		require.Equal(t, first.RunID, other.RunID, "through another client")
-	})
-}
-
-func TestServerIsTheSameAfterTheStreamEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		first := known(t, p)
-		for i := range 3 {
-			time.Sleep(time.Minute)
-			s := known(t, p)
-			require.Equal(t, first.RunID, s.RunID)
-			require.Equal(t, time.Duration(i+1)*time.Minute, s.Uptime)
-		}
-		require.Equal(t, 4, node.Commands("info"))
-		p.CloseIdle()
-		synctest.Wait()
-		node.Kill()
-		node.Restart(true)
-		require.NotEqual(t, first.RunID, known(t, p).RunID, "it restarted while nobody was connected")
 	})
 }
 
@@ -328,26 +257,21 @@ func TestWithRestartGuard(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = errors.Join(plain.Close(), failover.Close(), ring.Close(), cluster.Close()) })
 	for name, c := range map[string]struct {
-		client  redis.UniversalClient
-		options []Option
-		guard   time.Duration
-		err     string
+		client redis.UniversalClient
+		asked  time.Duration
+		guard  time.Duration
+		err    string
 	}{
-		"none":          {client: plain},
-		"a client":      {client: plain, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute},
-		"Sentinel":      {client: failover, options: []Option{WithRestartGuard(1)}, guard: 1},
-		"new nodes too": {client: plain, options: []Option{WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(time.Hour)}, guard: time.Hour},
-		"0":             {client: plain, options: []Option{WithRestartGuard(0)}, err: "pool: WithRestartGuard(0s) is out of range: more than 0"},
-		"negative":      {client: plain, options: []Option{WithRestartGuard(-time.Second)}, err: "pool: WithRestartGuard(-1s) is out of range: more than 0"},
-		"ring":          {client: ring, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
-		"cluster":       {client: cluster, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a *redis.ClusterClient does"},
-		"other":         {client: notAClient{plain}, options: []Option{WithRestartGuard(time.Minute)}, guard: time.Minute, err: "needs a *redis.Client: a pool.notAClient does"},
-		"cluster, 0":    {client: cluster, options: []Option{WithRestartGuard(0)}, err: "WithRestartGuard(0s) is out of range"},
-		"nil cluster":   {client: (*redis.ClusterClient)(nil), options: []Option{WithRestartGuard(1)}, guard: 1, err: "nil client"},
-		"cluster, new":  {client: cluster, options: []Option{WithNoLocksBefore(time.Unix(1, 0))}},
+		"a client": {plain, time.Minute, time.Minute, ""},
+		"Sentinel": {failover, 1, 1, ""},
+		"0":        {plain, 0, 0, "pool: WithRestartGuard(0s) is out of range: more than 0"},
+		"negative": {plain, -time.Second, 0, "pool: WithRestartGuard(-1s) is out of range: more than 0"},
+		"ring":     {ring, time.Minute, time.Minute, "pool: WithRestartGuard(1m0s) needs a *redis.Client: a *redis.Ring does not tell when a connection is opened"},
+		"cluster":  {cluster, time.Minute, time.Minute, "needs a *redis.Client: a *redis.ClusterClient does"},
+		"other":    {notAClient{plain}, time.Minute, time.Minute, "needs a *redis.Client: a pool.notAClient does"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(c.client, c.options...)
+			p := New(c.client, WithNoLocksBefore(time.Unix(1, 0)), WithRestartGuard(c.asked))
 			require.Equal(t, c.guard, p.(guarded).RestartGuard())
 			if c.err == "" {
 				require.NoError(t, p.(guarded).Err())
@@ -357,66 +281,6 @@ func TestWithRestartGuard(t *testing.T) {
 			require.ErrorContains(t, p.Send(Request{Args: []any{"ping"}, To: make(replies, 1)}), c.err)
 		})
 	}
-}
-
-// attributions receives answers to INFO. It compares the run_id in each answer with the Server that
-// the pool reports for it.
-type attributions struct {
-	t    *testing.T
-	sent int
-
-	arrived, right, unknown, unanswered int
-	last                                uint64
-	done                                chan struct{}
-}
-
-func (a *attributions) Receive(_ int, r Reply) {
-	text, _ := r.Value.(string)
-	switch {
-	case r.Conn < a.last:
-		a.t.Errorf("connection %d after %d", r.Conn, a.last)
-	case r.Fate != Answered && r.Server != nil:
-		a.t.Errorf("a request without an answer has a Server")
-	case r.Fate != Answered || r.Err != nil:
-		a.unanswered++
-	case r.Server == nil:
-		a.unknown++
-	case r.Server.RunID == field(text, "run_id"):
-		a.right++
-	default:
-		a.t.Errorf("the pool attributes an answer of run %s to run %s", field(text, "run_id"), r.Server.RunID)
-	}
-	a.last = r.Conn
-	if a.arrived++; a.arrived == a.sent {
-		close(a.done)
-	}
-}
-
-// The node is killed and restarted under load. The pool must attribute every answer to the process
-// that gave it.
-func TestServerIsTheOneThatAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, nil))
-		const n = 4000
-		in := &attributions{t: t, sent: n, done: make(chan struct{})}
-		for i := range n {
-			switch {
-			case i%200 == 100:
-				node.Kill()
-				if i%400 == 100 { // the node refuses one INFO, usually the one that the new connection sends
-					node.On("info", 1, embedded.Fault{Err: noInfo})
-				}
-				node.Restart(true)
-			case i%10 == 0:
-				time.Sleep(200 * time.Millisecond) // replies arrive; the stream opens a new connection
-			}
-			require.NoError(t, p.Send(Request{Args: infoArgs, To: in, Tag: i}))
-		}
-		<-in.done
-		require.Greater(t, in.right, n/3, "too few answers have a Server")
-		require.Greater(t, in.unknown, n/4, "too few answers lack a Server, although the node refused INFO")
-		t.Logf("%d right, %d unknown, %d without an answer", in.right, in.unknown, in.unanswered)
-	})
 }
 
 // A reply is delivered after its process has died and the next one has started. The pool must still
@@ -498,26 +362,4 @@ func TestParseInfo(t *testing.T) {
 	} {
 		require.Equal(t, want, parseInfo(text, at), "%q", text)
 	}
-}
-
-func FuzzParseInfo(f *testing.F) {
-	f.Add("# Server\r\nrun_id:abc\r\nuptime_in_seconds:17\r\n")
-	f.Add("run_id:\nuptime_in_seconds:9223372036854775807")
-	f.Add("\r\n:::\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		at := time.Now()
-		s := parseInfo(text, at)
-		if s == nil {
-			return
-		}
-		require.NotEmpty(t, s.RunID)
-		require.LessOrEqual(t, len(s.RunID), maxRunID)
-		require.NotContains(t, s.RunID, "\x1b")
-		require.Contains(t, text, "run_id:")
-		require.False(t, strings.ContainsRune(s.RunID, '\n'), "one line")
-		require.Equal(t, s.RunID, strings.TrimFunc(s.RunID, unicode.IsSpace))
-		require.True(t, 0 <= s.Uptime && s.Uptime <= maxUptime && s.Uptime%time.Second == 0, "%v", s.Uptime)
-		require.Equal(t, s.Uptime, s.Age(at))
-		require.False(t, s.New)
-	})
 }

@@ -1,16 +1,10 @@
 package pool_test
 
 import (
-	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
@@ -85,46 +78,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestServerSeesOneConnection(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	client := clientOf(t, server.Addr(), nil)
-	for range 20 {
-		lockOnce(t, poolOf(t, client), "lock")
-	}
-	list, err := server.Do("client", "list")
-	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(list.(string), "\n"), "want only the connection of the stream and the connection that asks:\n%s", list)
-}
-
-func TestServerReadOnlyReplyIsFinal(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	p := poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) { o.MaxRetries = 10 }))
-	pool.Answer(t, p, "ping")
-	_, err := server.Do("replicaof", "127.0.0.1", "1")
-	require.NoError(t, err)
-	r := pool.Ask(t, p, "set", "k", "v")
-	require.ErrorContains(t, r.Err, "READONLY")
-	require.Equal(t, pool.Answered, r.Fate)
-	_, err = server.Do("replicaof", "no", "one")
-	require.NoError(t, err)
-	time.Sleep(300 * time.Millisecond) //nolint:forbidigo // nothing signals that nothing is sent
-	require.Nil(t, pool.Answer(t, p, "get", "k").Value)
-}
-
-func TestServerWithPassword(t *testing.T) {
-	server := realredis.Start(t, 1, "--requirepass", "secret")[0]
-	good := func(o *redis.Options) { o.Password = "secret" }
-	lockOnce(t, poolOf(t, clientOf(t, server.Addr(), good)), "lock")
-	for name, change := range map[string]func(*redis.Options){
-		"none":  nil,
-		"wrong": func(o *redis.Options) { o.Password = "guess" },
-	} {
-		r := pool.Ask(t, poolOf(t, clientOf(t, server.Addr(), change)), "set", "k", "v")
-		require.Error(t, r.Err, "password: %s", name)
-		require.Nil(t, pool.Answer(t, poolOf(t, clientOf(t, server.Addr(), good)), "get", "k").Value)
-	}
-}
-
 // smallestACL holds the permissions that a user of plain locks needs besides those for the keys. A
 // script needs permission for the commands that it calls. HELLO and AUTH need no permission.
 var smallestACL = []string{"+set", "+get", "+del", "+pttl", "+pexpire", "+eval", "+evalsha"}
@@ -181,143 +134,6 @@ func refusesSomething(t *testing.T, p pool.Pool) bool {
 	return refused
 }
 
-// runID returns the run_id of the server, asked without any pool.
-func runID(t *testing.T, s *realredis.Server) string {
-	t.Helper()
-	info, err := s.Do("info", "server")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(info.(string), "run_id:")
-	require.True(t, found, info)
-	id, _, _ := strings.Cut(rest, "\r\n")
-	return id
-}
-
-// calls counts how often the server executed or refused a command.
-func calls(t *testing.T, s *realredis.Server, command string) (n int) {
-	t.Helper()
-	stats, err := s.Do("info", "commandstats")
-	require.NoError(t, err)
-	_, line, _ := strings.Cut(stats.(string), "cmdstat_"+command+":")
-	line, _, _ = strings.Cut(line, "\r\n")
-	for part := range strings.SplitSeq(line, ",") {
-		name, value, _ := strings.Cut(part, "=")
-		if name == "calls" || name == "rejected_calls" {
-			count, err := strconv.Atoi(value)
-			require.NoError(t, err)
-			n += count
-		}
-	}
-	return n
-}
-
-func TestServerIsKnownAndRestarts(t *testing.T) {
-	launched := time.Now()
-	server := realredis.Start(t, 1)[0]
-	ready := time.Now() // the process started between launched and ready
-	p := poolOf(t, clientOf(t, server.Addr(), nil))
-	for range 3 {
-		s := pool.Answer(t, p, "ping").Server
-		delay := time.Since(ready) // at least the time that the answer to INFO took
-		require.NotNil(t, s)
-		require.Equal(t, runID(t, server), s.RunID)
-		asked := calls(t, server, "info")
-		for range 100 {
-			require.Same(t, s, pool.Answer(t, p, "ping").Server)
-		}
-		require.Equal(t, asked+1, calls(t, server, "info"), "the pool must send no INFO: the only new one is from the count before")
-		for _, at := range []time.Time{ready, time.Now()} {
-			age := s.Age(at)
-			require.LessOrEqual(t, age, at.Sub(launched)+time.Second)
-			require.Greater(t, age, at.Sub(ready)-2*time.Second-delay)
-		}
-		server.Kill()
-		require.Nil(t, pool.Ask(t, p, "ping").Server)
-		launched = time.Now()
-		server.Restart()
-		ready = time.Now()
-		eventually(t, "the pool finds the node again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
-	}
-}
-
-// The server restarts under load. Reply.Server must be nil or the process that answered. Only if that
-// process seems to have started after the request was sent may its RunID differ.
-func TestServerIsTheOneThatAnsweredUnderLoad(t *testing.T) {
-	t.Parallel()
-	server := realredis.Start(t, 1)[0]
-	p := poolOf(t, clientOf(t, server.Addr(), nil))
-	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // older than the second that ages may be off
-	stop := make(chan struct{})
-	var right atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				sent := time.Now()
-				r := pool.Ask(t, p, "info", "server")
-				text, _ := r.Value.(string)
-				switch {
-				case r.Server == nil:
-				case strings.Contains(text, "run_id:"+r.Server.RunID+"\r\n"):
-					right.Add(1)
-				case r.Server.Age(sent) >= time.Second:
-					t.Errorf("the pool attributes the answer %q to the server %+v", text, *r.Server)
-				}
-			}
-		})
-	}
-	for range 4 {
-		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // load
-		server.Kill()
-		server.Restart()
-		before := right.Load()
-		eventually(t, "the pool knows again which server answers", func() bool { return right.Load() > before })
-	}
-	close(stop)
-	wg.Wait()
-}
-
-func TestServerWithoutInfoIsUnknown(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	args := []any{"acl", "setuser", "smallest", "reset", "on", ">secret", "~lock:*"}
-	for _, rule := range smallestACL {
-		args = append(args, rule)
-	}
-	_, err := server.Do(args...)
-	require.NoError(t, err)
-	client := clientOf(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "smallest", "secret" })
-	p := poolOf(t, client)
-	before := calls(t, server, "info")
-	for i := range 100 {
-		require.Nil(t, pool.Answer(t, p, "get", fmt.Sprintf("lock:%d", i)).Server)
-	}
-	lockOnce(t, p, "lock:a")
-	require.Equal(t, 2, calls(t, server, "info")-before, "want two new INFO: one by the stream, one by the count before")
-
-	_, err = server.Do("acl", "setuser", "smallest", "+info")
-	require.NoError(t, err)
-	require.Nil(t, pool.Answer(t, p, "get", "lock:a").Server, "a stream does not repeat a refused INFO on the same connection")
-	p.CloseIdle()
-	eventually(t, "replies on the next connection have a Server", func() bool {
-		return pool.Answer(t, p, "get", "lock:a").Server != nil
-	})
-}
-
-func TestServerAtTwoAddressesIsOne(t *testing.T) {
-	servers := realredis.Start(t, 2)
-	_, port, err := net.SplitHostPort(servers[0].Addr())
-	require.NoError(t, err)
-	s := pool.Answer(t, poolOf(t, clientOf(t, servers[0].Addr(), nil)), "ping").Server
-	alias := pool.Answer(t, poolOf(t, clientOf(t, "localhost:"+port, nil)), "ping").Server
-	other := pool.Answer(t, poolOf(t, clientOf(t, servers[1].Addr(), nil)), "ping").Server
-	require.Equal(t, s.RunID, alias.RunID)
-	require.NotEqual(t, s.RunID, other.RunID)
-}
-
 func TestServerWithTLS(t *testing.T) {
 	addr, config := startTLS(t)
 	p := poolOf(t, clientOf(t, addr, func(o *redis.Options) { o.TLSConfig = config }))
@@ -328,26 +144,6 @@ func TestServerWithTLS(t *testing.T) {
 	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
 	var unknown *tls.CertificateVerificationError
 	require.ErrorAs(t, r.Err, &unknown)
-}
-
-// TLS on one side only is an error of each node that says so, on the way of New and of Open.
-func TestServerWithTLSOnOneSideOnly(t *testing.T) {
-	secure, _ := startTLS(t)
-	plain := realredis.Start(t, 1)[0].Addr()
-	for name, c := range map[string]struct{ address, want string }{
-		"the client": {"rediss://" + plain, "the client speaks TLS, and the node does not on this port"},
-		"the node":   {"redis://" + secure, "does it speak TLS on this port?"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			opt, err := redis.ParseURL(c.address)
-			require.NoError(t, err)
-			for _, user := range []string{"", "somebody"} {
-				r := pool.Ask(t, poolOf(t, clientOf(t, opt.Addr, func(o *redis.Options) { o.TLSConfig, o.Username = opt.TLSConfig, user })), "ping")
-				require.Equal(t, pool.NotSent, r.Fate)
-				require.ErrorContains(t, r.Err, c.want)
-			}
-		})
-	}
 }
 
 // startTLS returns the address of a server that speaks TLS, and the TLS configuration of its clients.
@@ -372,68 +168,6 @@ func startTLS(t *testing.T) (addr string, config *tls.Config) {
 		}
 	}
 	return "127.0.0.1:" + port, keys.Client
-}
-
-// The options that go-redis applies when it connects must also hold on the connection of the stream.
-func TestServerSeesTheOptionsOfTheClient(t *testing.T) {
-	server := realredis.Start(t, 1)[0]
-	_, err := server.Do("acl", "setuser", "alice", "on", ">secret", "~*", "+@all")
-	require.NoError(t, err)
-	asked := 0
-	p := poolOf(t, clientOf(t, server.Addr(), func(o *redis.Options) {
-		o.DB, o.ClientName, o.Protocol = 3, "locks", 3
-		o.CredentialsProvider = func() (username, password string) {
-			asked++
-			return "alice", "secret"
-		}
-		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return cn.ClientSetName(ctx, "renamed").Err() }
-	}))
-	for i := 1; i <= 2; i++ {
-		info := pool.Answer(t, p, "client", "info").Value.(string)
-		for _, want := range []string{" name=renamed ", " db=3 ", " user=alice ", " resp=2", " lib-name=go-redis"} {
-			if field, _, _ := strings.Cut(want, "="); !strings.Contains(info, field+"=") && (field == " resp" || field == " lib-name") {
-				continue // before Redis 7.0, and before 7.2
-			}
-			require.Contains(t, info, want)
-		}
-		require.Equal(t, i, asked, "how often the pool asked the CredentialsProvider")
-		_, err = server.Do("client", "kill", "user", "alice")
-		require.NoError(t, err)
-		eventually(t, "the pool connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
-	}
-}
-
-// The pool uses the client's TLS, here through a proxy that speaks TLS for a node without it.
-func TestTLSThroughAProxy(t *testing.T) {
-	keys := realredis.NewCertificates(t, t.TempDir())
-	nodes := embedded.Start(1)
-	t.Cleanup(nodes.Close)
-	proxy, err := tls.Listen("tcp", "127.0.0.1:0", keys.Server)
-	require.NoError(t, err)
-	forward(t, proxy, nodes[0].Dial)
-	p := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = keys.Client }))
-	for i := range 200 {
-		lockOnce(t, p, fmt.Sprintf("lock:%d", i))
-	}
-	nodes[0].Kill()
-	nodes[0].Restart(true)
-	eventually(t, "the pool connects again", func() bool { return pool.Ask(t, p, "ping").Err == nil })
-	lockOnce(t, p, "lock")
-
-	nodes[0].Freeze()
-	slow := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig, o.ReadTimeout = keys.Client, 200*time.Millisecond }))
-	require.Equal(t, pool.NotSent, pool.Ask(t, slow, "ping").Fate)
-	nodes[0].Thaw()
-	eventually(t, "the pool of the slow client connects", func() bool { return pool.Ask(t, slow, "ping").Err == nil })
-	nodes[0].Freeze()
-	require.ErrorIs(t, pool.Ask(t, slow, "ping").Err, os.ErrDeadlineExceeded)
-	nodes[0].Thaw()
-
-	stranger := poolOf(t, clientOf(t, proxy.Addr().String(), func(o *redis.Options) { o.TLSConfig = &tls.Config{} })) //nolint:gosec // never gets that far
-	r := pool.Ask(t, stranger, "set", "k", "v")
-	require.Equal(t, pool.NotSent, r.Fate, "a failed handshake: %v", r.Err)
-	var unknown *tls.CertificateVerificationError
-	require.ErrorAs(t, r.Err, &unknown)
 }
 
 func freeAddr(t *testing.T) string {

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -213,29 +212,6 @@ func TestSilent(t *testing.T) {
 	})
 }
 
-// If a node stays frozen, its requests fail after the timeout, as they would without a second
-// connection. The attempt to open the second ends with the first.
-func TestFrozenNodeFailsAtTheTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		p := New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = readTimeout }))
-		in := newLedger(t)
-		sendWithin(t, p, within, in, 1, 1)
-		synctest.Wait()
-		node.Freeze()
-		sendWithin(t, p, within, in, 2, 2)
-		require.NoError(t, p.Close())
-		time.Sleep(readTimeout)
-		synctest.Wait()
-		require.Equal(t, "au", in.fates())
-		streams.Lock()
-		require.Empty(t, streams.running)
-		streams.Unlock()
-		node.Thaw()
-		synctest.Wait()
-		require.Zero(t, node.CurrentConnectionCount())
-	})
-}
-
 // The round trip of the link is longer than the Within of the requests. The stream opens a few second
 // connections, and then, because its patience has doubled, none for a while. No request may be lost.
 func TestSlowLinkKeepsItsConnection(t *testing.T) {
@@ -333,12 +309,10 @@ func TestStreamFollowsTheNameOfAStoppedMachine(t *testing.T) {
 		most int64         // how many may be under way
 	}{
 		"accepts and is silent": {silentPeer(0), minPace, 1},
-		"greets half":           {silentPeer(4), minPace, 1},
 		"accepts nothing": {func(ctx context.Context, _ func(peer) net.Conn) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, minPace, 1},
-		"refuses": {func(context.Context, func(peer) net.Conn) (net.Conn, error) { return nil, errors.New("refused") }, minPace, 1},
 		"the Dialer ignores its context": {func(_ context.Context, to func(peer) net.Conn) (net.Conn, error) {
 			time.Sleep(4 * time.Second)
 			return to(func(_ int, k *talk) { _, _ = io.Copy(io.Discard, k) }), nil
@@ -454,50 +428,6 @@ func TestFarNodeGetsASecondConnectionInOneTry(t *testing.T) {
 			require.Equal(t, int64(1), dials.Load())
 		})
 	}
-}
-
-// A Dialer may ignore its context, as the Dialer of go-redis does with TLS. The stream must not call the
-// Dialer again while it hangs, and must close a connection that the Dialer returns too late.
-func TestSecondConnectionThatComesTooLate(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		var opened atomic.Int64
-		var dialing, hung atomic.Int64
-		p := peer(func(n int, k *talk) {
-			opened.Add(1)
-			k.greet(whole)
-			for cmd := k.next(); cmd != nil; cmd = k.next() {
-				if n == 1 {
-					time.Sleep(3 * within)
-				}
-				k.say("+%s\r\n", cmd[1])
-			}
-		}).pool(func(o *redis.Options) {
-			dial := o.Dialer
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if opened.Load() > 0 {
-					hung.Add(1)
-					require.Equal(t, int64(1), dialing.Add(1))
-					time.Sleep(2 * time.Second)
-					dialing.Add(-1)
-				}
-				return dial(ctx, network, addr)
-			}
-		})
-		in := newLedger(t)
-		for i := range 10 {
-			sendWithin(t, p, within, in, i+1, i+1)
-			time.Sleep(3 * within)
-		}
-		synctest.Wait()
-		require.Equal(t, strings.Repeat("a", 10), in.fates())
-		require.Positive(t, hung.Load())
-		require.NoError(t, p.Close())
-		time.Sleep(3 * time.Second)
-		require.Equal(t, in.replies[1].Conn, in.replies[10].Conn)
-		streams.Lock()
-		defer streams.Unlock()
-		require.Empty(t, streams.running)
-	})
 }
 
 // The stream is closed while its connection is silent. When the connection is given up, the stream must

@@ -1,20 +1,14 @@
 package pool
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
 	"net"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/auth"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -109,61 +103,6 @@ func ofBoth(t *testing.T, f func(t *testing.T, node *embedded.Node, p Pool)) {
 	})
 }
 
-func TestSubscribeDeliversInOrder(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		start, e := time.Now(), NewEar()
-		s := listenTo(t, p, e)
-		require.Equal(t, start, e.Hears(t, "subscribed").At)
-		synctest.Wait()
-		require.Equal(t, 1, node.CurrentConnectionCount())
-		for i := range 1000 {
-			require.Equal(t, 1, node.Publish("channel", fmt.Sprint(i)))
-			node.Publish("another channel", "x")
-		}
-		for i := range 1000 {
-			e.Hears(t, fmt.Sprintf("message %d", i))
-		}
-		require.Equal(t, start, time.Now())
-		s.Close()
-		synctest.Wait()
-		require.Zero(t, node.CurrentConnectionCount())
-		e.silent(t)
-	})
-}
-
-// A release publishes from a script, so its messages must arrive too.
-func TestSubscribeHearsWhatAScriptPublishes(t *testing.T) {
-	ofBoth(t, func(t *testing.T, _ *embedded.Node, p Pool) {
-		e := NewEar()
-		listenTo(t, p, e)
-		e.Hears(t, "subscribed")
-		r := answer(t, p, "eval", "return redis.pcall('PUBLISH', 'channel', ARGV[1])", 0, "a\r\n\x00b")
-		require.Equal(t, int64(1), r.Value)
-		e.Hears(t, "message a\r\n\x00b")
-		answer(t, p, "publish", "channel", "")
-		e.Hears(t, "message ")
-	})
-}
-
-func TestSubscribeBadArguments(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		e := NewEar()
-		_, err := p.(Subscriber).Subscribe("", e)
-		require.ErrorContains(t, err, "channel")
-		_, err = p.(Subscriber).Subscribe("channel", nil)
-		require.ErrorContains(t, err, "Listener")
-		require.NoError(t, p.Close())
-		_, err = p.(Subscriber).Subscribe("channel", e)
-		require.ErrorIs(t, err, ErrClosed)
-		for _, broken := range []Pool{New(nil), New((*redis.ClusterClient)(nil)), New((*redis.Client)(nil))} {
-			_, err = broken.(Subscriber).Subscribe("channel", e)
-			require.ErrorContains(t, err, "nil client")
-		}
-		e.silent(t)
-		require.Zero(t, opened(node))
-	})
-}
-
 // The pauses between attempts double from 50 ms to 1 s, and up to half a pause is added at random.
 func TestSubscribeBacksOff(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
@@ -242,46 +181,6 @@ func TestSubscribeOpensOneConnectionPerAttempt(t *testing.T) {
 			node.Disconnect()
 			e.Hears(t, "unsubscribed")
 		}
-	})
-}
-
-func TestSubscribeAnnouncesReconnect(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		e := NewEar()
-		listenTo(t, p, e)
-		e.Hears(t, "subscribed")
-		for range 5 {
-			node.Publish("channel", "before")
-			e.Hears(t, "message before")
-			time.Sleep(time.Minute)
-			cut := time.Now()
-			node.Disconnect()
-			h := e.Hears(t, "unsubscribed")
-			require.Equal(t, cut, h.At)
-			require.ErrorContains(t, h.Err, "pool: connection lost: ")
-			require.ErrorIs(t, h.Err, io.EOF)
-			synctest.Wait()
-			require.Zero(t, node.Publish("channel", "missed"))
-			again := e.Hears(t, "subscribed").At.Sub(cut)
-			require.GreaterOrEqual(t, again, 50*time.Millisecond)
-			require.Less(t, again, 75*time.Millisecond)
-			require.Equal(t, 1, node.CurrentConnectionCount())
-		}
-	})
-}
-
-// The Listener is not told of a lost message, and still receives the next one.
-func TestSubscribeLostMessageIsNotNoticed(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		e := NewEar()
-		listenTo(t, p, e)
-		e.Hears(t, "subscribed")
-		node.LoseMessages(2)
-		for i := range 4 {
-			require.Equal(t, 1, node.Publish("channel", fmt.Sprint(i)))
-		}
-		e.Hears(t, "message 2", "message 3")
-		e.silent(t)
 	})
 }
 
@@ -389,13 +288,6 @@ func TestSubscribeOpeningIsBounded(t *testing.T) {
 			attempts(t, node, New(clientOf(t, node, func(o *redis.Options) { o.ReadTimeout = -1 })))
 		})
 	})
-	t.Run("a slow greeting", func(t *testing.T) {
-		bubble(t, func(t *testing.T, node *embedded.Node) {
-			node.On("hello", 5, embedded.Fault{Delay: 3 * time.Second})
-			node.On("client", 10, embedded.Fault{Delay: 1500 * time.Millisecond})
-			attempts(t, node, New(clientOf(t, node, nil)))
-		})
-	})
 	t.Run("the dial", func(t *testing.T) {
 		bubble(t, func(t *testing.T, node *embedded.Node) {
 			hanging := 5
@@ -415,30 +307,6 @@ func TestSubscribeOpeningIsBounded(t *testing.T) {
 			node.On("subscribe", 5, embedded.Fault{Delay: 6 * time.Second})
 			attempts(t, node, p)
 		})
-	})
-}
-
-func TestSubscribeLateConfirmation(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		node.On("subscribe", 1, embedded.Fault{Delay: 5*time.Second - time.Millisecond})
-		start, e := time.Now(), NewEar()
-		listenTo(t, p, e)
-		synctest.Wait()
-		require.Zero(t, node.Publish("channel", "missed"))
-		require.Equal(t, start.Add(5*time.Second-time.Millisecond), e.Hears(t, "subscribed").At)
-		e.silent(t)
-	})
-}
-
-func TestSubscribeConnectionEndsBeforeConfirmation(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		node.On("subscribe", 1, embedded.Fault{LoseCommand: true})
-		e := NewEar()
-		listenTo(t, p, e)
-		require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "pool: ")
-		e.Hears(t, "subscribed")
-		node.Publish("channel", "x")
-		e.Hears(t, "message x")
 	})
 }
 
@@ -467,19 +335,6 @@ func TestSubscribeRefusedIsFinal(t *testing.T) {
 	}
 }
 
-// A user who loses the permission while subscribed is refused at the next connection.
-func TestSubscribeRefusedLater(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		e := NewEar()
-		listenTo(t, p, e)
-		e.Hears(t, "subscribed")
-		node.On("subscribe", 1e6, embedded.Fault{Err: "NOPERM no"})
-		node.Disconnect()
-		e.Hears(t, "unsubscribed", "refused")
-		e.silent(t)
-	})
-}
-
 func TestSubscribeErrorsThatPass(t *testing.T) {
 	texts := []string{
 		"LOADING Redis is loading the dataset in memory",
@@ -502,30 +357,6 @@ func TestSubscribeErrorsThatPass(t *testing.T) {
 		}
 		e.Hears(t, "subscribed")
 		e.silent(t)
-	})
-}
-
-// After a wrong password the subscription keeps trying, because the password may be changed.
-func TestSubscribeRefusedGreetingIsTriedAgain(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, _ Pool) {
-		node.RequireAuth("secret")
-		for _, of := range []func(*redis.Client) Pool{
-			func(c *redis.Client) Pool { return New(c) },
-			func(c *redis.Client) Pool { return New(notAClient{c}) },
-		} {
-			e, password := NewEar(), &atomic.Value{}
-			password.Store("guess")
-			p := of(clientOf(t, node, func(o *redis.Options) {
-				o.CredentialsProvider = func() (string, string) { return "", password.Load().(string) }
-			}))
-			listenTo(t, p, e)
-			for range 5 {
-				require.ErrorContains(t, e.Hears(t, "unsubscribed").Err, "WRONGPASS")
-			}
-			password.Store("secret")
-			e.Hears(t, "subscribed")
-			require.NoError(t, p.Close())
-		}
 	})
 }
 
@@ -567,35 +398,6 @@ func TestSubscriptionCloseFromListener(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A Close that is not called from a Listener waits until the running method has returned.
-func TestSubscriptionCloseWaitsForListener(t *testing.T) {
-	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
-		e := NewEar()
-		e.then = func(h Heard) {
-			if h.What == "message x" {
-				time.Sleep(time.Second)
-			}
-		}
-		s := listenTo(t, p, e)
-		e.Hears(t, "subscribed")
-		node.Publish("channel", "x")
-		node.Publish("channel", "y")
-		start := e.Hears(t, "message x").At
-		var wg sync.WaitGroup
-		for range 3 {
-			wg.Go(func() {
-				s.Close()
-				if took := time.Since(start); took != time.Second {
-					t.Errorf("Close took %v, want 1s", took)
-				}
-			})
-		}
-		wg.Wait()
-		s.Close()
-		e.silent(t)
-	})
 }
 
 // Two listeners that close each other's subscription must not wait for each other: they would wait for ever.
@@ -743,44 +545,11 @@ func TestPoolCloseDoesNotWaitForListener(t *testing.T) {
 	})
 }
 
-// provider is a StreamingCredentialsProvider that counts its listeners.
-type provider struct{ followers atomic.Int64 }
-
-func (c *provider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
-	c.followers.Add(1)
-	return auth.NewBasicCredentials("default", ""), func() error { c.followers.Add(-1); return nil }, nil
-}
-
-// Each connection listens to changes of its credentials until the connection ends.
-func TestSubscribeEndsCredentials(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		c, e := &provider{}, NewEar()
-		s := listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
-		for range 5 {
-			e.Hears(t, "subscribed")
-			require.Equal(t, int64(1), c.followers.Load())
-			time.Sleep(time.Minute)
-			node.Disconnect()
-			e.Hears(t, "unsubscribed")
-		}
-		e.Hears(t, "subscribed")
-		s.Close()
-		synctest.Wait()
-		require.Zero(t, c.followers.Load())
-
-		node.On("subscribe", 1, embedded.Fault{Err: "NOPERM no"})
-		listenTo(t, New(clientOf(t, node, func(o *redis.Options) { o.StreamingCredentialsProvider = c })), e)
-		e.Hears(t, "refused")
-		synctest.Wait()
-		require.Zero(t, c.followers.Load(), "after a refusal")
-	})
-}
-
 // Subscribe and Close race, and must leave no connection behind in either order.
 func TestSubscribeRacesWithClose(t *testing.T) {
 	ofBoth(t, func(t *testing.T, node *embedded.Node, p Pool) {
 		stream, isStream := p.(*streamPool)
-		for i := range 200 {
+		for i := range 40 {
 			q := New(clientOf(t, node, nil))
 			if !isStream {
 				q = New(p.(*batchPool).client)
@@ -800,81 +569,5 @@ func TestSubscribeRacesWithClose(t *testing.T) {
 			require.Zero(t, node.CurrentConnectionCount())
 		}
 		require.False(t, isStream && stream.closed.Load())
-	})
-}
-
-// Malformed answers end the connection, but neither the subscription nor the process.
-func TestSubscribeMalformedAnswers(t *testing.T) {
-	const confirmation = "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"
-	for _, answer := range []string{
-		"*0\r\n", "*-1\r\n", "$-1\r\n", ":1\r\n", "+OK\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n",
-		"*3\r\n$9\r\nsubscribe\r\n$7\r\nanother\r\n:1\r\n", "*3\r\n$11\r\nunsubscribe\r\n$7\r\nchannel\r\n:0\r\n",
-		"*3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$1\r\nx\r\n", "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n$1\r\n1\r\n",
-		"*2\r\n$4\r\npong\r\n$0\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n", "*3\r\n", "",
-	} {
-		for _, before := range []string{"", confirmation} {
-			t.Run(before+answer, func(t *testing.T) {
-				for _, of := range []func(*redis.Client) Pool{
-					func(c *redis.Client) Pool { return New(c) },
-					func(c *redis.Client) Pool { return New(notAClient{c}) },
-				} {
-					bubble(t, func(t *testing.T, node *embedded.Node) {
-						client := clientOf(t, node, func(o *redis.Options) { o.Dialer = saying(before + answer) })
-						e := NewEar()
-						s := listenTo(t, of(client), e)
-						if before != "" {
-							e.Hears(t, "subscribed")
-						}
-						for h := e.Next(t); h.What != "unsubscribed"; h = e.Next(t) {
-							require.NotEqual(t, "refused", h.What)
-							require.NotEmpty(t, before, h.What)
-						}
-						s.Close()
-					})
-				}
-			})
-		}
-	}
-}
-
-// saying returns a dial function for a server that answers SUBSCRIBE with text and closes the connection
-// after 10 s.
-func saying(text string) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe()
-		go func() {
-			defer func() { _ = server.Close() }()
-			for lines := bufio.NewScanner(server); lines.Scan(); {
-				switch strings.ToLower(lines.Text()) {
-				case "hello", "setinfo":
-					go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
-				case "subscribe":
-					go func() {
-						_, _ = io.WriteString(server, text)
-						time.Sleep(10 * time.Second)
-						_ = server.Close()
-					}()
-				}
-			}
-		}()
-		return client, nil
-	}
-}
-
-// A subscription uses none of the client's own connections and hooks. It does run the client's OnConnect.
-func TestSubscribeLeavesTheUsersClientAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, node *embedded.Node) {
-		greeted := 0
-		client := clientOf(t, node, func(o *redis.Options) {
-			o.OnConnect = func(context.Context, *redis.Conn) error { greeted++; return nil }
-		})
-		client.AddHook(forbidding{t})
-		before, e := *client.PoolStats(), NewEar()
-		s := listenTo(t, New(client), e)
-		e.Hears(t, "subscribed")
-		require.Equal(t, before, *client.PoolStats())
-		require.Equal(t, 1, greeted)
-		require.Zero(t, node.Commands("info")+node.Commands("script"), "a subscription must not ask for what a stream asks for")
-		s.Close()
 	})
 }

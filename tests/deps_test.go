@@ -64,7 +64,7 @@ var forProgramsWithoutTests = []string{module, module + "/pool", module + "/fenc
 // forTests are the packages that are for tests alone.
 var forTests = []string{
 	"testing", "testing/", module + "/redsynctest", module + "/internal/embedded", module + "/internal/realredis",
-	"github.com/alicebob/miniredis/", "github.com/yuin/gopher-lua/", "github.com/stretchr/testify/",
+	module + "/internal/stall", "github.com/alicebob/miniredis/", "github.com/yuin/gopher-lua/", "github.com/stretchr/testify/",
 }
 
 // nobodyImports are programs and test suites with modules of their own. No package may import them.

@@ -308,9 +308,6 @@ const (
 	fencedQuarantine = quarantine + 10*time.Second + 3*patience
 )
 
-// frozenExpiries are two expiries. Their node deadlines are 0.4 s and 6 s.
-var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}
-
 // guards are the options of a pool with the restart guard (true), and without it (false).
 var guards = map[bool][]pool.Option{
 	true:  {pool.WithRestartGuard(guard)},

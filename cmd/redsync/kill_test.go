@@ -90,10 +90,12 @@ func TestKillBoth(t *testing.T) {
 	servers, n := scene(t)
 	r := n.under(t, servers, "run --ttl 10 job", "child")
 	pid, child, holder := n.pid(t), n.child().pid(t), r.holder()
-	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // at once: no one sees the end of the other
-		send(t, r.pid(), s)
-		send(t, holder, s)
+	for _, p := range []int{r.pid(), holder} { // no one sees the end of the other
+		send(t, p, syscall.SIGSTOP)
+		await(t, "a stop", func() bool { return isStopped(p) })
 	}
+	send(t, holder, syscall.SIGKILL) // the end of the front would continue the holder, whose process group has no parent then
+	send(t, r.pid(), syscall.SIGKILL)
 	awaitDead(t, r.pid(), holder, pid)
 	awaitFree(t, servers, "job")
 	assert.True(t, isAlive(child), "the child has ended: the usage text can promise more")

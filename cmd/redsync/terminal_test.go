@@ -218,8 +218,7 @@ func TestTerminalStopLost(t *testing.T) {
 		before := len(n.lines())
 		deleteLock(t, c.servers, "job")
 		awaitDead(t, pid)
-		c.enter("fg")
-		c.wantStatus(exitLost)
+		await(t, "the status of the job", func() bool { c.enter(""); return strings.Contains(c.text(), fmt.Sprint("Exit ", exitLost)) })
 		if after := len(n.lines()); after != before {
 			t.Errorf("COMMAND went on: %q", n.lines()[before:])
 		}

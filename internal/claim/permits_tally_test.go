@@ -342,40 +342,6 @@ func TestNextAttemptBeginsWithSlotsThatAreFreeTogether(t *testing.T) {
 	}
 }
 
-// What a split says of the next attempt, example by example.
-func TestPermitTallyAfterASplit(t *testing.T) {
-	for name, c := range map[string]struct {
-		weight int
-		votes  []Vote
-		atOnce bool
-		front  script.Slots
-	}{
-		"another slot is free on all":   {1, []Vote{grants(slotsOf(0), 2), grants(slotsOf(1), 2), grants(slotsOf(2))}, true, slotsOf(2)},
-		"free on a quorum":              {1, []Vote{grants(slotsOf(0), 2), grants(slotsOf(1)), grants(slotsOf(2))}, true, slotsOf(2)},
-		"nodes do not say":              {1, []Vote{grants(slotsOf(0)), grants(slotsOf(1)), grants(slotsOf(2))}, false, script.Slots{}},
-		"free where it was refused":     {1, []Vote{grants(slotsOf(0), 2), grants(slotsOf(1)), refuses(2)}, false, slotsOf(2)},
-		"refused by a quorum":           {1, []Vote{refuses(1, 2), refuses(2), grants(slotsOf(0))}, false, slotsOf(2)},
-		"refused because of the queue":  {1, []Vote{refuses(), refuses(), grants(slotsOf(0), 2)}, false, script.Slots{}},
-		"a different two on each":       {2, []Vote{grants(slotsOf(0, 1)), grants(slotsOf(0, 2)), grants(slotsOf(1, 2))}, false, script.Slots{}},
-		"two are free together":         {2, []Vote{grants(slotsOf(0, 1), 2), grants(slotsOf(0, 2)), grants(slotsOf(1, 2))}, true, slotsOf(0, 2)},
-		"too few for the weight":        {2, []Vote{refuses(0), refuses(0), refuses(0)}, false, script.Slots{}},
-		"a node fails, two are split":   {1, []Vote{grants(slotsOf(0), 1), grants(slotsOf(1)), {Choice: Failed}}, true, slotsOf(1)},
-		"two nodes fail, one has grant": {1, []Vote{grants(slotsOf(0), 1), {Choice: Failed}, {Choice: Failed}}, false, script.Slots{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tally := newTally(majorities{0b111}, 3, c.weight)
-			for i, v := range c.votes {
-				tally.Add(i, v)
-			}
-			s := tally.Standing()
-			assert.True(t, s.Blocked)
-			assert.False(t, s.Won)
-			assert.Equal(t, c.atOnce, tally.MayWinAtOnce())
-			assert.Equal(t, c.front, tally.permits.With("w", nil).(*Permits).asks.Order.Front)
-		})
-	}
-}
-
 // With 64 nodes the search for slots that are free together is cut off soon, even if there are none.
 func TestFreeTogetherIsBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0)) //nolint:gosec // it is to be repeatable

@@ -26,21 +26,6 @@ func TestFirstNodesAreAllBelowN(t *testing.T) {
 	assert.Equal(t, ^Nodes(0), FirstNodes(64))
 }
 
-func TestNodesHaveEachNodeOnce(t *testing.T) {
-	for i := range MaxNodes {
-		one := Nodes(0).With(i)
-		assert.Equal(t, Nodes(1)<<i, one)
-		assert.Equal(t, one, one.With(i), "it is there once")
-		assert.Equal(t, 1, one.Len())
-		for j := range MaxNodes {
-			assert.Equal(t, i == j, one.Has(j), "nodes %d and %d", i, j)
-		}
-	}
-	last := Nodes(0).With(63)
-	assert.Equal(t, FirstNodes(64), FirstNodes(63)|last)
-	assert.Equal(t, last, FirstNodes(64)&^FirstNodes(63))
-}
-
 // A set of nodes is what a map of them would be.
 func TestNodesAreASet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

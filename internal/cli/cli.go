@@ -41,21 +41,28 @@ func (e *helpError) Unwrap() error { return flag.ErrHelp }
 // the help text. Otherwise it is one line, with the usage of the flag that is wrong. The usage of a
 // flag should therefore state its range.
 func Parse(flags *flag.FlagSet, args []string) error {
+	rest, err := ParseFirst(flags, args)
+	if err == nil && len(rest) > 0 {
+		return Misusef("unexpected argument %q (-h lists the flags)", rest[0])
+	}
+	return err
+}
+
+// ParseFirst is Parse for a program with arguments behind the flags, which it returns.
+func ParseFirst(flags *flag.FlagSet, args []string) (rest []string, err error) {
 	flags.SetOutput(io.Discard)
-	err := flags.Parse(args)
+	err = flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		var text bytes.Buffer
 		_, _ = fmt.Fprintf(&text, "Usage of %s:\n", flags.Name())
 		flags.SetOutput(&text)
 		flags.PrintDefaults()
-		return &helpError{text.String()}
+		return nil, &helpError{text.String()}
 	case err != nil:
-		return Misusef("%w%s", err, usageOf(flags, err))
-	case flags.NArg() > 0:
-		return Misusef("unexpected argument %q (-h lists the flags)", flags.Arg(0))
+		return nil, Misusef("%w%s", err, usageOf(flags, err))
 	}
-	return nil
+	return flags.Args(), nil
 }
 
 // usageOf returns the text to append to err, an error of flags.Parse: the usage of the flag that err

@@ -1,6 +1,7 @@
 package realredis
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -41,7 +42,7 @@ func startSentinel(tb testing.TB, set SentinelSet) *Server {
 	for _, line := range []string{
 		"monitor %[1]s " + host + " " + port + " 1",
 		"known-replica %[1]s " + replicaHost + " " + replicaPort,
-		"down-after-milliseconds %[1]s 500",
+		"down-after-milliseconds %[1]s 60000", // until notices: no failover begins because the machine stands still
 		"failover-timeout %[1]s 5000",
 	} {
 		fmt.Fprintf(&text, "sentinel "+line+"\n", set.Name)
@@ -81,16 +82,22 @@ var Failovers = []struct {
 	Fail func(set SentinelSet) error
 	Cuts bool // the connections of the old master end; otherwise it keeps them, and only its clients know that they must move
 }{
-	{"stall", func(set SentinelSet) error { set.Master.Freeze(); return nil }, false},
+	{"stall", func(set SentinelSet) error { set.Master.Freeze(); return set.notices() }, false},
 	{"partition", func(set SentinelSet) error { // as if only the Sentinel could not reach the master
 		_, err := set.Master.Do("acl", "setuser", "default", "-ping")
-		return err
+		return errors.Join(err, set.notices())
 	}, false},
 	{"planned", func(set SentinelSet) error {
 		_, err := set.Sentinel.Do("sentinel", "failover", set.Name)
 		return err
 	}, false},
-	{"kill", func(set SentinelSet) error { set.Master.Kill(); return nil }, true},
+	{"kill", func(set SentinelSet) error { set.Master.Kill(); return set.notices() }, true},
+}
+
+// notices makes the Sentinel find the master down that does not answer for half a second.
+func (s SentinelSet) notices() error {
+	_, err := s.Sentinel.Do("sentinel", "set", s.Name, "down-after-milliseconds", 500)
+	return err
 }
 
 // Client returns a new client of the set's master, whichever that is. The end of the test closes it.

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -343,30 +342,16 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// The text of a ticket may also stand where no record begins. A release must not cut it out there: half of the
-// next waiter would go with it.
-func TestReleaseLooksForTicketsWhereTheyBegin(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "v", "px", ttl)
-		g.waits(ticket(3, they), 9000)
-		text := strings.Repeat("x", 15) + ticket(1, us) + g.do("get", queueKey).(string)
-		g.do("set", queueKey, text, "px", ttl)
-		assert.Equal(t, script.Mine+script.Woke, g.release("v", us, ticket(1, us)))
-		assert.Equal(t, []string{record(ticket(3, they), deadline(text[64:]))}, g.records())
-		g.heard(they)
-	})
-}
-
 // These deadlines are numbers to Lua, and would never pass.
 func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
 	for _, odd := range []string{"          inf", "          nan", "    0x1p+1000", "        1e300", " 999999999999"} {
 		onBoth(t, func(g ground) {
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
 			assert.Zero(t, g.enter("lock", "v", ticket(2, us), true), odd)
-			g.queue(ticket(2, us))
+			assert.Equal(t, "us2", g.lined(queueKey))
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Equal(t, script.Mine, g.release("v", us))
-			g.queue()
+			assert.Equal(t, script.Mine, g.release("v", us, ""))
+			assert.Empty(t, g.lined(queueKey))
 		})
 	}
 }
@@ -459,108 +444,5 @@ func FuzzRegister(f *testing.F) {
 			require.False(t, m.Exists("lock"))
 			looks(true)
 		})
-	})
-}
-
-// decimal matches what a register may hold.
-var decimal = regexp.MustCompile(`^[0-9]+$`)
-
-// FuzzParseEntered reads any answer to an acquire. Only a 0 in its place may be read as a grant, and only the
-// digits of a uint64 as a register.
-func FuzzParseEntered(f *testing.F) {
-	for shape := range uint8(12) {
-		f.Add(shape, int64(0), "7", int64(1))
-		f.Add(shape, int64(-1), "18446744073709551615", int64(3))
-	}
-	for _, register := range []string{"", "18446744073709551616", "-1", "+1", " 1", "1_0", "0x1", "007", "1e3", "٣", "1\n"} {
-		f.Add(uint8(1), int64(9), register, int64(-1))
-	}
-	f.Fuzz(func(t *testing.T, shape uint8, wait int64, register string, done int64) {
-		var reply any
-		var want script.Entered
-		odd := true
-		switch shape % 12 {
-		case 0:
-			reply, want, odd = wait, script.Entered{Wait: wait}, false
-		case 1:
-			reply = []any{wait, register, done}
-			n, _ := new(big.Int).SetString(register, 10)
-			if decimal.MatchString(register) && n.IsUint64() {
-				want, odd = script.Entered{Wait: wait, Register: n.Uint64(), Stored: done%2 != 0, WasThere: done>>1%2 != 0}, false
-			}
-		default:
-			reply = []any{
-				nil, register,
-				[]any{},
-				[]any{wait},
-				[]any{wait, register},
-				[]any{register, register, done},
-				[]any{wait, wait, done},
-				[]any{wait, register, register},
-				[]any{wait, register, done, done},
-				[]any{nil, nil, nil},
-			}[shape%12-2]
-		}
-		got, err := script.ParseEntered(reply)
-		require.Equal(t, want, got)
-		require.Equal(t, odd, err != nil, "%v", err)
-	})
-}
-
-// A command touches the keys of its lock and no others, and says how many there are. Another reader must read
-// its elements from its encoding. Its long form differs only in the script.
-func FuzzCommands(f *testing.F) {
-	for _, name := range []string{"lock", "{b}", "a}b", "\r\n$1\r\n", "\x00\xff", "'\"", strings.Repeat("n", 5000), "{}x", " "} {
-		f.Add(name, "value", us, uint64(7), uint8(0))
-		f.Add(name, "", "", uint64(0), uint8(7))
-		f.Add(name, name, name, uint64(math.MaxUint64), uint8(5))
-	}
-	f.Fuzz(func(t *testing.T, name, value, process string, number uint64, how uint8) {
-		lock, fence := script.NewLock(name, value), script.Fence{Token: number, TTL: day}
-		place, turnover := script.Place{Alive: alive, Strict: how&1 != 0}, script.Turnover{Alive: alive}
-		if how&2 != 0 {
-			place.Ticket, turnover.Enters = aTicket(1, us), aTicket(2, us)
-		}
-		if how&4 != 0 {
-			turnover.Leave = []script.Ticket{aTicket(3, us), aTicket(4, us)}
-		}
-		require.Equal(t, name, lock.Name())
-		for what, c := range map[string]script.Command{
-			"set":     script.Acquire(lock, ttl),
-			"enter":   script.Enter(lock, ttl, place, fence),
-			"release": script.Release(lock, script.ProcessOf(process), turnover, fence),
-			"quietly": script.Release(lock, script.Process{}, quietly, fence),
-			"extend":  script.Extend(lock, ttl),
-			"heal":    script.Heal(lock, ttl),
-			"valid":   script.Valid(lock),
-		} {
-			var texts []string
-			for _, arg := range c.Args {
-				texts = append(texts, fmt.Sprint(arg))
-			}
-			c.WithRESP(func(resp []byte) {
-				read, err := proto.ReadStrings(string(resp))
-				require.NoError(t, err, what)
-				require.True(t, slices.Equal(texts, read), "%s: %q, want %q", what, read, texts)
-			})
-			if what == "set" {
-				require.Equal(t, []string{"set", name, value, "nx", "px", strconv.Itoa(ttl)}, texts)
-				continue
-			}
-			keys, err := strconv.Atoi(texts[2])
-			require.NoError(t, err, what)
-			want := []string{name}
-			if what == "release" || what == "enter" && !place.Ticket.IsZero() {
-				want = append(want, script.QueueKey(name))
-			}
-			if number != 0 && slices.Contains([]string{"enter", "release", "quietly"}, what) {
-				want = append(want, script.FenceKey(name))
-			}
-			require.Equal(t, want, texts[3:3+keys], what)
-			require.Equal(t, value, texts[3+keys], what)
-			full := c.InFull()
-			require.Equal(t, "eval", full[0])
-			require.Equal(t, c.Args[2:], full[2:], what)
-		}
 	})
 }

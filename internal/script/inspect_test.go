@@ -35,9 +35,7 @@ func TestInspectReadsALock(t *testing.T) {
 
 		g.do("set", "lock", "v", "px", ttl)
 		g.do("set", "{lock}:fence", "17", "px", ttl)
-		g.waits(ticket(2, they), alive)
-		g.waits(ticket(1, us), -1) // dead
-		g.waits(ticket(3, us), alive)
+		g.line(queueKey, "!us1 they2 us3")
 		r := g.inspects(key.Inspect(false), 1)
 		require.Len(g, r.Holds, 1)
 		assert.Equal(g, "v", r.Holds[0].Value)
@@ -101,7 +99,7 @@ func TestInspectReadsSeveralKeys(t *testing.T) {
 	onBoth(t, func(g ground) {
 		m, s := script.NewMulti([]string{"a", "lock"}), script.NewSemaphore("s", 3)
 		g.do("set", "lock", "v", "px", ttl)
-		g.waits(ticket(2, they), alive)
+		g.line(queueKey, "they2")
 		r := g.inspects(m.Inspect(false), 2)
 		require.Len(g, r.Holds, 1)
 		assert.Equal(g, 1, r.Holds[0].At)
@@ -123,24 +121,19 @@ func TestInspectReadsSeveralKeys(t *testing.T) {
 
 // A reply that no node gives is an error, and no lock that is free.
 func TestOddAnswersToAnInspection(t *testing.T) {
-	row := func(parts ...any) []any { return parts }
-	for _, reply := range append([]any{
-		nil, "OK", int64(0), row(), row(int64(1), row(nil, int64(-2)), row("")),
-		row(int64(1), row(nil, int64(-2)), row(""), row(nil), row()),
-		row("1", row(nil, int64(-2)), row(""), row(nil)),
-		row(int64(1), row(nil), row(""), row(nil)),
-		row(int64(1), row(nil, "x"), row(""), row(nil)),
-		row(int64(1), row(int64(7), int64(1)), row(""), row(nil)),
-		row(int64(1), row(nil, int64(-2), nil, int64(-2)), row(""), row(nil)),
-		row(int64(1), row(nil, int64(-2)), row("short"), row(nil)),
-		row(int64(1), row(nil, int64(-2)), row(nil), row(nil)),
-		row(int64(1), row(nil, int64(-2)), row(""), row(int64(7))),
-		row(int64(1), nil, row(""), row(nil)),
-	}, nonsenseReplies()...) {
+	replies := nonsenseReplies()
+	for _, text := range []string{
+		`null`, `"OK"`, `0`, `[]`, `[1, [null, -2], [""]]`, `[1, [null, -2], [""], [null], []]`, `["1", [null, -2], [""], [null]]`, `[1, [null], [""], [null]]`,
+		`[1, [null, "x"], [""], [null]]`, `[1, [7, 1], [""], [null]]`, `[1, [null, -2, null, -2], [""], [null]]`, `[1, [null, -2], ["short"], [null]]`,
+		`[1, [null, -2], [null], [null]]`, `[1, [null, -2], [""], [7]]`, `[1, null, [""], [null]]`,
+	} {
+		replies = append(replies, replyOf(t, text))
+	}
+	for _, reply := range replies {
 		_, err := script.ParseReport(reply, 1)
 		require.ErrorContains(t, err, "odd answer to an inspection", "%v", reply)
 	}
-	r, err := script.ParseReport(row(int64(1), row("v", int64(1<<62)), row(strings.Repeat("\xff", 64)), row("x")), 1)
+	r, err := script.ParseReport([]any{int64(1), []any{"v", int64(1 << 62)}, []any{strings.Repeat("\xff", 64)}, []any{"x"}}, 1)
 	require.NoError(t, err)
 	assert.Equal(t, script.Endless, r.Holds[0].TTL)
 	assert.Equal(t, []uint64{0}, r.Registers)

@@ -222,22 +222,6 @@ func TestChannelIsOfTheProcess(t *testing.T) {
 	assert.Equal(t, "redsync:p", script.ProcessOf("p").Channel())
 }
 
-func TestTheSideKeysAreTheSameFromTheFirstCommandOn(t *testing.T) {
-	want := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, token(7))
-	key := script.NewKey("lock")
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 3 {
-				got := script.Release(key.Lock("v"), script.Process{}, script.Turnover{}, token(7))
-				assert.Equal(t, want, got)
-			}
-		})
-	}
-	wg.Wait()
-	assert.Subset(t, want.Args, []any{script.QueueKey("lock"), script.FenceKey("lock")})
-}
-
 // Many locks are used once. Only the second command keeps the key of the queue.
 func TestSideKeyIsKeptFromTheSecondCommandOn(t *testing.T) {
 	k := script.NewKey("lock")

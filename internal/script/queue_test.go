@@ -1,7 +1,6 @@
 package script_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,9 +38,33 @@ func ticket(rank int, process string) string {
 	return fmt.Sprintf("%04d:%016d:%s:%010d", 999, rank, process, rank)
 }
 
-// higher and lower return tickets of another priority.
-func higher(ticket string) string { return "0998" + ticket[4:] }
-func lower(ticket string) string  { return "1000" + ticket[4:] }
+// ticketOf returns the text of a ticket by its name: a process, a rank, and r for a reader. + and - in front stand for a
+// higher and a lower priority. "+us2r" is an example.
+func ticketOf(name string) string {
+	class := "0999"
+	switch name[0] {
+	case '+':
+		class, name = "0998", name[1:]
+	case '-':
+		class, name = "1000", name[1:]
+	}
+	process, rank := us, strings.TrimPrefix(name, "us")
+	if rank == name {
+		process, rank = they, strings.TrimPrefix(name, "they")
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(rank, "r"))
+	if err != nil {
+		panic(err)
+	}
+	return class + ticket(n, process)[4:] + rank[len(strings.TrimSuffix(rank, "r")):]
+}
+
+// nameOf returns the name of a ticket that a record begins with.
+func nameOf(record string) string {
+	return map[string]string{"0998": "+", "1000": "-"}[record[:4]] + processes[record[22:38]] + strings.TrimLeft(record[5:21], "0") + strings.TrimSpace(record[49:50])
+}
+
+var processes = map[string]string{us: "us", they: "they"}
 
 // A ground is one empty node.
 type ground struct {
@@ -155,184 +177,108 @@ func (g ground) enter(name, value, ticket string, strict bool) int64 {
 	return g.run(script.Enter(script.NewLock(name, value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}, script.Fence{}))
 }
 
-// leaving returns the Tickets with these texts.
-func leaving(texts []string) (tickets []script.Ticket) {
-	for _, text := range texts {
-		tickets = append(tickets, script.TicketOf(text))
+// leaving returns the tickets with these names.
+func leaving(names string) (tickets []script.Ticket) {
+	for name := range strings.FieldsSeq(names) {
+		tickets = append(tickets, script.TicketOf(ticketOf(name)))
 	}
 	return tickets
 }
 
-func (g ground) release(value, process string, tickets ...string) int64 {
+func (g ground) release(value, process, tickets string) int64 {
 	g.Helper()
 	return g.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
 }
 
-// waits puts a ticket in the queue of the lock. deadline is in milliseconds from now.
-func (g ground) waits(ticket string, deadline int64) {
+// line makes a queue of the tickets with these names, in order. They live for a minute, except those with ! in front, which are
+// dead. Without names there is no queue.
+func (g ground) line(key, names string) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
 	require.NoError(g, err)
-	g.store(append(g.records(), record(ticket, now.UnixMilli()+deadline)))
+	text := ""
+	for name := range strings.FieldsSeq(names) {
+		deadline := now.UnixMilli() + alive
+		if name[0] == '!' {
+			name, deadline = name[1:], now.UnixMilli()-5
+		}
+		text += fmt.Sprintf("%-50s%013d\n", ticketOf(name), deadline)
+	}
+	if text != "" {
+		g.do("set", key, text, "px", 2*ttl)
+	}
+}
+
+// lined returns the names of the tickets in a queue.
+func (g ground) lined(key string) string {
+	g.Helper()
+	text, _ := g.do("get", key).(string)
+	var names []string
+	for r := range slices.Chunk([]byte(text), recordSize) {
+		assert.Regexp(g, wellFormed, string(r))
+		names = append(names, nameOf(string(r)))
+	}
+	return strings.Join(names, " ")
 }
 
 // record returns a ticket with its deadline as a queue has it.
 func record(ticket string, deadline int64) string { return fmt.Sprintf("%s %013d\n", ticket, deadline) }
 
-// records returns what is in the queue.
-func (g ground) records() []string {
-	g.Helper()
-	text, _ := g.do("get", "{lock}:queue").(string)
-	return slices.Collect(strings.Lines(text))
-}
-
-// store makes the queue of records, which it sorts.
-func (g ground) store(records []string) {
-	g.Helper()
-	slices.Sort(records)
-	g.do("set", "{lock}:queue", strings.Join(records, ""), "px", 2*alive)
-}
-
-// queue checks that just these tickets are in the queue, each with a deadline.
-func (g ground) queue(want ...string) {
-	g.Helper()
-	var tickets []string
-	for _, r := range g.records() {
-		assert.Regexp(g, `^\d{4}:\d{16}:\d{16}:\d{10} \d{13}\n$`, r)
-		tickets = append(tickets, r[:len(ticket(0, us))])
-	}
-	assert.Equal(g, strings.Join(want, "\n"), strings.Join(tickets, "\n"))
-}
-
-// heard checks what has been published: to whom, each about the lock.
-func (g ground) heard(want ...string) {
+// told returns the processes that have been told of a free lock, with its name unless it is the lock or a slot of it.
+func (g ground) told() string {
 	g.Helper()
 	g.do("publish", script.ProcessOf(us).Channel(), "end")
-	var got []string
-	for {
-		m, err := g.pubsub.ReceiveTimeout(context.Background(), 10*time.Second)
-		require.NoError(g, err)
-		message := m.(*redis.Message)
-		if message.Payload == "end" {
-			break
+	var told []string
+	for _, m := range g.messages() {
+		process, key, _ := strings.Cut(m, " ")
+		name := processes[process]
+		if key != "lock" && script.LineOf(key) != slotQueue {
+			name += ":" + key
 		}
-		assert.Equal(g, "lock", message.Payload)
-		got = append(got, strings.TrimPrefix(message.Channel, "redsync:"))
+		told = append(told, name)
 	}
-	assert.Equal(g, want, got)
+	return strings.Join(told, " ")
 }
 
 func TestEnter(t *testing.T) {
-	first, second, third := ticket(1, they), ticket(2, us), ticket(3, they)
 	for name, c := range map[string]struct {
-		before  func(g ground)
-		ticket  string
-		strict  bool
-		least   int64 // of the answer
-		most    int64
-		lock    any
-		waiting []string
+		lock, line string
+		strict     bool
+		then, left string
+		waits      bool
 	}{
-		"free":                               {nil, second, false, 0, 0, "v", []string{second}},
-		"free, strict":                       {nil, second, true, 0, 0, "v", []string{second}},
-		"taken by another":                   {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, false, 50_000, 60_000, "w", []string{second}},
-		"taken by another, strict":           {func(g ground) { g.do("set", "lock", "w", "px", 60_000) }, second, true, 50_000, 60_000, "w", []string{second}},
-		"taken without a TTL":                {func(g ground) { g.do("set", "lock", "w"); g.do("rename", "lock", "forever") }, second, true, 0, 0, "v", []string{second}},
-		"taken by the same value":            {func(g ground) { g.do("set", "lock", "v", "px", 60_000) }, second, false, 50_000, 60_000, "v", []string{second}},
-		"behind another process":             {func(g ground) { g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
-		"behind another process, not strict": {func(g ground) { g.waits(first, 50_000) }, second, false, 0, 0, "v", []string{first, second}},
-		"before another process":             {func(g ground) { g.waits(third, 50_000) }, second, true, 0, 0, "v", []string{second, third}},
-		"behind one's own process":           {func(g ground) { g.waits(ticket(1, us), 50_000) }, second, true, 0, 0, "v", []string{ticket(1, us), second}},
-		"behind a dead waiter":               {func(g ground) { g.waits(first, -1) }, second, true, 0, 0, "v", []string{second}},
-		"behind a dead waiter, not strict":   {func(g ground) { g.waits(first, -1) }, second, false, 0, 0, "v", []string{second}},
-		"a queue that is none":               {func(g ground) { g.do("set", "{lock}:queue", "what?", "px", ttl) }, second, true, 0, 0, "v", []string{second}},
-		"behind three dead and one alive": {func(g ground) {
-			g.waits(ticket(1, they), -1)
-			g.waits(ticket(2, they), -9)
-			g.waits(ticket(3, they), 0)
-			g.waits(ticket(4, they), 50_000)
-		}, ticket(5, us), true, 40_000, 50_000, nil, []string{ticket(4, they), ticket(5, us)}},
-		"behind a dead one of one's own":      {func(g ground) { g.waits(ticket(0, us), -1); g.waits(first, 50_000) }, second, true, 40_000, 50_000, nil, []string{first, second}},
-		"again":                               {func(g ground) { g.waits(second, 1) }, second, true, 0, 0, "v", []string{second}},
-		"free, with a lower class before it":  {func(g ground) { g.waits(lower(first), 50_000) }, second, true, 0, 0, "v", []string{second, lower(first)}},
-		"free, with a higher class before it": {func(g ground) { g.waits(higher(third), 50_000) }, second, true, 40_000, 50_000, nil, []string{higher(third), second}},
+		"free":                                {"", "", false, "v", "us2", false},
+		"taken by the same value":             {"v", "", false, "v", "us2", true},
+		"taken by another, strict":            {"w", "", true, "w", "us2", true},
+		"behind another process":              {"", "they1", true, "", "they1 us2", true},
+		"behind another process, not strict":  {"", "they1", false, "v", "they1 us2", false},
+		"before another process":              {"", "they3", true, "v", "us2 they3", false},
+		"behind one's own process":            {"", "us1", true, "v", "us1 us2", false},
+		"behind dead waiters":                 {"", "!they1 !us1", true, "v", "us2", false},
+		"behind dead ones and one alive":      {"", "!us1 they1", true, "", "they1 us2", true},
+		"again":                               {"", "!us2", true, "v", "us2", false},
+		"free, with a lower class before it":  {"", "-they1", true, "v", "us2 -they1", false},
+		"free, with a higher class before it": {"", "+they3", true, "", "+they3 us2", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
-				if c.before != nil {
-					c.before(g)
+				if c.lock != "" {
+					g.do("set", "lock", c.lock, "px", ttl)
 				}
-				answer := g.enter("lock", "v", c.ticket, c.strict)
-				assert.GreaterOrEqual(t, answer, c.least)
-				assert.LessOrEqual(t, answer, c.most)
-				assert.Equal(t, c.lock, g.do("get", "lock"))
-				if c.waiting != nil {
-					g.queue(c.waiting...)
+				g.line(queueKey, c.line)
+				answer := g.enter("lock", "v", ticketOf("us2"), c.strict)
+				if c.waits {
+					assert.InDelta(t, ttl, answer, 5000)
+				} else {
+					assert.Equal(t, script.Granted, answer)
+					assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
 				}
-				if answer == script.Granted {
-					assert.Greater(t, g.do("pttl", "lock"), int64(ttl-5000))
-				}
-				g.heard()
+				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
+				assert.Equal(t, c.left, g.lined(queueKey))
+				assert.Empty(t, g.told())
 			})
 		})
 	}
-}
-
-func TestEnterWhereTheLockNeverEnds(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "forever", "w")
-		assert.Equal(t, int64(-1), g.enter("forever", "v", ticket(1, us), true))
-		assert.Equal(t, "w", g.do("get", "forever"))
-	})
-}
-
-// A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
-func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		client := nodes[0].Client()
-		defer func() { _ = client.Close() }()
-		g := ground{T: t, client: client}
-		for _, f := range []script.Fence{{}, token(7)} {
-			for _, place := range []script.Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
-				g.do("set", "lock", "w", "px", 1)
-				time.Sleep(500 * time.Microsecond)
-				require.Equal(t, int64(0), g.do("pttl", "lock"))
-				reply := g.do(script.Enter(script.NewLock("lock", "v"), ttl, place, f).InFull()...)
-				entered, err := script.ParseEntered(reply)
-				require.NoError(t, err)
-				assert.Equal(t, int64(1), entered.Wait)
-				assert.Equal(t, "w", g.do("get", "lock"))
-				time.Sleep(time.Millisecond)
-			}
-		}
-	})
-}
-
-// A deadline counts by the node's own clock, and each attempt moves it.
-func TestEnterShowsThatTheWaiterLives(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.waits(ticket(1, us), 5)
-		g.enter("lock", "v", ticket(1, us), true)
-		deadline, err := strconv.ParseInt(g.records()[0][50:63], 10, 64)
-		require.NoError(t, err)
-		now, err := g.client.Time(t.Context()).Result()
-		require.NoError(t, err)
-		assert.InDelta(t, now.UnixMilli()+alive, deadline, 5000)
-		assert.LessOrEqual(t, deadline, now.UnixMilli()+alive)
-	})
-}
-
-// The key of a queue outlives every deadline in it, and no enter makes it last less.
-func TestEnterShortensNoTTL(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.enter("lock", "v", ticket(1, us), true)
-		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-		g.do("pexpire", "{lock}:queue", 9*alive)
-		g.enter("lock", "w", ticket(2, us), true)
-		assert.Greater(t, g.do("pttl", "{lock}:queue"), int64(8*alive))
-	})
 }
 
 // If the key of the queue has no TTL, enter gives it one.
@@ -340,7 +286,7 @@ func TestEnterGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "{lock}:queue", record(ticket(1, they), 1))
 		g.enter("lock", "v", ticket(2, us), true)
-		g.queue(ticket(2, us))
+		assert.Equal(t, "us2", g.lined(queueKey))
 	})
 }
 
@@ -391,100 +337,34 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
-	mine := func(g ground) { g.do("set", "lock", "v", "px", ttl) }
-	others := func(g ground) { g.do("set", "lock", "w", "px", ttl) }
 	for name, c := range map[string]struct {
-		before  func(g ground)
-		waiting map[string]int64 // with their deadlines from now
-		tickets []string         // that leave
-		want    int64
-		lock    any
-		left    []string
-		told    []string
+		lock, line, leave string
+		want              int64
+		then, left, told  string
 	}{
-		"mine":                                {mine, nil, nil, script.Mine, nil, nil, nil},
-		"missing":                             {nil, nil, nil, script.Missing, nil, nil, nil},
-		"another's":                           {others, nil, nil, script.Other, "w", nil, nil},
-		"mine, somebody waits":                {mine, map[string]int64{ticket(1, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
-		"missing, somebody waits":             {nil, map[string]int64{ticket(1, they): 60_000}, nil, script.Missing + script.Woke, nil, []string{ticket(1, they)}, []string{they}},
-		"another's, somebody waits":           {others, map[string]int64{ticket(1, they): 60_000}, nil, script.Other, "w", []string{ticket(1, they)}, nil},
-		"another's, a ticket leaves":          {others, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Other, "w", []string{ticket(2, they)}, nil},
-		"mine, we wait first":                 {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, nil, script.Mine + script.First + script.Others, nil, []string{ticket(1, us), ticket(2, they)}, nil},
-		"mine, we leave":                      {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Mine + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"missing, we leave":                   {nil, map[string]int64{ticket(1, us): 60_000, ticket(2, they): 60_000}, []string{ticket(1, us)}, script.Missing + script.Woke, nil, []string{ticket(2, they)}, []string{they}},
-		"mine, all leave":                     {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000}, []string{ticket(1, us), ticket(2, us)}, script.Mine, nil, nil, nil},
-		"mine, one leaves that is not there":  {mine, nil, []string{ticket(1, us)}, script.Mine, nil, nil, nil},
-		"mine, dead ones before a live one":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): -1, ticket(3, they): 60_000}, nil, script.Mine + script.Woke, nil, []string{ticket(3, they)}, []string{they}},
-		"mine, dead ones only":                {mine, map[string]int64{ticket(1, they): -1, ticket(2, they): -1}, nil, script.Mine, nil, nil, nil},
-		"mine, two of ours wait first":        {mine, map[string]int64{ticket(1, us): 60_000, ticket(2, us): 60_000, ticket(3, they): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(1, us), ticket(2, us), ticket(3, they)}, nil},
-		"mine, the dead before one of ours":   {mine, map[string]int64{ticket(1, they): -1, ticket(2, us): 60_000}, nil, script.Mine + script.First, nil, []string{ticket(2, us)}, nil},
-		"mine, a higher class than the first": {mine, map[string]int64{ticket(1, us): 60_000, higher(ticket(2, they)): 60_000}, nil, script.Mine + script.Woke, nil, []string{higher(ticket(2, they)), ticket(1, us)}, []string{they}},
+		"mine":                                {"v", "", "", script.Mine, "", "", ""},
+		"missing, somebody waits":             {"", "they1", "", script.Missing + script.Woke, "", "they1", "they"},
+		"another's, a ticket leaves":          {"w", "us1 they2", "us1", script.Other, "w", "they2", ""},
+		"mine, we wait first":                 {"v", "us1 they2", "", script.Mine + script.First + script.Others, "", "us1 they2", ""},
+		"mine, we leave":                      {"v", "us1 they2", "us1", script.Mine + script.Woke, "", "they2", "they"},
+		"mine, one leaves that is not there":  {"v", "", "us1", script.Mine, "", "", ""},
+		"mine, dead ones before a live one":   {"v", "!they1 !us2 they3", "", script.Mine + script.Woke, "", "they3", "they"},
+		"mine, two of ours wait first":        {"v", "us1 us2 they3", "", script.Mine + script.First, "", "us1 us2 they3", ""},
+		"mine, a higher class than the first": {"v", "+they2 us1", "", script.Mine + script.Woke, "", "+they2 us1", "they"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
-				if c.before != nil {
-					c.before(g)
+				if c.lock != "" {
+					g.do("set", "lock", c.lock, "px", ttl)
 				}
-				for ticket, deadline := range c.waiting {
-					g.waits(ticket, deadline)
-				}
-				assert.Equal(t, c.want, g.release("v", us, c.tickets...))
-				assert.Equal(t, c.lock, g.do("get", "lock"))
-				g.queue(c.left...)
-				g.heard(c.told...)
+				g.line(queueKey, c.line)
+				assert.Equal(t, c.want, g.release("v", us, c.leave))
+				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
+				assert.Equal(t, c.left, g.lined(queueKey))
+				assert.Equal(t, c.told, g.told())
 			})
 		})
 	}
-}
-
-// With a release, the ticket of the next waiter of the process enters the queue.
-func TestReleaseTurnsTheQueueOver(t *testing.T) {
-	for name, c := range map[string]struct {
-		lock string
-		want int64
-		told []string
-	}{
-		"mine":      {"v", script.Mine + script.Woke, []string{they}},
-		"another's": {"w", script.Other, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				g.do("set", "lock", c.lock, "px", ttl)
-				g.waits(ticket(1, us), 60_000)
-				g.waits(ticket(2, they), 60_000)
-				turnover := script.Turnover{Enters: aTicket(3, us), Alive: alive, Leave: []script.Ticket{aTicket(1, us)}}
-				assert.Equal(t, c.want, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
-				g.queue(ticket(2, they), ticket(3, us))
-				g.heard(c.told...)
-				assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-			})
-		})
-	}
-}
-
-// A waiter without a readable deadline counts as dead.
-func TestReleaseDropsWhatIsNoWaiter(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for _, queue := range []string{"?", ticket(1, they) + " when?        \n", ticket(1, they)} {
-			g.do("set", "{lock}:queue", queue, "px", ttl)
-			assert.Equal(t, script.Missing, g.release("v", us))
-			g.queue()
-		}
-		g.heard()
-	})
-}
-
-// The zero process says that nobody of the process waits. Then the release tells the first waiter by a
-// message, whichever process it is of.
-func TestReleaseForNoProcess(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.release("v", ""))
-		g.waits(ticket(1, us), 60_000)
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine+script.Woke, g.release("v", ""))
-		g.heard(us)
-	})
 }
 
 // A plain release deletes the lock, and nothing else.
@@ -499,7 +379,7 @@ func TestReleasePlainOfLongValues(t *testing.T) {
 			own := strings.Repeat("v", n)
 			for stored, want := range map[string]int64{own + "w": script.Other, own[1:] + "w": script.Other, own: script.Mine} {
 				g.do("set", "lock", stored, "px", ttl)
-				assert.Equal(g, want, g.release(own, ""), "%d bytes beside %d", n, len(stored))
+				assert.Equal(g, want, g.release(own, "", ""), "%d bytes beside %d", n, len(stored))
 				assert.Equal(g, want == script.Mine, g.do("get", "lock") == nil)
 			}
 		}
@@ -524,14 +404,14 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 // If the release may not delete the lock, the lock must not become a copy of the queue, which would stay.
 func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	g.waits(ticket(1, they), 60_000)
+	g.line(queueKey, "they1")
 	g.do("set", "lock", "v", "px", ttl)
 	g.do("acl", "setuser", "default", "-del")
 	release := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, script.Fence{})
 	err := g.client.Do(t.Context(), release.InFull()...).Err()
 	require.True(t, pool.IsDenied(err), "%v", err)
 	g.expires()
-	g.queue(ticket(1, they))
+	assert.Equal(g, "they1", g.lined(queueKey))
 }
 
 // releasesPlainly makes plain releases while they are hindered: of a lock that is held or not, beside a queue
@@ -543,7 +423,7 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 			g.do("flushall")
 			switch beside {
 			case "a queue":
-				g.waits(ticket(1, they), 60_000)
+				g.line(queueKey, "they1")
 			case "a list":
 				g.do("rpush", "{lock}:queue", "x")
 				g.do("pexpire", "{lock}:queue", ttl)
@@ -556,64 +436,19 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 				want += script.Woke
 			}
 			hinder()
-			assert.Equal(g, want, g.release("v", ""), "%q beside %s", value, beside)
+			assert.Equal(g, want, g.release("v", "", ""), "%q beside %s", value, beside)
 			unhinder()
 			assert.Equal(g, found == script.Other, g.do("get", "lock") != nil, "%q beside %s", value, beside)
 			switch beside {
 			case "nothing":
 				assert.Zero(g, g.do("exists", "{lock}:queue"))
 			case "a queue":
-				g.queue(ticket(1, they))
+				assert.Equal(g, "they1", g.lined(queueKey))
 			case "a list":
 				assert.EqualValues(g, 1, g.do("llen", "{lock}:queue"))
 			}
 		}
 	}
-}
-
-// A thousand waiters are in the queue, and another one enters in the middle.
-func TestLongQueue(t *testing.T) {
-	onBoth(t, func(g ground) {
-		var want []string
-		for i := range 1000 {
-			want = append(want, ticket(2*i, they))
-			g.waits(ticket(2*i, they), 60_000)
-		}
-		want = slices.Insert(want, 500, ticket(999, us))
-		assert.Positive(t, g.enter("lock", "v", ticket(999, us), true))
-		g.queue(want...)
-		assert.Equal(t, script.Missing+script.Woke, g.release("v", us, ticket(999, us)))
-		g.queue(slices.Delete(want, 500, 501)...)
-	})
-}
-
-// A quiet release is for users who may not touch the queue.
-func TestQuietReleaseLooksAtNoQueue(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.waits(ticket(1, they), 60_000)
-		lock := script.NewLock("lock", "v")
-		assert.Equal(t, script.Missing, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		g.do("set", "lock", "w", "px", ttl)
-		assert.Equal(t, script.Other, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.run(script.Release(lock, script.Process{}, quietly, script.Fence{})))
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, "1", fmt.Sprint(script.Release(lock, script.Process{}, quietly, script.Fence{}).InFull()[2]), "keys")
-		g.queue(ticket(1, they))
-		g.heard()
-	})
-}
-
-// A queue of another type does not belong to the library. A release leaves it alone, and releases the lock.
-func TestReleaseBesideAKeyOfAnotherType(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("rpush", "{lock}:queue", "x")
-		g.do("pexpire", "{lock}:queue", ttl)
-		g.do("set", "lock", "v", "px", ttl)
-		assert.Equal(t, script.Mine, g.release("v", us, ticket(1, us)))
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, int64(1), g.do("llen", "{lock}:queue"))
-	})
 }
 
 // If enter cannot put the ticket in the queue, it must say so, and not only that the lock is taken. A release
@@ -631,12 +466,12 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			for _, fence := range []script.Fence{{}, token(7)} {
 				g.do("flushall")
 				g.do("set", "lock", "w", "px", ttl)
-				g.waits(ticket(1, they), 60_000)
+				g.line(queueKey, "they1")
 				g.do("config", "set", c.setting, 1)
 				place := script.Place{Ticket: aTicket(2, us), Alive: alive}
 				err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, place, fence).InFull()...).Err()
 				require.ErrorContains(t, err, name)
-				g.queue(ticket(1, they))
+				assert.Equal(g, "they1", g.lined(queueKey))
 				turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}
 				assert.Equal(t, script.Other, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, fence)))
 				if c.releases {
@@ -647,16 +482,4 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-// All nodes sort tickets in the same way, and as the processes do.
-func TestTicketsAreSortedAsText(t *testing.T) {
-	onBoth(t, func(g ground) {
-		want := []string{ticket(1, they), ticket(1, us), ticket(2, they), ticket(0x10, us), ticket(0xff, us)}
-		g.do("set", "lock", "w", "px", ttl)
-		for _, i := range []int{3, 0, 4, 2, 1} {
-			assert.NotEqual(t, script.Granted, g.enter("lock", "v", want[i], false))
-		}
-		g.queue(want...)
-	})
 }

@@ -252,7 +252,7 @@ func (l sharedLook) action() action {
 	case "valid":
 		a.command = script.ValidShared(lock)
 	case "downgrade":
-		a.command = script.Downgrade{Process: script.ProcessOf(l.process), Leave: leaving(l.leave)}.Extend(lock, worldTTL, l.heals)
+		a.command = script.Downgrade{Process: script.ProcessOf(l.process), Leave: ticketsOf(l.leave)}.Extend(lock, worldTTL, l.heals)
 	}
 	return a
 }

@@ -11,23 +11,11 @@ import (
 
 // This file tests what a release does with the queue when it deletes the lock.
 
-// A release puts the first ticket into an empty queue. The new key has no TTL to keep, so the
-// release must give it one.
-func TestReleaseGivesTheQueueATTL(t *testing.T) {
-	onBoth(t, func(g ground) {
-		g.do("set", "lock", "v", "px", ttl)
-		turnover := script.Turnover{Enters: aTicket(1, they), Alive: alive}
-		assert.Equal(t, script.Mine+script.Woke, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})))
-		g.queue(ticket(1, they))
-		assert.InDelta(t, 2*alive, g.do("pttl", "{lock}:queue"), 5000)
-	})
-}
-
 // A user who may not ask for the time cannot tell which waiters live. The release deletes the
 // lock all the same, says so, and leaves the queue alone.
 func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-	g.waits(ticket(1, they), 60_000)
+	g.line(queueKey, "they1")
 	g.do("acl", "setuser", "default", "-time")
 	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive}
 	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
@@ -37,5 +25,5 @@ func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 		assert.Equal(t, found, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})), value)
 		g.do("del", "lock")
 	}
-	g.queue(ticket(1, they))
+	assert.Equal(t, "they1", g.lined(queueKey))
 }
