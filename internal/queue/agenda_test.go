@@ -58,6 +58,7 @@ func all(v *view, a *agenda) {
 	a.ready, a.graceEnd, a.runsOut, a.refresh = true, noon, noon, noon
 }
 
+func quiet(d time.Duration) change { return func(v *view, _ *agenda) { v.quiet = in(d) } }
 func held(d time.Duration) change  { return func(v *view, _ *agenda) { v.held = d } }
 func delay(d time.Duration) change { return func(v *view, _ *agenda) { v.tick = in(d) } }
 func hears(d time.Duration) change {
@@ -130,6 +131,8 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	next(tryNow, 0, free(0b10001), grace(0))
 	next(nothing, 100*ms, free(0b10001), grace(0), hopeless)
 	next(nothing, 100*ms, free(0b00111)) // nobody woke it
+	next(nothing, 5*ms, free(0b10001), grace(3*ms), quiet(5*ms))
+	next(nothing, 100*ms, quiet(5*ms))
 	next(nothing, 100*ms, free(1), grace(time.Second))
 
 	next(nothing, 20*ms, ready, pause(20*ms))

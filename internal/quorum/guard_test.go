@@ -71,19 +71,20 @@ func TestGuardOfAMovedAddressDoesNotBeginWithALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &guard{time.Second, &tenant{}}
 		first, other := &pool.Server{RunID: "first", At: time.Now(), New: true}, &pool.Server{RunID: "other", Uptime: time.Hour, At: time.Now()}
-		require.NoError(t, n.Distrust(first, time.Now(), percent{}, 0))
+		distrust := func(s *pool.Server) error { return n.Distrust(s, time.Now(), percent{}, 0) }
+		require.NoError(t, distrust(first))
 		quarantine := n.Quarantine(percent{}, 0)
 		for range 3 {
 			require.Error(t, n.DistrustNow(other, quarantine))
 			time.Sleep(quarantine)
 		}
-		require.Error(t, n.Distrust(other, time.Now(), percent{}, 0))
+		require.Error(t, distrust(other))
 		time.Sleep(quarantine - 1)
 		require.Error(t, n.DistrustNow(other, quarantine))
-		require.Error(t, n.Distrust(other, time.Now(), percent{}, 0))
+		require.Error(t, distrust(other))
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, n.DistrustNow(other, quarantine))
-		require.NoError(t, n.Distrust(other, time.Now(), percent{}, 0))
+		require.NoError(t, distrust(other))
 	})
 }
 
