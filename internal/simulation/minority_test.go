@@ -769,7 +769,7 @@ func TestSimulationOfABadMinorityDoneWrong(t *testing.T) {
 	testlength.NotShort(t)
 	oneByOne(t)
 	const most = 10
-	seed, idled := testlength.Of(4, 4, 0), 0 // see firstSeeds
+	seed, idled := testlength.Of(4, 4, 0), 0
 	for ; seed < most && idled == 0; seed++ {
 		scene := badScene{modes: []string{"plain", "fair"}, faults: []string{"silent", "slow"}, waitsOut: true}
 		_, events := playBad(t, uint64(seed), scene)
