@@ -71,126 +71,8 @@ func isEmptyAgain(t *testing.T, s *realredis.Server) {
 	require.Eventually(t, func() bool { return realredis.Must(t, s, "dbsize") == int64(0) }, time.Minute, 10*time.Millisecond)
 }
 
-// Each fault of one node of three is named, and nothing else. Nothing is left on any node.
-func TestCheckNamesEachFault(t *testing.T) {
-	t.Parallel()
-	well := realredis.Start(t, 2, keepsAll...)
-	t.Cleanup(func() {
-		for _, s := range well {
-			assert.Equal(t, int64(0), realredis.Must(t, s, "dbsize"))
-		}
-	})
-	for name, c := range map[string]struct {
-		address func(*testing.T) string // of the third node
-		args    []string
-		warns   []string // by parts of their texts
-		shows   string
-		sum     string
-	}{
-		"a limit of memory": {
-			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "100mb")...).Addr() },
-			shows:   "maxmemory 104857600, maxmemory-policy noeviction", sum: "3 can grant locks: 1 may fail",
-		},
-		"wrong password": {
-			address: func(t *testing.T) string {
-				return "redis://:forgotten@" + startOne(t, "--requirepass", "secret").Addr()
-			},
-			warns: []string{"user name or password is wrong: WRONGPASS"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"no password": {
-			address: func(t *testing.T) string { return startOne(t, "--requirepass", "secret").Addr() },
-			warns:   []string{"asks for a password, and its address has none"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"not TLS": {
-			address: func(t *testing.T) string { return "rediss://" + startOne(t).Addr() },
-			warns:   []string{"the client speaks TLS, and the node does not on this port"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"a node of a cluster": {
-			address: func(t *testing.T) string {
-				s := realredis.StartClusterNode(t)
-				realredis.Must(t, s, "config", "set", "appendonly", "yes")
-				realredis.Must(t, s, "config", "set", "appendfsync", "always")
-				realredis.Must(t, s, "config", "set", "cluster-require-full-coverage", "no")
-				return s.Addr()
-			},
-			warns: []string{"it is a node of a Redis Cluster", "it refuses to write: CLUSTERDOWN"}, sum: "3 of 3 nodes answer, 2 can grant",
-		},
-		"a server twice": {
-			address: func(t *testing.T) string {
-				_, port, _ := net.SplitHostPort(well[0].Addr())
-				return "localhost:" + port
-			},
-			warns: []string{"its run id is that of node #0 (" + well[0].Addr() + "): the two are one server, which counts once"},
-			sum:   "3 of 3 nodes answer, 2 can grant locks: none may fail",
-		},
-		"full": {
-			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "1")...).Addr() },
-			warns:   []string{"it refuses to write: OOM"}, sum: "2 can grant locks: none may fail",
-		},
-		"everysec": {
-			address: func(t *testing.T) string {
-				return startOne(t, "--appendonly", "yes", "--appendfsync", "everysec").Addr()
-			},
-			warns: []string{"appendfsync everysec: a server that crashes can lose the last writes"}, sum: "3 can grant locks: 1 may fail",
-		},
-		"a key of another type": {
-			address: func(t *testing.T) string {
-				s := startOne(t, keepsAll...)
-				realredis.Must(t, s, "lpush", "app:17", "1")
-				return s.Addr()
-			},
-			warns: []string{`the key "app:17" is a list: the node grants no lock of this name. Delete that key`}, sum: "2 can grant locks: none may fail",
-		},
-		"keys beside the lock of another type": {
-			address: func(t *testing.T) string {
-				s := startOne(t, keepsAll...)
-				for _, end := range sideEnds {
-					realredis.Must(t, s, "lpush", "{app:17}"+end, "1")
-				}
-				return s.Addr()
-			},
-			warns: []string{
-				`"{app:17}:fence" is a list: it keeps the node from granting locks with WithFencing`,
-				`"{app:17}:queue" is a list: it keeps the node from granting locks with WithFair`,
-				`"{app:17}:slot:0" is a list: the node does not grant this permit`,
-				`"{app:17}:slots" is a list: it keeps the node from granting locks with WithFair`,
-			},
-			sum: "3 can grant locks: 1 may fail",
-		},
-		"without a command": {
-			address: func(t *testing.T) string {
-				return startOne(t, append(keepsAll, "--rename-command", "BITOP", "")...).Addr()
-			},
-			warns: []string{"the server does not have +bitop\n    Unlock: one command deletes the key and looks for waiters: its script runs more commands\n"},
-			sum:   "3 can grant locks: 1 may fail",
-		},
-		"busy": {
-			address: busyServer,
-			warns:   []string{"BUSY Redis is busy running a script"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			args := append([]string{"--nodes", well[0].Addr() + "," + well[1].Addr() + "," + c.address(t), "--lock", "app:17"}, c.args...)
-			status, out := checks(t, generous, args...)
-			warnings := warningsIn(out)
-			require.Len(t, warnings, len(c.warns), out)
-			for i, text := range c.warns {
-				assert.Contains(t, warnings[i], text)
-			}
-			assert.Equal(t, min(len(c.warns), 1), status)
-			_, third, _ := strings.Cut(out, "node #2")
-			assert.Contains(t, third, c.shows)
-			assert.Contains(t, out, c.sum)
-			for _, secret := range []string{"secret", "forgotten"} {
-				assert.NotContains(t, out, secret)
-			}
-		})
-	}
-}
-
-// busyServer returns the address of a server that is busy with a script.
-func busyServer(t *testing.T) string {
+// busyServer starts a server that executes a script which does not end.
+func busyServer(t *testing.T) *realredis.Server {
 	t.Helper()
 	s := startOne(t, "--lua-time-limit", "10")
 	busy := s.Client()
@@ -207,7 +89,56 @@ func busyServer(t *testing.T) string {
 		_, _ = s.Do("script", "kill")
 		<-done
 	})
-	return s.Addr()
+	return s
+}
+
+// checkCommands are the commands of scripts that try check. "server", "busy", "user" and "fake" set OTHER to the address of a
+// node: a server with these arguments, one that executes a script for ever, the first node for a user with rules, and a node
+// that answers a command with a text (or, to INFO, with one text in the place of another). "checks STATUS ARG..." runs check,
+// and leaves its output in the file raw.txt. In out.txt words stand in the place of what differs from run to run.
+func checkCommands(t *testing.T) map[string]func(*testscript.TestScript, bool, []string) {
+	t.Helper()
+	other := func(address func(*testscript.TestScript, []string) string) func(*testscript.TestScript, bool, []string) {
+		return func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv("OTHER", address(ts, args)) }
+	}
+	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"server": other(func(_ *testscript.TestScript, args []string) string {
+			return startOne(t, slices.Concat(keepsAll, args)...).Addr()
+		}),
+		"busy": other(func(*testscript.TestScript, []string) string { return busyServer(t).Addr() }),
+		"user": other(func(ts *testscript.TestScript, rules []string) string {
+			return as(t, serversOf(ts)[0], slices.Concat(all, rules)...)
+		}),
+		"fake": other(func(ts *testscript.TestScript, args []string) string {
+			if len(args) == 0 {
+				return startFake(t, wellAnswer)
+			}
+			for i := range args {
+				text, err := strconv.Unquote(`"` + args[i] + `"`)
+				ts.Check(err)
+				args[i] = strings.ReplaceAll(text, "LONG", strings.Repeat("1", 900_000))
+			}
+			if len(args) == 3 {
+				args[1] = bulk(strings.ReplaceAll(wellInfo, args[1], args[2]))
+			}
+			return startFake(t, with(args[0], args[1]))
+		}),
+		"checks": func(ts *testscript.TestScript, _ bool, args []string) {
+			var text bytes.Buffer
+			c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
+			ts.Check(c.parse(append([]string{"--nodes", ts.Getenv(nodesVariable)}, args[1:]...)))
+			status, out := c.run(), text.String()
+			ts.Check(os.WriteFile(ts.MkAbs("raw.txt"), []byte(out), 0o600))
+			if strconv.Itoa(status) != args[0] {
+				ts.Fatalf("status %d, want %s:\n%s", status, args[0], out)
+			}
+			for _, m := range masks {
+				out = m.part.ReplaceAllString(out, m.mask)
+			}
+			ts.Check(os.WriteFile(ts.MkAbs("out.txt"), []byte(out), 0o600))
+		},
+	}
 }
 
 // A frozen node has its time to answer, and no more.
@@ -440,48 +371,6 @@ func with(first, text string) func([]string) string {
 	}
 }
 
-// These faults need servers that are not here.
-func TestCheckOfOtherServers(t *testing.T) {
-	t.Parallel()
-	says := func(old, replaced string) func([]string) string {
-		return with("info", bulk(strings.ReplaceAll(wellInfo, old, replaced)))
-	}
-	for name, c := range map[string]struct {
-		answer func([]string) string
-		warns  []string
-		shows  string
-	}{
-		"well":             {wellAnswer, nil, "server       Valkey 8.0.1\n"},
-		"Redis 6.0":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.0.16"), []string{"Redis 6.0.16 is too old: Redis 6.2, Valkey 7.2 or later is needed"}, "Redis 6.0.16\n"},
-		"Redis 6.2":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.2.0"), nil, "Redis 6.2.0\n"},
-		"Redis 10":         {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:10.0.0"), nil, "Redis 10.0.0\n"},
-		"no SET KEEPTTL":   {with("eval redis.call", "-ERR syntax error\r\n"), []string{"SET with PXAT and KEEPTTL in scripts: no shared locks"}, "all that locks"},
-		"loading":          {with("ping", "-LOADING Redis is loading the dataset in memory\r\n"), []string{"LOADING Redis is loading the dataset in memory"}, "no answer"},
-		"INFO says little": {with("info", bulk("")), nil, "persistence  not known: INFO does not tell it\n"},
-		"odd TIME":         {with("time", "*1\r\n:1\r\n"), nil, "clock        not known: TIME does not tell it\n"},
-		"bad for terminals": {
-			says("valkey_version:8.0.1", "valkey_version:8.\x1b[2J\x07\u202e\xff"), nil, `Valkey 8.\x1b[2J\a\u202e\xff` + "\n",
-		},
-		"long": {
-			says("valkey_version:8.0.1", "valkey_version:8."+strings.Repeat("1", 900_000)), nil, "1... (900002 bytes)\n",
-		},
-		"CONFIG renamed": {with("config", "-ERR unknown command 'CONFIG'\r\n"), nil, "appendonly yes, appendfsync not known: CONFIG GET: ERR unknown command 'CONFIG'\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			status, out := checks(t, generous, "--nodes", startFake(t, wellAnswer)+","+startFake(t, wellAnswer)+","+startFake(t, c.answer), "--lock", "app:17")
-			warnings := warningsIn(out)
-			require.Len(t, warnings, len(c.warns), out)
-			for i, text := range c.warns {
-				assert.Contains(t, warnings[i], text)
-			}
-			assert.Equal(t, len(c.warns), status)
-			_, third, _ := strings.Cut(out, "node #2")
-			assert.Contains(t, third, c.shows)
-		})
-	}
-}
-
 // pageRules returns the rules for all features that docs/permissions.md begins with.
 func pageRules(t *testing.T) []string {
 	t.Helper()
@@ -639,58 +528,6 @@ func TestCheckNamesEachMissingRule(t *testing.T) {
 	}
 }
 
-// A user may lack the rules of some keys beside the lock, or may only read.
-func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
-	t.Parallel()
-	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
-	s := startOne(t, keepsAll...)
-	notKnown := func(keys string) string {
-		return "not known whether this user may write " + keys + ": its rules for keys match no longer name, or it may use no command that would show it\n"
-	}
-	for name, c := range map[string]struct {
-		lock   string
-		rules  []string
-		status int
-		has    []string
-		hasNot []string
-	}{
-		"the queue alone": {"app:17", []string{"~app:*", "~{app:*:queue"}, 1, []string{"the ACL denies ~{app:17}:fence ~{app:17}:slot:0 ~{app:17}:slots\n", "WithFencing, Lead: "}, []string{"WithFair: ", "without ~app"}},
-		"only reading":    {"app:17", []string{"%R~app:*", "~{app:*"}, exitNoQuorum, []string{"the ACL denies ~app:17\n", "without ~app:17 Lock no\n"[:8]}, nil},
-		"only writing":    {"app:17", []string{"%W~app:*", "~{app:*"}, 1, []string{"the ACL denies %R~app:17\n    without +get: Lock yes, Extend no"}, []string{"Lock no"}},
-		"exactly the name": {
-			"app:17",
-			[]string{"~app:17", "~{app:17}:*"},
-			0,
-			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`), "no warnings\n"},
-			[]string{"denies"},
-		},
-		"nothing is told, not even of commands that write": {
-			"app:17",
-			[]string{"~app:*", "~{app:*", "-get", "-eval", "-evalsha", "-pttl", "-exists", "-mget", "-type", "-set", "-del", "-pexpire"},
-			exitNoQuorum,
-			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)},
-			[]string{"denies ~"},
-		},
-		"nothing can be deleted":    {"app:17", []string{"~app:*", "~{app:*", "-del", "-pexpire", "-bitop", "-time"}, 1, []string{"the ACL denies +bitop +del +pexpire +time\n"}, nil},
-		"a name with a tag":         {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
-		"its rule":                  {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
-		"a name that is a pattern":  {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
-		"a name bad for a terminal": {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			status, out := checks(t, generous, "--nodes", as(t, s, append(slices.Clone(all), c.rules...)...), "--lock", c.lock)
-			assert.Equal(t, c.status, status, out)
-			for _, text := range c.has {
-				assert.Contains(t, out, text)
-			}
-			for _, text := range c.hasNot {
-				assert.NotContains(t, out, text)
-			}
-			isEmptyAgain(t, s)
-		})
-	}
-}
-
 // The texts of denials are those of other versions than the one of the other tests.
 func TestCheckReadsDenials(t *testing.T) {
 	t.Parallel()
@@ -791,53 +628,4 @@ var masks = []struct {
 	{regexp.MustCompile(`(uptime +)\S+\n`), "${1}UPTIME\n"},
 	{regexp.MustCompile(`(clock +as this machine's \(±)\S+\)`), "${1}UNCERTAINTY)"},
 	{regexp.MustCompile(`dial tcp ADDRESS: .*`), "dial tcp ADDRESS: REASON"},
-}
-
-// TestCheckScripts runs each script in testdata/check on five nodes of its own, which begin as docs/operating.md says they
-// should be. A script has the commands "crash N", "redis N COMMAND ARG..." and "checks STATUS ARG...", which runs check, and
-// leaves its output in the file out.txt, with words in the place of what differs from run to run.
-func TestCheckScripts(t *testing.T) {
-	node := func(ts *testscript.TestScript, n string) *realredis.Server {
-		i, err := strconv.Atoi(n)
-		ts.Check(err)
-		return ts.Value(serversKey{}).([]*realredis.Server)[i]
-	}
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/check",
-		Setup: func(e *testscript.Env) error {
-			servers := realredis.Start(t, 5, keepsAll...)
-			e.Values[serversKey{}] = servers
-			e.Setenv(nodesVariable, listOf(servers))
-			for i, s := range servers {
-				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
-			}
-			return nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"crash": func(ts *testscript.TestScript, _ bool, args []string) { node(ts, args[0]).Kill() },
-			"redis": func(ts *testscript.TestScript, _ bool, args []string) {
-				command := []any{}
-				for _, arg := range args[1:] {
-					command = append(command, arg)
-				}
-				_, err := node(ts, args[0]).Do(command...)
-				ts.Check(err)
-			},
-			"checks": func(ts *testscript.TestScript, _ bool, args []string) {
-				var text bytes.Buffer
-				c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
-				ts.Check(c.parse(append(args[1:], "--nodes", ts.Getenv(nodesVariable))))
-				status, out := c.run(), text.String()
-				if strconv.Itoa(status) != args[0] {
-					ts.Fatalf("status %d, want %s:\n%s", status, args[0], out)
-				}
-				for _, m := range masks {
-					out = m.part.ReplaceAllString(out, m.mask)
-				}
-				ts.Check(os.WriteFile(ts.MkAbs("out.txt"), []byte(out), 0o600))
-			},
-		},
-		RequireExplicitExec: true,
-		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
-	})
 }
