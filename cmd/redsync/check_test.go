@@ -227,26 +227,20 @@ func TestCheckOfClocks(t *testing.T) {
 	}
 }
 
-// The part of a difference that may come from the measurement is no reason to warn.
 func TestClockDiff(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		diff   clockDiff
-		surely time.Duration
-		far    bool
-		text   string
-	}{
-		{clockDiff{time.Second, 698 * time.Millisecond}, 302 * time.Millisecond, true, "1s (±698ms) ahead of this machine's"},
-		{clockDiff{-time.Second, 698 * time.Millisecond}, -302 * time.Millisecond, true, "1s (±698ms) behind this machine's"},
-		{clockDiff{time.Second, 699 * time.Millisecond}, 301 * time.Millisecond, false, "1s (±699ms) ahead of this machine's"},
-		{clockDiff{-time.Second, 699 * time.Millisecond}, -301 * time.Millisecond, false, "1s (±699ms) behind this machine's"},
-		{clockDiff{time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
-		{clockDiff{-time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
-		{clockDiff{0, 12345 * time.Nanosecond}, 0, false, "as this machine's (±20µs)"},
-	} {
-		assert.Equal(t, c.far, c.diff.isTooFar())
-		assert.Equal(t, c.surely, c.diff.surely())
-		assert.Equal(t, c.text, c.diff.String())
+	for _, c := range cellsOf(`
+		1s  | 698ms   | 302ms  | too far | 1s (±698ms) ahead of this machine's
+		-1s | 698ms   | -302ms | too far | 1s (±698ms) behind this machine's
+		1s  | 699ms   | 301ms  |         | 1s (±699ms) ahead of this machine's
+		-1s | 699ms   | -301ms |         | 1s (±699ms) behind this machine's
+		1s  | 2s      |        |         | as this machine's (±3s)
+		-1s | 2s      |        |         | as this machine's (±3s)
+		0s  | 12345ns |        |         | as this machine's (±20µs)`) {
+		diff := clockDiff{spanOf(t, c[0]), spanOf(t, c[1])}
+		assert.Equal(t, spanOf(t, c[2]), diff.surely())
+		assert.Equal(t, c[3] != "", diff.isTooFar())
+		assert.Equal(t, c[4], diff.String())
 	}
 	require.Contains(t, usageOf("check"), fmt.Sprintf("%v on, which is the drift that a lock of 30s", clockLimit))
 	require.Contains(t, usageOf("check"), fmt.Sprintf("all nodes are %v or more ahead", clientLimit))
@@ -531,20 +525,20 @@ func TestCheckNamesEachMissingRule(t *testing.T) {
 // The texts of denials are those of other versions than the one of the other tests.
 func TestCheckReadsDenials(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][3]bool{
-		"NOPERM this user has no permissions to run the 'set' command or its subcommand":             {true, false, false}, // 6.2
-		"NOPERM this user has no permissions to run the 'script|load' command":                       {true, false, false}, // 7.0
-		"NOPERM User key has no permissions to run the 'set' command":                                {true, false, false}, // 7.2, Valkey
-		"NOPERM this user has no permissions to access one of the keys used as arguments":            {false, true, false},
-		"NOPERM No permissions to access a key":                                                      {false, true, false},
-		"NOPERM this user has no permissions to access one of the channels used as arguments":        {false, false, true},
-		"NOPERM No permissions to access a channel":                                                  {false, false, true},
-		"ERR The user executing the script can't run this command or subcommand script: 1, on @u:1.": {true, false, false},
-		"ERR ACL failure in script: No permissions to access a key":                                  {false, true, false},
-		"WRONGTYPE Operation against a key":                                                          {},
-	} {
-		command, key, channel := denialOf(answer(text))
-		assert.Equal(t, want, [3]bool{command, key, channel}, text)
+	for _, row := range cellsOf(`
+		command | NOPERM this user has no permissions to run the 'set' command or its subcommand
+		command | NOPERM this user has no permissions to run the 'script;load' command
+		command | NOPERM User key has no permissions to run the 'set' command
+		command | ERR The user executing the script can't run this command or subcommand script: 1, on @u:1.
+		key     | NOPERM this user has no permissions to access one of the keys used as arguments
+		key     | NOPERM No permissions to access a key
+		key     | ERR ACL failure in script: No permissions to access a key
+		channel | NOPERM this user has no permissions to access one of the channels used as arguments
+		channel | NOPERM No permissions to access a channel
+		nothing | WRONGTYPE Operation against a key`) {
+		command, key, channel := denialOf(answer(strings.ReplaceAll(row[1], ";", "|")))
+		want := [3]bool{row[0] == "command", row[0] == "key", row[0] == "channel"}
+		assert.Equal(t, want, [3]bool{command, key, channel}, row[1])
 	}
 }
 
@@ -595,25 +589,6 @@ func TestCheckOfJointSets(t *testing.T) {
 	require.Contains(t, out, "2 of 3 nodes of --after answer, 2 can grant locks: none may fail\n1 warning\n")
 	status, out = checks(t, generous, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
 	require.Equal(t, exitNoQuorum, status, out)
-}
-
-func TestCheckRefusesWrongArguments(t *testing.T) {
-	t.Parallel()
-	for text, args := range map[string][]string{
-		`check takes no arguments, but got "x"`:               {"--nodes", "a:1", "x"},
-		`check takes no arguments, but got "redis://...@h:1"`: {"--nodes", "a:1", "redis://:secret@h:1"},
-		"NAME is empty":                                   {"--nodes", "a:1", "--lock", ""},
-		`NAME "{a}:queue" ends with ":queue"`:             {"--nodes", "a:1", "--lock", "{a}:queue"},
-		"nodes #0 and #1 are one server (a:1)":            {"--nodes", "a:1,a:1"},
-		"--guard -1s is out of range: more than 0":        {"--nodes", "a:1", "--guard", "-1"},
-		"unknown flag: --force. See redsync check --help": {"--nodes", "a:1", "--force"},
-		"--cacert: open testdata/none":                    {"--nodes", "a:1", "--cacert", "testdata/none"},
-	} {
-		status, stdout, stderr := call(append([]string{"check"}, args...)...)
-		assert.Equal(t, exitUsage, status, text)
-		assert.Contains(t, stderr, text)
-		assert.Empty(t, stdout)
-	}
 }
 
 // masks are the parts of the output that differ from run to run.

@@ -156,9 +156,10 @@ func limits(t *testing.T, value, low, high string) (inside, outside []string) {
 	return []string{low, high}, []string{strconv.Itoa(from - 1), strconv.Itoa(to + 1)}
 }
 
-// The exit statuses in the texts are those of the program. lead has no taken lock.
+// The help of run and lead and the page list the same exit statuses.
 func TestUsageExitStatuses(t *testing.T) {
-	status := regexp.MustCompile(`(?m)^  (\d+) +\S`)
+	_, table, _ := strings.Cut(textOf(t, "../../docs/command.md"), "\n## Exit status\n")
+	table, _, _ = strings.Cut(table, "\n## ")
 	for command, want := range map[string][]int{
 		"run":  {exitUsage, exitNoQuorum, exitInternal, exitTaken, exitLost, exitNotRun, exitNotFound},
 		"lead": {exitUsage, exitNoQuorum, exitInternal, exitLost, exitNotRun, exitNotFound},
@@ -166,10 +167,11 @@ func TestUsageExitStatuses(t *testing.T) {
 		_, text, found := strings.Cut(usageOf(command), "\nExit status\n")
 		require.True(t, found)
 		var got []int
-		for _, m := range status.FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^  (\d+) +\S`).FindAllStringSubmatch(text, -1) {
 			n, err := strconv.Atoi(m[1])
 			require.NoError(t, err)
 			got = append(got, n)
+			require.Regexp(t, `(?m)^\| (\d+, )?`+m[1]+`\b`, table)
 		}
 		require.Equal(t, want, got)
 	}
