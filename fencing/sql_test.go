@@ -20,12 +20,22 @@ func TestSQLTokenZeroSendsNothing(t *testing.T) {
 	for _, guard := range []*fencing.SQL{
 		fencing.NewPostgreSQL(nil), fencing.NewSQLite(nil), fencing.NewMySQL(nil),
 	} {
-		err := guard.Do(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
+		err := guard.Do(t.Context(), "orders:17", 0, nothing)
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 		require.ErrorIs(t, guard.Check(t.Context(), nil, "orders:17", 0), fencing.ErrNoToken)
-		err = guard.Read(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
+		err = guard.Read(t.Context(), "orders:17", 0, nothing)
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 	}
+}
+
+func nothing(*sql.Tx) error { return nil }
+
+// openDB opens a database, which the end of the test closes.
+func openDB(t *testing.T, c driver.Connector) *sql.DB {
+	t.Helper()
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 var errUnwell = errors.New("the database is unwell")
@@ -69,7 +79,7 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 		"SELECT": `fencing: read the token of "orders:17": `,
 		"COMMIT": "fencing: commit: ",
 	} {
-		db := sql.OpenDB(unwell{&table{rows: map[string]string{"orders:17": fencing.Text(7)}}, at})
+		db := openDB(t, unwell{&table{rows: map[string]string{"orders:17": fencing.Text(7)}}, at})
 		guard, called := fencing.NewSQLite(db), false
 		call := func(*sql.Tx) error { called = true; return nil }
 		err := guard.Do(t.Context(), "orders:17", 7, call)
@@ -82,14 +92,12 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			require.False(t, called, at)
 		}
-		require.NoError(t, db.Close())
 	}
 }
 
 // If write fails, Do returns its error, and commits nothing.
 func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
-	db := sql.OpenDB(unwell{&table{rows: map[string]string{}}, "COMMIT"})
-	defer func() { _ = db.Close() }()
+	db := openDB(t, unwell{&table{rows: map[string]string{}}, "COMMIT"})
 	failed := errors.New("out of stock")
 	err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
 	require.ErrorIs(t, err, failed)
@@ -99,8 +107,7 @@ func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
 // The function of Read should change nothing. If it does, Read rolls the change back.
 func TestSQLReadCommitsNothing(t *testing.T) {
 	tokens := &table{rows: map[string]string{}}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	require.NoError(t, fencing.NewSQLite(db).Read(t.Context(), "orders:17", 7, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), "WRITE", "by a reader")
 		return err
@@ -120,12 +127,11 @@ func TestSQLTransactionOfARead(t *testing.T) {
 		{fencing.NewSQLite, sql.LevelDefault},
 	} {
 		begun := &begun{table: &table{rows: map[string]string{}}}
-		db := sql.OpenDB(begun)
-		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
+		db := openDB(t, begun)
+		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, nothing))
 		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, begun.options)
-		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
+		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, nothing))
 		require.Zero(t, begun.options, "a Do leaves the level to the database, and writes")
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -145,7 +151,7 @@ func (d *begun) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx,
 // While another process creates the table, PostgreSQL fails. Then the table exists.
 func TestSQLCreateTwice(t *testing.T) {
 	for _, fails := range []int{1, 2} {
-		db := sql.OpenDB(&busy{&table{}, fails})
+		db := openDB(t, &busy{&table{}, fails})
 		err := fencing.NewPostgreSQL(db).Create(t.Context())
 		if fails == 1 {
 			require.NoError(t, err)
@@ -153,7 +159,6 @@ func TestSQLCreateTwice(t *testing.T) {
 			require.ErrorIs(t, err, errUnwell)
 			require.ErrorContains(t, err, "fencing: create the table: ")
 		}
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -176,9 +181,8 @@ func (d *busy) Prepare(query string) (driver.Stmt, error) {
 // MySQL may cut a long name off. No statement with such a name is sent.
 func TestSQLMySQLNameTooLong(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{}}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
-	guard, nothing := fencing.NewMySQL(db), func(*sql.Tx) error { return nil }
+	db := openDB(t, tokens)
+	guard := fencing.NewMySQL(db)
 	long := strings.Repeat("x", 256)
 	const says = "fencing: a name of 256 bytes: the table keeps 255"
 	require.EqualError(t, guard.Do(ctx, long, 2, nothing), says)
@@ -192,10 +196,8 @@ func TestSQLMySQLNameTooLong(t *testing.T) {
 // column. Reads fail until Create has widened it.
 func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	guard := fencing.NewMySQL(db)
-	nothing := func(*sql.Tx) error { return nil }
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
 	require.ErrorIs(t, guard.Read(ctx, "orders:17", 9, nothing), errTooLong)
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
@@ -208,18 +210,16 @@ func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
 	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
 
-	alterless := sql.OpenDB(unwell{tokens, "ALTER"})
+	alterless := openDB(t, unwell{tokens, "ALTER"})
 	require.NoError(t, fencing.NewMySQL(alterless).Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
-	require.NoError(t, alterless.Close())
 }
 
 func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 	for _, at := range []string{"SELECT", "ALTER"} {
-		db := sql.OpenDB(unwell{&table{width: 20}, at})
+		db := openDB(t, unwell{&table{width: 20}, at})
 		err := fencing.NewMySQL(db).Create(t.Context())
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -232,7 +232,7 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 		"00000000000000000007r0000000000000000000x", "00000000000000000007r000000000000000000003", strings.Repeat("9", 41),
 	} {
 		tokens := &table{rows: map[string]string{"orders:17": text}}
-		db := sql.OpenDB(tokens)
+		db := openDB(t, tokens)
 		guard, never := fencing.NewSQLite(db), func(*sql.Tx) error { t.Error("called"); return nil }
 		fails := []error{guard.Do(t.Context(), "orders:17", 7, never)}
 		if text != "6" && text != "7" { // Read compares numbers
@@ -243,7 +243,6 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 			require.NotErrorIs(t, err, fencing.ErrStale)
 		}
 		require.Equal(t, text, tokens.rows["orders:17"])
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -251,10 +250,9 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 // because the token of the reader is not in the table.
 func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	guard := fencing.NewMySQL(db)
 	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
 	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
-	require.NoError(t, guard.Do(ctx, "orders:17", 9, func(*sql.Tx) error { return nil }))
+	require.NoError(t, guard.Do(ctx, "orders:17", 9, nothing))
 }
