@@ -226,10 +226,14 @@ type table struct {
 	cuts   bool  // cuts off what is wider than the column, without an error
 	data   string
 	before *table // the state that a rollback restores
+	at     string // where it fails: BEGIN, COMMIT, or how statements begin
+	fails  int    // so many of the next statements fail
+	begun  driver.TxOptions
 }
 
 var (
 	errWords   = errors.New("the database does not understand")
+	errUnwell  = errors.New("the database is unwell")
 	errTooLong = errors.New("the token is too long for the column")
 )
 
@@ -238,21 +242,37 @@ func (d *table) Driver() driver.Driver                        { return nil }
 func (d *table) Close() error                                 { return nil }
 
 func (d *table) Begin() (driver.Tx, error) {
-	d.before = &table{rows: maps.Clone(d.rows), data: d.data}
+	return d.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// BeginTx keeps the options. They have no effect: only one transaction is open at a time.
+func (d *table) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if d.at == "BEGIN" {
+		return nil, errUnwell
+	}
+	d.begun, d.before = options, &table{rows: maps.Clone(d.rows), data: d.data}
 	return d, nil
 }
 
-// BeginTx ignores the isolation level: only one transaction is open at a time.
-func (d *table) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return d.Begin() }
-
-func (d *table) Commit() error { d.before = nil; return nil }
+func (d *table) Commit() error {
+	if d.at == "COMMIT" {
+		return errUnwell
+	}
+	d.before = nil
+	return nil
+}
 
 func (d *table) Rollback() error {
 	d.rows, d.data, d.before = d.before.rows, d.before.data, nil
 	return nil
 }
 
-func (d *table) Prepare(query string) (driver.Stmt, error) { return statement{d, query}, nil }
+func (d *table) Prepare(query string) (driver.Stmt, error) {
+	if d.fails--; d.fails >= 0 || d.at != "" && strings.HasPrefix(query, d.at) {
+		return nil, errUnwell
+	}
+	return statement{d, query}, nil
+}
 
 type statement struct {
 	*table

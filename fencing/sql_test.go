@@ -1,7 +1,6 @@
 package fencing_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -38,38 +37,6 @@ func openDB(t *testing.T, c driver.Connector) *sql.DB {
 	return db
 }
 
-var errUnwell = errors.New("the database is unwell")
-
-// An unwell database fails at one place: at BEGIN, at COMMIT, or at statements that begin with the word at.
-type unwell struct {
-	*table
-	at string
-}
-
-func (d unwell) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d unwell) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	if d.at == "BEGIN" {
-		return nil, errUnwell
-	}
-	_, _ = d.table.Begin()
-	return d, nil
-}
-
-func (d unwell) Prepare(query string) (driver.Stmt, error) {
-	if strings.HasPrefix(query, d.at) {
-		return nil, errUnwell
-	}
-	return d.table.Prepare(query)
-}
-
-func (d unwell) Commit() error {
-	if d.at == "COMMIT" {
-		return errUnwell
-	}
-	return d.table.Commit()
-}
-
 // If it is not certain that the transaction has raised the token, Do must not write, even though the table has the same
 // token already, and Read must not read: an older write could change what it reads.
 func TestSQLUnwellDatabaseFails(t *testing.T) {
@@ -79,7 +46,7 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 		"SELECT": `fencing: read the token of "orders:17": `,
 		"COMMIT": "fencing: commit: ",
 	} {
-		db := openDB(t, unwell{&table{rows: map[string]string{"orders:17": fencing.Text(7)}}, at})
+		db := openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at})
 		guard, called := fencing.NewSQLite(db), false
 		call := func(*sql.Tx) error { called = true; return nil }
 		err := guard.Do(t.Context(), "orders:17", 7, call)
@@ -97,7 +64,7 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 
 // If write fails, Do returns its error, and commits nothing.
 func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
-	db := openDB(t, unwell{&table{rows: map[string]string{}}, "COMMIT"})
+	db := openDB(t, &table{rows: map[string]string{}, at: "COMMIT"})
 	failed := errors.New("out of stock")
 	err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
 	require.ErrorIs(t, err, failed)
@@ -126,32 +93,19 @@ func TestSQLTransactionOfARead(t *testing.T) {
 		{fencing.NewMySQL, sql.LevelRepeatableRead},
 		{fencing.NewSQLite, sql.LevelDefault},
 	} {
-		begun := &begun{table: &table{rows: map[string]string{}}}
-		db := openDB(t, begun)
+		tokens := &table{rows: map[string]string{}}
+		db := openDB(t, tokens)
 		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, nothing))
-		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, begun.options)
+		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, tokens.begun)
 		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, nothing))
-		require.Zero(t, begun.options, "a Do leaves the level to the database, and writes")
+		require.Zero(t, tokens.begun, "a Do leaves the level to the database, and writes")
 	}
-}
-
-// A begun database keeps the options of its last transaction.
-type begun struct {
-	*table
-	options driver.TxOptions
-}
-
-func (d *begun) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d *begun) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
-	d.options = options
-	return d.table.Begin()
 }
 
 // While another process creates the table, PostgreSQL fails. Then the table exists.
 func TestSQLCreateTwice(t *testing.T) {
 	for _, fails := range []int{1, 2} {
-		db := openDB(t, &busy{&table{}, fails})
+		db := openDB(t, &table{fails: fails})
 		err := fencing.NewPostgreSQL(db).Create(t.Context())
 		if fails == 1 {
 			require.NoError(t, err)
@@ -160,22 +114,6 @@ func TestSQLCreateTwice(t *testing.T) {
 			require.ErrorContains(t, err, "fencing: create the table: ")
 		}
 	}
-}
-
-// A busy database does not execute its first statements.
-type busy struct {
-	*table
-	fails int
-}
-
-func (d *busy) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d *busy) Prepare(query string) (driver.Stmt, error) {
-	if d.fails > 0 {
-		d.fails--
-		return nil, errUnwell
-	}
-	return d.table.Prepare(query)
 }
 
 // MySQL may cut a long name off. No statement with such a name is sent.
@@ -210,13 +148,13 @@ func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
 	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
 
-	alterless := openDB(t, unwell{tokens, "ALTER"})
-	require.NoError(t, fencing.NewMySQL(alterless).Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
+	tokens.at = "ALTER"
+	require.NoError(t, guard.Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
 }
 
 func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 	for _, at := range []string{"SELECT", "ALTER"} {
-		db := openDB(t, unwell{&table{width: 20}, at})
+		db := openDB(t, &table{width: 20, at: at})
 		err := fencing.NewMySQL(db).Create(t.Context())
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
