@@ -79,19 +79,22 @@ func TestLeashBothClocks(t *testing.T) {
 		"the monotonic clock is ahead": func(d *deadline) { d.at = d.at.Add(-time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := time.Now()
-			l := leash{killAfter: 10 * time.Second}
-			require.Zero(t, l.look(now, 30*time.Second))
+			now, l := time.Now(), leash{killAfter: 10 * time.Second}
+			looks := func(want syscall.Signal, left time.Duration) {
+				t.Helper()
+				require.Equal(t, want, l.look(now, left))
+			}
+			looks(0, 30*time.Second)
 			shift(&l.valid)
-			require.Equal(t, syscall.SIGKILL, l.look(now, 0), "early loss: nothing is left by that clock")
+			looks(syscall.SIGKILL, 0) // early loss: nothing is left by that clock
 
 			l = leash{killAfter: 10 * time.Second}
-			require.Equal(t, syscall.SIGTERM, l.look(now, 10*time.Second))
-			require.Zero(t, l.look(now, 10*time.Second))
+			looks(syscall.SIGTERM, 10*time.Second)
+			looks(0, 10*time.Second)
 			shift(&l.kill)
 			require.Equal(t, time.Millisecond, l.wait(now))
-			require.Equal(t, syscall.SIGKILL, l.look(now, 10*time.Second))
-			require.Zero(t, l.look(now, 0), "only once")
+			looks(syscall.SIGKILL, 10*time.Second)
+			looks(0, 0) // only once
 		})
 	}
 }
