@@ -43,6 +43,14 @@ func checks(t *testing.T, limit time.Duration, args ...string) (status int, out 
 	return status, text.String()
 }
 
+// checkEnds runs check with enough time, requires a status, and returns the output.
+func checkEnds(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	status, out := checks(t, generous, args...)
+	require.Equal(t, want, status, out)
+	return out
+}
+
 // warningsIn returns the warnings in the output of check, with their further lines.
 func warningsIn(out string) []string {
 	return regexp.MustCompile(`(?m)^ *warning: .*\n(?:    .*\n)*`).FindAllString(out, -1)
@@ -155,8 +163,7 @@ func TestCheckOfAFrozenNode(t *testing.T) {
 // A node may cease to answer after it has begun.
 func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 	t.Parallel()
-	status, out := checks(t, generous, "--nodes", startFake(t, with("time", hangUp)))
-	require.Equal(t, exitNoQuorum, status)
+	out := checkEnds(t, exitNoQuorum, "--nodes", startFake(t, with("time", hangUp)))
 	require.Contains(t, out, ": has ceased to answer\n")
 	require.Contains(t, out, "  warning: it no longer answers: ")
 	require.Contains(t, out, "\n0 of 1 nodes answer")
@@ -177,21 +184,16 @@ func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 func TestCheckWithGuard(t *testing.T) {
 	t.Parallel()
 	s := startOne(t)
-	status, out := checks(t, generous, "--nodes", s.Addr(), "--guard", "1h")
-	require.Equal(t, exitNoQuorum, status)
+	out := checkEnds(t, exitNoQuorum, "--nodes", s.Addr(), "--guard", "1h")
 	require.Regexp(t, `warning: its server started \d+s ago, and the restart guard \(1h0m0s \+ 37\.002s\) ignores it for another 1h0m\d+\.002s\n`, out)
 	require.Contains(t, out, "1 of 1 nodes answer, 0 can grant locks: too few, the quorum is 1\n1 warning\n")
-	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
-	require.Equal(t, 0, status, out)
+	checkEnds(t, 0, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
 	everysec := with("config get", "*2\r\n"+bulk("appendfsync")+bulk("everysec"))
-	status, out = checks(t, generous, "--nodes", startFake(t, everysec), "--guard", "980s")
-	require.Equal(t, 0, status, out)
+	out = checkEnds(t, 0, "--nodes", startFake(t, everysec), "--guard", "980s")
 	require.Contains(t, out, "appendonly yes, appendfsync everysec\n")
-	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
-	require.Equal(t, exitNoQuorum, status, out)
+	out = checkEnds(t, exitNoQuorum, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
 	require.Contains(t, out, "ignores it for another 902ms")
-	status, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
-	require.Equal(t, exitNoQuorum, status)
+	out = checkEnds(t, exitNoQuorum, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
 	require.Equal(t, []string{"  warning: pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
 	_, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h", "--lock", "app:17")
 	require.Contains(t, out, "the ACL denies +info\n    finding two addresses of one server: they are not found\n    pool.WithRestartGuard: ")
@@ -556,8 +558,7 @@ func TestCheckChangesNothing(t *testing.T) {
 		realredis.Must(t, s, "set", key, "value of "+key, "px", "3600000")
 	}
 	before := realredis.Must(t, s, "dump", "app:17")
-	status, out := checks(t, generous, "--nodes", s.Addr(), "--lock", "app:17")
-	require.Equal(t, 0, status, out)
+	out := checkEnds(t, 0, "--nodes", s.Addr(), "--lock", "app:17")
 	require.Equal(t, before, realredis.Must(t, s, "dump", "app:17"))
 	require.Equal(t, int64(5), realredis.Must(t, s, "dbsize"))
 	for _, key := range all {
@@ -566,8 +567,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 	require.NotContains(t, out, "value of")
 	realredis.Must(t, s, "config", "resetstat")
-	status, out = checks(t, generous, "--nodes", s.Addr())
-	require.Equal(t, 0, status, out)
+	out = checkEnds(t, 0, "--nodes", s.Addr())
 	require.NotContains(t, out, "permissions")
 	stats := fmt.Sprint(realredis.Must(t, s, "info", "commandstats"))
 	for _, command := range regexp.MustCompile(`cmdstat_([^:]*)`).FindAllStringSubmatch(stats, -1) {
@@ -581,14 +581,12 @@ func TestCheckOfJointSets(t *testing.T) {
 	a, b := startFake(t, wellAnswer), startFake(t, wellAnswer)
 	dead := startOne(t)
 	dead.Kill()
-	status, out := checks(t, generous, "--before", a, "--after", a+","+b+","+dead.Addr())
-	require.Equal(t, 1, status, out)
+	out := checkEnds(t, 1, "--before", a, "--after", a+","+b+","+dead.Addr())
 	require.Contains(t, out, "node #0 of --before ("+a+"): answers\n")
 	require.Contains(t, out, "1 of 1 nodes of --before answer, 1 can grant locks: none may fail\n")
 	require.Contains(t, out, "node #2 of --after ("+dead.Addr()+"): no answer\n")
 	require.Contains(t, out, "2 of 3 nodes of --after answer, 2 can grant locks: none may fail\n1 warning\n")
-	status, out = checks(t, generous, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
-	require.Equal(t, exitNoQuorum, status, out)
+	checkEnds(t, exitNoQuorum, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
 }
 
 // masks are the parts of the output that differ from run to run.
