@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,20 +171,15 @@ func TestAContenderThatIsNotWhatItsNameSaysDoesNotStart(t *testing.T) {
 }
 
 func TestCheckTTLAllowsForTheTimeThatHasPassed(t *testing.T) {
-	for _, c := range []struct {
-		left, passed, ttl time.Duration
-		ok                bool
-	}{
-		{40 * time.Second, 0, 40 * time.Second, true},
-		{30 * time.Second, 10 * time.Second, 40 * time.Second, true},
-		{38 * time.Second, 0, 40 * time.Second, true},
-		{41 * time.Second, 0, 40 * time.Second, true},
-		{38*time.Second - 1, 0, 40 * time.Second, false},
-		{41*time.Second + 1, 0, 40 * time.Second, false},
-		{-1, 0, 40 * time.Second, false}, // what go-redis returns for a key without a TTL
-		{3600 * time.Millisecond, 0, 4 * time.Second, true},
-		{3599 * time.Millisecond, 0, 4 * time.Second, false},
+	// The rest of a TTL, the time that has passed, and the TTL. go-redis returns -1 for a key without a TTL.
+	for row, ok := range map[string]bool{
+		"40s 0s 40s": true, "30s 10s 40s": true, "38s 0s 40s": true, "41s 0s 40s": true, "3600ms 0s 4s": true,
+		"37.999999999s 0s 40s": false, "41.000000001s 0s 40s": false, "-1ns 0s 40s": false, "3599ms 0s 4s": false,
 	} {
-		require.Equal(t, c.ok, checkTTL(c.left, c.passed, c.ttl) == nil, "%+v", c)
+		var d [3]time.Duration
+		for i, text := range strings.Fields(row) {
+			d[i], _ = time.ParseDuration(text)
+		}
+		require.Equal(t, ok, checkTTL(d[0], d[1], d[2]) == nil, row)
 	}
 }

@@ -146,12 +146,11 @@ func TestNilContextIsBackground(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Delete(nil, "key", 3, 0))
 	})
-	db := sql.OpenDB(&table{rows: map[string]string{}})
+	db := openDB(t, &table{rows: map[string]string{}})
 	guard := fencing.NewSQLite(db)
 	require.NoError(t, guard.Create(nil))
 	require.NoError(t, guard.Do(nil, "name", 1, func(tx *sql.Tx) error { return guard.Check(nil, tx, "name", 2) }))
-	require.NoError(t, guard.Read(nil, "name", 3, func(*sql.Tx) error { return nil }))
-	require.NoError(t, db.Close())
+	require.NoError(t, guard.Read(nil, "name", 3, nothing))
 }
 
 // A history is what many writers and readers of one resource did at the same time. Each writer

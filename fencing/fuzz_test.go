@@ -103,24 +103,23 @@ func checkGuard(t *testing.T, r resource, known *model, calls []call) {
 }
 
 // seeds are texts that may stand where a guard keeps its token.
-var seeds = []string{
-	"00000000000000000006r00000000000000000003", "00000000000000000006r00000000000000000006",
-	"00000000000000000003r00000000000000000006", "18446744073709551615r00000000000000000003",
-	"18446744073709551614r18446744073709551613",
-	"18446744073709551616r00000000000000000003", "00000000000000000006r0000000000000000000x",
-	"00000000000000000006w00000000000000000003", "00000000000000000006r", "0000000000000000000r00000000000000000003",
-	"", "0", "7", "007", "00000000000000000007", "00000000000000000012", "9", "99", "10", "+7", "-7", " 7", "7 ", "7.0", "1e1", "abc", "\x00", "\xff", "9007199254740993",
-	"18446744073709551615", "18446744073709551616", "99999999999999999999", "000000000000000000000007", strings.Repeat("9", 50), "0x7", "~", "null", "００７",
-}
+var seeds = strings.Split("00000000000000000006r00000000000000000003|00000000000000000006r00000000000000000006|"+
+	"00000000000000000003r00000000000000000006|18446744073709551615r00000000000000000003|"+
+	"18446744073709551614r18446744073709551613|18446744073709551616r00000000000000000003|"+
+	"00000000000000000006r0000000000000000000x|00000000000000000006w00000000000000000003|"+
+	"00000000000000000006r|0000000000000000000r00000000000000000003||0|7|007|00000000000000000007|"+
+	"00000000000000000012|9|99|10|+7|-7| 7|7 |7.0|1e1|abc|\x00|\xff|9007199254740993|18446744073709551615|"+
+	"18446744073709551616|99999999999999999999|000000000000000000000007|"+
+	"99999999999999999999999999999999999999999999999999|0x7|~|null|００７", "|")
 
 func addGuards(f *testing.F) {
 	f.Helper()
 	for _, text := range seeds {
-		f.Add(text, []byte{0x02, 0x61, 0x62, 0x61, 0x12, 0x11, 0x13, 0x02, 0x53, 0x00}, uint64(8))
-		f.Add(text, []byte{0x12, 0x11, 0x10, 0x03}, uint64(1))
-		f.Add(text, []byte{0x51, 0x50, 0x31, 0x41, 0x23}, uint64(math.MaxInt64))
-		f.Add(text, []byte{0x82, 0xe1, 0xe2, 0xe1, 0x61, 0xe1, 0x62, 0xe3, 0xe1, 0x62, 0xe2, 0x63, 0xe0}, uint64(8))
-		f.Add(text, []byte{0xd1, 0xd0, 0x50, 0x51, 0xd0, 0x80, 0xb1, 0xc1}, uint64(math.MaxInt64))
+		f.Add(text, []byte("\x02\x61\x62\x61\x12\x11\x13\x02\x53\x00"), uint64(8))
+		f.Add(text, []byte("\x12\x11\x10\x03"), uint64(1))
+		f.Add(text, []byte("\x51\x50\x31\x41\x23"), uint64(math.MaxInt64))
+		f.Add(text, []byte("\x82\xe1\xe2\xe1\x61\xe1\x62\xe3\xe1\x62\xe2\x63\xe0"), uint64(8))
+		f.Add(text, []byte("\xd1\xd0\x50\x51\xd0\x80\xb1\xc1"), uint64(math.MaxInt64))
 	}
 }
 
@@ -227,10 +226,14 @@ type table struct {
 	cuts   bool  // cuts off what is wider than the column, without an error
 	data   string
 	before *table // the state that a rollback restores
+	at     string // where it fails: BEGIN, COMMIT, or how statements begin
+	fails  int    // so many of the next statements fail
+	begun  driver.TxOptions
 }
 
 var (
 	errWords   = errors.New("the database does not understand")
+	errUnwell  = errors.New("the database is unwell")
 	errTooLong = errors.New("the token is too long for the column")
 )
 
@@ -239,21 +242,37 @@ func (d *table) Driver() driver.Driver                        { return nil }
 func (d *table) Close() error                                 { return nil }
 
 func (d *table) Begin() (driver.Tx, error) {
-	d.before = &table{rows: maps.Clone(d.rows), data: d.data}
+	return d.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+// BeginTx keeps the options. They have no effect: only one transaction is open at a time.
+func (d *table) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if d.at == "BEGIN" {
+		return nil, errUnwell
+	}
+	d.begun, d.before = options, &table{rows: maps.Clone(d.rows), data: d.data}
 	return d, nil
 }
 
-// BeginTx ignores the isolation level: only one transaction is open at a time.
-func (d *table) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return d.Begin() }
-
-func (d *table) Commit() error { d.before = nil; return nil }
+func (d *table) Commit() error {
+	if d.at == "COMMIT" {
+		return errUnwell
+	}
+	d.before = nil
+	return nil
+}
 
 func (d *table) Rollback() error {
 	d.rows, d.data, d.before = d.before.rows, d.before.data, nil
 	return nil
 }
 
-func (d *table) Prepare(query string) (driver.Stmt, error) { return statement{d, query}, nil }
+func (d *table) Prepare(query string) (driver.Stmt, error) {
+	if d.fails--; d.fails >= 0 || d.at != "" && strings.HasPrefix(query, d.at) {
+		return nil, errUnwell
+	}
+	return statement{d, query}, nil
+}
 
 type statement struct {
 	*table

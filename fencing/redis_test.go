@@ -22,20 +22,22 @@ import (
 // onRedis runs f with an embedded Redis in virtual time, and with a real server if there is one.
 func onRedis(t *testing.T, f func(t *testing.T, client *redis.Client)) {
 	t.Helper()
-	t.Run("embedded", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			nodes := embedded.Start(1)
-			defer func() {
-				nodes.Close()
-				time.Sleep(time.Minute) // goroutines that end by themselves have ended then
-			}()
-			client := nodes[0].Client()
-			defer client.Close()
-			f(t, client)
-		})
-	})
-	t.Run("real", func(t *testing.T) {
-		f(t, realredis.Start(t, 1)[0].Client())
+	t.Run("embedded", func(t *testing.T) { inBubble(t, f) })
+	t.Run("real", func(t *testing.T) { f(t, realredis.Start(t, 1)[0].Client()) })
+}
+
+// inBubble runs f with an embedded Redis in virtual time.
+func inBubble(t *testing.T, f func(t *testing.T, client *redis.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer func() {
+			nodes.Close()
+			time.Sleep(time.Minute) // goroutines that end by themselves have ended then
+		}()
+		client := nodes[0].Client()
+		defer client.Close()
+		f(t, client)
 	})
 }
 
@@ -109,35 +111,27 @@ func TestRedisCheckShutsOlderHoldersOut(t *testing.T) {
 }
 
 func TestRedisKeepCountsFromTheLastWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer func() {
-			nodes.Close()
-			time.Sleep(time.Minute)
-		}()
-		client := nodes[0].Client()
-		defer client.Close()
+	inBubble(t, func(t *testing.T, client *redis.Client) {
 		r, ctx := fencing.NewRedis(client), t.Context()
-		ttl := func() time.Duration { return client.PTTL(ctx, "key").Val() }
-
-		require.NoError(t, r.Set(ctx, "key", "a", 1, time.Hour))
-		assert.Equal(t, time.Hour, ttl())
+		set := func(value string, token uint64, keep, want time.Duration) {
+			t.Helper()
+			require.NoError(t, r.Set(ctx, "key", value, token, keep))
+			assert.Equal(t, want, client.PTTL(ctx, "key").Val())
+		}
+		set("a", 1, time.Hour, time.Hour)
 		time.Sleep(59 * time.Minute)
-		require.NoError(t, r.Set(ctx, "key", "b", 2, time.Hour))
+		set("b", 2, time.Hour, time.Hour)
 		time.Sleep(30 * time.Minute)
 		requireStale(t, r.Set(ctx, "key", "a", 1, 9*time.Hour), 1, 2)
-		assert.Equal(t, 30*time.Minute, ttl(), "a refusal changes nothing")
+		assert.Equal(t, 30*time.Minute, client.PTTL(ctx, "key").Val(), "a refusal changes nothing")
 		time.Sleep(29 * time.Minute)
 		requireValue(t, r, "key", "b", 2)
 		require.NoError(t, r.Delete(ctx, "key", 2, 2*time.Hour))
-		assert.Equal(t, 2*time.Hour, ttl())
-		require.NoError(t, r.Set(ctx, "key", "c", 2, time.Microsecond))
-		assert.Equal(t, time.Millisecond, ttl(), "rounded up")
-		require.NoError(t, r.Set(ctx, "key", "c", 2, time.Millisecond+1))
-		assert.Equal(t, 2*time.Millisecond, ttl(), "rounded up")
-		require.NoError(t, r.Set(ctx, "key", "d", 2, 0))
-		assert.EqualValues(t, -1, ttl(), "for ever")
-		require.NoError(t, r.Set(ctx, "key", "e", 2, time.Second))
+		assert.Equal(t, 2*time.Hour, client.PTTL(ctx, "key").Val())
+		set("c", 2, time.Microsecond, time.Millisecond) // rounded up
+		set("c", 2, time.Millisecond+1, 2*time.Millisecond)
+		set("d", 2, 0, -1) // for ever
+		set("e", 2, time.Second, time.Second)
 		time.Sleep(time.Second)
 		require.NoError(t, r.Set(ctx, "key", "a", 1, 0), "forgotten with its token")
 	})
@@ -192,23 +186,24 @@ func TestRedisOutOfReach(t *testing.T) {
 	require.NotErrorIs(t, err, fencing.ErrStale)
 }
 
-// onEach runs check with an embedded Redis, and with a real server if there is one. There is no bubble, because rapid asks for the
-// deadline of the test.
-func onEach(t *testing.T, check func(*testing.T, *redis.Client)) {
+// onEach runs checkModel with an embedded Redis, and with a real server if there is one. There is no bubble, because rapid asks
+// for the deadline of the test.
+func onEach(t *testing.T, calls ...string) {
 	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
 		nodes := embedded.Start(1)
 		defer nodes.Close()
 		client := nodes[0].Client()
 		defer client.Close()
-		check(t, client)
+		checkModel(t, client, calls)
 	})
-	t.Run("real", func(t *testing.T) { check(t, realredis.Start(t, 1)[0].Client()) })
+	t.Run("real", func(t *testing.T) { checkModel(t, realredis.Start(t, 1)[0].Client(), calls) })
 }
 
-func TestRedisLikeTheModel(t *testing.T) { onEach(t, checkModel) }
+func TestRedisLikeTheModel(t *testing.T) { onEach(t, "set", "delete", "check", "read", "read") }
 
-func checkModel(t *testing.T, client *redis.Client) {
+// checkModel plays calls of these kinds. If there are calls of an earlier version, the first call is one.
+func checkModel(t *testing.T, client *redis.Client, calls []string) {
 	t.Helper()
 	r, ctx := fencing.NewRedis(client), t.Context()
 	rapid.Check(t, func(t *rapid.T) {
@@ -216,10 +211,27 @@ func checkModel(t *testing.T, client *redis.Client) {
 		var m model
 		value := "" // none
 		for i := range rapid.IntRange(1, 20).Draw(t, "calls") {
-			token := m.drawToken(t)
-			switch rapid.SampledFrom([]string{"set", "delete", "check", "read", "read"}).Draw(t, "call") {
+			token, want := m.drawToken(t), "value "+strconv.Itoa(i)
+			call := rapid.SampledFrom(calls).Draw(t, "call")
+			if calls[0] == "earlier" {
+				token = max(token, 1)
+				if i == 0 {
+					call = "earlier"
+				}
+			}
+			switch call {
+			case "earlier":
+				newest := m.newest()
+				if token == newest && m.read > m.write {
+					break // the doc forbids it
+				}
+				kept, err := earlierWrite.Run(ctx, client, []string{"key"}, strconv.FormatUint(token, 10), want).Text()
+				require.NoError(t, err)
+				require.Equal(t, strconv.FormatUint(max(token, newest), 10), kept)
+				if token >= newest {
+					m.write, value = token, want
+				}
 			case "set":
-				want := "value " + strconv.Itoa(i)
 				if m.requireErr(t, token, r.Set(ctx, "key", want, token, 0)) {
 					value = want
 				}
@@ -352,48 +364,4 @@ return token`)
 
 // TestRedisEarlierVersion lets processes of an earlier version write as well, to a hash that an
 // earlier version has created. Their writes with older tokens must be refused, too.
-func TestRedisEarlierVersion(t *testing.T) { onEach(t, checkEarlierVersion) }
-
-func checkEarlierVersion(t *testing.T, client *redis.Client) {
-	t.Helper()
-	r, ctx := fencing.NewRedis(client), t.Context()
-	rapid.Check(t, func(t *rapid.T) {
-		require.NoError(t, client.FlushDB(ctx).Err())
-		var m model
-		value := ""
-		earlier := func(token uint64, text string) {
-			newest := m.newest()
-			if token == newest && m.read > m.write {
-				return // the doc forbids it
-			}
-			kept, err := earlierWrite.Run(ctx, client, []string{"key"}, strconv.FormatUint(token, 10), text).Text()
-			require.NoError(t, err)
-			if token >= newest {
-				require.Equal(t, strconv.FormatUint(token, 10), kept)
-				m.write, value = token, text
-				return
-			}
-			require.Equal(t, strconv.FormatUint(newest, 10), kept)
-		}
-		first := max(m.drawToken(t), 1)
-		earlier(first, "old data")
-		for i := range rapid.IntRange(1, 20).Draw(t, "calls") {
-			token := max(m.drawToken(t), 1)
-			text := "value " + strconv.Itoa(i)
-			switch rapid.SampledFrom([]string{"earlier", "set", "read", "read"}).Draw(t, "call") {
-			case "earlier":
-				earlier(token, text)
-			case "set":
-				if m.requireErr(t, token, r.Set(ctx, "key", text, token, 0)) {
-					value = text
-				}
-			case "read":
-				got, err := r.Read(ctx, "key", token, 0)
-				if m.requireReadErr(t, token, err) {
-					require.Equal(t, value, got)
-				}
-			}
-			requireValue(t, r, "key", value, m.newest())
-		}
-	})
-}
+func TestRedisEarlierVersion(t *testing.T) { onEach(t, "earlier", "set", "read", "read") }

@@ -1,7 +1,6 @@
 package fencing_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -20,44 +19,22 @@ func TestSQLTokenZeroSendsNothing(t *testing.T) {
 	for _, guard := range []*fencing.SQL{
 		fencing.NewPostgreSQL(nil), fencing.NewSQLite(nil), fencing.NewMySQL(nil),
 	} {
-		err := guard.Do(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
+		err := guard.Do(t.Context(), "orders:17", 0, nothing)
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 		require.ErrorIs(t, guard.Check(t.Context(), nil, "orders:17", 0), fencing.ErrNoToken)
-		err = guard.Read(t.Context(), "orders:17", 0, func(*sql.Tx) error { return nil })
+		err = guard.Read(t.Context(), "orders:17", 0, nothing)
 		require.ErrorIs(t, err, fencing.ErrNoToken)
 	}
 }
 
-var errUnwell = errors.New("the database is unwell")
+func nothing(*sql.Tx) error { return nil }
 
-// An unwell database fails at one place: at BEGIN, at COMMIT, or at statements that begin with the word at.
-type unwell struct {
-	*table
-	at string
-}
-
-func (d unwell) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d unwell) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	if d.at == "BEGIN" {
-		return nil, errUnwell
-	}
-	_, _ = d.table.Begin()
-	return d, nil
-}
-
-func (d unwell) Prepare(query string) (driver.Stmt, error) {
-	if strings.HasPrefix(query, d.at) {
-		return nil, errUnwell
-	}
-	return d.table.Prepare(query)
-}
-
-func (d unwell) Commit() error {
-	if d.at == "COMMIT" {
-		return errUnwell
-	}
-	return d.table.Commit()
+// openDB opens a database, which the end of the test closes.
+func openDB(t *testing.T, c driver.Connector) *sql.DB {
+	t.Helper()
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 // If it is not certain that the transaction has raised the token, Do must not write, even though the table has the same
@@ -69,7 +46,7 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 		"SELECT": `fencing: read the token of "orders:17": `,
 		"COMMIT": "fencing: commit: ",
 	} {
-		db := sql.OpenDB(unwell{&table{rows: map[string]string{"orders:17": fencing.Text(7)}}, at})
+		db := openDB(t, &table{rows: map[string]string{"orders:17": fencing.Text(7)}, at: at})
 		guard, called := fencing.NewSQLite(db), false
 		call := func(*sql.Tx) error { called = true; return nil }
 		err := guard.Do(t.Context(), "orders:17", 7, call)
@@ -82,14 +59,12 @@ func TestSQLUnwellDatabaseFails(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			require.False(t, called, at)
 		}
-		require.NoError(t, db.Close())
 	}
 }
 
 // If write fails, Do returns its error, and commits nothing.
 func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
-	db := sql.OpenDB(unwell{&table{rows: map[string]string{}}, "COMMIT"})
-	defer func() { _ = db.Close() }()
+	db := openDB(t, &table{rows: map[string]string{}, at: "COMMIT"})
 	failed := errors.New("out of stock")
 	err := fencing.NewSQLite(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return failed })
 	require.ErrorIs(t, err, failed)
@@ -99,8 +74,7 @@ func TestSQLFailedWriteIsNotCommitted(t *testing.T) {
 // The function of Read should change nothing. If it does, Read rolls the change back.
 func TestSQLReadCommitsNothing(t *testing.T) {
 	tokens := &table{rows: map[string]string{}}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	require.NoError(t, fencing.NewSQLite(db).Read(t.Context(), "orders:17", 7, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), "WRITE", "by a reader")
 		return err
@@ -119,33 +93,19 @@ func TestSQLTransactionOfARead(t *testing.T) {
 		{fencing.NewMySQL, sql.LevelRepeatableRead},
 		{fencing.NewSQLite, sql.LevelDefault},
 	} {
-		begun := &begun{table: &table{rows: map[string]string{}}}
-		db := sql.OpenDB(begun)
-		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
-		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, begun.options)
-		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, func(*sql.Tx) error { return nil }))
-		require.Zero(t, begun.options, "a Do leaves the level to the database, and writes")
-		require.NoError(t, db.Close())
+		tokens := &table{rows: map[string]string{}}
+		db := openDB(t, tokens)
+		require.NoError(t, c.of(db).Read(t.Context(), "orders:17", 7, nothing))
+		require.Equal(t, driver.TxOptions{Isolation: driver.IsolationLevel(c.level), ReadOnly: true}, tokens.begun)
+		require.NoError(t, c.of(db).Do(t.Context(), "orders:17", 7, nothing))
+		require.Zero(t, tokens.begun, "a Do leaves the level to the database, and writes")
 	}
-}
-
-// A begun database keeps the options of its last transaction.
-type begun struct {
-	*table
-	options driver.TxOptions
-}
-
-func (d *begun) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d *begun) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
-	d.options = options
-	return d.table.Begin()
 }
 
 // While another process creates the table, PostgreSQL fails. Then the table exists.
 func TestSQLCreateTwice(t *testing.T) {
 	for _, fails := range []int{1, 2} {
-		db := sql.OpenDB(&busy{&table{}, fails})
+		db := openDB(t, &table{fails: fails})
 		err := fencing.NewPostgreSQL(db).Create(t.Context())
 		if fails == 1 {
 			require.NoError(t, err)
@@ -153,32 +113,14 @@ func TestSQLCreateTwice(t *testing.T) {
 			require.ErrorIs(t, err, errUnwell)
 			require.ErrorContains(t, err, "fencing: create the table: ")
 		}
-		require.NoError(t, db.Close())
 	}
-}
-
-// A busy database does not execute its first statements.
-type busy struct {
-	*table
-	fails int
-}
-
-func (d *busy) Connect(context.Context) (driver.Conn, error) { return d, nil }
-
-func (d *busy) Prepare(query string) (driver.Stmt, error) {
-	if d.fails > 0 {
-		d.fails--
-		return nil, errUnwell
-	}
-	return d.table.Prepare(query)
 }
 
 // MySQL may cut a long name off. No statement with such a name is sent.
 func TestSQLMySQLNameTooLong(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{}}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
-	guard, nothing := fencing.NewMySQL(db), func(*sql.Tx) error { return nil }
+	db := openDB(t, tokens)
+	guard := fencing.NewMySQL(db)
 	long := strings.Repeat("x", 256)
 	const says = "fencing: a name of 256 bytes: the table keeps 255"
 	require.EqualError(t, guard.Do(ctx, long, 2, nothing), says)
@@ -192,10 +134,8 @@ func TestSQLMySQLNameTooLong(t *testing.T) {
 // column. Reads fail until Create has widened it.
 func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	guard := fencing.NewMySQL(db)
-	nothing := func(*sql.Tx) error { return nil }
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
 	require.ErrorIs(t, guard.Read(ctx, "orders:17", 9, nothing), errTooLong)
 	require.NoError(t, guard.Do(ctx, "orders:17", 8, nothing))
@@ -208,18 +148,16 @@ func TestSQLMySQLTableOfAnEarlierVersion(t *testing.T) {
 	requireStale(t, guard.Do(ctx, "orders:17", 8, nothing), 8, 9)
 	require.NoError(t, guard.Read(ctx, "orders:17", 8, nothing))
 
-	alterless := sql.OpenDB(unwell{tokens, "ALTER"})
-	require.NoError(t, fencing.NewMySQL(alterless).Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
-	require.NoError(t, alterless.Close())
+	tokens.at = "ALTER"
+	require.NoError(t, guard.Create(ctx), "a column that is wide enough needs no ALTER, nor the privilege for it")
 }
 
 func TestSQLMySQLTableThatCannotBeWidened(t *testing.T) {
 	for _, at := range []string{"SELECT", "ALTER"} {
-		db := sql.OpenDB(unwell{&table{width: 20}, at})
+		db := openDB(t, &table{width: 20, at: at})
 		err := fencing.NewMySQL(db).Create(t.Context())
 		require.ErrorIs(t, err, errUnwell)
 		require.ErrorContains(t, err, "fencing: widen the column token of the table: ")
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -232,7 +170,7 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 		"00000000000000000007r0000000000000000000x", "00000000000000000007r000000000000000000003", strings.Repeat("9", 41),
 	} {
 		tokens := &table{rows: map[string]string{"orders:17": text}}
-		db := sql.OpenDB(tokens)
+		db := openDB(t, tokens)
 		guard, never := fencing.NewSQLite(db), func(*sql.Tx) error { t.Error("called"); return nil }
 		fails := []error{guard.Do(t.Context(), "orders:17", 7, never)}
 		if text != "6" && text != "7" { // Read compares numbers
@@ -243,7 +181,6 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 			require.NotErrorIs(t, err, fencing.ErrStale)
 		}
 		require.Equal(t, text, tokens.rows["orders:17"])
-		require.NoError(t, db.Close())
 	}
 }
 
@@ -251,10 +188,9 @@ func TestSQLTextInPlaceOfAToken(t *testing.T) {
 // because the token of the reader is not in the table.
 func TestSQLColumnThatCutsTheTextOff(t *testing.T) {
 	ctx, tokens := t.Context(), &table{rows: map[string]string{"orders:17": fencing.Text(7)}, width: 20, cuts: true}
-	db := sql.OpenDB(tokens)
-	defer func() { _ = db.Close() }()
+	db := openDB(t, tokens)
 	guard := fencing.NewMySQL(db)
 	err := guard.Read(ctx, "orders:17", 9, func(*sql.Tx) error { t.Error("called"); return nil })
 	require.EqualError(t, err, `fencing: the table keeps "00000000000000000008" of the token 9: has Create made the column wide enough?`)
-	require.NoError(t, guard.Do(ctx, "orders:17", 9, func(*sql.Tx) error { return nil }))
+	require.NoError(t, guard.Do(ctx, "orders:17", 9, nothing))
 }

@@ -186,9 +186,7 @@ func TestElectorAfterClose(t *testing.T) {
 // While too few nodes answer, no process leads and no job runs. That is reported once, however many attempts are made.
 func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 	play(t, func(k *kit) {
-		for i := range 3 {
-			k.nodes.Node(i).Freeze()
-		}
+		k.freeze()
 		e := k.elector(k.rs)
 		for range 3 {
 			time.Sleep(10 * time.Second)
@@ -197,20 +195,14 @@ func TestElectorReportsThatNoQuorumAnswers(t *testing.T) {
 		}
 		told := k.reported(redsyncgocron.NotElected)
 		require.ErrorIs(k, told[0].Err, redsync.ErrNoQuorum)
-		for i := range 3 {
-			k.nodes.Node(i).Thaw()
-		}
+		k.thaw()
 		time.Sleep(10 * time.Second)
 		k.leads(e, true)
-		for i := range 3 {
-			k.nodes.Node(i).Freeze()
-		}
+		k.freeze()
 		time.Sleep(10 * time.Second)
 		k.leads(e, false)
 		k.reported(redsyncgocron.Lost, redsyncgocron.NotElected)
-		for i := range 3 {
-			k.nodes.Node(i).Thaw()
-		}
+		k.thaw()
 		require.NoError(k, e.Shutdown(k.Context()))
 		k.leads(e, false)
 		require.NotErrorIs(k, e.IsLeader(k.Context()), redsync.ErrNoQuorum)
@@ -223,9 +215,7 @@ func TestElectorReportsAResignationThatIsNotConfirmed(t *testing.T) {
 	play(t, func(k *kit) {
 		e := k.elector(k.rs)
 		k.leads(e, true)
-		for i := range 3 {
-			k.nodes.Node(i).Freeze()
-		}
+		k.freeze()
 		short, cancel := context.WithTimeout(k.Context(), time.Millisecond)
 		defer cancel()
 		err := e.Shutdown(short)

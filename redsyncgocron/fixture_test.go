@@ -54,6 +54,16 @@ func playAlone(t *testing.T, test func(k *kit)) {
 	})
 }
 
+// freeze freezes a majority, and thaw ends that.
+func (k *kit) freeze() { k.majority((*redsynctest.Node).Freeze) }
+func (k *kit) thaw()   { k.majority((*redsynctest.Node).Thaw) }
+
+func (k *kit) majority(do func(*redsynctest.Node)) {
+	for i := range 3 {
+		do(k.nodes.Node(i))
+	}
+}
+
 func (k *kit) report(e redsyncgocron.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

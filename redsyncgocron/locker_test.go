@@ -23,6 +23,7 @@ import (
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/redsyncgocron"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // pastTick waits until the middle between the next tick and the one after it.
@@ -178,9 +179,7 @@ func TestLockerKeepsTheLockForMinHold(t *testing.T) {
 // gocron tells its listener of each error of Lock, and counts a skip.
 func TestLockerWithoutAQuorum(t *testing.T) {
 	play(t, func(k *kit) {
-		for i := range 3 {
-			k.nodes.Node(i).Down()
-		}
+		k.majority((*redsynctest.Node).Down)
 		var heard []error
 		listener := gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
 			assert.Equal(k, "report", job)
@@ -197,9 +196,7 @@ func TestLockerWithoutAQuorum(t *testing.T) {
 			assert.Equal(k, e.Err, heard[i])
 		}
 		assert.Empty(k, all.counts())
-		for i := range 3 {
-			k.nodes.Node(i).Up()
-		}
+		k.majority((*redsynctest.Node).Up)
 		time.Sleep(10 * every)
 		assert.Equal(k, map[int]int{1: 10}, all.counts())
 		k.reported()
@@ -301,9 +298,7 @@ func TestLockerReportsALockThatIsNotReleased(t *testing.T) {
 	play(t, func(k *kit) {
 		lock, err := k.locker(k.rs).Lock(k.Context(), "report")
 		require.NoError(k, err)
-		for i := range 3 {
-			k.nodes.Node(i).Freeze()
-		}
+		k.freeze()
 		start := time.Now()
 		require.ErrorIs(k, lock.Unlock(k.Context()), redsync.ErrNoQuorum)
 		assert.LessOrEqual(k, time.Since(start), time.Second)

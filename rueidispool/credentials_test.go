@@ -67,28 +67,37 @@ func (v *vault) times(start time.Time) (times []time.Duration) {
 // of the first request.
 func onNode(t *testing.T, v *vault, play func(t *testing.T, node *embedded.Node, p pool.Pool, start time.Time)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		v.password = "1"
-		nodes[0].RequireUserAuth("app", "1")
-		opt, err := Options(rueidis.ClientOption{
-			InitAddress:       []string{"node:6379"},
-			DialCtxFn:         dialing(nodes[0]),
-			AuthCredentialsFn: v.credentials,
-		})
-		require.NoError(t, err)
-		client := redis.NewClient(opt)
-		defer func() { _ = client.Close() }()
+	v.password = "1"
+	inBubble(t, v.credentials, func(t *testing.T, node *embedded.Node, client *redis.Client) {
+		node.RequireUserAuth("app", "1")
 		p := pool.New(client)
 		defer func() { _ = p.Close() }()
 		start := time.Now()
 		answer(t, p, "ping")
-		play(t, nodes[0], p, start)
+		play(t, node, p, start)
 		asked := len(v.times(start))
 		require.NoError(t, p.Close())
 		time.Sleep(time.Hour)
 		require.Len(t, v.times(start), asked, "nobody may ask for the credentials of a connection that is closed")
+	})
+}
+
+// credentialsFn is an AuthCredentialsFn.
+type credentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error)
+
+// inBubble plays a test in a bubble, with a client of a node.
+func inBubble(t *testing.T, fn credentialsFn, play func(t *testing.T, node *embedded.Node, client *redis.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := embedded.Start(1)
+		defer nodes.Close()
+		opt, err := Options(rueidis.ClientOption{
+			InitAddress: []string{"node:6379"}, DialCtxFn: dialing(nodes[0]), AuthCredentialsFn: fn,
+		})
+		require.NoError(t, err)
+		client := redis.NewClient(opt)
+		defer func() { _ = client.Close() }()
+		play(t, nodes[0], client)
 	})
 }
 
@@ -168,25 +177,16 @@ func TestCredentialsAreAskedForAtEachConnection(t *testing.T) {
 }
 
 func TestCredentialsThatCannotBeHad(t *testing.T) {
-	closed := errors.New("the vault is closed")
-	for want, fn := range map[string]func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error){
+	for want, fn := range map[string]credentialsFn{
 		"no credentials: the vault is closed": func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-			return rueidis.AuthCredentials{Password: "hush"}, closed
+			return rueidis.AuthCredentials{Password: "hush"}, errors.New("the vault is closed")
 		},
 		"AuthCredentialsFn panicked: oops": func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) { panic("oops") },
 		"returned a Username without a Password: go-redis would log in as the default user": func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 			return rueidis.AuthCredentials{Username: "app"}, nil
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			nodes := embedded.Start(1)
-			defer nodes.Close()
-			opt, err := Options(rueidis.ClientOption{
-				InitAddress: []string{"node:6379"}, DialCtxFn: dialing(nodes[0]), AuthCredentialsFn: fn,
-			})
-			require.NoError(t, err)
-			client := redis.NewClient(opt)
-			defer func() { _ = client.Close() }()
+		inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
 			p := pool.New(client)
 			defer func() { _ = p.Close() }()
 			reply := ask(t, p, "ping")
@@ -201,21 +201,13 @@ func TestCredentialsThatCannotBeHad(t *testing.T) {
 // A panic of the function on a timer does not end the process.
 func TestCredentialsWhoseRefreshPanics(t *testing.T) {
 	var asked atomic.Int32
-	synctest.Test(t, func(t *testing.T) {
-		nodes := embedded.Start(1)
-		defer nodes.Close()
-		opt, err := Options(rueidis.ClientOption{
-			InitAddress: []string{"node:6379"}, DialCtxFn: dialing(nodes[0]),
-			AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-				if asked.Add(1) > 1 {
-					panic("oops")
-				}
-				return rueidis.AuthCredentials{RefreshAfter: time.Now().Add(time.Second)}, nil
-			},
-		})
-		require.NoError(t, err)
-		client := redis.NewClient(opt)
-		defer func() { _ = client.Close() }()
+	fn := func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		if asked.Add(1) > 1 {
+			panic("oops")
+		}
+		return rueidis.AuthCredentials{RefreshAfter: time.Now().Add(time.Second)}, nil
+	}
+	inBubble(t, fn, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
 		p := pool.New(client)
 		defer func() { _ = p.Close() }()
 		first := answer(t, p, "ping").Conn

@@ -27,40 +27,40 @@ func at(address string, change func(o *rueidis.ClientOption)) rueidis.ClientOpti
 
 func TestOptionsRefusesWhatNoConnectionCanHave(t *testing.T) {
 	const secret = "hush"
-	dials := func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, nil }
-	for want, change := range map[string]func(o *rueidis.ClientOption){
-		"InitAddress is empty: it must have the node's address": func(o *rueidis.ClientOption) { o.InitAddress = nil },
-		"InitAddress[0] is empty":                               func(o *rueidis.ClientOption) { o.InitAddress[0] = "" },
-		"InitAddress[0] is not of the form host:port":           func(o *rueidis.ClientOption) { o.InitAddress[0] = secret },
-		"InitAddress[0] is not of the form host:port; rueidis.ParseURL reads a URL": func(o *rueidis.ClientOption) {
-			o.InitAddress[0] = "redis://:" + secret + "@node:6379"
-		},
-		"InitAddress[1] is not of the form host:port; rueidis.ParseURL reads a URL": func(o *rueidis.ClientOption) {
-			o.InitAddress, o.Sentinel.MasterSet = []string{"node:6379", secret + "@node:6379"}, "main"
+	sentinel := rueidis.SentinelOption{MasterSet: "main"}
+	for want, option := range map[string]rueidis.ClientOption{
+		"InitAddress is empty: it must have the node's address":                     {InitAddress: []string{}},
+		"InitAddress[0] is empty":                                                   {InitAddress: []string{""}},
+		"InitAddress[0] is not of the form host:port":                               {InitAddress: []string{secret}},
+		"InitAddress[0] is not of the form host:port; rueidis.ParseURL reads a URL": {InitAddress: []string{"redis://:" + secret + "@node:6379"}},
+		"InitAddress[1] is not of the form host:port; rueidis.ParseURL reads a URL": {
+			InitAddress: []string{"node:6379", secret + "@node:6379"}, Sentinel: sentinel,
 		},
 		"InitAddress has 2 addresses: each node of a lock is one server, so call Options once for each (a node is one server; " +
-			"for a Redis Cluster, give redis.NewClusterClient to pool.New; for Sentinels, set Sentinel.MasterSet)": func(o *rueidis.ClientOption) {
-			o.InitAddress = []string{"node:1", "node:2"}
+			"for a Redis Cluster, give redis.NewClusterClient to pool.New; for Sentinels, set Sentinel.MasterSet)": {
+			InitAddress: []string{"node:1", "node:2"},
 		},
-		"InitAddress[1] is empty": func(o *rueidis.ClientOption) {
-			o.InitAddress, o.Sentinel.MasterSet = []string{"node:1", ""}, "main"
-			o.DialCtxFn = dials
+		"InitAddress[1] is empty": {
+			InitAddress: []string{"node:1", ""}, Sentinel: sentinel,
+			DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, nil },
 		},
-		"SelectDB is -1: it must be 0 or more":                           func(o *rueidis.ClientOption) { o.SelectDB = -1 },
-		"Dialer.Timeout is -1s: it must be 0 (for 5 s) or more":          func(o *rueidis.ClientOption) { o.Dialer.Timeout = -time.Second },
-		"Sentinel.Dialer.Timeout is -1s: it must be 0 (for 5 s) or more": func(o *rueidis.ClientOption) { o.Sentinel.Dialer.Timeout = -time.Second },
-		"Username is set without Password: go-redis would log in as the default user; a user with nopass accepts any password": func(o *rueidis.ClientOption) {
-			o.Username = secret
+		"SelectDB is -1: it must be 0 or more":                           {SelectDB: -1},
+		"Dialer.Timeout is -1s: it must be 0 (for 5 s) or more":          {Dialer: net.Dialer{Timeout: -time.Second}},
+		"Sentinel.Dialer.Timeout is -1s: it must be 0 (for 5 s) or more": {Sentinel: rueidis.SentinelOption{Dialer: net.Dialer{Timeout: -time.Second}}},
+		"Username is set without Password: go-redis would log in as the default user; a user with nopass accepts any password": {
+			Username: secret,
 		},
-		"Sentinel.Username is set without Sentinel.Password: go-redis would log in as the default user; a user with nopass accepts any password": func(o *rueidis.ClientOption) {
-			o.Sentinel.Username = secret
+		"Sentinel.Username is set without Sentinel.Password: go-redis would log in as the default user; a user with nopass accepts any password": {
+			Sentinel: rueidis.SentinelOption{Username: secret},
 		},
 		"Standalone.EnableRedirect (bool) cannot be carried over: a pool does not follow REDIRECT; " +
-			"ReplicaOnly (bool) cannot be carried over: a lock is set on the primary": func(o *rueidis.ClientOption) {
-			o.ReplicaOnly, o.Standalone.EnableRedirect = true, true
+			"ReplicaOnly (bool) cannot be carried over: a lock is set on the primary": {
+			ReplicaOnly: true, Standalone: rueidis.StandaloneOption{EnableRedirect: true},
 		},
 	} {
-		option := at("node:6379", change)
+		if option.InitAddress == nil {
+			option.InitAddress = []string{"node:6379"}
+		}
 		if option.Username == "" {
 			option.Password = secret
 		}

@@ -148,13 +148,7 @@ func TestSentinelsAreAskedAtOnce(t *testing.T) {
 			"node:6379": func(ctx context.Context) (net.Conn, error) { return nodes[0].Dial(ctx, "", "") },
 		}
 		opened := func(names ...string) (reply pool.Reply, took time.Duration) {
-			opt, err := Options(played(parts, names...))
-			require.NoError(t, err)
-			client := redis.NewClient(opt)
-			defer func() { _ = client.Close() }()
-			p := pool.New(client)
-			defer func() { _ = p.Close() }()
-			start := time.Now()
+			p, start := poolOf(t, played(parts, names...)), time.Now()
 			return ask(t, p, "ping"), time.Since(start)
 		}
 		reply, took := opened("silent", "slow", "away", "strange", "nothing", "good")

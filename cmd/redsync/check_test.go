@@ -43,6 +43,14 @@ func checks(t *testing.T, limit time.Duration, args ...string) (status int, out 
 	return status, text.String()
 }
 
+// checkEnds runs check with enough time, requires a status, and returns the output.
+func checkEnds(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	status, out := checks(t, generous, args...)
+	require.Equal(t, want, status, out)
+	return out
+}
+
 // warningsIn returns the warnings in the output of check, with their further lines.
 func warningsIn(out string) []string {
 	return regexp.MustCompile(`(?m)^ *warning: .*\n(?:    .*\n)*`).FindAllString(out, -1)
@@ -71,126 +79,8 @@ func isEmptyAgain(t *testing.T, s *realredis.Server) {
 	require.Eventually(t, func() bool { return realredis.Must(t, s, "dbsize") == int64(0) }, time.Minute, 10*time.Millisecond)
 }
 
-// Each fault of one node of three is named, and nothing else. Nothing is left on any node.
-func TestCheckNamesEachFault(t *testing.T) {
-	t.Parallel()
-	well := realredis.Start(t, 2, keepsAll...)
-	t.Cleanup(func() {
-		for _, s := range well {
-			assert.Equal(t, int64(0), realredis.Must(t, s, "dbsize"))
-		}
-	})
-	for name, c := range map[string]struct {
-		address func(*testing.T) string // of the third node
-		args    []string
-		warns   []string // by parts of their texts
-		shows   string
-		sum     string
-	}{
-		"a limit of memory": {
-			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "100mb")...).Addr() },
-			shows:   "maxmemory 104857600, maxmemory-policy noeviction", sum: "3 can grant locks: 1 may fail",
-		},
-		"wrong password": {
-			address: func(t *testing.T) string {
-				return "redis://:forgotten@" + startOne(t, "--requirepass", "secret").Addr()
-			},
-			warns: []string{"user name or password is wrong: WRONGPASS"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"no password": {
-			address: func(t *testing.T) string { return startOne(t, "--requirepass", "secret").Addr() },
-			warns:   []string{"asks for a password, and its address has none"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"not TLS": {
-			address: func(t *testing.T) string { return "rediss://" + startOne(t).Addr() },
-			warns:   []string{"the client speaks TLS, and the node does not on this port"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-		"a node of a cluster": {
-			address: func(t *testing.T) string {
-				s := realredis.StartClusterNode(t)
-				realredis.Must(t, s, "config", "set", "appendonly", "yes")
-				realredis.Must(t, s, "config", "set", "appendfsync", "always")
-				realredis.Must(t, s, "config", "set", "cluster-require-full-coverage", "no")
-				return s.Addr()
-			},
-			warns: []string{"it is a node of a Redis Cluster", "it refuses to write: CLUSTERDOWN"}, sum: "3 of 3 nodes answer, 2 can grant",
-		},
-		"a server twice": {
-			address: func(t *testing.T) string {
-				_, port, _ := net.SplitHostPort(well[0].Addr())
-				return "localhost:" + port
-			},
-			warns: []string{"its run id is that of node #0 (" + well[0].Addr() + "): the two are one server, which counts once"},
-			sum:   "3 of 3 nodes answer, 2 can grant locks: none may fail",
-		},
-		"full": {
-			address: func(t *testing.T) string { return startOne(t, append(keepsAll, "--maxmemory", "1")...).Addr() },
-			warns:   []string{"it refuses to write: OOM"}, sum: "2 can grant locks: none may fail",
-		},
-		"everysec": {
-			address: func(t *testing.T) string {
-				return startOne(t, "--appendonly", "yes", "--appendfsync", "everysec").Addr()
-			},
-			warns: []string{"appendfsync everysec: a server that crashes can lose the last writes"}, sum: "3 can grant locks: 1 may fail",
-		},
-		"a key of another type": {
-			address: func(t *testing.T) string {
-				s := startOne(t, keepsAll...)
-				realredis.Must(t, s, "lpush", "app:17", "1")
-				return s.Addr()
-			},
-			warns: []string{`the key "app:17" is a list: the node grants no lock of this name. Delete that key`}, sum: "2 can grant locks: none may fail",
-		},
-		"keys beside the lock of another type": {
-			address: func(t *testing.T) string {
-				s := startOne(t, keepsAll...)
-				for _, end := range sideEnds {
-					realredis.Must(t, s, "lpush", "{app:17}"+end, "1")
-				}
-				return s.Addr()
-			},
-			warns: []string{
-				`"{app:17}:fence" is a list: it keeps the node from granting locks with WithFencing`,
-				`"{app:17}:queue" is a list: it keeps the node from granting locks with WithFair`,
-				`"{app:17}:slot:0" is a list: the node does not grant this permit`,
-				`"{app:17}:slots" is a list: it keeps the node from granting locks with WithFair`,
-			},
-			sum: "3 can grant locks: 1 may fail",
-		},
-		"without a command": {
-			address: func(t *testing.T) string {
-				return startOne(t, append(keepsAll, "--rename-command", "BITOP", "")...).Addr()
-			},
-			warns: []string{"the server does not have +bitop\n    Unlock: one command deletes the key and looks for waiters: its script runs more commands\n"},
-			sum:   "3 can grant locks: 1 may fail",
-		},
-		"busy": {
-			address: busyServer,
-			warns:   []string{"BUSY Redis is busy running a script"}, shows: "no answer", sum: "2 of 3 nodes answer",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			args := append([]string{"--nodes", well[0].Addr() + "," + well[1].Addr() + "," + c.address(t), "--lock", "app:17"}, c.args...)
-			status, out := checks(t, generous, args...)
-			warnings := warningsIn(out)
-			require.Len(t, warnings, len(c.warns), out)
-			for i, text := range c.warns {
-				assert.Contains(t, warnings[i], text)
-			}
-			assert.Equal(t, min(len(c.warns), 1), status)
-			_, third, _ := strings.Cut(out, "node #2")
-			assert.Contains(t, third, c.shows)
-			assert.Contains(t, out, c.sum)
-			for _, secret := range []string{"secret", "forgotten"} {
-				assert.NotContains(t, out, secret)
-			}
-		})
-	}
-}
-
-// busyServer returns the address of a server that is busy with a script.
-func busyServer(t *testing.T) string {
+// busyServer starts a server that executes a script which does not end.
+func busyServer(t *testing.T) *realredis.Server {
 	t.Helper()
 	s := startOne(t, "--lua-time-limit", "10")
 	busy := s.Client()
@@ -207,7 +97,56 @@ func busyServer(t *testing.T) string {
 		_, _ = s.Do("script", "kill")
 		<-done
 	})
-	return s.Addr()
+	return s
+}
+
+// checkCommands are the commands of scripts that try check. "server", "busy", "user" and "fake" set OTHER to the address of a
+// node: a server with these arguments, one that executes a script for ever, the first node for a user with rules, and a node
+// that answers a command with a text (or, to INFO, with one text in the place of another). "checks STATUS ARG..." runs check,
+// and leaves its output in the file raw.txt. In out.txt words stand in the place of what differs from run to run.
+func checkCommands(t *testing.T) map[string]func(*testscript.TestScript, bool, []string) {
+	t.Helper()
+	other := func(address func(*testscript.TestScript, []string) string) func(*testscript.TestScript, bool, []string) {
+		return func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv("OTHER", address(ts, args)) }
+	}
+	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"server": other(func(_ *testscript.TestScript, args []string) string {
+			return startOne(t, slices.Concat(keepsAll, args)...).Addr()
+		}),
+		"busy": other(func(*testscript.TestScript, []string) string { return busyServer(t).Addr() }),
+		"user": other(func(ts *testscript.TestScript, rules []string) string {
+			return as(t, serversOf(ts)[0], slices.Concat(all, rules)...)
+		}),
+		"fake": other(func(ts *testscript.TestScript, args []string) string {
+			if len(args) == 0 {
+				return startFake(t, wellAnswer)
+			}
+			for i := range args {
+				text, err := strconv.Unquote(`"` + args[i] + `"`)
+				ts.Check(err)
+				args[i] = strings.ReplaceAll(text, "LONG", strings.Repeat("1", 900_000))
+			}
+			if len(args) == 3 {
+				args[1] = bulk(strings.ReplaceAll(wellInfo, args[1], args[2]))
+			}
+			return startFake(t, with(args[0], args[1]))
+		}),
+		"checks": func(ts *testscript.TestScript, _ bool, args []string) {
+			var text bytes.Buffer
+			c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
+			ts.Check(c.parse(append([]string{"--nodes", ts.Getenv(nodesVariable)}, args[1:]...)))
+			status, out := c.run(), text.String()
+			ts.Check(os.WriteFile(ts.MkAbs("raw.txt"), []byte(out), 0o600))
+			if strconv.Itoa(status) != args[0] {
+				ts.Fatalf("status %d, want %s:\n%s", status, args[0], out)
+			}
+			for _, m := range masks {
+				out = m.part.ReplaceAllString(out, m.mask)
+			}
+			ts.Check(os.WriteFile(ts.MkAbs("out.txt"), []byte(out), 0o600))
+		},
+	}
 }
 
 // A frozen node has its time to answer, and no more.
@@ -224,8 +163,7 @@ func TestCheckOfAFrozenNode(t *testing.T) {
 // A node may cease to answer after it has begun.
 func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 	t.Parallel()
-	status, out := checks(t, generous, "--nodes", startFake(t, with("time", hangUp)))
-	require.Equal(t, exitNoQuorum, status)
+	out := checkEnds(t, exitNoQuorum, "--nodes", startFake(t, with("time", hangUp)))
 	require.Contains(t, out, ": has ceased to answer\n")
 	require.Contains(t, out, "  warning: it no longer answers: ")
 	require.Contains(t, out, "\n0 of 1 nodes answer")
@@ -246,21 +184,16 @@ func TestCheckOfANodeThatCeasesToAnswer(t *testing.T) {
 func TestCheckWithGuard(t *testing.T) {
 	t.Parallel()
 	s := startOne(t)
-	status, out := checks(t, generous, "--nodes", s.Addr(), "--guard", "1h")
-	require.Equal(t, exitNoQuorum, status)
+	out := checkEnds(t, exitNoQuorum, "--nodes", s.Addr(), "--guard", "1h")
 	require.Regexp(t, `warning: its server started \d+s ago, and the restart guard \(1h0m0s \+ 37\.002s\) ignores it for another 1h0m\d+\.002s\n`, out)
 	require.Contains(t, out, "1 of 1 nodes answer, 0 can grant locks: too few, the quorum is 1\n1 warning\n")
-	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
-	require.Equal(t, 0, status, out)
+	checkEnds(t, 0, "--nodes", startFake(t, wellAnswer), "--guard", "980s") // up for 1000s: the guard is 990.802s
 	everysec := with("config get", "*2\r\n"+bulk("appendfsync")+bulk("everysec"))
-	status, out = checks(t, generous, "--nodes", startFake(t, everysec), "--guard", "980s")
-	require.Equal(t, 0, status, out)
+	out = checkEnds(t, 0, "--nodes", startFake(t, everysec), "--guard", "980s")
 	require.Contains(t, out, "appendonly yes, appendfsync everysec\n")
-	status, out = checks(t, generous, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
-	require.Equal(t, exitNoQuorum, status, out)
+	out = checkEnds(t, exitNoQuorum, "--nodes", startFake(t, wellAnswer), "--guard", "990s")
 	require.Contains(t, out, "ignores it for another 902ms")
-	status, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
-	require.Equal(t, exitNoQuorum, status)
+	out = checkEnds(t, exitNoQuorum, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h")
 	require.Equal(t, []string{"  warning: pool.WithRestartGuard: the node's votes never count\n"}, warningsIn(out))
 	_, out = checks(t, generous, "--nodes", as(t, s, "~*", "&*", "+@all", "-info"), "--guard", "1h", "--lock", "app:17")
 	require.Contains(t, out, "the ACL denies +info\n    finding two addresses of one server: they are not found\n    pool.WithRestartGuard: ")
@@ -296,26 +229,20 @@ func TestCheckOfClocks(t *testing.T) {
 	}
 }
 
-// The part of a difference that may come from the measurement is no reason to warn.
 func TestClockDiff(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		diff   clockDiff
-		surely time.Duration
-		far    bool
-		text   string
-	}{
-		{clockDiff{time.Second, 698 * time.Millisecond}, 302 * time.Millisecond, true, "1s (±698ms) ahead of this machine's"},
-		{clockDiff{-time.Second, 698 * time.Millisecond}, -302 * time.Millisecond, true, "1s (±698ms) behind this machine's"},
-		{clockDiff{time.Second, 699 * time.Millisecond}, 301 * time.Millisecond, false, "1s (±699ms) ahead of this machine's"},
-		{clockDiff{-time.Second, 699 * time.Millisecond}, -301 * time.Millisecond, false, "1s (±699ms) behind this machine's"},
-		{clockDiff{time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
-		{clockDiff{-time.Second, 2 * time.Second}, 0, false, "as this machine's (±3s)"},
-		{clockDiff{0, 12345 * time.Nanosecond}, 0, false, "as this machine's (±20µs)"},
-	} {
-		assert.Equal(t, c.far, c.diff.isTooFar())
-		assert.Equal(t, c.surely, c.diff.surely())
-		assert.Equal(t, c.text, c.diff.String())
+	for _, c := range cellsOf(`
+		1s  | 698ms   | 302ms  | too far | 1s (±698ms) ahead of this machine's
+		-1s | 698ms   | -302ms | too far | 1s (±698ms) behind this machine's
+		1s  | 699ms   | 301ms  |         | 1s (±699ms) ahead of this machine's
+		-1s | 699ms   | -301ms |         | 1s (±699ms) behind this machine's
+		1s  | 2s      |        |         | as this machine's (±3s)
+		-1s | 2s      |        |         | as this machine's (±3s)
+		0s  | 12345ns |        |         | as this machine's (±20µs)`) {
+		diff := clockDiff{spanOf(t, c[0]), spanOf(t, c[1])}
+		assert.Equal(t, spanOf(t, c[2]), diff.surely())
+		assert.Equal(t, c[3] != "", diff.isTooFar())
+		assert.Equal(t, c[4], diff.String())
 	}
 	require.Contains(t, usageOf("check"), fmt.Sprintf("%v on, which is the drift that a lock of 30s", clockLimit))
 	require.Contains(t, usageOf("check"), fmt.Sprintf("all nodes are %v or more ahead", clientLimit))
@@ -437,48 +364,6 @@ func with(first, text string) func([]string) string {
 			return text
 		}
 		return wellAnswer(args)
-	}
-}
-
-// These faults need servers that are not here.
-func TestCheckOfOtherServers(t *testing.T) {
-	t.Parallel()
-	says := func(old, replaced string) func([]string) string {
-		return with("info", bulk(strings.ReplaceAll(wellInfo, old, replaced)))
-	}
-	for name, c := range map[string]struct {
-		answer func([]string) string
-		warns  []string
-		shows  string
-	}{
-		"well":             {wellAnswer, nil, "server       Valkey 8.0.1\n"},
-		"Redis 6.0":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.0.16"), []string{"Redis 6.0.16 is too old: Redis 6.2, Valkey 7.2 or later is needed"}, "Redis 6.0.16\n"},
-		"Redis 6.2":        {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:6.2.0"), nil, "Redis 6.2.0\n"},
-		"Redis 10":         {says("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", "redis_version:10.0.0"), nil, "Redis 10.0.0\n"},
-		"no SET KEEPTTL":   {with("eval redis.call", "-ERR syntax error\r\n"), []string{"SET with PXAT and KEEPTTL in scripts: no shared locks"}, "all that locks"},
-		"loading":          {with("ping", "-LOADING Redis is loading the dataset in memory\r\n"), []string{"LOADING Redis is loading the dataset in memory"}, "no answer"},
-		"INFO says little": {with("info", bulk("")), nil, "persistence  not known: INFO does not tell it\n"},
-		"odd TIME":         {with("time", "*1\r\n:1\r\n"), nil, "clock        not known: TIME does not tell it\n"},
-		"bad for terminals": {
-			says("valkey_version:8.0.1", "valkey_version:8.\x1b[2J\x07\u202e\xff"), nil, `Valkey 8.\x1b[2J\a\u202e\xff` + "\n",
-		},
-		"long": {
-			says("valkey_version:8.0.1", "valkey_version:8."+strings.Repeat("1", 900_000)), nil, "1... (900002 bytes)\n",
-		},
-		"CONFIG renamed": {with("config", "-ERR unknown command 'CONFIG'\r\n"), nil, "appendonly yes, appendfsync not known: CONFIG GET: ERR unknown command 'CONFIG'\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			status, out := checks(t, generous, "--nodes", startFake(t, wellAnswer)+","+startFake(t, wellAnswer)+","+startFake(t, c.answer), "--lock", "app:17")
-			warnings := warningsIn(out)
-			require.Len(t, warnings, len(c.warns), out)
-			for i, text := range c.warns {
-				assert.Contains(t, warnings[i], text)
-			}
-			assert.Equal(t, len(c.warns), status)
-			_, third, _ := strings.Cut(out, "node #2")
-			assert.Contains(t, third, c.shows)
-		})
 	}
 }
 
@@ -639,75 +524,23 @@ func TestCheckNamesEachMissingRule(t *testing.T) {
 	}
 }
 
-// A user may lack the rules of some keys beside the lock, or may only read.
-func TestCheckNamesTheKeysThatAreDenied(t *testing.T) {
-	t.Parallel()
-	all := slices.DeleteFunc(pageRules(t), func(r string) bool { return r == nameRule || r == sideRule })
-	s := startOne(t, keepsAll...)
-	notKnown := func(keys string) string {
-		return "not known whether this user may write " + keys + ": its rules for keys match no longer name, or it may use no command that would show it\n"
-	}
-	for name, c := range map[string]struct {
-		lock   string
-		rules  []string
-		status int
-		has    []string
-		hasNot []string
-	}{
-		"the queue alone": {"app:17", []string{"~app:*", "~{app:*:queue"}, 1, []string{"the ACL denies ~{app:17}:fence ~{app:17}:slot:0 ~{app:17}:slots\n", "WithFencing, Lead: "}, []string{"WithFair: ", "without ~app"}},
-		"only reading":    {"app:17", []string{"%R~app:*", "~{app:*"}, exitNoQuorum, []string{"the ACL denies ~app:17\n", "without ~app:17 Lock no\n"[:8]}, nil},
-		"only writing":    {"app:17", []string{"%W~app:*", "~{app:*"}, 1, []string{"the ACL denies %R~app:17\n    without +get: Lock yes, Extend no"}, []string{"Lock no"}},
-		"exactly the name": {
-			"app:17",
-			[]string{"~app:17", "~{app:17}:*"},
-			0,
-			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`), "no warnings\n"},
-			[]string{"denies"},
-		},
-		"nothing is told, not even of commands that write": {
-			"app:17",
-			[]string{"~app:*", "~{app:*", "-get", "-eval", "-evalsha", "-pttl", "-exists", "-mget", "-type", "-set", "-del", "-pexpire"},
-			exitNoQuorum,
-			[]string{notKnown(`"app:17", "{app:17}:queue", "{app:17}:fence", "{app:17}:slot:0", "{app:17}:slots"`)},
-			[]string{"denies ~"},
-		},
-		"nothing can be deleted":    {"app:17", []string{"~app:*", "~{app:*", "-del", "-pexpire", "-bitop", "-time"}, 1, []string{"the ACL denies +bitop +del +pexpire +time\n"}, nil},
-		"a name with a tag":         {"app:{17}", []string{"~app:*"}, 1, []string{"the ACL denies ~{17}:app:{17}:*\n"}, nil},
-		"its rule":                  {"app:{17}", []string{"~app:*", "~{*}:app:*"}, 0, []string{`all that locks of "app:{17}" can use`}, nil},
-		"a name that is a pattern":  {"app:*?[x] y\\", []string{"~{app:*"}, exitNoQuorum, []string{`the ACL denies ~app:\*\?\[x\]?y\\` + "\n"}, nil},
-		"a name bad for a terminal": {"app:\x1b[2J\n", []string{"~app:*", "~{app:*"}, 0, []string{`locks of "app:\x1b[2J\n" can use`}, []string{"\x1b"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			status, out := checks(t, generous, "--nodes", as(t, s, append(slices.Clone(all), c.rules...)...), "--lock", c.lock)
-			assert.Equal(t, c.status, status, out)
-			for _, text := range c.has {
-				assert.Contains(t, out, text)
-			}
-			for _, text := range c.hasNot {
-				assert.NotContains(t, out, text)
-			}
-			isEmptyAgain(t, s)
-		})
-	}
-}
-
 // The texts of denials are those of other versions than the one of the other tests.
 func TestCheckReadsDenials(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][3]bool{
-		"NOPERM this user has no permissions to run the 'set' command or its subcommand":             {true, false, false}, // 6.2
-		"NOPERM this user has no permissions to run the 'script|load' command":                       {true, false, false}, // 7.0
-		"NOPERM User key has no permissions to run the 'set' command":                                {true, false, false}, // 7.2, Valkey
-		"NOPERM this user has no permissions to access one of the keys used as arguments":            {false, true, false},
-		"NOPERM No permissions to access a key":                                                      {false, true, false},
-		"NOPERM this user has no permissions to access one of the channels used as arguments":        {false, false, true},
-		"NOPERM No permissions to access a channel":                                                  {false, false, true},
-		"ERR The user executing the script can't run this command or subcommand script: 1, on @u:1.": {true, false, false},
-		"ERR ACL failure in script: No permissions to access a key":                                  {false, true, false},
-		"WRONGTYPE Operation against a key":                                                          {},
-	} {
-		command, key, channel := denialOf(answer(text))
-		assert.Equal(t, want, [3]bool{command, key, channel}, text)
+	for _, row := range cellsOf(`
+		command | NOPERM this user has no permissions to run the 'set' command or its subcommand
+		command | NOPERM this user has no permissions to run the 'script;load' command
+		command | NOPERM User key has no permissions to run the 'set' command
+		command | ERR The user executing the script can't run this command or subcommand script: 1, on @u:1.
+		key     | NOPERM this user has no permissions to access one of the keys used as arguments
+		key     | NOPERM No permissions to access a key
+		key     | ERR ACL failure in script: No permissions to access a key
+		channel | NOPERM this user has no permissions to access one of the channels used as arguments
+		channel | NOPERM No permissions to access a channel
+		nothing | WRONGTYPE Operation against a key`) {
+		command, key, channel := denialOf(answer(strings.ReplaceAll(row[1], ";", "|")))
+		want := [3]bool{row[0] == "command", row[0] == "key", row[0] == "channel"}
+		assert.Equal(t, want, [3]bool{command, key, channel}, row[1])
 	}
 }
 
@@ -725,8 +558,7 @@ func TestCheckChangesNothing(t *testing.T) {
 		realredis.Must(t, s, "set", key, "value of "+key, "px", "3600000")
 	}
 	before := realredis.Must(t, s, "dump", "app:17")
-	status, out := checks(t, generous, "--nodes", s.Addr(), "--lock", "app:17")
-	require.Equal(t, 0, status, out)
+	out := checkEnds(t, 0, "--nodes", s.Addr(), "--lock", "app:17")
 	require.Equal(t, before, realredis.Must(t, s, "dump", "app:17"))
 	require.Equal(t, int64(5), realredis.Must(t, s, "dbsize"))
 	for _, key := range all {
@@ -735,8 +567,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 	require.NotContains(t, out, "value of")
 	realredis.Must(t, s, "config", "resetstat")
-	status, out = checks(t, generous, "--nodes", s.Addr())
-	require.Equal(t, 0, status, out)
+	out = checkEnds(t, 0, "--nodes", s.Addr())
 	require.NotContains(t, out, "permissions")
 	stats := fmt.Sprint(realredis.Must(t, s, "info", "commandstats"))
 	for _, command := range regexp.MustCompile(`cmdstat_([^:]*)`).FindAllStringSubmatch(stats, -1) {
@@ -750,33 +581,12 @@ func TestCheckOfJointSets(t *testing.T) {
 	a, b := startFake(t, wellAnswer), startFake(t, wellAnswer)
 	dead := startOne(t)
 	dead.Kill()
-	status, out := checks(t, generous, "--before", a, "--after", a+","+b+","+dead.Addr())
-	require.Equal(t, 1, status, out)
+	out := checkEnds(t, 1, "--before", a, "--after", a+","+b+","+dead.Addr())
 	require.Contains(t, out, "node #0 of --before ("+a+"): answers\n")
 	require.Contains(t, out, "1 of 1 nodes of --before answer, 1 can grant locks: none may fail\n")
 	require.Contains(t, out, "node #2 of --after ("+dead.Addr()+"): no answer\n")
 	require.Contains(t, out, "2 of 3 nodes of --after answer, 2 can grant locks: none may fail\n1 warning\n")
-	status, out = checks(t, generous, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
-	require.Equal(t, exitNoQuorum, status, out)
-}
-
-func TestCheckRefusesWrongArguments(t *testing.T) {
-	t.Parallel()
-	for text, args := range map[string][]string{
-		`check takes no arguments, but got "x"`:               {"--nodes", "a:1", "x"},
-		`check takes no arguments, but got "redis://...@h:1"`: {"--nodes", "a:1", "redis://:secret@h:1"},
-		"NAME is empty":                                   {"--nodes", "a:1", "--lock", ""},
-		`NAME "{a}:queue" ends with ":queue"`:             {"--nodes", "a:1", "--lock", "{a}:queue"},
-		"nodes #0 and #1 are one server (a:1)":            {"--nodes", "a:1,a:1"},
-		"--guard -1s is out of range: more than 0":        {"--nodes", "a:1", "--guard", "-1"},
-		"unknown flag: --force. See redsync check --help": {"--nodes", "a:1", "--force"},
-		"--cacert: open testdata/none":                    {"--nodes", "a:1", "--cacert", "testdata/none"},
-	} {
-		status, stdout, stderr := call(append([]string{"check"}, args...)...)
-		assert.Equal(t, exitUsage, status, text)
-		assert.Contains(t, stderr, text)
-		assert.Empty(t, stdout)
-	}
+	checkEnds(t, exitNoQuorum, "--before", dead.Addr(), "--after", a+","+b+","+dead.Addr())
 }
 
 // masks are the parts of the output that differ from run to run.
@@ -791,53 +601,4 @@ var masks = []struct {
 	{regexp.MustCompile(`(uptime +)\S+\n`), "${1}UPTIME\n"},
 	{regexp.MustCompile(`(clock +as this machine's \(±)\S+\)`), "${1}UNCERTAINTY)"},
 	{regexp.MustCompile(`dial tcp ADDRESS: .*`), "dial tcp ADDRESS: REASON"},
-}
-
-// TestCheckScripts runs each script in testdata/check on five nodes of its own, which begin as docs/operating.md says they
-// should be. A script has the commands "crash N", "redis N COMMAND ARG..." and "checks STATUS ARG...", which runs check, and
-// leaves its output in the file out.txt, with words in the place of what differs from run to run.
-func TestCheckScripts(t *testing.T) {
-	node := func(ts *testscript.TestScript, n string) *realredis.Server {
-		i, err := strconv.Atoi(n)
-		ts.Check(err)
-		return ts.Value(serversKey{}).([]*realredis.Server)[i]
-	}
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/check",
-		Setup: func(e *testscript.Env) error {
-			servers := realredis.Start(t, 5, keepsAll...)
-			e.Values[serversKey{}] = servers
-			e.Setenv(nodesVariable, listOf(servers))
-			for i, s := range servers {
-				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
-			}
-			return nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"crash": func(ts *testscript.TestScript, _ bool, args []string) { node(ts, args[0]).Kill() },
-			"redis": func(ts *testscript.TestScript, _ bool, args []string) {
-				command := []any{}
-				for _, arg := range args[1:] {
-					command = append(command, arg)
-				}
-				_, err := node(ts, args[0]).Do(command...)
-				ts.Check(err)
-			},
-			"checks": func(ts *testscript.TestScript, _ bool, args []string) {
-				var text bytes.Buffer
-				c := &checker{limit: generous, out: &text} // with answerLimit a slow machine could fail the test
-				ts.Check(c.parse(append(args[1:], "--nodes", ts.Getenv(nodesVariable))))
-				status, out := c.run(), text.String()
-				if strconv.Itoa(status) != args[0] {
-					ts.Fatalf("status %d, want %s:\n%s", status, args[0], out)
-				}
-				for _, m := range masks {
-					out = m.part.ReplaceAllString(out, m.mask)
-				}
-				ts.Check(os.WriteFile(ts.MkAbs("out.txt"), []byte(out), 0o600))
-			},
-		},
-		RequireExplicitExec: true,
-		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
-	})
 }

@@ -9,22 +9,20 @@ import (
 
 func TestDeadline(t *testing.T) {
 	now := time.Now()
-	in := func(at, wall time.Duration) deadline { return deadline{now.Add(at), now.Round(0).Add(wall)} }
-	for _, c := range []struct {
-		name       string
-		deadline   deadline
-		left, wait time.Duration
-	}{
-		{"both clocks agree", deadlineIn(now, 50*time.Millisecond), 50 * time.Millisecond, 50 * time.Millisecond},
-		{"far", deadlineIn(now, time.Hour), time.Hour, patience},
-		{"near", deadlineIn(now, 10*time.Microsecond), 10 * time.Microsecond, time.Millisecond},
-		{"reached", deadlineIn(now, 0), 0, time.Millisecond},
-		{"passed", deadlineIn(now, -time.Second), -time.Second, time.Millisecond},
-		{"the wall clock says so", in(time.Hour, -time.Minute), -time.Minute, time.Millisecond},
-		{"the monotonic clock says so", in(-time.Minute, time.Hour), -time.Minute, time.Millisecond},
-	} {
-		require.Equal(t, c.left, c.deadline.left(now), c.name)
-		require.Equal(t, c.wait, c.deadline.wait(now), c.name)
+	for _, c := range cellsOf(`
+		both clocks agree           | 50ms | 50ms | 50ms | 50ms
+		far                         | 1h   | 1h   | 1h   | ` + patience.String() + `
+		near                        | 10us | 10us | 10us | 1ms
+		reached                     |      |      |      | 1ms
+		passed                      | -1s  | -1s  | -1s  | 1ms
+		the wall clock says so      | 1h   | -1m  | -1m  | 1ms
+		the monotonic clock says so | -1m  | 1h   | -1m  | 1ms`) {
+		d := deadline{now.Add(spanOf(t, c[1])), now.Round(0).Add(spanOf(t, c[2]))}
+		if c[1] == c[2] {
+			require.Equal(t, deadlineIn(now, spanOf(t, c[1])), d)
+		}
+		require.Equal(t, spanOf(t, c[3]), d.left(now), c[0])
+		require.Equal(t, spanOf(t, c[4]), d.wait(now), c[0])
 	}
 	require.Equal(t, patience, deadline{}.wait(now), "the zero deadline is never reached")
 }

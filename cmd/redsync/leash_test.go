@@ -32,48 +32,42 @@ func watched(l *leash, d time.Duration, left func(now time.Time) time.Duration) 
 	return signals
 }
 
+// Each row has how long the lock is valid at the begin, when it is lost early, when it is extended to the end of time, and when
+// the first TERM and KILL come. An empty cell is "never".
 func TestLeashSignals(t *testing.T) {
-	const killAfter, never = 10 * time.Second, time.Hour // so the margin is 500 ms
-	for name, c := range map[string]struct {
-		valid    time.Duration // at the begin
-		lost     time.Duration // when it is lost early
-		extended time.Duration // when it is extended to the end of time
-		term     time.Duration // of the first signal, unless it is never
-		kill     time.Duration
-	}{
-		"no extension succeeds":           {30 * time.Second, never, never, 20 * time.Second, 29500 * time.Millisecond},
-		"the lock is valid all the time":  {30 * time.Second, never, 0, never, never},
-		"lost early, with time left":      {30 * time.Second, 5 * time.Second, never, 5 * time.Second, 15 * time.Second},
-		"lost early, with less time left": {12 * time.Second, time.Second, never, time.Second, 11 * time.Second},
-		"lost after TERM":                 {30 * time.Second, 25 * time.Second, never, 20 * time.Second, 29500 * time.Millisecond},
-		"lost before it was seen":         {30 * time.Second, 0, never, never, 0},
-		"seen too late for TERM":          {400 * time.Millisecond, never, never, never, 0},
-		"an extension comes after TERM":   {30 * time.Second, never, 22 * time.Second, 20 * time.Second, 29500 * time.Millisecond},
-	} {
+	for _, c := range cellsOf(`
+		no extension succeeds           | 30s   |     |     | 20s | 29.5s
+		the lock is valid all the time  | 30s   |     | 0s  |     |
+		lost early, with time left      | 30s   | 5s  |     | 5s  | 15s
+		lost early, with less time left | 12s   | 1s  |     | 1s  | 11s
+		lost after TERM                 | 30s   | 25s |     | 20s | 29.5s
+		lost before it was seen         | 30s   | 0s  |     |     | 0s
+		seen too late for TERM          | 400ms |     |     |     | 0s
+		an extension comes after TERM   | 30s   |     | 22s | 20s | 29.5s`) {
 		synctest.Test(t, func(t *testing.T) {
-			start, l := time.Now(), leash{killAfter: killAfter}
+			start, l := time.Now(), leash{killAfter: 10 * time.Second} // so the margin is 500 ms
+			is := func(cell int, age time.Duration) bool { return c[cell] != "" && age >= spanOf(t, c[cell]) }
 			got := watched(&l, 35*time.Second, func(now time.Time) time.Duration {
 				switch age := now.Sub(start); {
-				case age >= c.lost:
+				case is(2, age):
 					return 0
-				case age >= c.extended:
-					return never
+				case is(3, age):
+					return time.Hour
 				default:
-					return max(c.valid-age, 0)
+					return max(spanOf(t, c[1])-age, 0)
 				}
 			})
 			var want []sent
-			if c.term != never {
-				want = append(want, sent{syscall.SIGTERM, c.term})
-			}
-			if c.kill != never {
-				want = append(want, sent{syscall.SIGKILL, c.kill})
+			for i, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+				if at := c[4+i]; at != "" {
+					want = append(want, sent{s, spanOf(t, at)})
+				}
 			}
 			for i := range got {
 				got[i].after = got[i].after.Truncate(10 * time.Millisecond)
 			}
-			require.Equal(t, want, got, name)
-			require.Equal(t, len(want) > 0, l.isEnding(), name)
+			require.Equal(t, want, got, c[0])
+			require.Equal(t, len(want) > 0, l.isEnding(), c[0])
 		})
 	}
 }
@@ -85,19 +79,22 @@ func TestLeashBothClocks(t *testing.T) {
 		"the monotonic clock is ahead": func(d *deadline) { d.at = d.at.Add(-time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := time.Now()
-			l := leash{killAfter: 10 * time.Second}
-			require.Zero(t, l.look(now, 30*time.Second))
+			now, l := time.Now(), leash{killAfter: 10 * time.Second}
+			looks := func(want syscall.Signal, left time.Duration) {
+				t.Helper()
+				require.Equal(t, want, l.look(now, left))
+			}
+			looks(0, 30*time.Second)
 			shift(&l.valid)
-			require.Equal(t, syscall.SIGKILL, l.look(now, 0), "early loss: nothing is left by that clock")
+			looks(syscall.SIGKILL, 0) // early loss: nothing is left by that clock
 
 			l = leash{killAfter: 10 * time.Second}
-			require.Equal(t, syscall.SIGTERM, l.look(now, 10*time.Second))
-			require.Zero(t, l.look(now, 10*time.Second))
+			looks(syscall.SIGTERM, 10*time.Second)
+			looks(0, 10*time.Second)
 			shift(&l.kill)
 			require.Equal(t, time.Millisecond, l.wait(now))
-			require.Equal(t, syscall.SIGKILL, l.look(now, 10*time.Second))
-			require.Zero(t, l.look(now, 0), "only once")
+			looks(syscall.SIGKILL, 10*time.Second)
+			looks(0, 0) // only once
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -86,14 +87,17 @@ const scriptNodes = 5
 // which COMMAND gets, too, and one by one in $NODE0 to $NODE4. Their processes are $PID0 to $PID4. A script has the commands
 //
 //   - "crash N", "start N" and "freeze N" for node number N,
-//   - "nodes COMMAND ARG...", which runs a command of Redis on all nodes that were not killed,
+//   - "redis N COMMAND ARG...", which runs a command of Redis on that node, and "nodes COMMAND ARG...", which runs it on all
+//     nodes that were not killed,
+//   - "empty N", which waits until the node has no key,
 //   - "delete NAME", which takes a lock off all nodes,
 //   - "held NAME" and "! held NAME", which wait until all or none of the nodes have a key,
 //   - "status N PROGRAM ARG...", which is exec with a certain exit status. If it is not one of COMMAND's, use "ours N", which
 //     also demands a line of redsync on stderr,
 //   - "quiet", which is "! stderr ." on a machine that may be slow: see slow,
 //   - "names FILE PROGRAM ARG...", which is "ours 75" for a lock whose owner is in FILE, and stderr names it,
-//   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem.
+//   - "tls", which starts a node with TLS at $TLSNODE, with certificates in ca.pem, cert.pem and key.pem,
+//   - those of checkCommands. For them $TWICE is another address of node 0, and $BAD a name that is bad for a terminal.
 func TestScripts(t *testing.T) {
 	onNode := func(do func(*realredis.Server)) func(*testscript.TestScript, bool, []string) {
 		return func(ts *testscript.TestScript, _ bool, args []string) {
@@ -102,6 +106,31 @@ func TestScripts(t *testing.T) {
 			do(serversOf(ts)[n])
 		}
 	}
+	commands := checkCommands(t)
+	maps.Copy(commands, map[string]func(*testscript.TestScript, bool, []string){
+		"crash":  onNode((*realredis.Server).Kill),
+		"start":  onNode((*realredis.Server).Restart),
+		"freeze": onNode((*realredis.Server).Freeze),
+		"redis": func(ts *testscript.TestScript, _ bool, args []string) {
+			onNode(func(s *realredis.Server) { onEach(ts, []*realredis.Server{s}, args[1:]) })(ts, false, args)
+		},
+		"empty": onNode(func(s *realredis.Server) { isEmptyAgain(t, s) }),
+		"nodes": func(ts *testscript.TestScript, _ bool, args []string) {
+			onAll(ts, args...)
+		},
+		"delete": func(ts *testscript.TestScript, _ bool, args []string) {
+			onAll(ts, "DEL", args[0])
+		},
+		"held":   checkHeld,
+		"status": func(ts *testscript.TestScript, _ bool, args []string) { endsWith(ts, args) },
+		"ours": func(ts *testscript.TestScript, _ bool, args []string) {
+			endsWith(ts, args)
+			wantLine(ts)
+		},
+		"quiet": checkQuiet,
+		"names": awaitOwner,
+		"tls":   func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
+	})
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -114,28 +143,11 @@ func TestScripts(t *testing.T) {
 				e.Setenv(fmt.Sprint("NODE", i), s.Addr())
 				e.Setenv(fmt.Sprint("PID", i), strconv.Itoa(s.Pid()))
 			}
+			e.Setenv("TWICE", strings.Replace(servers[0].Addr(), "127.0.0.1", "localhost", 1))
+			e.Setenv("BAD", "app:\x1b[2J\n")
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"crash":  onNode((*realredis.Server).Kill),
-			"start":  onNode((*realredis.Server).Restart),
-			"freeze": onNode((*realredis.Server).Freeze),
-			"nodes": func(ts *testscript.TestScript, _ bool, args []string) {
-				onAll(ts, args...)
-			},
-			"delete": func(ts *testscript.TestScript, _ bool, args []string) {
-				onAll(ts, "DEL", args[0])
-			},
-			"held":   checkHeld,
-			"status": func(ts *testscript.TestScript, _ bool, args []string) { endsWith(ts, args) },
-			"ours": func(ts *testscript.TestScript, _ bool, args []string) {
-				endsWith(ts, args)
-				wantLine(ts)
-			},
-			"quiet": checkQuiet,
-			"names": awaitOwner,
-			"tls":   func(ts *testscript.TestScript, _ bool, _ []string) { startTLS(t, ts) },
-		},
+		Cmds:                commands,
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("REDSYNC_TEXTS") == "rewrite",
 	})
@@ -147,11 +159,16 @@ func serversOf(ts *testscript.TestScript) []*realredis.Server {
 
 // onAll runs a command on all nodes, and returns the replies.
 func onAll(ts *testscript.TestScript, args ...string) []any {
+	return onEach(ts, serversOf(ts), args)
+}
+
+// onEach is onAll for these nodes.
+func onEach(ts *testscript.TestScript, servers []*realredis.Server, args []string) []any {
 	var command, replies []any
 	for _, a := range args {
 		command = append(command, a)
 	}
-	for _, s := range serversOf(ts) {
+	for _, s := range servers {
 		reply, err := s.Do(command...)
 		ts.Check(err)
 		replies = append(replies, reply)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,32 +11,28 @@ import (
 )
 
 func TestSplitList(t *testing.T) {
-	for list, want := range map[string][]string{
-		"a:1":                 {"a:1"},
-		"a:1,b:2":             {"a:1", "b:2"},
-		" a:1 ,\tb:2\n,, c:3": {"a:1", "b:2", "c:3"},
-		"":                    nil,
-		" , ":                 nil,
+	for list, want := range map[string]string{
+		"a:1": "a:1", "a:1,b:2": "a:1;b:2", " a:1 ,\tb:2\n,, c:3": "a:1;b:2;c:3", "": "", " , ": "",
 	} {
-		require.Equal(t, want, splitList(list), "%q", list)
+		require.Equal(t, want, strings.Join(splitList(list), ";"), "%q", list)
 	}
 }
 
 func TestReadList(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nodes")
-	for text, want := range map[string][]string{
-		"":                              nil,
-		"# none\n\n":                    nil,
-		"a:1\nb:2":                      {"a:1", "b:2"},
-		"a:1\r\n\r\n  b:2  \r\n":        {"a:1", "b:2"},
-		"\t# a comment\n#x\na:1 # text": {"a:1 # text"}, // a comment begins a line
-		"redis://u:p#1,2@h:1\n":         {"redis://u:p#1,2@h:1"},
-		"\ufeffa:1\n":                   {"a:1"}, // as Windows writes it
+	for text, want := range map[string]string{
+		"":                              "",
+		"# none\n\n":                    "",
+		"a:1\nb:2":                      "a:1;b:2",
+		"a:1\r\n\r\n  b:2  \r\n":        "a:1;b:2",
+		"\t# a comment\n#x\na:1 # text": "a:1 # text", // a comment begins a line
+		"redis://u:p#1,2@h:1\n":         "redis://u:p#1,2@h:1",
+		"\ufeffa:1\n":                   "a:1", // as Windows writes it
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		got, err := readList(path)
 		require.NoError(t, err)
-		require.Equal(t, want, got, "%q", text)
+		require.Equal(t, want, strings.Join(got, ";"), "%q", text)
 	}
 
 	_, err := readList(filepath.Join(t.TempDir(), "none"))
@@ -55,51 +52,29 @@ func nodesOf(t *testing.T, args ...string) (*nodes, error) {
 	return &j.nodes, j.nodes.read()
 }
 
-// No error shows a password, and each says where the bad address comes from.
+// No error shows a password, and each says where the bad address comes from. In each row there are the nodes of the
+// environment, the arguments, and the error.
 func TestBadNodes(t *testing.T) {
 	unsetAround(t)
-	dir := t.TempDir()
-	file := func(text string) string {
-		f, err := os.CreateTemp(dir, "nodes")
-		require.NoError(t, err)
-		_, err = f.WriteString(text)
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
-		return f.Name()
-	}
-	comments := file("# none\n")
-	secret := file("a:1\n\n# b\nredis://u:SECRET%zz@h:1\n")
-	key := file("no certificate, SECRET\n")
-	for _, c := range []struct {
-		nodes string // of the environment
-		args  []string
-		want  string
-	}{
-		{"a:1,u:SECRET@h:1", nil, "$REDSYNC_NODES: address #2: "},
-		{"a:1", []string{"--nodes", ""}, "--nodes has no address"},
-		{"", []string{"--nodes", "redis://u:SECRET@h:1/x"}, "--nodes: address #1: "},
-		{"", []string{"--nodes", "redis://u:SECRET@h:1?no=1"}, "--nodes: address #1: "},
-		{"", []string{"--before", "a:1", "--after", ","}, "--after has no address"},
-		{"", []string{"--nodes-file", comments}, "--nodes-file " + comments + " has no address"},
-		{"", []string{"--nodes-file", secret}, "--nodes-file " + secret + ": address #2: "},
-		{"rediss://h:1", []string{"--cacert", dir + "/none"}, "--cacert: open "},
-		{"rediss://h:1", []string{"--cert", key, "--key", key}, "--cert and --key: "},
-	} {
-		t.Run(c.want, func(t *testing.T) {
-			t.Setenv(nodesVariable, c.nodes)
-			_, err := nodesOf(t, c.args...)
-			require.ErrorContains(t, err, c.want)
+	for _, row := range cellsOf(`
+		a:1,u:SECRET@h:1 |                                               | $REDSYNC_NODES: address #2:
+		a:1              | --nodes ""                                    | --nodes has no address
+		                 | --nodes redis://u:SECRET@h:1/x                | --nodes: address #1:
+		                 | --nodes redis://u:SECRET@h:1?no=1             | --nodes: address #1:
+		                 | --before a:1 --after ,                        | --after has no address
+		                 | --nodes-file testdata/nodes/comments          | --nodes-file testdata/nodes/comments has no address
+		                 | --nodes-file testdata/nodes/secret            | --nodes-file testdata/nodes/secret: address #2:
+		rediss://h:1     | --cacert testdata/nodes/none                  | --cacert: open
+		rediss://h:1     | --cert testdata/nodes/key --key testdata/nodes/key | --cert and --key:`) {
+		t.Run(row[1], func(t *testing.T) {
+			t.Setenv(nodesVariable, row[0])
+			_, err := nodesOf(t, wordsOf(t, row[1])...)
+			require.ErrorContains(t, err, row[2])
 			require.NotContains(t, err.Error(), "SECRET")
-			require.Equal(t, exitUsage, resultStatus(err))
+			require.Equal(t, exitUsage, say(io.Discard, err))
 		})
 	}
 }
-
-func resultStatus(err error) int { return say(discard{}, err) }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // --prefix stands before each NAME, as the locks of a program with WithPrefix have it.
 func TestPrefixIsPutBeforeNames(t *testing.T) {

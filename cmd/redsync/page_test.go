@@ -25,14 +25,6 @@ import (
 // pageNodes are the nodes of the page and of the examples.
 const pageNodes = "redis-1:6379,redis-2:6379,redis-3:6379,redis-4:6379,redis-5:6379"
 
-// textOf returns a file.
-func textOf(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return string(text)
-}
-
 // blocks returns the blocks of code in a page.
 func blocks(page string) (all []string) {
 	for _, match := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
@@ -196,21 +188,4 @@ func TestPageShowsTheExamples(t *testing.T) {
 		}
 	}
 	assert.Greater(t, lines, 10)
-}
-
-// The table of the page has the exit statuses of the program, and each status that --help of run and lead names.
-func TestPageHasTheExitStatuses(t *testing.T) {
-	t.Parallel()
-	_, table, _ := strings.Cut(textOf(t, "../../docs/command.md"), "\n## Exit status\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	status := regexp.MustCompile(`(?m)^  (\d+) `)
-	for _, command := range []string{"run", "lead"} {
-		_, statuses, found := strings.Cut(usageOf(command), "\nExit status\n")
-		require.True(t, found)
-		matches := status.FindAllStringSubmatch(statuses, -1)
-		require.Greater(t, len(matches), 5)
-		for _, match := range matches {
-			assert.Regexp(t, `(?m)^\| (\d+, )?`+match[1]+`\b`, table)
-		}
-	}
 }

@@ -205,27 +205,6 @@ func TestUnlockOfLeftovers(t *testing.T) {
 	assert.EqualValues(t, 0, left)
 }
 
-// unlock does nothing without --force, and without a terminal nothing without --yes.
-func TestUnlockRefuses(t *testing.T) {
-	for _, test := range []struct{ args, says string }{
-		{"unlock x", "unlock takes the lock from its holder, which may work on: if you mean that, give --force"},
-		{"unlock --force x", "there is no terminal to ask: give --yes"},
-		{"unlock --force --yes --holder= x", "--holder is empty: it is an ID that \"redsync status\" shows"},
-		{"unlock --force --yes", "there is no NAME. See redsync unlock --help"},
-		{"unlock --force --yes --permits 3 x y", "2 NAMEs: --permits takes one"},
-		{"unlock --force --yes --permits 0 x", "--permits 0 is out of range: 1 to 256"},
-		{"status", "there is no NAME. See redsync status --help"},
-		{"status x x", "NAME #2 is empty or given twice"},
-		{"status --permits 257 x", "--permits 257 is out of range: 1 to 256"},
-		{"status --nodes nowhere x", "--nodes: address #1: \"nowhere\" is not of the form host:port or redis://"},
-	} {
-		status, out, stderr := call(strings.Fields(test.args)...)
-		assert.Equal(t, exitUsage, status, test.args)
-		assert.Empty(t, out)
-		assert.Equal(t, "redsync: "+test.says+"\n", stderr)
-	}
-}
-
 // --json has the types that the usage text documents, and no more.
 func TestStatusJSONIsDocumented(t *testing.T) {
 	text := usageOf("status")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -156,33 +157,23 @@ func limits(t *testing.T, value, low, high string) (inside, outside []string) {
 	return []string{low, high}, []string{strconv.Itoa(from - 1), strconv.Itoa(to + 1)}
 }
 
-// The exit statuses in the texts are those of the program. lead has no taken lock.
-func TestUsageExitStatuses(t *testing.T) {
-	status := regexp.MustCompile(`(?m)^  (\d+) +\S`)
+// The help of run and lead lists the same exit statuses as the page, and the variables that COMMAND gets.
+func TestUsageExitStatusesAndEnvironment(t *testing.T) {
+	_, table, _ := strings.Cut(textOf(t, "../../docs/command.md"), "\n## Exit status\n")
+	table, _, _ = strings.Cut(table, "\n## ")
 	for command, want := range map[string][]int{
 		"run":  {exitUsage, exitNoQuorum, exitInternal, exitTaken, exitLost, exitNotRun, exitNotFound},
 		"lead": {exitUsage, exitNoQuorum, exitInternal, exitLost, exitNotRun, exitNotFound},
 	} {
 		_, text, found := strings.Cut(usageOf(command), "\nExit status\n")
 		require.True(t, found)
-		var got []int
-		for _, m := range status.FindAllStringSubmatch(text, -1) {
-			n, err := strconv.Atoi(m[1])
-			require.NoError(t, err)
-			got = append(got, n)
+		got := regexp.MustCompile(`(?m)^  \d+ +\b`).FindAllString(text, -1)
+		for i := range got {
+			got[i] = strings.TrimSpace(got[i])
+			require.Regexp(t, `(?m)^\| (\d+, )?`+got[i]+`\b`, table)
 		}
-		require.Equal(t, want, got)
-	}
-}
-
-// The variables in the texts are those that COMMAND gets.
-func TestUsageEnvironment(t *testing.T) {
-	entry := regexp.MustCompile(`(?m)^  (REDSYNC_\w+)`)
-	for _, command := range []string{"run", "lead"} {
-		var got []string
-		for _, m := range entry.FindAllStringSubmatch(usageOf(command), -1) {
-			got = append(got, m[1])
-		}
-		require.Equal(t, []string{nameVariable, namesVariable, fenceVariable, nodesVariable}, got)
+		require.Equal(t, fmt.Sprint(want), fmt.Sprint(got))
+		variables := regexp.MustCompile(`(?m)^  REDSYNC_\w+`).FindAllString(usageOf(command), -1)
+		require.Equal(t, nameVariable+"  "+namesVariable+"  "+fenceVariable+"  "+nodesVariable, strings.TrimSpace(strings.Join(variables, "")))
 	}
 }

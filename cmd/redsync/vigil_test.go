@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,32 +45,27 @@ func TestVigilKillsInTime(t *testing.T) {
 	}
 }
 
-// TestVigilLooks: what it decides at a moment.
+// In each row there are how much is left of the validity, how late this look is, and how late looks were before.
 func TestVigilLooks(t *testing.T) {
 	const ms = time.Millisecond
-	for _, c := range []struct {
-		name string
-		left time.Duration // of the validity
-		late time.Duration // this look
-		seen time.Duration // how late looks were before
-		want decision
-	}{
-		{"more than the margin", 101 * ms, 0, 0, goOn},
-		{"the margin", 100 * ms, 0, 0, kill},
-		{"over, in time", 0, 0, 0, kill},
-		{"less than the margin and what the machine is late by", 350 * ms, 251 * ms, 0, kill},
-		{"more than that", 352 * ms, 251 * ms, 0, goOn},
-		{"it was late a moment ago", 300 * ms, 0, 240 * ms, kill},
-		{"over, the machine is late", -time.Millisecond, absence, 0, kill},
-		{"over after an absence", -time.Hour, 2 * time.Hour, 0, ask},
-		{"nearly over after an absence", 50 * ms, time.Hour, 0, kill},
-		{"not over after an absence", 150 * ms, time.Hour, 0, goOn},
-	} {
+	for _, c := range cellsOf(`
+		more than the margin                                  | 101ms | 0s       | 0s    | go on
+		the margin                                            | 100ms | 0s       | 0s    | kill
+		over, in time                                         | 0s    | 0s       | 0s    | kill
+		less than the margin and what the machine is late by  | 350ms | 251ms    | 0s    | kill
+		more than that                                        | 352ms | 251ms    | 0s    | go on
+		it was late a moment ago                              | 300ms | 0s       | 240ms | kill
+		over, the machine is late                             | -1ms  | absence  | 0s    | kill
+		over after an absence                                 | -1h   | 2h       | 0s    | ask
+		nearly over after an absence                          | 50ms  | 1h       | 0s    | kill
+		not over after an absence                             | 150ms | 1h       | 0s    | go on`) {
+		left, late := spanOf(t, c[1]), spanOf(t, strings.Replace(c[2], "absence", absence.String(), 1))
+		want := map[string]decision{"go on": goOn, "kill": kill, "ask": ask}[c[4]]
 		now := time.Now()
-		v := vigil{killAfter: time.Second, valid: deadlineIn(now, c.left), next: deadlineIn(now, -c.late), late: c.seen}
-		require.Equal(t, c.want, v.look(now), c.name)
-		require.LessOrEqual(t, v.next.left(now), max(c.left-100*ms, ms), c.name)
-		if c.want != ask {
+		v := vigil{killAfter: time.Second, valid: deadlineIn(now, left), next: deadlineIn(now, -late), late: spanOf(t, c[3])}
+		require.Equal(t, want, v.look(now), c[0])
+		require.LessOrEqual(t, v.next.left(now), max(left-100*ms, ms), c[0])
+		if want != ask {
 			continue
 		}
 		now = now.Add(grace - ms)

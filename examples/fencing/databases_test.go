@@ -175,6 +175,8 @@ func requireStale(t require.TestingT, err error, token, newest uint64) {
 	require.Equal(t, fencing.StaleError{Token: token, Newest: newest}, *stale)
 }
 
+func nothing(*sql.Tx) error { return nil }
+
 var errWrite = errors.New("the write failed")
 
 func TestSQLFailedWriteChangesNothing(t *testing.T) {
@@ -212,7 +214,7 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 		strings.Repeat("ü", 127) + "x", strings.Repeat("ü", 127) + "X", strings.Repeat("x", 254) + " ", strings.Repeat("x", 255),
 	}
 	onDatabases(t, func(t *testing.T, d *database) {
-		ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
+		ctx := t.Context()
 		names := names
 		if d.kind != kindPostgreSQL { // there a text has neither
 			names = append(slices.Clip(names), "x\x00", "\x00", "\xff", "\xfe", "\xc3", "\xc3(")
@@ -238,7 +240,7 @@ func TestSQLNamesAreSeparate(t *testing.T) {
 func TestSQLMySQLCharacterSets(t *testing.T) {
 	d := emptyServer(t, kindMySQL, session{})
 	d.create(t)
-	ctx, nothing := t.Context(), func(*sql.Tx) error { return nil }
+	ctx := t.Context()
 	require.NoError(t, d.Do(ctx, "ü", 5, nothing))
 	for _, charset := range []string{"latin1", "utf8mb4", "ascii", "binary"} {
 		for _, plain := range []bool{false, true} {
@@ -279,49 +281,55 @@ func (d *database) snapshot() sql.IsolationLevel {
 }
 
 func TestSQLLikeTheModel(t *testing.T) {
-	onDatabases(t, func(t *testing.T, d *database) {
-		ctx := t.Context()
-		rapid.Check(t, func(t *rapid.T) {
-			id := d.newResource(t)
-			var write, read uint64 // the highest token of a write, and of a read
-			state := "new"
-			for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
-				newest := max(write, read)
-				base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
-				token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
-				if rapid.Bool().Draw(t, "read") {
-					switch {
-					case token == 0:
-						require.ErrorIs(t, d.Read(ctx, id, token, nil), fencing.ErrNoToken)
-					case token < write:
-						d.requireUnread(t, id, token, write)
-					default:
-						d.requireRead(t, id, token, state)
-						read = max(read, token)
-					}
-					continue
-				}
-				fails := rapid.IntRange(0, 3).Draw(t, "fails") == 0
-				next := fmt.Sprint("state ", i)
-				err := d.Do(ctx, id, token, func(tx *sql.Tx) error {
-					if err := d.save(ctx, id, next)(tx); err != nil || !fails {
-						return err
-					}
-					return errWrite
-				})
-				switch {
-				case token == 0:
-					require.ErrorIs(t, err, fencing.ErrNoToken)
-				case token < newest:
-					requireStale(t, err, token, newest)
-				case fails:
-					require.ErrorIs(t, err, errWrite)
-				default:
-					require.NoError(t, err)
-					write, state = token, next
-				}
-				require.Equal(t, state, d.state(t, id))
+	onDatabases(t, func(t *testing.T, d *database) { d.checkModel(t, "do", "fails", "read", "read") })
+}
+
+// checkModel plays calls of these kinds: do, also one that fails, read, and earlier, which is the do of an earlier version.
+func (d *database) checkModel(t *testing.T, calls ...string) {
+	t.Helper()
+	ctx, before := t.Context(), earlierOf(d.kind)
+	rapid.Check(t, func(t *rapid.T) {
+		id := d.newResource(t)
+		var write, read uint64 // the highest token of a write, and of a read
+		state := "new"
+		for i := range rapid.IntRange(1, 10).Draw(t, "calls") {
+			newest, next := max(write, read), fmt.Sprint("state ", i)
+			base := rapid.SampledFrom([]uint64{newest, newest, write, read, 10, math.MaxInt64, math.MaxUint64}).Draw(t, "base")
+			token := base + uint64(rapid.Int64Range(-2, 3).Draw(t, "step"))
+			call, save := rapid.SampledFrom(calls).Draw(t, "call"), d.save(ctx, id, next)
+			var err error
+			switch {
+			case call == "read" && token == 0:
+				err = d.Read(ctx, id, token, nil)
+			case call == "read" && token < write:
+				d.requireUnread(t, id, token, write)
+				continue
+			case call == "read":
+				d.requireRead(t, id, token, state)
+				read = max(read, token)
+				continue
+			case call == "earlier":
+				token = max(token, 1)
+				err = before.do(ctx, d.db, id, token, save)
+			case call == "fails":
+				err = d.Do(ctx, id, token, func(tx *sql.Tx) error { return errors.Join(save(tx), errWrite) })
+			default:
+				err = d.Do(ctx, id, token, save)
 			}
-		})
+			switch {
+			case call == "earlier" && token < newest:
+				require.ErrorIs(t, err, errEarlier)
+			case token == 0:
+				require.ErrorIs(t, err, fencing.ErrNoToken)
+			case token < newest:
+				requireStale(t, err, token, newest)
+			case call == "fails":
+				require.ErrorIs(t, err, errWrite)
+			default:
+				require.NoError(t, err)
+				write, state = token, next
+			}
+			require.Equal(t, state, d.state(t, id))
+		}
 	})
 }

@@ -44,30 +44,17 @@ const (
 	stopTimeout  = 20 * time.Second
 )
 
-// A server is a process of a database that the tests have started.
-type server struct {
-	cmd  *exec.Cmd
-	exit chan struct{} // closed when cmd has ended
-	stop os.Signal     // ends it fast, and without leftovers in the system
-}
-
 // The servers run from the first test that needs them until TestMain has run all tests.
 var (
 	postgreSQL = sync.OnceValues(startPostgreSQL)
 	mariaDB    = sync.OnceValues(startMariaDB)
-	started    struct {
-		servers []*server
-		folders []string
-	}
+	atEnd      []func() // end the servers, and remove their files
 )
 
 // stopServers ends the servers and removes their files.
 func stopServers() {
-	for _, s := range started.servers {
-		s.end()
-	}
-	for _, dir := range started.folders {
-		_ = os.RemoveAll(dir)
+	for _, end := range slices.Backward(atEnd) {
+		end()
 	}
 }
 
@@ -178,7 +165,7 @@ func newFolder() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	started.folders = append(started.folders, dir)
+	atEnd = append(atEnd, func() { _ = os.RemoveAll(dir) })
 	if os.Getuid() == 0 {
 		err = os.Chown(dir, nobody, nobody)
 	}
@@ -201,60 +188,48 @@ func prepare(program string, args ...string) error {
 
 // launch starts a server on a free loopback port, and returns its address when the log has the text ready.
 func launch(dir, ready string, stop os.Signal, command func(host, port string) []string) (address string, err error) {
-	var errs []error
 	for range launchTries {
-		address, err := realredis.FreeAddr()
-		if err != nil {
+		if address, err = realredis.FreeAddr(); err != nil {
 			return "", err
 		}
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			return "", err
-		}
+		host, port, _ := net.SplitHostPort(address)
 		if err = start(filepath.Join(dir, "log"+port), ready, stop, command(host, port)); err == nil {
 			return address, nil
 		}
-		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
+	return "", err
 }
 
+// start starts a server. The signal stop ends it fast, and without leftovers in the system.
 func start(log, ready string, stop os.Signal, command []string) error {
 	file, err := os.Create(log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	s := &server{exec.Command(command[0], command[1:]...), make(chan struct{}), stop}
-	s.cmd.Stdout, s.cmd.Stderr = file, file
-	s.cmd.Dir = "/"
-	s.cmd.SysProcAttr = unprivileged()
-	if err := s.cmd.Start(); err != nil {
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd, exit := exec.CommandContext(ctx, command[0], command[1:]...), make(chan struct{})
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.SysProcAttr = file, file, "/", unprivileged()
+	cmd.Cancel = func() error { return cmd.Process.Signal(stop) }
+	cmd.WaitDelay = stopTimeout
+	if err := cmd.Start(); err != nil {
+		cancel()
 		return err
 	}
 	go func() {
-		_ = s.cmd.Wait() // its error does not matter
-		close(s.exit)
+		_ = cmd.Wait() // its error does not matter
+		close(exit)
 	}()
-	if err := realredis.AwaitLog(s.cmd, s.exit, log, 0, ready, readyTimeout); err != nil {
-		s.end()
+	end := func() {
+		cancel()
+		<-exit
+	}
+	if err := realredis.AwaitLog(cmd, exit, log, 0, ready, readyTimeout); err != nil {
+		end()
 		return err
 	}
-	started.servers = append(started.servers, s)
+	atEnd = append(atEnd, end)
 	return nil
-}
-
-// end ends the process and waits for its end.
-func (s *server) end() {
-	_ = s.cmd.Process.Signal(s.stop) // the process may have ended
-	timeout := time.NewTimer(stopTimeout)
-	defer timeout.Stop()
-	select {
-	case <-s.exit:
-	case <-timeout.C:
-		_ = s.cmd.Process.Kill()
-		<-s.exit
-	}
 }
 
 // A session says how a test is connected to a server. The zero value is the driver's default.

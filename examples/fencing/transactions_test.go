@@ -95,7 +95,6 @@ func TestSQLFirstWriteFails(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		nothing := func(*sql.Tx) error { return nil }
 		for round := range 5 {
 			name := fmt.Sprint("round ", round)
 			var all sync.WaitGroup
@@ -118,7 +117,6 @@ func TestSQLOtherNamesDoNotWait(t *testing.T) {
 	onServers(t, func(t *testing.T, d *database) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		nothing := func(*sql.Tx) error { return nil }
 		for range 2 { // the second time the table has the names
 			require.NoError(t, d.Do(ctx, "b", 1, func(*sql.Tx) error {
 				for _, name := range []string{"a", "c", "bb", "B"} {
@@ -162,7 +160,7 @@ func TestSQLWaitingWriter(t *testing.T) {
 				for _, known := range []bool{false, true} {
 					name := fmt.Sprint(l.level, waiting, known)
 					if known {
-						require.NoError(t, d.Do(ctx, name, 1, func(*sql.Tx) error { return nil }))
+						require.NoError(t, d.Do(ctx, name, 1, nothing))
 					}
 					err := d.whileOneWrites(t, ctx, name, 5, func() error { return d.checkAt(ctx, l.level, name, waiting) })
 					if l.repeat {
@@ -219,7 +217,7 @@ func TestSQLDefaultLevel(t *testing.T) {
 				params = map[string]string{"tx_isolation": "'" + strings.ReplaceAll(l.level.String(), " ", "-") + "'"}
 			}
 			guard := guardOf(d.kind, d.again(t, session{params: params}))
-			name, nothing := fmt.Sprint(i), func(*sql.Tx) error { return nil }
+			name := fmt.Sprint(i)
 			write := func() error { return guard.Do(ctx, name, 4, nothing) }
 			read := func() error { return guard.Read(ctx, name, 4, nothing) }
 			for i, call := range []func() error{write, read} {
@@ -449,7 +447,7 @@ func TestSQLWidenAtOnce(t *testing.T) {
 		all.Go(func() { assert.NoError(t, d.Create(t.Context())) })
 	}
 	all.Wait()
-	require.NoError(t, d.Read(t.Context(), "x", 1, func(*sql.Tx) error { return nil }))
+	require.NoError(t, d.Read(t.Context(), "x", 1, nothing))
 }
 
 // TestSQLPrivileges gives a user what the doc of Create says that Do and Read need.

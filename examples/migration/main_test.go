@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -66,52 +65,4 @@ func requireRuns(t *testing.T, start func() (addresses []string)) {
 	}
 	require.NoError(t, err)
 	assert.Equal(t, want, out.String())
-}
-
-// TestOnlyImportsAndPoolsChanged compares the program written for redsync v4
-// with this one, line by line.
-func TestOnlyImportsAndPoolsChanged(t *testing.T) {
-	var allRemoved, allAdded []string
-	changed := map[string]string{}
-	for _, file := range files {
-		removed, before := split(t, "testdata/"+file+".txt")
-		added, after := split(t, file)
-		allRemoved, allAdded = append(allRemoved, removed...), append(allAdded, added...)
-		require.Len(t, after, len(before))
-		for i := range before {
-			if before[i] != after[i] {
-				changed[strings.TrimSpace(before[i])] = strings.TrimSpace(after[i])
-			}
-		}
-	}
-	assert.Equal(t, []string{
-		`"github.com/go-redsync/redsync/v4"`,
-		`"github.com/go-redsync/redsync/v4"`,
-		`"github.com/go-redsync/redsync/v4/redis"`,
-		`"github.com/go-redsync/redsync/v4/redis/goredis/v9"`,
-	}, allRemoved)
-	assert.Equal(t, []string{
-		`"github.com/seed14bd9ef4/redsync"`,
-		`"github.com/seed14bd9ef4/redsync"`,
-		`"github.com/seed14bd9ef4/redsync/pool"`,
-	}, allAdded)
-	assert.Equal(t, map[string]string{
-		"var pools []redis.Pool":                         "var pools []pool.Pool",
-		"pools = append(pools, goredis.NewPool(client))": "pools = append(pools, pool.New(client))",
-	}, changed)
-}
-
-// split returns the imports of redsync in a file, and all other lines.
-func split(t *testing.T, file string) (imports, rest []string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, `"github.com/`) && strings.Contains(line, "/redsync") {
-			imports = append(imports, trimmed)
-		} else {
-			rest = append(rest, line)
-		}
-	}
-	return imports, rest
 }

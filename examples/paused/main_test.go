@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,50 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/examples/internal/rig/rigtest"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 func TestMain(m *testing.M) { rigtest.Main(m, program) }
 
 func silent(string, ...any) {}
-
-// startServers returns the addresses of the nodes and of the data.
-func startServers(t *testing.T) (addresses []string) {
-	t.Helper()
-	for _, s := range realredis.Start(t, servers) {
-		addresses = append(addresses, s.Addr())
-	}
-	return addresses
-}
-
-func TestPausedHolderIsRefused(t *testing.T) {
-	o, err := play(rigtest.Bounded(t), thisLibrary, startServers(t), silent)
-	require.NoError(t, err)
-	assert.NotZero(t, o.TokenA)
-	assert.Greater(t, o.TokenB, o.TokenA)
-	assert.Equal(t, wrote, o.B.Step)
-	assert.Equal(t, refused, o.A.Step)
-	assert.True(t, o.refused())
-	assert.Equal(t, fmt.Sprintf("fencing: token %d is stale: the resource has seen %d", o.TokenA, o.TokenB), o.A.Err)
-	assert.Equal(t, "written by B", o.Data)
-	requirePaused(t, o)
-}
-
-func TestPausedHolderOfRedsyncV4IsNot(t *testing.T) {
-	o, err := play(rigtest.Bounded(t), redsyncV4, startServers(t), silent)
-	require.NoError(t, err)
-	assert.Equal(t, wrote, o.B.Step)
-	assert.Equal(t, wrote, o.A.Step)
-	assert.Equal(t, "written by A", o.Data, "B's write is lost")
-	requirePaused(t, o)
-}
-
-// requirePaused checks, by A's own clock, that A was stopped. The pause lasts for the rest of
-// the validity of A's lock, which may be much less than the expiry if the machine is busy.
-func requirePaused(t *testing.T, o *outcome) {
-	t.Helper()
-	assert.Greater(t, o.A.Paused, expiry/10)
-}
 
 func TestRunTellsBothAccounts(t *testing.T) {
 	out, err := rigtest.Play(t, program)
