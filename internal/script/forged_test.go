@@ -125,7 +125,7 @@ func TestCommands(t *testing.T) {
 		"valid names":            "lock other | v",
 		"valid shared":           "lock | v",
 	}
-	texts := strings.NewReplacer(ticket(20_000, us), "TICKET", ticket(20_001, us), "NEXT", us, "PROCESS", fmt.Sprint(1<<51), "TOKEN")
+	texts := strings.NewReplacer(ticket(20_000, us), "TICKET", ticket(20_001, us), "NEXT", us, "PROCESS", fmt.Sprint(int64(1)<<51), "TOKEN")
 	for what, c := range everyCommand() {
 		var args []string
 		for _, arg := range c.Args {
