@@ -42,6 +42,7 @@ type frontProcess struct {
 	command int            // whom to kill; 0 until the holder has reported it
 	vigil   vigil          // over COMMAND
 
+	brake     *brake
 	outgoing  chan order // a holder that is stopped reads none
 	orders    int        // how many the holder was sent
 	continued int        // the number of the last order to continue
@@ -59,6 +60,11 @@ func front(j *job, command string, args []string, stderr io.Writer) int {
 		job: j, stderr: newLineWriter(stderr), signals: make(chan os.Signal, 64), children: make(chan os.Signal, 1),
 		outgoing: make(chan order, maxOrders),
 	}
+	brake, err := newBrake() // before it is known that a CONT has come
+	if err != nil {
+		return say(stderr, &failure{exitInternal, err})
+	}
+	f.brake = brake
 	catch(f.signals)
 	signal.Notify(f.children, syscall.SIGCHLD)
 	if err := f.start(command, args); err != nil {
@@ -322,11 +328,19 @@ func (f *frontProcess) note(r report) {
 	}
 }
 
-// stopped takes the report that COMMAND, or the holder, has stopped. If a CONT is on its way to the holder, then this process
-// goes on: it has got that signal after the one that has stopped it.
+// stopped takes the report that COMMAND, or the holder, has stopped. This process shall stop, too, but not if anyone has
+// continued it after what the report tells of: a shell would take the job for stopped again. The report may be read late, and
+// Go tells of a CONT late. The argument has four parts:
 //
-// A report about COMMAND may be old: with --foreground the terminal has stopped this process, too, and a shell has continued
-// both. Nobody knows whether that signal is taken before this report. So the holder is asked whether COMMAND is still stopped.
+//   - A CONT that this process knows is an order with a number. A report is old, and has no effect, if the holder had not got
+//     that order when it sent the report. The holder gets the order, and continues COMMAND (or this process continues the holder).
+//   - A CONT that this process does not know releases the brake, so stop does not stop. It acts on that CONT instead.
+//   - A CONT after this process has stopped continues it, and stop acts on it.
+//   - If COMMAND goes on or ends for another reason, the holder sends CONT until an order to continue has told it that this
+//     process runs. From then on the first part holds for all reports that the holder has sent before.
+//
+// Before it stops, this process asks the holder whether COMMAND is still stopped. The answer alone does not suffice: the
+// holder does not see that COMMAND goes on while COMMAND is ending, and COMMAND may go on when the answer is on its way.
 func (f *frontProcess) stopped(r report) {
 	switch {
 	case r.Itself:
@@ -364,12 +378,13 @@ func (f *frontProcess) awaitStopped() {
 	}
 }
 
-// stop stops this process, as a shell expects of a job whose program has stopped. It is SIGSTOP, because Go keeps its
-// handler of SIGTSTP once it was set.
+// stop stops this process, as a shell expects of a job whose program has stopped.
 func (f *frontProcess) stop() {
 	if isJob() {
 		f.stderr.flush(grace) // what says why it stops
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		if f.brake.stop() {
+			f.goOn()
+		}
 	}
 }
 
@@ -395,18 +410,27 @@ func (f *frontProcess) got(s syscall.Signal) {
 	o := order{Signal: s}
 	switch s {
 	case syscall.SIGCONT:
-		f.continued, f.goesOn = f.orders+1, time.Now()
-		f.signalHolder(s) // it stops itself while it waits for the lock
+		if f.brake.isContinued() { // else stop has acted on it
+			f.goOn()
+		}
+		return
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP:
 		o.Keyboard = f.command != 0 && f.job.foreground && inForeground() // one that is being started may have missed it
 	}
-	if s != syscall.SIGCONT && s != syscall.SIGTSTP && !f.ran && f.leaving.at.IsZero() {
+	if s != syscall.SIGTSTP && !f.ran && f.leaving.at.IsZero() {
 		f.leaving, f.ending = deadlineIn(time.Now(), leaveTimeout), s
 	}
 	f.order(o)
 	if s == syscall.SIGTSTP && time.Since(f.goesOn) < together {
-		f.got(syscall.SIGCONT)
+		f.goOn()
 	}
+}
+
+// goOn makes the holder and COMMAND go on after a CONT.
+func (f *frontProcess) goOn() {
+	f.continued, f.goesOn = f.orders+1, time.Now()
+	f.signalHolder(syscall.SIGCONT) // it stops itself while it waits for the lock
+	f.order(order{Signal: syscall.SIGCONT})
 }
 
 // order sends an order to the holder.

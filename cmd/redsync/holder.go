@@ -235,8 +235,8 @@ func (h *holder) noted(s syscall.WaitStatus) {
 	}
 }
 
-// wakeFront continues the front if it was told to stop. Until the front says that it was continued, look repeats that: the
-// front may stop itself later than it gets this signal.
+// wakeFront continues the front if it was told to stop. Until the front says that it was continued, look repeats that: a front
+// without a brake may stop itself later than it gets this signal.
 func (h *holder) wakeFront() {
 	if h.isTold && !h.gone {
 		_ = syscall.Kill(h.front, syscall.SIGCONT)
@@ -270,9 +270,11 @@ func (h *holder) over(c *command, s syscall.WaitStatus) {
 
 // obey does what the front orders.
 func (h *holder) obey(o order) {
+	if o.Asks || o.Signal == syscall.SIGCONT {
+		h.attend() // else an answer is old, or a stop before this CONT is taken for one after it
+	}
 	h.orders++
 	if o.Asks {
-		h.attend() // COMMAND may have been continued just now
 		h.answer(true)
 		return
 	}

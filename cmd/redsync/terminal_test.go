@@ -168,8 +168,8 @@ func TestTerminalKeys(t *testing.T) {
 		n.end(t)
 		c.wantStatus(7)
 		wantFree(t, c.servers, "job")
-		c.enter("redsync run %s job -- sleep 60", flag)
-		await(t, "the lock", func() bool { return isHeld(t, c.servers, "job") })
+		c.enter("redsync run %s job -- sh -c 'echo run''ning; exec sleep 60'", flag)
+		c.expect("running")
 		c.key(ctrlC)
 		c.wantStatus(128 + int(syscall.SIGINT))
 		wantFree(t, c.servers, "job")
@@ -218,7 +218,8 @@ func TestTerminalStopLost(t *testing.T) {
 		before := len(n.lines())
 		deleteLock(t, c.servers, "job")
 		awaitDead(t, pid)
-		await(t, "the status of the job", func() bool { c.enter(""); return strings.Contains(c.text(), fmt.Sprint("Exit ", exitLost)) })
+		c.enter("wait -f %%1; echo status=$?.") // not fg: the job may have ended
+		c.expect(fmt.Sprintf("status=%d.", exitLost))
 		if after := len(n.lines()); after != before {
 			t.Errorf("COMMAND went on: %q", n.lines()[before:])
 		}
@@ -275,12 +276,8 @@ func TestTerminalUse(t *testing.T) {
 			for range 8 {
 				console.enter("redsync run --foreground job -- %s &", c.command)
 				console.expect(prompt)
-				front := 0
-				await(t, "a job that is stopped", func() bool {
-					front = childOf(console.shell.Process.Pid)
-					return isStopped(front)
-				})
-				console.enter("fg")
+				console.enter(`until [ -n "$(jobs -s)" ]; do sleep 0.01; done; echo sto''pped; fg`) // as soon as that can be
+				console.expect("stopped\r\n")
 				console.expect("redsync run")
 				used()
 			}
@@ -291,7 +288,7 @@ func TestTerminalUse(t *testing.T) {
 			console.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
 			console.expect("Stopped")
 			console.expect(prompt)
-			console.enter("kill %%1; fg")
+			console.enter("kill %%1; wait -f %%1") // not fg: the job may have ended
 			console.wantStatus(128 + int(syscall.SIGTERM))
 			wantFree(t, console.servers, "job")
 		})
