@@ -34,12 +34,12 @@ func (f field) given(options ...redsync.Option) redsync.Sequencer {
 
 func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
-		"fencing":    {redsync.WithFencing()},
+		"fencing":    {withFencing},
 		"no fencing": nil,
 	} {
 		playAs(t, name, func(f field) {
 			other := f.another()
-			s := f.given(redsync.WithFencing())
+			s := f.given(withFencing)
 			require.NotZero(f, s.Token)
 			m := f.NewMutex(s.Name, append(options, redsync.WithSequencer(s))...)
 			assert.Equal(f, s.Value, m.Value())
@@ -73,7 +73,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 // The giver's clock was ahead. The receiver has seen the token, so its own next token is greater at once.
 func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
-		giver := f.another(redsync.WithFencing())
+		giver := f.another(withFencing)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		peek.KnowsToken(giver, "lock", ahead)
 		given := locked(f, giver.NewMutex("lock"))
@@ -86,7 +86,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 		f.unlock(m)
 		synctest.Wait()
 		before := f.scripts()
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		assert.Equal(f, s.Token+1, m.Fence())
 		synctest.Wait()
 		assert.Equal(f, before+5, f.scripts(), "Lock takes one round trip")

@@ -28,11 +28,59 @@ func kitAs(t *testing.T, name string, f func(k kit)) {
 }
 
 // locked locks m, and returns it.
-func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
+func locked[M interface{ Lock() error }](tb testing.TB, m M) M {
 	tb.Helper()
 	require.NoError(tb, m.Lock())
 	return m
 }
+
+// obtained locks m with TryLock, and returns it.
+func obtained[M interface{ TryLock() error }](tb testing.TB, m M) M {
+	tb.Helper()
+	require.NoError(tb, m.TryLock())
+	return m
+}
+
+// shut closes a Redsync.
+func shut(tb testing.TB, rs *redsync.Redsync) {
+	tb.Helper()
+	require.NoError(tb, rs.Close(tb.Context()))
+}
+
+// alive checks that m, a lock or a context, has no error.
+func alive(tb testing.TB, m interface{ Err() error }) {
+	tb.Helper()
+	require.NoError(tb, m.Err())
+}
+
+// isOver checks that m, a lock or a context, has ended for that reason.
+func isOver(tb testing.TB, m interface{ Err() error }, reason error) {
+	tb.Helper()
+	require.ErrorIs(tb, m.Err(), reason)
+}
+
+// failsWith checks that an operation fails, and that its error matches each target.
+func failsWith(tb testing.TB, operation func() (bool, error), targets ...error) {
+	tb.Helper()
+	ok, err := operation()
+	assert.False(tb, ok)
+	errorIs(tb, err, targets...)
+}
+
+// keysOn checks on how many nodes the lock's key is.
+func (f field) keysOn(nodes int) {
+	f.Helper()
+	require.Equal(f, nodes, f.nodes.Keys("lock"))
+}
+
+// Options without arguments.
+var (
+	withWatchdog      = redsync.WithWatchdog()
+	withFair          = redsync.WithFair()
+	withShared        = redsync.WithShared()
+	withFencing       = redsync.WithFencing()
+	withSetNXOnExtend = redsync.WithSetNXOnExtend()
+)
 
 // errorIs checks that err matches each target.
 func errorIs(tb testing.TB, err error, targets ...error) {

@@ -61,7 +61,7 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 		})
 	}
 	play(t, func(f field) {
-		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), redsync.WithWatchdog()))
+		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), withWatchdog))
 	})
 }
 
@@ -80,12 +80,12 @@ func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
 	var failed *redsync.Redsync // of an Open that failed
 	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.With(redsync.WithFair()).NewMutex("lock").TryLock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.With(withFair).NewMutex("lock").TryLock(), redsync.ErrNoPools)
 	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
 	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
 	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
 	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
 	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	}
 }

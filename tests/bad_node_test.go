@@ -73,10 +73,10 @@ type holding struct {
 
 var holdings = []holding{
 	{name: "plain"},
-	{name: "fenced", holder: []redsync.Option{redsync.WithFencing()}, waiter: []redsync.Option{redsync.WithFencing()}},
-	{name: "fair", holder: []redsync.Option{redsync.WithFair()}, waiter: []redsync.Option{redsync.WithFair()}},
-	{name: "reader before writer", holder: []redsync.Option{redsync.WithShared()}},
-	{name: "writer before reader", waiter: []redsync.Option{redsync.WithShared()}},
+	{name: "fenced", holder: []redsync.Option{withFencing}, waiter: []redsync.Option{withFencing}},
+	{name: "fair", holder: []redsync.Option{withFair}, waiter: []redsync.Option{withFair}},
+	{name: "reader before writer", holder: []redsync.Option{withShared}},
+	{name: "writer before reader", waiter: []redsync.Option{withShared}},
 	{
 		name: "permits", beside: true,
 		holder: []redsync.Option{redsync.WithPermits(2)}, waiter: []redsync.Option{redsync.WithPermits(2)},
@@ -146,8 +146,7 @@ func (s *scene) of(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mute
 
 // holds returns a lock that is held.
 func (s *scene) holds(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-	m := s.of(rs, append(slices.Clone(s.holder), options...)...)
-	require.NoError(s, m.Lock())
+	m := locked(s, s.of(rs, append(slices.Clone(s.holder), options...)...))
 	return m
 }
 
@@ -220,7 +219,7 @@ func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
-	m := s.holds(rs, redsync.WithWatchdog(), redsync.WithObserver(s))
+	m := s.holds(rs, withWatchdog, redsync.WithObserver(s))
 	time.Sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
 	start := time.Now()
@@ -270,7 +269,7 @@ func (s *scene) callFunctions(rs *redsync.Redsync) {
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		m := s.holds(rs)
 		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
-		reader := rs.NewMutex("lock", redsync.WithShared())
+		reader := rs.NewMutex("lock", withShared)
 		s.times("Lock, of a second reader", func() (bool, error) { return true, reader.Lock() })
 		s.unlock(m)
 		s.times("Unlock, of the last reader", reader.Unlock)
@@ -290,7 +289,7 @@ func (s *scene) waitForAll(rs *redsync.Redsync) {
 func (s *scene) closeHeld() {
 	rs := s.remote()
 	for i := range 5 {
-		require.NoError(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...).Lock())
+		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
 	time.Sleep(time.Second)
 	start := time.Now()
@@ -311,7 +310,7 @@ func (h holding) plays(
 		a, b := s.remote(), s.remote()
 		s.meets(a, b)
 		if s.beside {
-			s.holds(a, redsync.WithWatchdog())
+			s.holds(a, withWatchdog)
 		}
 		if begin != nil {
 			begin(ctx, s)

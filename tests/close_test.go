@@ -36,10 +36,9 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 		held := locked(k, copied.NewMutex("lock"))
 		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond)))
 		time.Sleep(time.Second)
-		require.NoError(k, k.Close(k.Context()))
+		shut(k, k.Redsync)
 		k.nothingLeft()
-		_, err := over.Unlock()
-		require.ErrorIs(k, err, redsync.ErrClosed)
+		failsWith(k, over.Unlock, redsync.ErrClosed)
 		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
 			refuses(t, m, "closed")
 			require.ErrorIs(k, m.Lock(), redsync.ErrClosed)
@@ -135,7 +134,7 @@ func (p *slowPool) next() (req pool.Request, ok bool) {
 func locksMany(t *testing.T, rs *redsync.Redsync, count int) {
 	t.Helper()
 	for i := range count {
-		require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		locked(t, rs.NewMutex(fmt.Sprint("lock", i)))
 		if i%500 == 0 {
 			synctest.Wait() // for the slowest node
 		}
@@ -154,7 +153,7 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 				locksMany(t, rs, count)
 				nodes[2].frozen = frozen
 				start := time.Now()
-				require.NoError(t, rs.Close(t.Context()))
+				shut(t, rs)
 				want := 200 * time.Millisecond // four node deadlines
 				if frozen {
 					want += 50 * time.Millisecond // Close returns one node deadline after it has sent the last release
@@ -199,7 +198,7 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			if c.deadline > 0 {
 				rs = k.With(redsync.WithNodeTimeout(c.deadline), redsync.WithExpiry(time.Hour))
 			}
-			require.NoError(k, rs.NewMutex("lock").Lock())
+			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
 			reason := errors.New("in a hurry")
 			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, reason)
@@ -248,7 +247,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 					return nil, nil
 				}})
 				for _, name := range []string{"first", "second", "refused"} {
-					require.NoError(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)).Lock())
+					locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)))
 					time.Sleep(time.Millisecond) // they are released in this order
 				}
 				start = time.Now()
@@ -271,7 +270,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"plain":  {redsync.WithLockDelay(time.Hour)},
-		"shared": {redsync.WithLockDelay(time.Hour), redsync.WithShared()},
+		"shared": {redsync.WithLockDelay(time.Hour), withShared},
 	} {
 		playAs(t, name, func(f field) {
 			wall := clocktest.StepWall(f.T)
@@ -280,9 +279,9 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 			several := locked(f, other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour)))
 			synctest.Wait()
 			wall.Step(time.Minute)
-			require.NoError(f, other.Close(f.Context()))
+			shut(f, other)
 			for _, m := range []*redsync.Mutex{m, several} {
-				require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired)
+				isOver(f, m, redsync.ErrLockAlreadyExpired)
 				require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
 			}
 			f.have(5, append(both, "lock")...)
@@ -328,7 +327,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 		kitAs(t, name, func(k kit) {
 			k.meet()
 			for _, name := range c.held {
-				require.NoError(k, k.NewMutex(name).Lock())
+				locked(k, k.NewMutex(name))
 			}
 			synctest.Wait()
 			k.freeze(2, 3, 4)
@@ -370,15 +369,15 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 	rs := on(clients)
 	for i, options := range [][]redsync.Option{
 		nil,
-		{redsync.WithWatchdog()},
-		{redsync.WithFencing()},
+		{withWatchdog},
+		{withFencing},
 		{redsync.WithExpiry(time.Hour)},
 		{redsync.WithPermits(2)},
-		{redsync.WithShared(), redsync.WithWatchdog()},
-		{redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
+		{withShared, withWatchdog},
+		{withSetNXOnExtend, withWatchdog},
 		{redsync.WithLockDelay(time.Minute)},
 		{redsync.WithMinHold(time.Minute)},
-		{redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
+		{redsync.WithExpiry(50 * time.Millisecond), withWatchdog},
 	} {
 		m := locked(t, rs.NewMutex(name+string(rune('a'+i)), options...))
 		held = append(held, m)
@@ -399,7 +398,7 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithRetryDelay(time.Hour)}} {
+	for _, options := range [][]redsync.Option{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
 		for range 3 {
 			call(rs.NewMutex(name+"d", append(options, redsync.WithTries(0))...).Lock)
 		}
@@ -466,22 +465,21 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
-		m := locked(f, on(clients).NewMutex("lock", redsync.WithWatchdog()))
+		m := locked(f, on(clients).NewMutex("lock", withWatchdog))
 		closeClients(f.T, clients[:2]...)
 		time.Sleep(time.Minute)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.confirms(m.Extend())
 		closeClients(f.T, clients[2])
 		time.Sleep(closedWithin)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
 		require.ErrorContains(f, m.Err(), named(2)+clientClosed)
 		assert.NotContains(f, m.Err().Error(), named(3))
 		other := f.process().NewMutex("lock")
 		require.Error(f, other.TryLock())
-		_, err := m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		failsWith(f, m.Unlock, redsync.ErrLockLost)
 		time.Sleep(guard)
-		require.NoError(f, other.TryLock())
+		obtained(f, other)
 	})
 }
 
@@ -494,12 +492,12 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
 		}
 		rs := redsync.New(pools...)
-		m := locked(f, rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithExpiry(3*time.Second)))
+		m := locked(f, rs.NewMutex("lock", withWatchdog, redsync.WithExpiry(3*time.Second)))
 		closeClients(f.T, clients...)
 		<-m.Lost()
 		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
 		require.ErrorContains(f, rs.NewMutex("other", redsync.WithTries(0)).Lock(), clientClosed)
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 	})
 }
 
@@ -520,7 +518,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				wg.Go(func() { _ = m("c").Do(k.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) })
 				time.Sleep(after)
 				start := time.Now()
-				require.NoError(k, rs.Close(k.Context()))
+				shut(k, rs)
 				wg.Wait()
 				took(k, start, 0, "after %v", after)
 				if after < 400*time.Millisecond {

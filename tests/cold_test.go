@@ -119,8 +119,7 @@ func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
 		rs := f.from(at, at, at)
 		for _, trips := range []int{4, 1} {
 			start := time.Now()
-			m := rs.NewMutex(fmt.Sprint(trips))
-			require.NoError(f, m.TryLock())
+			m := obtained(f, rs.NewMutex(fmt.Sprint(trips)))
 			took(f, start, time.Duration(trips)*at.answer)
 			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano(), "the validity counts from before the dial")
 		}
@@ -132,7 +131,7 @@ func TestTryLockWaitsForAFarNodeThatDecides(t *testing.T) {
 	play(t, func(f field) {
 		require.NoError(f, f.nodes[0].Set("lock", "another"))
 		rs := f.from(place{}, place{}, plainly(200*time.Millisecond))
-		require.NoError(f, rs.NewMutex("lock").TryLock())
+		obtained(f, rs.NewMutex("lock"))
 	})
 }
 

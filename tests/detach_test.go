@@ -24,9 +24,9 @@ import (
 func TestDetachGivesTheLockAway(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"default": nil,
-		"watched": {redsync.WithWatchdog()},
-		"healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
-		"fenced":  {redsync.WithFencing(), redsync.WithWatchdog()},
+		"watched": {withWatchdog},
+		"healing": {withWatchdog, withSetNXOnExtend},
+		"fenced":  {withFencing, withWatchdog},
 	} {
 		playAs(t, name, func(f field) {
 			other := f.another()
@@ -44,7 +44,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 				assert.False(f, ok, name)
 				require.ErrorIs(f, err, redsync.ErrNotHeld, name)
 			}
-			require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+			isOver(f, m, redsync.ErrNotHeld)
 			assert.Zero(f, m.Until())
 			assert.Zero(f, m.Remaining())
 			assert.Zero(f, m.Fence())
@@ -52,12 +52,12 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			assert.Empty(f, m.Value())
 			assert.Equal(f, before, f.traffic(), "Detach sends nothing")
 
-			require.NoError(f, f.Close(f.Context()))
-			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), redsync.WithWatchdog())
+			shut(f, f.Redsync)
+			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), withWatchdog)
 			f.confirms(given.Extend())
 			time.Sleep(time.Minute)
-			require.NoError(f, given.Err())
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			alive(f, given)
+			f.keysOn(5)
 			assert.True(f, open(lost))
 			f.unlocks(given)
 		})
@@ -67,12 +67,12 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 // Nobody adopts the lock, so its keys expire.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
 		require.NoError(k, err)
 		time.Sleep(8 * time.Second)
 		k.nothingLeft()
-		require.NoError(k, m.TryLock())
+		obtained(k, m)
 		k.unlocks(m)
 	})
 }
@@ -133,11 +133,11 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			f.meet()
-			other, m := f.another(), f.NewMutex("lock", redsync.WithSetNXOnExtend())
+			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
 			command := "set"
 			if c.extends {
 				command = "evalsha"
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				time.Sleep(time.Millisecond)
 				f.confirms(m.Extend()) // the nodes know the script
 				time.Sleep(time.Millisecond)
@@ -146,7 +146,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			if c.extends {
 				f.confirms(m.Extend())
 			} else {
-				require.NoError(f, m.Lock())
+				locked(f, m)
 			}
 			ctx := limited(f, c.limit)
 			start := time.Now()
@@ -176,7 +176,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
 				k.freeze(4) // as a whole: a single connection that is slow would be replaced
 				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
-				require.NoError(k, m.Lock())
+				locked(k, m)
 				if c.shown {
 					require.NotEmpty(k, m.Value())
 				}
@@ -188,7 +188,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 				assert.Zero(k, s)
 				assert.False(k, open(lost))
-				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+				isOver(k, m, redsync.ErrNotHeld)
 				_, told := only[observe.Lost](t, r)
 				require.ErrorIs(k, told, redsync.ErrLockLost)
 				detached, _ := of[observe.Detached](r)
@@ -206,7 +206,7 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range testlength.InGate(10, 10, 50, 50) {
 				play(t, func(f field) {
-					m := f.held(redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+					m := f.held(withWatchdog, withSetNXOnExtend)
 					var wg sync.WaitGroup
 					var unlocked, detached bool
 					var s redsync.Sequencer

@@ -98,11 +98,11 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 			assert.Equal(k, 5, k.keys("lock"))
 			return lasts(time.Minute)(ctx)
 		}))
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+		isOver(k, m, redsync.ErrNotHeld)
 		time.Sleep(time.Millisecond)
 		k.nothingLeft()
 
-		require.NoError(k, m.Lock())
+		locked(k, m)
 		time.Sleep(validity)
 		require.ErrorIs(k, m.Err(), redsync.ErrLockAlreadyExpired, "a later Lock has no watchdog: Do has not changed the settings of m")
 	})
@@ -110,17 +110,17 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 
 func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 	onKit(t, func(k kit) {
-		k.held(redsync.WithWatchdog())
+		k.held(withWatchdog)
 		for name, do := range map[string]func() (bool, error){
 			"Mutex":   func() (bool, error) { return k.NewMutex("lock").TryDo(k.Context(), never) },
 			"Redsync": func() (bool, error) { return k.TryDo(k.Context(), "lock", never) },
-			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
+			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, withFair) },
 		} {
 			start := time.Now()
 			require.ErrorIs(k, k.notRun(do()), errOthers, name)
 			took(k, start, 0, name)
 		}
-		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
+		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, withFencing)), errWork)
 		require.NoError(k, k.ran(k.TryDo(k.Context(), "other", nothing)))
 	})
 }
@@ -156,7 +156,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 		"zero Mutex":   {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, "no pools", redsync.ErrNoPools},
 		"closed, and it adopts": {func(k kit) *redsync.Mutex {
 			rs := k.another()
-			require.NoError(k, rs.Close(k.Context()))
+			shut(k, rs)
 			return rs.NewMutex("lock", redsync.WithValue("v"))
 		}, never, "closed", redsync.ErrClosed},
 	} {
@@ -169,7 +169,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 					require.ErrorIs(k, err, c.is)
 				}
 				require.NotErrorIs(k, err, redsync.ErrFailed)
-				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+				isOver(k, m, redsync.ErrNotHeld)
 				k.nothingLeft()
 			})
 		})
@@ -187,7 +187,7 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 			require.ErrorAs(k, err, new(*redsync.ErrTaken))
 			require.ErrorIs(k, err, redsync.ErrFailed)
 		}
-		require.NoError(k, m.Err())
+		alive(k, m)
 		assert.Equal(k, until, m.Until())
 		_, err := m.Detach(k.Context())
 		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")

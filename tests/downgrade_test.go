@@ -45,7 +45,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				require.NoError(f, m.Downgrade(f.Context()))
 				<-done
-				require.NoError(f, m.Err())
+				alive(f, m)
 				f.confirms(m.Valid())
 				f.unlocks(m)
 			})
@@ -58,12 +58,12 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 // that execute its commands only after the Downgrade refuse them.
 func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithWatchdog())
+		m := f.held(withWatchdog)
 		f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
 		time.Sleep(guard / 3)
 		require.NoError(f, m.Downgrade(f.Context()))
 		time.Sleep(20 * time.Second)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		events, errs := of[observe.Extended](r)
 		assert.Greater(f, len(events), 5)
 		for _, err := range errs {
@@ -79,13 +79,13 @@ func TestDowngradeSetsMissingKeys(t *testing.T) {
 		play(t, func(f field) {
 			var options []redsync.Option
 			if heals {
-				options = append(options, redsync.WithSetNXOnExtend())
+				options = append(options, withSetNXOnExtend)
 			}
 			m := f.held(options...)
 			f.lose(3, 4)
 			require.NoError(f, m.Downgrade(f.Context()))
 			synctest.Wait()
-			assert.Equal(f, keys, f.nodes.Keys("lock"))
+			f.keysOn(keys)
 			f.unlocks(m)
 		})
 	}
@@ -101,7 +101,7 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
 		time.Sleep(10 * time.Millisecond)
-		reader := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		reader := f.calls(f.Redsync, patient(withShared)...)
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(taken)
 		f.within(writer, 10*time.Millisecond)
@@ -120,7 +120,7 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
-		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
+		r := f.calls(f.Redsync, patient(withShared)...)
 		time.Sleep(10 * time.Millisecond)
 		for i, n := range f.nodes {
 			require.Len(f, f.inQueue(i), 1)

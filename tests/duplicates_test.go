@@ -54,7 +54,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				took(f, start, 0, "Lock does not wait: retries would not help")
 				assert.Zero(f, m.Remaining())
 				time.Sleep(time.Millisecond)
-				assert.Zero(f, f.nodes.Keys("lock"))
+				f.keysOn(0)
 				before := f.traffic()
 				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
 				assert.Equal(f, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
@@ -135,7 +135,7 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		require.NotErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
 		time.Sleep(time.Minute)
-		require.NoError(f, rs.NewMutex("lock").TryLock())
+		obtained(f, rs.NewMutex("lock"))
 	})
 }
 
@@ -152,7 +152,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		works := func() {
 			f.Helper()
 			for _, kind := range lockKinds {
-				for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair(), redsync.WithFailFast(false)} {
+				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, redsync.WithFailFast(false)} {
 					m := locked(f, kind.lock(rs, option))
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
@@ -184,7 +184,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 // an extension only at the address at which it has granted.
 func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
-		"plain": nil, "fencing": {redsync.WithFencing()}, "healing": {redsync.WithSetNXOnExtend()}, "shared": {redsync.WithShared()},
+		"plain": nil, "fencing": {withFencing}, "healing": {withSetNXOnExtend}, "shared": {withShared},
 	} {
 		playAs(t, name, func(f field) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
@@ -210,14 +210,13 @@ func TestDuplicateNodeOnRealServers(t *testing.T) {
 	rs, err := redsync.Open(t.Context(), []string{one, servers[1].Addr(), alias})
 	require.NoError(t, err, "two servers are a quorum of three")
 	r := &redsynctest.Recorder{}
-	m := rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second), redsync.WithObserver(r))
-	require.NoError(t, m.TryLock())
+	m := obtained(t, rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second), redsync.WithObserver(r)))
 	shown := redsynctest.AwaitEvents[observe.OneServer](t, r, 1)[0]
 	assert.Equal(t, [2]string{one, alias}, shown.Addresses)
 	assert.Len(t, shown.RunID, 40)
 	_, err = m.Unlock()
 	require.NoError(t, err)
-	require.NoError(t, rs.Close(t.Context()))
+	shut(t, rs)
 	for _, s := range servers {
 		assert.Zero(t, realredis.Must(t, s, "dbsize"))
 	}

@@ -37,7 +37,7 @@ type errorCase struct {
 
 // errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
 var errorModes = map[string][]redsync.Option{
-	"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(1)},
+	"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(1)},
 	"several names": nil, "joint": nil,
 }
 
@@ -76,7 +76,7 @@ func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 	if s.mode == "permits" {
 		m = rs.NewMutex("lock", redsync.WithExpiry(time.Minute), redsync.WithPermits(1))
 	}
-	require.NoError(s, m.Lock())
+	locked(s, m)
 	time.Sleep(time.Millisecond)
 }
 
@@ -428,7 +428,7 @@ func errorOf(f field, mode, operation string, row errorRow) error {
 	s.inside = func(context.Context) error { assert.Fail(s, "it has the lock"); return nil }
 	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
 	case needs && !row.unheld:
-		require.NoError(s, s.m.Lock())
+		locked(s, s.m)
 		time.Sleep(time.Millisecond)
 		if operation == "AdoptingDo" {
 			holder := s.m

@@ -35,14 +35,14 @@ func (e exiting) work(context.Context) error {
 var exits = map[string]func(e exiting) error{
 	"plain": func(e exiting) error { return e.locks() },
 	"readers": func(e exiting) error {
-		return errors.Join(e.locks(redsync.WithShared()), e.locks(redsync.WithShared()))
+		return errors.Join(e.locks(withShared), e.locks(withShared))
 	},
 	"permits": func(e exiting) error {
 		return errors.Join(e.locks(redsync.WithPermits(3)), e.locks(redsync.WithPermits(3)))
 	},
-	"fenced": func(e exiting) error { return e.locks(redsync.WithFencing()) },
+	"fenced": func(e exiting) error { return e.locks(withFencing) },
 	"watchdog": func(e exiting) error {
-		return e.locks(redsync.WithFair(), redsync.WithWatchdog(), redsync.WithOwner("it"))
+		return e.locks(withFair, withWatchdog, redsync.WithOwner("it"))
 	},
 	"several": func(e exiting) error { return e.NewMultiMutex(both).LockContext(e.ctx) },
 	"TryDo":   func(e exiting) error { return second(e.TryDo(e.ctx, "x", e.work)) },
@@ -62,7 +62,7 @@ var exits = map[string]func(e exiting) error{
 	"Lead": func(e exiting) error { return e.Lead(e.ctx, "x", e.work) },
 	"waiting": func(e exiting) error {
 		err := e.locks()
-		go func() { _ = e.locks(redsync.WithFair(), redsync.WithTries(0)) }()
+		go func() { _ = e.locks(withFair, redsync.WithTries(0)) }()
 		time.Sleep(time.Millisecond)
 		return err
 	},

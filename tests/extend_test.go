@@ -31,7 +31,7 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 
 func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithSetNXOnExtend())
+		m := k.held(withSetNXOnExtend)
 		k.lose(0, 1, 2)
 		until := m.Until()
 		time.Sleep(time.Second)
@@ -47,7 +47,7 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 
 func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
+		m := f.held(withSetNXOnExtend)
 		f.lose(0, 1, 2)
 		ok, err := m.Valid()
 		assert.False(f, ok)
@@ -55,8 +55,7 @@ func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
-		_, err = m.Valid()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		failsWith(f, m.Valid, redsync.ErrLockLost)
 	})
 }
 
@@ -78,7 +77,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		}}).NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		var wg sync.WaitGroup
 		for range 2 {
 			time.Sleep(time.Second)
@@ -106,7 +105,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 // The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
 // answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
-	for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
+	for _, options := range [][]redsync.Option{nil, {withSetNXOnExtend}} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
 			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {

@@ -22,10 +22,10 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 	for seed := range uint64(testlength.InGate(1, 2, 4, 4)) { //nolint:gosec // it is not negative
 		playAs(t, fmt.Sprint(seed), func(f field) {
 			r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test repeats itself
-			m := f.held(redsync.WithFair())
+			m := f.held(withFair)
 			var calls []*call
 			for range 8 {
-				calls = append(calls, f.calls(f.another(redsync.WithFair()), patient()...))
+				calls = append(calls, f.calls(f.another(withFair), patient()...))
 				time.Sleep(time.Millisecond)
 			}
 			for _, n := range f.nodes {
@@ -47,7 +47,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 			f.meet()
 			ticket := f.stranger(time.Second, false, ascending(count)...)
 			time.Sleep(time.Millisecond)
-			m := f.NewMutex("lock", redsync.WithFair())
+			m := f.NewMutex("lock", withFair)
 			if err := m.TryLock(); wins {
 				require.NoError(f, err)
 				f.unlock(m)
@@ -63,7 +63,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 					assert.Empty(f, f.inQueue(i))
 				}
 			}
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 		})
 	}
 }

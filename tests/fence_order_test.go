@@ -71,7 +71,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 		}
 		options := c.options
 		if random.IntN(6) == 0 {
-			options = append(append([]redsync.Option(nil), options...), redsync.WithWatchdog(), redsync.WithMaxHold(time.Second))
+			options = append(append([]redsync.Option(nil), options...), withWatchdog, redsync.WithMaxHold(time.Second))
 		}
 		c.contend(rs.NewMutex("lock", options...), random)
 		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
@@ -163,11 +163,11 @@ func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
 	c.options = []redsync.Option{
-		redsync.WithFencing(), redsync.WithExpiry(250 * time.Millisecond), redsync.WithTries(0),
+		withFencing, redsync.WithExpiry(250 * time.Millisecond), redsync.WithTries(0),
 		redsync.WithRetryDelay(150 * time.Millisecond),
 	}
 	if seed%4 == 1 {
-		c.options = append(c.options, redsync.WithFair())
+		c.options = append(c.options, withFair)
 	}
 	if seed%4 == 2 {
 		c.options = append(c.options, redsync.WithFailFast(false))
@@ -193,7 +193,7 @@ func contends(f field, seed uint64, turns int) int {
 	time.Sleep(5 * time.Second) // releases are repeated until the keys have run out
 	require.Empty(f, history.Check(c.history(), history.Rules{}))
 	assert.Positive(f, c.together, "the faults have let two holders in at once, as the test intends")
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 	for _, n := range f.nodes {
 		assert.InDelta(f, 24*time.Hour, n.TTL("{lock}:fence"), float64(10*time.Minute))
 	}

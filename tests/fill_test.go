@@ -47,7 +47,7 @@ func (f field) bare(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mut
 	back := f.rival("lock")
 	m := locked(f, rs.NewMutex("lock", options...))
 	back()
-	require.Equal(f, 3, f.nodes.Keys("lock"))
+	f.keysOn(3)
 	return m
 }
 
@@ -118,7 +118,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		"plain":         {redsync.WithTries(1), guard},
 		"lock delay":    {redsync.WithLockDelay(3 * time.Second), guard + 3*time.Second},
 		"minimal hold":  {redsync.WithMinHold(minHold), withDrift},
-		"fencing":       {redsync.WithFencing(), guard},
+		"fencing":       {withFencing, guard},
 		"without limit": {redsync.WithMaxHold(time.Hour), guard},
 	} {
 		playAs(t, name, func(f field) {
@@ -181,12 +181,12 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 			}
 			options := []redsync.Option{redsync.WithPermits(2 * weight)}
 			if weight > 1 {
-				options = append(options, redsync.WithWeight(weight), redsync.WithFair())
+				options = append(options, redsync.WithWeight(weight), withFair)
 			}
 			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
 				m = f.NewMutex("lock", options...)
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				value := m.Value()
 				time.Sleep(time.Millisecond)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
@@ -235,7 +235,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 				if runs.Load() == 0 {
 					continue
 				}
-				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				f.keysOn(5)
 				f.reboot(true, forgetful)
 				for _, rs := range processes {
 					wake(rs)
@@ -261,11 +261,11 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		f.rests(withDrift - 20*time.Millisecond)
 		f.taken()
 		time.Sleep(withDrift - 20*time.Millisecond)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		back()
 		f.unlock(m) // sends the first fill
 		f.rests(withDrift)
@@ -273,7 +273,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		f.unlock(m)
 		back()
 		f.freeze(3)
@@ -283,7 +283,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
 		time.Sleep(withDrift)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
 }
 
@@ -296,7 +296,7 @@ func TestUnlockDoesNotCountItsFill(t *testing.T) {
 		ok, err := m.Unlock()
 		assert.False(f, ok)
 		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		assert.Equal(f, 4, f.nodes.Keys("lock"))
+		f.keysOn(4)
 	})
 }
 
@@ -320,10 +320,10 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 			time.Sleep(25 * time.Millisecond) // the fill is under way
 			f.unlock(m)
 			time.Sleep(3 * time.Second)
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 			locked(f, f.NewMutex("lock"))
 			time.Sleep(time.Millisecond)
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			f.keysOn(5)
 		})
 	}
 }
@@ -342,10 +342,10 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 			f.atOnce(giver, receiver)
 			time.Sleep(late)
 			back()
-			assert.Equal(f, 3, f.nodes.Keys("lock"))
+			f.keysOn(3)
 			time.Sleep(20*time.Millisecond - late)
 			synctest.Wait()
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			f.keysOn(5)
 			f.unlocks(receiver.Mutex)
 		})
 	}
@@ -354,7 +354,7 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 // The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
+	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {withSetNXOnExtend}} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				counts := guarded || options != nil
@@ -399,7 +399,7 @@ func TestExtensionsCountOldFills(t *testing.T) {
 		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
 			playAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				f.meet()
-				m := f.bare(f.Redsync, redsync.WithWatchdog())
+				m := f.bare(f.Redsync, withWatchdog)
 				time.Sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)

@@ -229,8 +229,8 @@ func (u user) closes(rs ...*redsync.Redsync) {
 func (u user) closesAtOnce() {
 	u.Helper()
 	start := time.Now()
-	require.NoError(u, u.Close(u.Context()))
-	assert.Zero(u, time.Since(start))
+	shut(u, u.Redsync)
+	took(u, start, 0)
 }
 
 // realProcess returns a process whose node deadlines are long enough for a slow machine.
@@ -308,9 +308,6 @@ const (
 	fencedQuarantine = quarantine + 10*time.Second + 3*patience
 )
 
-// frozenExpiries are two expiries. Their node deadlines are 0.4 s and 6 s.
-var frozenExpiries = []time.Duration{8 * time.Second, 2 * time.Minute}
-
 // guards are the options of a pool with the restart guard (true), and without it (false).
 var guards = map[bool][]pool.Option{
 	true:  {pool.WithRestartGuard(guard)},
@@ -329,7 +326,7 @@ func withAndWithout(t *testing.T, f func(f field, guarded bool)) {
 
 var modes = map[string][]redsync.Option{
 	"default": nil,
-	"fair":    {redsync.WithFair()},
+	"fair":    {withFair},
 }
 
 // inEachMode runs test in each mode. run is play or onKit, and makes what test gets.
@@ -373,8 +370,7 @@ func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 70
 // held returns a Mutex that holds the lock on all five nodes.
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
 	k.Helper()
-	m := k.NewMutex("lock", options...)
-	require.NoError(k, m.Lock())
+	m := locked(k, k.NewMutex("lock", options...))
 	time.Sleep(time.Millisecond)
 	require.Equal(k, 5, k.keys("lock"))
 	return m
@@ -382,18 +378,16 @@ func (k kit) held(options ...redsync.Option) *redsync.Mutex {
 
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := f.NewMutex("lock", options...)
-	require.NoError(f, m.Lock())
+	m := locked(f, f.NewMutex("lock", options...))
 	time.Sleep(time.Millisecond)
-	require.Equal(f, 5, f.nodes.Keys("lock"))
+	f.keysOn(5)
 	return m
 }
 
 // meet calls Lock once, so that every node answers the Redsync. A first Lock waits for that, and later ones do not.
 func (u user) meet() {
 	u.Helper()
-	m := u.NewMutex("meet")
-	require.NoError(u, m.Lock())
+	m := locked(u, u.NewMutex("meet"))
 	_, err := m.Unlock()
 	require.NoError(u, err)
 	synctest.Wait() // Unlock returns at a quorum
@@ -411,7 +405,7 @@ func (f field) unlocks(m *redsync.Mutex) {
 	f.Helper()
 	f.unlock(m)
 	time.Sleep(3 * time.Second)
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that nothing is left.
@@ -503,9 +497,9 @@ func (f field) scripts() int {
 func (f field) noKeys() {
 	f.Helper()
 	synctest.Wait()
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 	time.Sleep(2 * time.Second)
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 }
 
 // nobodyWaits checks that all queues are empty.
@@ -558,7 +552,7 @@ const fenceKey = "{lock}:fence"
 // fenced returns a process whose locks have fencing tokens. It has met the nodes by a lock without fencing.
 func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
-	rs := f.another(append(options, redsync.WithFencing())...)
+	rs := f.another(append(options, withFencing)...)
 	synctest.Wait()
 	return rs
 }
@@ -758,7 +752,7 @@ func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex,
 	f.Helper()
 	f.meet()
 	giver = f.NewMutex("lock", giving...)
-	require.NoError(f, giver.Lock())
+	locked(f, giver)
 	receiver = f.calls(f.Redsync, patient(receiving...)...)
 	time.Sleep(time.Millisecond)
 	until = giver.Until()

@@ -38,7 +38,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
 		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
-				holder := locked(f, kind.lock(f.another(owner...), redsync.WithWatchdog()))
+				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				synctest.Wait()
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
@@ -51,8 +51,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 				require.ErrorIs(f, err, redsync.ErrNotHeld)
 				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 				<-holder.Lost()
-				_, err = holder.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 			})
 		}
 	}
@@ -61,7 +60,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
-	owner := []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}
+	owner := []redsync.Option{redsync.WithOwner("w"), withWatchdog}
 	for name, c := range map[string]struct {
 		options []redsync.Option
 		held    time.Duration // for how long by then
@@ -72,7 +71,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
 		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
 		"owner, held for a moment":              {owner, 100 * time.Millisecond, time.Second, nil},
-		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
+		"watchdog without an owner":             {[]redsync.Option{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
 		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
 		playAs(t, name, func(f field) {
@@ -94,8 +93,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			assert.Equal(f, err, lost[0].Err)
 			time.Sleep(10 * time.Second)
 			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
-			_, err = holder.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -146,7 +144,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		require.NoError(f, m.Err(), "it was too young to hear of it")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
 		f.unlock(long)
 	})
@@ -171,7 +169,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 		asked := f.nodes[1].Commands("evalsha") - before
 		assert.Positive(f, asked)
 		assert.LessOrEqual(f, asked, 28, "20, one for each node, and extensions")
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.unlock(m)
 		require.NoError(f, client.Close())
 	})
@@ -189,12 +187,12 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 		}
 		require.NoError(f, operator.ForceUnlock(f.Context(), h))
 		time.Sleep(time.Second)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		for _, n := range f.nodes[:3] {
 			n.Disconnect()
 		}
 		time.Sleep(5 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
 		require.NotErrorIs(f, m.Err(), redsync.ErrForced, "nodes may as well have lost their data")
 	})
 }
@@ -224,7 +222,7 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
-		require.NoError(f, all.Err())
+		alive(f, all)
 
 		require.NoError(f, f.NewMultiMutex([]string{"a", "b", "c"}).ForceUnlock(f.Context(), several))
 		require.NoError(f, f.NewMutex("p", redsync.WithPermits(2)).ForceUnlock(f.Context(), ofPermits))
@@ -235,11 +233,11 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 
 // One of several readers, and one of several holders of permits, is released. The others go on.
 func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
-	for _, options := range [][]redsync.Option{{redsync.WithShared()}, {redsync.WithPermits(3)}} {
+	for _, options := range [][]redsync.Option{{withShared}, {redsync.WithPermits(3)}} {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...))
+				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, withWatchdog)...))
 				all = append(all, m)
 			}
 			time.Sleep(2 * time.Second)
@@ -263,16 +261,16 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	play(t, func(f field) {
 		m, operator := f.NewMutex("a"), f.another().NewMutex("a")
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		h := f.holderOf(operator)
 		f.unlock(m)
-		other := locked(f, f.another().NewMutex("a", redsync.WithWatchdog()))
+		other := locked(f, f.another().NewMutex("a", withWatchdog))
 		err := operator.ForceUnlock(f.Context(), h)
 		isTaken(f, err)
 		require.NotErrorIs(f, err, redsync.ErrNotHeld)
 		f.unlock(other)
 
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		h = f.holderOf(operator)
 		f.freeze(0, 1, 2)
 		err = operator.ForceUnlock(f.Context(), h)
@@ -287,8 +285,7 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
-			holder := kind.rival(f.another(), redsync.WithWatchdog())
-			require.NoError(f, holder.Lock())
+			holder := locked(f, kind.rival(f.another(), withWatchdog))
 			waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
 			done := make(chan error, 1)
 			go func() { done <- waits.Lock() }()
@@ -312,7 +309,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		option redsync.Option
 		holds  int
 		seen   bool
-	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {redsync.WithShared(), 3, false}} {
+	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {withShared, 3, false}} {
 		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * time.Millisecond
 		for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
@@ -336,9 +333,8 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				for i, m := range all {
 					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
 				}
-				assert.Zero(f, f.nodes.Keys("lock"))
-				next := f.another().NewMutex("lock")
-				require.NoError(f, next.TryLock())
+				f.keysOn(0)
+				next := obtained(f, f.another().NewMutex("lock"))
 				f.unlock(next)
 			})
 		}
@@ -347,14 +343,14 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 
 // heals returns the options of a holder that hears of a force, and heals.
 func heals() []redsync.Option {
-	return []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}
+	return []redsync.Option{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
 // if another has the lock by then.
 func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
+		m := locked(f, f.another().NewMutex("a", withWatchdog, withSetNXOnExtend))
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
 		require.NoError(f, operator.ForceUnlock(f.Context(), h))
@@ -362,13 +358,12 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		require.NoError(f, operator.ForceUnlock(f.Context(), again))
-		next := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, next.TryLock())
+		next := obtained(f, f.another().NewMutex("a", withWatchdog))
 		time.Sleep(4 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		require.NoError(f, next.Err())
+		isOver(f, m, redsync.ErrLockLost)
+		alive(f, next)
 		f.unlock(next)
 	})
 }
@@ -380,13 +375,13 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 		play(t, func(f field) {
 			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
 			start := time.Now()
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			time.Sleep(held)
 			operator := f.NewMutex("a")
 			f.forces(operator)
 			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
 			synctest.Wait()
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+			isOver(f, m, redsync.ErrForced)
 			assert.Empty(f, f.nodes[0].Keys())
 		})
 	}
@@ -404,6 +399,6 @@ func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.forces(far.NewMutex("a"))
 		time.Sleep(200 * time.Millisecond)
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		isOver(f, m, redsync.ErrForced)
 	})
 }

@@ -67,13 +67,13 @@ func FuzzName(f *testing.F) {
 		options := []redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}
 		fences := how&1 != 0
 		if fences {
-			options = append(options, redsync.WithFencing())
+			options = append(options, withFencing)
 		}
 		if how&2 != 0 {
-			options = append(options, redsync.WithFair())
+			options = append(options, withFair)
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing()))
+			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), withFencing))
 			time.Sleep(time.Millisecond)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
@@ -86,7 +86,7 @@ func FuzzName(f *testing.F) {
 				require.Equal(t, before, contents(nodes[0]))
 				return
 			}
-			require.NoError(t, first.Lock())
+			locked(t, first)
 			require.Equal(t, name, first.Name())
 			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
@@ -141,7 +141,7 @@ func FuzzOptions(f *testing.F) {
 		}
 		for bit, more := range []redsync.Option{
 			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
-			redsync.WithFencing(), redsync.WithFair(), redsync.WithWatchdog(), redsync.WithSetNXOnExtend(), redsync.WithFailFast(false), redsync.WithHandOver(false), redsync.WithValue("adopted"),
+			withFencing, withFair, withWatchdog, withSetNXOnExtend, redsync.WithFailFast(false), redsync.WithHandOver(false), redsync.WithValue("adopted"),
 		} {
 			if how>>bit&1 != 0 {
 				options = append(options, more)

@@ -31,7 +31,7 @@ func TestHandOver(t *testing.T) {
 		}
 		assert.Equal(f, until, m.Until())
 		assert.Equal(f, time.Until(until), m.Remaining())
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.confirms(m.Valid())
 
 		assert.Zero(f, giver.Until())
@@ -42,14 +42,14 @@ func TestHandOver(t *testing.T) {
 			require.ErrorIs(f, err, redsync.ErrNotHeld, name)
 		}
 		synctest.Wait()
-		assert.Equal(f, 5, f.nodes.Keys("lock"))
+		f.keysOn(5)
 
 		time.Sleep(time.Second)
 		f.confirms(m.Extend())
 		assert.Equal(f, validity, time.Until(m.Until()))
 		f.unlock(m.Mutex)
 		time.Sleep(time.Second)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.nobodyWaits()
 	})
 }
@@ -59,7 +59,7 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
 		playAs(t, name, func(f field) {
 			f.meet()
-			giver := locked(f, f.NewMutex("lock", redsync.WithSetNXOnExtend()))
+			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
 			time.Sleep(time.Millisecond)
@@ -125,7 +125,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 			wg.Wait()
 			time.Sleep(time.Second)
 			f.nobodyWaits()
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 		})
 	}
 }
@@ -136,16 +136,16 @@ func TestNoHandOver(t *testing.T) {
 		giving, receiving redsync.Option
 		after             time.Duration // from the acquire to Unlock
 	}{
-		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
-		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
+		"WithFair":                          {withFair, withFair, 0},
+		"WithFair of the receiver":          {nil, withFair, 0},
 		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
 		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
 		"WithValue":                         {redsync.WithValue("v"), nil, 0},
 		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},
 		"WithSequencer":                     {redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), nil, 0},
-		"WithFencing":                       {redsync.WithFencing(), redsync.WithFencing(), 0},
-		"WithFencing of the giver":          {redsync.WithFencing(), nil, 0},
-		"WithFencing of the receiver":       {nil, redsync.WithFencing(), 0},
+		"WithFencing":                       {withFencing, withFencing, 0},
+		"WithFencing of the giver":          {withFencing, nil, 0},
+		"WithFencing of the receiver":       {nil, withFencing, 0},
 		"WithGenValueFunc":                  {redsync.WithGenValueFunc(value), nil, 0},
 		"WithGenValueFunc of the receiver":  {nil, redsync.WithGenValueFunc(value), 0},
 		"WithHandOver(false)":               {redsync.WithHandOver(false), nil, 0},
@@ -156,7 +156,7 @@ func TestNoHandOver(t *testing.T) {
 		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
 		"20 ms after the acquire":           {nil, nil, 20 * time.Millisecond},
 		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
-		"much later, although it extended ": {redsync.WithWatchdog(), nil, 10 * time.Second},
+		"much later, although it extended ": {withWatchdog, nil, 10 * time.Second},
 	} {
 		playAs(t, name, func(f field) {
 			f.meet()

@@ -229,7 +229,7 @@ func TestNamesOfNodes(t *testing.T) {
 		assert.Contains(f, log.text.String(), `address="zone 1"`)
 		pools[1].(*renamed).name = "elsewhere"
 		require.ErrorContains(f, rs.NewMutex("lock").TryLock(), "node #1 (elsewhere): ")
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 	})
 }
 
@@ -252,7 +252,7 @@ func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 		f.nodes[4].Kill()
 		time.Sleep(time.Millisecond)
 		user{f.T, first}.uses()
-		require.NoError(f, first.Close(f.Context()))
+		shut(f, first)
 		down, _ := toldOfNodes(a)
 		require.Len(f, down, 1)
 		f.nodes[4].Restart(false)

@@ -77,8 +77,8 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 // Several names: one Status each. A holder of one of them, and a holder of all.
 func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 	play(t, func(f field) {
-		all, b := f.NewMultiMutex([]string{"a", "b", "c"}), f.another().NewMutex("b", redsync.WithFencing())
-		require.NoError(f, b.Lock())
+		all, b := f.NewMultiMutex([]string{"a", "b", "c"}), f.another().NewMutex("b", withFencing)
+		locked(f, b)
 		s := f.inspected(all)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.Len(f, s.Holders, 1)
@@ -98,12 +98,11 @@ func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 func TestInspectSaysWhoWaits(t *testing.T) {
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
-			holder := kind.rival(f.another(), redsync.WithWatchdog())
-			require.NoError(f, holder.Lock())
+			holder := locked(f, kind.rival(f.another(), withWatchdog))
 			ctx, cancel := context.WithCancel(f.Context())
 			defer cancel()
 			done := make(chan error, 3)
-			busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
+			busy := f.another(redsync.WithTries(0), withWatchdog)
 			for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
 				go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
 			}
@@ -149,7 +148,7 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 					n.SetTTL("a", time.Duration(10+i)*time.Second)
 				}
 			}
-			for _, m := range []*redsync.Mutex{f.NewMutex("a"), f.NewMutex("a", redsync.WithShared())} {
+			for _, m := range []*redsync.Mutex{f.NewMutex("a"), f.NewMutex("a", withShared)} {
 				s := f.inspected(m)
 				require.Len(f, s.Holders, 1, "%q", value)
 				h := s.Holders[0]
@@ -250,7 +249,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		require.Error(f, err)
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
 		rs := f.another()
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 		_, err = rs.NewMutex("a").Inspect(f.Context())
 		require.ErrorIs(f, err, redsync.ErrClosed)
 	})

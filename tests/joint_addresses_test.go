@@ -26,7 +26,7 @@ import (
 func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.Helper()
 	c.nodes[late].Freeze()
-	require.NoError(c, m.Lock())
+	locked(c, m)
 	c.nodes[emptied].Kill()
 	c.nodes[emptied].Restart(true)
 	c.nodes[late].Thaw()
@@ -43,8 +43,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 				var moving movable
 				moving.to.Store(s.nodes[0])
 				rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
-				m := rs.NewMutex("meet")
-				require.NoError(s, m.TryLock())
+				m := obtained(s, rs.NewMutex("meet"))
 				s.unlock(m)
 				if denied {
 					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
@@ -78,8 +77,7 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 		})
 		time.Sleep(time.Millisecond)
 		start := time.Now()
-		m := rs.NewMutex("lock", redsync.WithExpiry(2*time.Second))
-		require.NoError(s, m.TryLock())
+		m := obtained(s, rs.NewMutex("lock", redsync.WithExpiry(2*time.Second)))
 		took(s, start, 100*time.Millisecond)
 		s.unlock(m)
 		patient.Wait()
@@ -128,7 +126,7 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 		}
 		log := &healthLog{}
 		rs := s.joint(before, after).With(redsync.WithObserver(log), redsync.WithFailFast(false))
-		require.NoError(s, rs.NewMutex("meet").TryLock())
+		obtained(s, rs.NewMutex("meet"))
 		s.nodes[0].Kill()
 		s.nodes[0].Restart(true)
 		for i := range 20 {
@@ -173,7 +171,7 @@ func TestJointNewNodesThatRestart(t *testing.T) {
 func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
 	changing(t, 6, func(s change) {
 		token := func(rs *redsync.Redsync) uint64 {
-			m := locked(s, rs.NewMutex("lock", redsync.WithFencing()))
+			m := locked(s, rs.NewMutex("lock", withFencing))
 			defer s.unlock(m)
 			return m.Fence()
 		}

@@ -145,7 +145,7 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	require.NoError(t, leads(append(slices.Clone(smallestACL), "~{lock}:fence")))
 	require.NoError(t, leads(fenced), "without the queues")
 	for name, err := range map[string]error{
-		"a fair queue": leads(fenced, redsync.WithFair()),
+		"a fair queue": leads(fenced, withFair),
 		"the register": leads(smallestACL),
 		"the commands": leads([]string{"~lock", "+get"}),
 	} {

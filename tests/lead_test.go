@@ -139,7 +139,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 				time.Sleep(time.Minute) // many expiries
-				require.NoError(k, ctx.Err())
+				alive(k, ctx)
 				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
 				assert.Equal(k, "lock", m.Name())
@@ -173,7 +173,7 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		require.NotErrorIs(k, err, redsync.ErrFailed)
 		errorIs(k, err, context.Canceled, errWork)
 		rs := k.nodes.Process()
-		require.NoError(k, rs.Close(k.Context()))
+		shut(k, rs)
 		require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
 		took(k, start, 0, "Lead returns at once")
 		k.nothingLeft()
@@ -184,7 +184,7 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		for name, option := range map[string]redsync.Option{
-			"WithShared":    redsync.WithShared(),
+			"WithShared":    withShared,
 			"WithPermits":   redsync.WithPermits(1),
 			"WithValue":     redsync.WithValue("x"),
 			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
@@ -305,7 +305,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			require.False(k, ok)
 			require.ErrorContains(k, err, "Lead releases it when its function returns")
 			require.Positive(k, m.Remaining(), "nobody else leads while the context goes on")
-			require.NoError(k, ctx.Err())
+			alive(k, ctx)
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)

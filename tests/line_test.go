@@ -23,7 +23,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"handed over":     nil,
 		"not handed over": {redsync.WithHandOver(false)},
-		"fair":            {redsync.WithFair()},
+		"fair":            {withFair},
 		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
 	} {
 		kitAs(t, name, func(k kit) {

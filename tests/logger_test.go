@@ -36,19 +36,19 @@ func TestLoggerLevels(t *testing.T) {
 		want    map[string]int // entries above the level debug
 	}{
 		"all is well": {func(f field) {
-			m := f.held(redsync.WithWatchdog())
+			m := f.held(withWatchdog)
 			time.Sleep(20 * time.Second)
 			f.confirms(m.Extend())
 			f.unlock(m)
 		}, map[string]int{}},
 		"the lock is taken and two nodes are down": {func(f field) {
-			f.held(redsync.WithWatchdog())
+			f.held(withWatchdog)
 			f.kill(0, 1)
 			require.Error(f, f.NewMutex("lock").TryLock())
 		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
-			m := locked(f, f.NewMutex("lock", redsync.WithWatchdog()))
+			m := locked(f, f.NewMutex("lock", withWatchdog))
 			time.Sleep(20 * time.Second)
 			f.unlock(m)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
@@ -70,23 +70,20 @@ func TestLoggerLevels(t *testing.T) {
 		"Unlock of a lock whose loss was proved": {func(f field) {
 			m := f.held()
 			f.lose(0, 1, 2)
-			_, err := m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
-			_, err = m.Unlock()
+			failsWith(f, m.Valid, redsync.ErrLockLost)
+			_, err := m.Unlock()
 			require.Error(f, err)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Unlock without a quorum": {func(f field) {
 			m := f.held()
 			f.kill(0, 1, 2)
-			_, err := m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrNoQuorum)
+			failsWith(f, m.Unlock, redsync.ErrNoQuorum)
 		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"an extension sets missing keys again": {func(f field) {
-			m := f.held(redsync.WithSetNXOnExtend())
+			m := f.held(withSetNXOnExtend)
 			for range 5 {
 				f.lose(0, 1, 2)
-				_, err := m.Extend()
-				require.ErrorIs(f, err, redsync.ErrExtendFailed)
+				failsWith(f, m.Extend, redsync.ErrExtendFailed)
 			}
 		}, map[string]int{"WARN redsync: extend failed": 1}},
 		"Unlock and Detach end an Extend": {func(f field) {
@@ -108,14 +105,14 @@ func TestLoggerLevels(t *testing.T) {
 			}
 		}, map[string]int{}},
 		"a watchdog finds a loss": {func(f field) {
-			f.held(redsync.WithWatchdog())
+			f.held(withWatchdog)
 			f.lose(0, 1, 2)
 			time.Sleep(20 * time.Second)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Close ends a hold and gives up on a node": {func(f field) {
 			f.held()
 			f.kill(0)
-			require.NoError(f, f.Close(f.Context()))
+			shut(f, f.Redsync)
 		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
 		playAs(t, name, func(f field) {
@@ -144,12 +141,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		m = k.NewMutex("lock")
 		require.Error(k, m.TryLock())
 		k.up(0, 1, 4)
-		require.NoError(k, m.TryLock())
+		obtained(k, m)
 		time.Sleep(time.Second)
 		k.lose(0, 1, 2, 3, 4)
-		_, err := m.Extend()
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		_, err = m.Unlock()
+		failsWith(k, m.Extend, redsync.ErrLockLost)
+		_, err := m.Unlock()
 		require.Error(k, err)
 		got := map[string]string{}
 		synctest.Wait()
@@ -184,7 +180,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		k.Redsync = k.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
 		var values []string
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		values = append(values, m.Value())
 		require.Error(k, k.NewMutex("lock").Lock())
 		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
@@ -198,7 +194,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		_, _ = a.Unlock()
 		own := rand.Text()
 		constant := redsync.WithGenValueFunc(func() (string, error) { return own, nil })
-		require.NoError(k, k.NewMutex("other", constant).Lock())
+		locked(k, k.NewMutex("other", constant))
 		require.Error(k, k.NewMutex("other", constant).Lock())
 		values = append(values, own)
 		_ = k.Close(k.Context())
@@ -240,7 +236,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
 		var held []*redsync.Mutex
 		for i := range 4 {
-			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())))
+			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), withWatchdog)))
 		}
 		f.kill(0, 1, 2)
 		var waits []*call
@@ -271,10 +267,10 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
 		for i := range 30 {
-			require.NoError(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log).Lock())
+			locked(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log))
 		}
 		f.freeze(3, 4)
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		want := make([]string, 2)
 		for i := range want {
 			want[i] = fmt.Sprintf(`time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d `+
@@ -366,7 +362,7 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := locked(tr, kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute)))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
 		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
 		for d := 0; d < 100; d += 9 {
@@ -385,10 +381,9 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 		waits := make(chan error)
 		go func() { waits <- rival.Lock() }()
 		time.Sleep(time.Second)
-		require.NoError(tr, tr.Close(tr.Context()))
+		shut(tr, tr.Redsync)
 		require.ErrorIs(tr, <-waits, redsync.ErrClosed)
-		_, err := m.Unlock()
-		require.ErrorIs(tr, err, redsync.ErrClosed)
+		failsWith(tr, m.Unlock, redsync.ErrClosed)
 		assert.Empty(tr, book.above(), "%s", &book.text)
 	})
 }

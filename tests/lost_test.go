@@ -76,12 +76,12 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				hole = &atomic.Bool{}
 				var options []redsync.Option
 				if watched {
-					options = append(options, redsync.WithWatchdog())
+					options = append(options, withWatchdog)
 				}
 				a := partitioned(f.nodes, hole)
 				m := a.NewMutex("lock", options...)
 				start := time.Now()
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				lost, until := m.Lost(), m.Until()
 				require.Equal(f, validity, until.Sub(start))
 				time.Sleep(time.Second)
@@ -112,9 +112,9 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	for _, healing := range []bool{false, true} {
 		play(t, func(f field) {
-			options := []redsync.Option{redsync.WithWatchdog(), redsync.WithExpiry(9 * time.Second)}
+			options := []redsync.Option{withWatchdog, redsync.WithExpiry(9 * time.Second)}
 			if healing {
-				options = append(options, redsync.WithSetNXOnExtend())
+				options = append(options, withSetNXOnExtend)
 			}
 			m := f.held(options...)
 			start := m.Until().Add(92*time.Millisecond - 9*time.Second)
@@ -128,12 +128,10 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 			assert.Zero(f, m.Until())
 			errorIs(f, f.ended(ctx), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			before := f.traffic()
-			_, err := m.Extend()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Extend, redsync.ErrLockLost)
 			time.Sleep(time.Minute)
 			assert.Equal(f, before, f.traffic())
-			_, err = m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Unlock, redsync.ErrLockLost)
 		})
 	}
 }
@@ -149,7 +147,7 @@ func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 			require.ErrorIs(k, err, redsync.ErrLockLost)
 			assert.False(k, open(lost))
 			assert.False(k, open(m.Lost()))
-			require.ErrorIs(k, m.Err(), redsync.ErrLockLost)
+			isOver(k, m, redsync.ErrLockLost)
 			_, _ = m.Unlock()
 			require.ErrorIs(k, k.ended(ctx), redsync.ErrLockLost, "it keeps its cause")
 		})
@@ -160,22 +158,22 @@ func TestLostBelongsToOneHold(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
 		assert.Nil(k, m.Lost())
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-		require.NoError(k, m.Lock())
+		isOver(k, m, redsync.ErrNotHeld)
+		locked(k, m)
 		first := m.Lost()
 		assert.Equal(k, first, m.Lost())
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 		assert.Nil(k, m.Lost())
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-		require.NoError(k, m.Lock())
+		isOver(k, m, redsync.ErrNotHeld)
+		locked(k, m)
 		second := m.Lost()
 		assert.NotEqual(k, first, second)
 		<-second
 		assert.True(k, open(first), "a clean Unlock does not close it")
-		require.NoError(k, m.Lock())
+		locked(k, m)
 		assert.True(k, open(m.Lost()))
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 		time.Sleep(time.Minute)
 		assert.True(k, open(first))
@@ -187,7 +185,7 @@ func TestLostBelongsToOneHold(t *testing.T) {
 // ended checks that ctx has ended by now, without waiting for anything, and returns its cause.
 func (u user) ended(ctx context.Context) error {
 	u.Helper()
-	require.ErrorIs(u, ctx.Err(), context.Canceled)
+	isOver(u, ctx, context.Canceled)
 	return context.Cause(ctx)
 }
 
@@ -222,7 +220,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 				m := locked(k, kind.lock(k.Redsync))
 				ctx := m.Context(k.Context())
 				time.Sleep(time.Until(m.Until()) - 1)
-				require.NoError(k, ctx.Err())
+				alive(k, ctx)
 				c.end(k, m)
 				cause := k.ended(ctx)
 				if c.is == nil {
@@ -326,7 +324,7 @@ type ownContext func(k kit, parent context.Context, work ownWork)
 
 var ownContexts = map[string]ownContext{
 	"Context": func(k kit, parent context.Context, work ownWork) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		work(m, m.Context(parent))
 	},
 	"Do": func(k kit, parent context.Context, work ownWork) {
@@ -344,8 +342,8 @@ var ownContexts = map[string]ownContext{
 		})
 	},
 	"Context beside another lock's": func(k kit, parent context.Context, work ownWork) {
-		m, other := k.held(redsync.WithWatchdog()), k.NewMutex("other", redsync.WithWatchdog())
-		require.NoError(k, other.Lock())
+		m, other := k.held(withWatchdog), k.NewMutex("other", withWatchdog)
+		locked(k, other)
 		work(m, other.Context(m.Context(other.Context(parent))))
 	},
 }
@@ -383,7 +381,7 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 		onKit(t, func(k kit) {
 			k.meet()
 			k.Redsync = k.With(redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2*time.Second),
-				redsync.WithOwner("holder"), redsync.WithSetNXOnExtend())
+				redsync.WithOwner("holder"), withSetNXOnExtend)
 			parent, end := context.WithCancelCause(k.Context())
 			enough := errors.New("enough")
 			hold(k, parent, func(m *redsync.Mutex, ctx context.Context) {
@@ -444,7 +442,7 @@ func TestContextOfAMutexThatIsNotHeld(t *testing.T) {
 func TestContextEndsWithItsParent(t *testing.T) {
 	type key struct{}
 	onKit(t, func(k kit) {
-		m, enough := k.held(redsync.WithWatchdog()), errors.New("enough")
+		m, enough := k.held(withWatchdog), errors.New("enough")
 		parent, cancel := context.WithCancelCause(context.WithValue(k.Context(), key{}, "of the parent"))
 		ctx := m.Context(parent)
 		assert.Equal(k, "of the parent", ctx.Value(key{}))
@@ -462,11 +460,11 @@ func TestContextEndsWithItsParent(t *testing.T) {
 		assert.Equal(k, want, got)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		require.ErrorIs(k, ctx.Err(), context.DeadlineExceeded)
+		isOver(k, ctx, context.DeadlineExceeded)
 
 		require.NoError(k, m.Err(), "the hold goes on")
 		ctx = m.Context(nil) //nolint:staticcheck // nil is context.Background
-		require.NoError(k, ctx.Err())
+		alive(k, ctx)
 		k.unlock(m)
 		assert.Equal(k, context.Canceled, k.ended(ctx))
 		assert.Equal(k, enough, k.ended(m.Context(parentOf(enough))), "also if m is not held")
@@ -510,7 +508,7 @@ func (f foreign) Done() <-chan struct{} { return f.done }
 // a bubble ends with its goroutines. Package context has one for each foreign parent.
 func TestContextLeavesNothingBehind(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		var ctxs []context.Context
 		synctest.Wait()
 		before := runtime.NumGoroutine()
@@ -531,7 +529,7 @@ func TestContextLeavesNothingBehind(t *testing.T) {
 func TestContextIsForgottenWithItsParent(t *testing.T) {
 	type key struct{}
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		step := func() weak.Pointer[[1 << 10]byte] {
 			value := new([1 << 10]byte)
 			parent, cancel := context.WithCancel(context.WithValue(k.Context(), key{}, value))
@@ -543,7 +541,7 @@ func TestContextIsForgottenWithItsParent(t *testing.T) {
 		synctest.Wait()
 		runtime.GC()
 		assert.Nil(k, value.Value())
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 	})
 }

@@ -72,13 +72,13 @@ var provocations = map[string]func(f speech) error{
 	},
 	"other callers ahead, TryLock": func(f speech) error {
 		f.freeze(0, 1, 2)
-		f.calls(f.Redsync, patient(redsync.WithFair())...)
-		return f.tries(redsync.WithFair())
+		f.calls(f.Redsync, patient(withFair)...)
+		return f.tries(withFair)
 	},
 	"other callers ahead, Lock": func(f speech) error {
 		f.freeze(0, 1, 2)
-		f.calls(f.Redsync, patient(redsync.WithFair())...)
-		return f.NewMutex("lock", redsync.WithFair(), redsync.WithTries(2), redsync.WithRetryDelay(time.Millisecond)).Lock()
+		f.calls(f.Redsync, patient(withFair)...)
+		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(time.Millisecond)).Lock()
 	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
@@ -91,7 +91,7 @@ var provocations = map[string]func(f speech) error{
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("{lock}:queue", strings.Repeat("0", 1<<20+1)))
 		}
-		return f.tries(redsync.WithFair())
+		return f.tries(withFair)
 	},
 	"taken, waited for": func(f speech) error {
 		f.occupy("lock")
@@ -293,7 +293,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"closed meanwhile": func(f speech) error {
 		m := f.held()
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		return m.Err()
 	},
 	"held for the longest time": func(f speech) error {
@@ -363,11 +363,11 @@ var provocations = map[string]func(f speech) error{
 	"an owner that does not show": func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("worker\u200b")).Lock() },
 	"option out of range":         func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
 	"a number without a unit":     func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(8)).Lock() },
-	"options exclude each other":  func(f speech) error { return f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()).Lock() },
+	"options exclude each other":  func(f speech) error { return f.NewMutex("lock", redsync.WithPermits(2), withShared).Lock() },
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
 	"closed": func(f speech) error {
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		return f.NewMutex("lock").Lock()
 	},
 	"no pools": func(speech) error { return redsync.New().NewMutex("lock").Lock() },
@@ -381,12 +381,12 @@ var provocations = map[string]func(f speech) error{
 	},
 	"a writer within a reader": func(f speech) error {
 		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
-			redsync.WithShared())
+			withShared)
 	},
 	"a Lock within a Do": func(f speech) error {
 		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
 	},
-	"a second Lock of a reader": func(f speech) error { return f.held(redsync.WithShared()).TryLock() },
+	"a second Lock of a reader": func(f speech) error { return f.held(withShared).TryLock() },
 
 	// What is only in the log.
 
@@ -406,7 +406,7 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMutex("lock").Lock()
 	},
 	"some keys gone, set again": func(f speech) error {
-		m := f.locked(both, redsync.WithSetNXOnExtend(), redsync.WithFailFast(false))
+		m := f.locked(both, withSetNXOnExtend, redsync.WithFailFast(false))
 		for _, n := range f.nodes[:3] {
 			n.Del("b")
 		}
@@ -429,7 +429,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"a register that nobody can have written": func(f speech) error {
 		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
-		return f.tries(redsync.WithFencing(), redsync.WithFailFast(false))
+		return f.tries(withFencing, redsync.WithFailFast(false))
 	},
 	"Close, a node down": func(f speech) error {
 		f.held()
@@ -440,8 +440,7 @@ var provocations = map[string]func(f speech) error{
 		for _, n := range f.nodes {
 			n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
 		}
-		m := f.another().NewMutex("lock")
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("lock"))
 		time.AfterFunc(time.Second, func() { _, _ = m.Unlock() })
 		return f.NewMutex("lock").Lock()
 	},
@@ -484,7 +483,7 @@ func (f field) occupy(name string, nodes ...int) {
 
 // owned gives a name to another process, which says its owner, on all nodes, and waits for a while.
 func (f field) owned(name string, held time.Duration) *redsync.Mutex {
-	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name))
+	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), withWatchdog).NewMutex(name))
 	synctest.Wait() // the lock is held as soon as a quorum has answered
 	time.Sleep(held)
 	return m

@@ -66,7 +66,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 					f.meet()
 					options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
 					if fencing {
-						options = append(options, redsync.WithFencing())
+						options = append(options, withFencing)
 					}
 					m := locked(f, kind.lock(f.Redsync, options...))
 					assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
@@ -75,7 +75,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 					}
 					time.Sleep(3 * time.Second)
 					f.unlock(m)
-					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+					isOver(f, m, redsync.ErrNotHeld)
 					for _, key := range kind.keys {
 						f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
 					}
@@ -101,7 +101,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
 			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
 		}
-		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithMinHold(minHold)))
+		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair, redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		synctest.Wait()
 		resting := 0
@@ -116,7 +116,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 		}
 		assert.LessOrEqual(f, resting, 10)
 		assert.GreaterOrEqual(f, resting, 6)
-		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair())
+		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair)
 		isTaken(f, third.TryLock())
 		time.Sleep(withDrift)
 		for _, n := range f.nodes[3:] {
@@ -137,7 +137,7 @@ func TestMinHoldAfterACrash(t *testing.T) {
 		{5 * time.Second, minHold, withDrift},
 	} {
 		play(t, func(f field) {
-			require.NoError(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)).Lock())
+			locked(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)))
 			f.rests(c.want)
 		})
 	}
@@ -147,7 +147,7 @@ func TestMinHoldAfterACrash(t *testing.T) {
 // for an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), redsync.WithSetNXOnExtend())
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), withSetNXOnExtend)
 		time.Sleep(7*time.Second - time.Millisecond)
 		f.lose(3)
 		f.confirms(m.Extend())
@@ -169,7 +169,7 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
 				inEachMode(t, play, func(f field, mode []redsync.Option) {
 					f.meet()
-					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), redsync.WithWatchdog())...)
+					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
 					start := time.Now().Add(-time.Millisecond)
 					rs := f.Redsync
 					if !same {
@@ -203,7 +203,7 @@ func TestMinHoldOfTheSameMutex(t *testing.T) {
 		time.Sleep(time.Until(start.Add(withDrift - time.Millisecond)))
 		isTaken(k, m.TryLock())
 		time.Sleep(time.Millisecond)
-		require.NoError(k, m.TryLock())
+		obtained(k, m)
 	})
 }
 
@@ -213,8 +213,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(f field, m *redsync.Mutex){
 		"nothing": func(field, *redsync.Mutex) {},
 		"unlock": func(f field, m *redsync.Mutex) {
-			_, err := m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		},
 		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
@@ -231,8 +230,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	playAs(t, "lost on a quorum", func(f field) {
 		m := f.held(redsync.WithMinHold(minHold))
 		f.lose(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		failsWith(f, m.Extend, redsync.ErrLockLost)
 		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
 		f.restsOn("lock", withDrift, 0, 1, 2)
 		f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
@@ -249,7 +247,7 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		}
 		require.Error(f, f.NewMutex("lock", lock).TryLock())
 		synctest.Wait()
-		assert.Equal(f, 3, f.nodes.Keys("lock"))
+		f.keysOn(3)
 	})
 	playAs(t, "too late", func(f field) {
 		f.meet()
@@ -257,7 +255,7 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
 		require.Error(f, m.TryLock())
 		time.Sleep(validity)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
 	playAs(t, "observer panics", func(f field) {
 		f.meet()
@@ -355,7 +353,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 // The release raises the registers of fencing tokens although the keys stay.
 func TestMinHoldRaisesTheRegisters(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithFencing())
+		m := f.held(redsync.WithMinHold(minHold), withFencing)
 		for _, n := range f.nodes {
 			n.Del(fenceKey)
 		}
@@ -389,8 +387,7 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 		require.ErrorContains(f, err, "WithRestartGuard")
 		fits := f.veteran(pool.WithRestartGuard(withDrift))
 		f.closes(fits)
-		m := fits.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.TryLock())
+		m := obtained(f, fits.NewMutex("lock", redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		f.rests(withDrift)
 	})
@@ -404,7 +401,7 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 		_, err := m.Detach(f.Context())
 		require.ErrorContains(f, err, "WithMinHold")
 		require.ErrorContains(f, m.Downgrade(f.Context()), "WithMinHold")
-		require.NoError(f, m.Err())
+		alive(f, m)
 		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
 		f.unlock(m)
 		time.Sleep(900 * time.Millisecond)

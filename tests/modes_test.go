@@ -59,7 +59,7 @@ var lockKinds = []lockKind{
 		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
 	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false, observe.Names},
 	{"shared", "WithShared", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-		return rs.NewMutex("a", append([]redsync.Option{redsync.WithShared()}, options...)...)
+		return rs.NewMutex("a", append([]redsync.Option{withShared}, options...)...)
 	}, []string{"a"}, []string{"a"}, true, false, observe.Shared},
 	{"permits", "WithPermits", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
 		return rs.NewMutex("a", append([]redsync.Option{onePermit}, options...)...)
@@ -75,7 +75,7 @@ const permitKey = "{a}:slot:0"
 func (k lockKind) options() []redsync.Option {
 	switch {
 	case k.shared:
-		return []redsync.Option{redsync.WithShared()}
+		return []redsync.Option{withShared}
 	case k.permit:
 		return []redsync.Option{onePermit}
 	}
@@ -128,14 +128,14 @@ var modeRows = []modeRow{
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
 	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
 	opt("WithOwner", redsync.WithOwner("worker-7@host")),
-	opt("WithSetNXOnExtend", redsync.WithSetNXOnExtend()),
-	opt("WithWatchdog", redsync.WithWatchdog()),
+	opt("WithSetNXOnExtend", withSetNXOnExtend),
+	opt("WithWatchdog", withWatchdog),
 	opt("WithMaxHold", redsync.WithMaxHold(time.Minute)),
 	opt("WithLockDelay", redsync.WithLockDelay(time.Second)),
 	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * time.Millisecond))},
-	opt("WithFair", redsync.WithFair()),
+	opt("WithFair", withFair),
 	opt("WithPriority", redsync.WithPriority(7)),
-	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(redsync.WithFencing())},
+	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(withFencing)},
 	{name: "WithHandOver", cells: []string{works, idle, works, works}, option: always(redsync.WithHandOver(true))},
 	opt("WithObserver", redsync.WithObserver(&redsynctest.Recorder{})),
 	opt("WithLogger", redsync.WithLogger(slog.New(slog.DiscardHandler))),
@@ -153,7 +153,7 @@ var modeRows = []modeRow{
 			}))
 		},
 	},
-	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(redsync.WithShared())},
+	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(withShared)},
 	{name: "WithPermits", cells: []string{works, fails, fails, works}, option: always(onePermit)},
 	{name: "WithWeight", cells: []string{fails, fails, fails, works}, option: always(redsync.WithWeight(1))},
 	{name: "WithValue", cells: []string{works, fails, fails, fails}, option: func(over redsync.Sequencer) redsync.Option {
@@ -200,13 +200,13 @@ var modeRows = []modeRow{
 		assert.False(u, open(m.Lost()))
 	}),
 	method("Err", func(u user, _ lockKind, m *redsync.Mutex) {
-		require.NoError(u, m.Err())
+		alive(u, m)
 		time.Sleep(8 * time.Second)
-		require.ErrorIs(u, m.Err(), redsync.ErrLockLost)
+		isOver(u, m, redsync.ErrLockLost)
 	}),
 	method("Context", func(u user, _ lockKind, m *redsync.Mutex) {
 		ctx := m.Context(u.Context())
-		require.NoError(u, ctx.Err())
+		alive(u, ctx)
 		time.Sleep(8 * time.Second)
 		require.ErrorIs(u, context.Cause(ctx), redsync.ErrLockLost)
 	}),
@@ -216,8 +216,7 @@ var modeRows = []modeRow{
 	{name: "Fence", cells: []string{works, works, works, idle}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Zero(u, m.Fence())
 		u.unlock(m)
-		fenced := kind.lock(u.Redsync, redsync.WithFencing())
-		require.NoError(u, fenced.Lock())
+		fenced := locked(u, kind.lock(u.Redsync, withFencing))
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
@@ -225,7 +224,7 @@ var modeRows = []modeRow{
 		former := u.inspected(m).Holders[0]
 		u.unlock(m)
 		require.ErrorIs(u, kind.lock(u.Redsync).ForceUnlock(u.Context(), former), redsync.ErrNotHeld)
-		require.NoError(u, m.Lock())
+		locked(u, m)
 	}),
 	method("Inspect", func(u user, _ lockKind, m *redsync.Mutex) {
 		assert.Len(u, u.inspected(m).Holders, 1)

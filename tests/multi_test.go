@@ -180,7 +180,7 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 // The token of a lock on several names is greater than all earlier tokens of each name.
 func TestMultiHasOneTokenForAllNames(t *testing.T) {
 	play(t, func(f field) {
-		fencing := redsync.WithFencing()
+		fencing := withFencing
 		var last uint64
 		for range 3 {
 			for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"b", "c"}, {"c"}, {"c", "a"}} {
@@ -204,21 +204,19 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 				if shown {
 					_ = m.Value()
 				}
-				_, err := m.Valid()
-				require.ErrorIs(f, err, redsync.ErrLockLost)
+				failsWith(f, m.Valid, redsync.ErrLockLost)
 				if unlocks {
-					_, err = m.Unlock()
-					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+					failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 				}
 				start := time.Now()
 				if shown && !unlocks {
 					var taken *redsync.ErrTaken
 					require.ErrorAs(f, m.TryLock(), &taken)
 					assert.Equal(f, "a", taken.Name)
-					_, err = m.Unlock()
+					_, err := m.Unlock()
 					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
 				}
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				assert.Equal(f, shown && !unlocks, time.Since(start) > 7*time.Second, "Lock waits until the keys of the former hold expire after 8 s")
 				f.unlock(m)
 			}
@@ -230,15 +228,13 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	play(t, func(f field) {
 		m := f.lostKeys(both, "b")
-		_, err := m.Valid()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		_, err = m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		failsWith(f, m.Valid, redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		time.Sleep(time.Second)
 		f.have(0, both...)
 
-		m = f.lostKeys(both, "b", redsync.WithSetNXOnExtend())
+		m = f.lostKeys(both, "b", withSetNXOnExtend)
 		ok, err := m.Extend()
 		require.False(f, ok, "Extend fails, because keys that it sets again do not count")
 		require.ErrorIs(f, err, redsync.ErrExtendFailed)
@@ -264,7 +260,7 @@ func TestMultiIsGivenAway(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		f.closes(other)
-		m := f.locked(both, redsync.WithFencing(), redsync.WithWatchdog())
+		m := f.locked(both, withFencing, withWatchdog)
 		token := m.Fence()
 		s, err := m.Detach(f.Context())
 		require.NoError(f, err)

@@ -15,40 +15,38 @@ import (
 // In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
 // matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
-	fair := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
+	fair := patient(withFair, redsync.WithExpiry(time.Minute))
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
-		t.Run("held by "+how, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				f.closes(other)
-				holds := other
-				if how == "this process" {
-					holds = f.Redsync
-				}
-				b := acquired(f, holds.NewMutex("b", fair...))
-				if strings.HasPrefix(how, "a waiter") {
-					w := f.callsOn(f.Redsync, "b", fair...)
+		playAs(t, "held by "+how, func(f field) {
+			other := f.another()
+			f.closes(other)
+			holds := other
+			if how == "this process" {
+				holds = f.Redsync
+			}
+			b := acquired(f, holds.NewMutex("b", fair...))
+			if strings.HasPrefix(how, "a waiter") {
+				w := f.callsOn(f.Redsync, "b", fair...)
+				time.Sleep(time.Millisecond)
+				if strings.HasSuffix(how, "served") {
+					f.callsSeveral(f.Redsync, both, fair...)
 					time.Sleep(time.Millisecond)
-					if strings.HasSuffix(how, "served") {
-						f.callsSeveral(f.Redsync, both, fair...)
-						time.Sleep(time.Millisecond)
-						f.unlock(b)
-						f.within(w, time.Second)
-					}
+					f.unlock(b)
+					f.within(w, time.Second)
 				}
-				time.Sleep(100 * time.Millisecond)
-				multi := f.callsSeveral(f.Redsync, both, fair...)
-				time.Sleep(100 * time.Millisecond)
-				behind := f.callsOn(f.Redsync, "a", fair...)
-				time.Sleep(100 * time.Millisecond)
-				for range 5 {
-					ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-					require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
-					cancel()
-				}
-				require.True(f, open(multi.done))
-				require.True(f, open(behind.done))
-			})
+			}
+			time.Sleep(100 * time.Millisecond)
+			multi := f.callsSeveral(f.Redsync, both, fair...)
+			time.Sleep(100 * time.Millisecond)
+			behind := f.callsOn(f.Redsync, "a", fair...)
+			time.Sleep(100 * time.Millisecond)
+			for range 5 {
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
+				cancel()
+			}
+			require.True(f, open(multi.done))
+			require.True(f, open(behind.done))
 		})
 	}
 }
@@ -93,7 +91,7 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 			}
 			time.Sleep(underWay)
 			require.True(f, open(multi.done))
-			a := f.callsOn(f.Redsync, "a", patient(redsync.WithFair())...)
+			a := f.callsOn(f.Redsync, "a", patient(withFair)...)
 			require.True(f, open(a.done))
 			<-multi.done
 			require.Equal(f, wins, multi.err == nil, "%v", multi.err)

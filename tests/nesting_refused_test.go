@@ -22,7 +22,7 @@ import (
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 	type options = []redsync.Option
-	shared := redsync.WithShared()
+	shared := withShared
 	for name, c := range map[string]struct {
 		less, more options
 		asks       string // what more asks for
@@ -31,46 +31,44 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * time.Millisecond)}, "(8.001s)", "has 4s", "has 8s"},
 		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
 		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
-		"WithFencing":   {nil, options{redsync.WithFencing()}, "()", "has no token", "has no token"},
-		"WithFair":      {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
+		"WithFencing":   {nil, options{withFencing}, "()", "has no token", "has no token"},
+		"WithFair":      {nil, options{withFair, redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				inside := func(outer, inner options, texts ...string) {
-					for _, outer := range []options{outer, append(options{shared}, outer...)} {
-						f.inside("lock", func(ctx context.Context) {
-							m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
-							synctest.Wait()
-							if len(texts) == 0 {
-								f.joins(ctx, m, redsync.FromContext(ctx), name)
-								return
+		playAs(t, name, func(f field) {
+			f.meet()
+			inside := func(outer, inner options, texts ...string) {
+				for _, outer := range []options{outer, append(options{shared}, outer...)} {
+					f.inside("lock", func(ctx context.Context) {
+						m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
+						synctest.Wait()
+						if len(texts) == 0 {
+							f.joins(ctx, m, redsync.FromContext(ctx), name)
+							return
+						}
+						for _, do := range dos {
+							err := do(m, ctx, never)
+							require.ErrorIs(f, err, redsync.ErrNested)
+							require.NotErrorIs(f, err, redsync.ErrFailed)
+							for _, text := range append(texts, name, `"lock"`) {
+								require.ErrorContains(f, err, text)
 							}
-							for _, do := range dos {
-								err := do(m, ctx, never)
-								require.ErrorIs(f, err, redsync.ErrNested)
-								require.NotErrorIs(f, err, redsync.ErrFailed)
-								for _, text := range append(texts, name, `"lock"`) {
-									require.ErrorContains(f, err, text)
-								}
-							}
-						}, outer...)
-					}
+						}
+					}, outer...)
 				}
-				if c.asks != "" {
-					inside(nil, c.more, c.asks, c.no)
-					inside(c.less, c.more, c.asks, c.has)
-				} else {
-					inside(nil, c.more)
-				}
-				inside(c.more, c.more)
-				inside(c.more, nil)
-				if name == "WithMaxHold" {
-					inside(c.more, c.less, "(1h0m0s)", "has 2h0m0s")
-				} else {
-					inside(c.more, c.less)
-				}
-			})
+			}
+			if c.asks != "" {
+				inside(nil, c.more, c.asks, c.no)
+				inside(c.less, c.more, c.asks, c.has)
+			} else {
+				inside(nil, c.more)
+			}
+			inside(c.more, c.more)
+			inside(c.more, nil)
+			if name == "WithMaxHold" {
+				inside(c.more, c.less, "(1h0m0s)", "has 2h0m0s")
+			} else {
+				inside(c.more, c.less)
+			}
 		})
 	}
 }
@@ -108,13 +106,13 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 					require.ErrorContains(f, err, `downgrade "lock"`)
 				})
 				assert.Equal(f, until, outer.Until())
-				return f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared()))
+				return f.notRun(f.TryDo(f.Context(), "lock", never, withShared))
 			}), errOthers)
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				require.NoError(f, outer.Downgrade(inner))
 				require.NoError(f, outer.Downgrade(inner), "again")
-				return f.ran(f.TryDo(f.Context(), "lock", nothing, redsync.WithShared()))
-			}, redsync.WithShared()))
+				return f.ran(f.TryDo(f.Context(), "lock", nothing, withShared))
+			}, withShared))
 			require.ErrorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
 		})
 		require.NoError(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
@@ -133,7 +131,7 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
 				f.lose(0, 1, 2, 3, 4)
 				<-inner.Done()
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				require.NoError(f, m.Downgrade(f.Context()))
 				f.unlock(m)
 				return nil
@@ -160,13 +158,13 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 				})
 				_, err := m.Detach(inner)
 				require.ErrorContains(f, err, "Do unlocks it")
-				require.NoError(f, m.Err())
-				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				alive(f, m)
+				f.keysOn(5)
 				return inner.Err()
-			}, redsync.WithShared()))
+			}, withShared))
 			f.unlock(m)
 			synctest.Wait()
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 			return nil
 		}), redsync.ErrNotHeld)
 
@@ -209,7 +207,7 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 					}
 					ok, err := m.Valid()
 					assert.True(f, ok, "no function runs without the lock")
-					ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+					ran, _ := f.TryDo(f.Context(), "lock", nothing, withShared)
 					assert.False(f, ran, "a reader beside an exclusive call")
 					return err
 				})
@@ -270,7 +268,7 @@ func TestManyNestedCalls(t *testing.T) {
 			work = func(ctx context.Context, depth int) {
 				options := []redsync.Option{redsync.WithTries(0)}
 				if depth > 0 && rand.N(3) == 0 {
-					options = append(options, redsync.WithShared())
+					options = append(options, withShared)
 				}
 				err := f.Do(ctx, "lock", func(ctx context.Context) error {
 					ours.Add(1)

@@ -30,33 +30,31 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 		"inner":     {limit(4), limit(3), 3},
 		"no room":   {nil, limit(1), 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.inside("lock", func(ctx context.Context) {
-					for range 2 {
-						var joined atomic.Int32
-						var wg sync.WaitGroup
-						for range 110 {
-							wg.Go(func() {
-								err := f.Do(ctx, "lock", func(context.Context) error {
-									joined.Add(1)
-									time.Sleep(time.Second)
-									return errWork
-								}, c.inner...)
-								if !errors.Is(err, errWork) {
-									assert.ErrorIs(f, err, redsync.ErrNested)
-									assert.NotErrorIs(f, err, redsync.ErrFailed)
-									assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
-								}
-							})
-						}
-						wg.Wait()
-						assert.EqualValues(f, c.limit-1, joined.Load())
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.inside("lock", func(ctx context.Context) {
+				for range 2 {
+					var joined atomic.Int32
+					var wg sync.WaitGroup
+					for range 110 {
+						wg.Go(func() {
+							err := f.Do(ctx, "lock", func(context.Context) error {
+								joined.Add(1)
+								time.Sleep(time.Second)
+								return errWork
+							}, c.inner...)
+							if !errors.Is(err, errWork) {
+								assert.ErrorIs(f, err, redsync.ErrNested)
+								assert.NotErrorIs(f, err, redsync.ErrFailed)
+								assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
+							}
+						})
 					}
-				}, c.outer...)
-				f.noKeys()
-			})
+					wg.Wait()
+					assert.EqualValues(f, c.limit-1, joined.Load())
+				}
+			}, c.outer...)
+			f.noKeys()
 		})
 	}
 }

@@ -65,8 +65,8 @@ func (f field) refusesNested(ctx context.Context, m *redsync.Mutex, want error, 
 			}
 		}
 	})
-	assert.Zero(f, time.Since(start))
-	require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+	took(f, start, 0)
+	isOver(f, m, redsync.ErrNotHeld)
 }
 
 func TestDoWithinDoJoinsTheHold(t *testing.T) {
@@ -76,40 +76,38 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 		"WithoutCancel": context.WithoutCancel,
 		"WithValue":     func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.inside("lock", func(ctx context.Context) {
-					m := redsync.FromContext(ctx)
-					ctx = derive(ctx)
-					synctest.Wait()
-					f.joins(ctx, m, m, "the same Mutex")
-					f.joins(ctx, f.NewMutex("lock", redsync.WithFair()), m, "another Mutex")
-					f.joins(ctx, f.With(redsync.WithTries(1)).NewMutex("lock"), m, "of a copy of the Redsync")
-					var wg sync.WaitGroup
-					wg.Go(func() { f.joins(ctx, f.NewMutex("lock"), m, "another goroutine") })
-					wg.Wait()
-					f.silently("Redsync", func() {
-						fails := func(context.Context) error { return errWork }
-						require.ErrorIs(f, f.Do(ctx, "lock", fails), errWork)
-						require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
-							return f.ran(f.TryDo(ctx, "lock", fails))
-						})), errWork)
-					})
-					require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
-						other := redsync.FromContext(ctx)
-						assert.Equal(f, "other", other.Name())
-						synctest.Wait()
-						f.joins(ctx, f.NewMutex("lock"), m, "through another name")
-						return f.Do(ctx, "lock", func(ctx context.Context) error {
-							f.joins(ctx, f.NewMutex("other"), other, "through a joined call")
-							return nil
-						})
-					}))
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.inside("lock", func(ctx context.Context) {
+				m := redsync.FromContext(ctx)
+				ctx = derive(ctx)
+				synctest.Wait()
+				f.joins(ctx, m, m, "the same Mutex")
+				f.joins(ctx, f.NewMutex("lock", withFair), m, "another Mutex")
+				f.joins(ctx, f.With(redsync.WithTries(1)).NewMutex("lock"), m, "of a copy of the Redsync")
+				var wg sync.WaitGroup
+				wg.Go(func() { f.joins(ctx, f.NewMutex("lock"), m, "another goroutine") })
+				wg.Wait()
+				f.silently("Redsync", func() {
+					fails := func(context.Context) error { return errWork }
+					require.ErrorIs(f, f.Do(ctx, "lock", fails), errWork)
+					require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
+						return f.ran(f.TryDo(ctx, "lock", fails))
+					})), errWork)
 				})
-				f.closesAtOnce() // it does not wait for calls that have joined and returned
-				f.noKeys()
+				require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
+					other := redsync.FromContext(ctx)
+					assert.Equal(f, "other", other.Name())
+					synctest.Wait()
+					f.joins(ctx, f.NewMutex("lock"), m, "through another name")
+					return f.Do(ctx, "lock", func(ctx context.Context) error {
+						f.joins(ctx, f.NewMutex("other"), other, "through a joined call")
+						return nil
+					})
+				}))
 			})
+			f.closesAtOnce() // it does not wait for calls that have joined and returned
+			f.noKeys()
 		})
 	}
 }
@@ -130,7 +128,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 				left = inner //nolint:fatcontext // to look at it afterwards
 				return nil
 			}))
-			require.ErrorIs(f, left.Err(), context.Canceled)
+			isOver(f, left, context.Canceled)
 
 			err := f.Do(ctx, "lock", never)
 			for _, not := range []error{redsync.ErrFailed, redsync.ErrNested} {
@@ -148,7 +146,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 func TestWhichKindsJoin(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		reader, writer := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock")
+		reader, writer := f.NewMutex("lock", withShared), f.NewMutex("lock")
 		f.inside("lock", func(ctx context.Context) { // a writer's
 			outer := redsync.FromContext(ctx)
 			synctest.Wait()
@@ -173,7 +171,7 @@ func TestWhichKindsJoin(t *testing.T) {
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
 			require.False(f, waits.isDone())
 			time.AfterFunc(time.Second, func() { f.unlock(waits.Mutex) })
-		}, redsync.WithShared())
+		}, withShared)
 		time.Sleep(2 * time.Second)
 		f.noKeys()
 	})
@@ -183,7 +181,7 @@ func TestWhichKindsJoin(t *testing.T) {
 // between.
 func TestLockWithinDoIsAnError(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
+		shared := withShared
 		var left context.Context
 		for _, outer := range [][]redsync.Option{nil, {shared}} {
 			f.inside("lock", func(ctx context.Context) {
@@ -238,42 +236,40 @@ var ways = map[string]func() error{
 // context. Do ends the contexts of their functions.
 func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 	for name, end := range ways {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				f.closes(other)
-				var waiter *call
-				var ended, left time.Time
-				var joined, outer sync.WaitGroup
-				outer.Go(func() {
-					defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
-					_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-						for i := range 3 {
-							joined.Go(func() {
-								assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-									<-inner.Done()
-									assert.Equal(f, ended, time.Now())
-									assert.ErrorIs(f, context.Cause(inner), context.Canceled)
-									time.Sleep(time.Duration(i) * 10 * time.Second)
-									return redsync.FromContext(inner).Err()
-								}))
-							})
-						}
-						synctest.Wait()
-						waiter = f.calls(other, patient()...)
-						time.Sleep(time.Second)
-						defer func() { ended = time.Now() }()
-						return end()
-					})
+		playAs(t, name, func(f field) {
+			other := f.another()
+			f.closes(other)
+			var waiter *call
+			var ended, left time.Time
+			var joined, outer sync.WaitGroup
+			outer.Go(func() {
+				defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
+				_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+					for i := range 3 {
+						joined.Go(func() {
+							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+								<-inner.Done()
+								assert.Equal(f, ended, time.Now())
+								assert.ErrorIs(f, context.Cause(inner), context.Canceled)
+								time.Sleep(time.Duration(i) * 10 * time.Second)
+								return redsync.FromContext(inner).Err()
+							}))
+						})
+					}
+					synctest.Wait()
+					waiter = f.calls(other, patient()...)
+					time.Sleep(time.Second)
+					defer func() { ended = time.Now() }()
+					return end()
 				})
-				outer.Wait()
-				joined.Wait()
-				assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
-				f.within(waiter, 10*time.Millisecond)
-				assert.WithinDuration(f, left, waiter.at, 10*time.Millisecond)
-				f.unlock(waiter.Mutex)
-				f.noKeys()
 			})
+			outer.Wait()
+			joined.Wait()
+			assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
+			f.within(waiter, 10*time.Millisecond)
+			assert.WithinDuration(f, left, waiter.at, 10*time.Millisecond)
+			f.unlock(waiter.Mutex)
+			f.noKeys()
 		})
 	}
 }
@@ -339,51 +335,49 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 		"Close":             {func(f field) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed},
 	} {
 		for _, waits := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, the outer function has returned: %v", name, waits), func(t *testing.T) {
-				play(t, func(f field) {
-					lost := func(err error) {
-						assert.ErrorIs(f, err, redsync.ErrLockLost)
-						assert.ErrorIs(f, err, c.is)
-					}
-					var wg sync.WaitGroup
-					joined := make(chan struct{})
-					wg.Go(func() {
-						lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
-							wg.Go(func() {
-								err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-									close(joined)
-									<-redsync.FromContext(inner).Lost()
-									<-inner.Done()
-									if !waits {
-										lost(context.Cause(inner))
-										assert.Same(f, context.Cause(ctx), context.Cause(inner))
-									}
-									return errWork
-								})
-								lost(err)
-								assert.ErrorIs(f, err, errWork)
-								assert.NotErrorIs(f, err, redsync.ErrFailed)
-								assert.ErrorContains(f, err, `do "lock"`)
+			playAs(t, fmt.Sprintf("%s, the outer function has returned: %v", name, waits), func(f field) {
+				lost := func(err error) {
+					assert.ErrorIs(f, err, redsync.ErrLockLost)
+					assert.ErrorIs(f, err, c.is)
+				}
+				var wg sync.WaitGroup
+				joined := make(chan struct{})
+				wg.Go(func() {
+					lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
+						wg.Go(func() {
+							err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+								close(joined)
+								<-redsync.FromContext(inner).Lost()
+								<-inner.Done()
+								if !waits {
+									lost(context.Cause(inner))
+									assert.Same(f, context.Cause(ctx), context.Cause(inner))
+								}
+								return errWork
 							})
-							<-joined
-							if waits {
-								return nil
-							}
-							<-ctx.Done()
-							if name == "the nodes lose it" {
-								assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
-									assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
-									return again.Err()
-								}))
-							}
+							lost(err)
+							assert.ErrorIs(f, err, errWork)
+							assert.NotErrorIs(f, err, redsync.ErrFailed)
+							assert.ErrorContains(f, err, `do "lock"`)
+						})
+						<-joined
+						if waits {
 							return nil
-						}, redsync.WithMaxHold(10*time.Second)))
-					})
-					<-joined
-					time.Sleep(time.Second)
-					c.lose(f)
-					wg.Wait()
+						}
+						<-ctx.Done()
+						if name == "the nodes lose it" {
+							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
+								assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
+								return again.Err()
+							}))
+						}
+						return nil
+					}, redsync.WithMaxHold(10*time.Second)))
 				})
+				<-joined
+				time.Sleep(time.Second)
+				c.lose(f)
+				wg.Wait()
 			})
 		}
 	}

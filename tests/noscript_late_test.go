@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
@@ -30,7 +29,7 @@ func (f field) neverInFull() {
 	f.Helper()
 	for range 100 {
 		assert.Zero(f, f.commands("eval"))
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -42,8 +41,7 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		f.hasNoScript(100*time.Millisecond, 3, 4)
-		m := f.NewMutex("lock", redsync.WithFencing())
-		require.NoError(t, m.TryLock())
+		m := obtained(t, f.NewMutex("lock", withFencing))
 		f.unlock(m)
 		time.Sleep(time.Millisecond)
 		f.neverInFull()

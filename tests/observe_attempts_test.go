@@ -63,7 +63,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.anothers()
 		time.AfterFunc(2500*time.Millisecond, func() { f.lose(0, 1, 2, 3, 4) })
-		require.NoError(f, f.NewMutex("lock", redsync.WithRetryDelay(400*time.Millisecond)).Lock())
+		locked(f, f.NewMutex("lock", redsync.WithRetryDelay(400*time.Millisecond)))
 		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)
 		for i, a := range attempts {

@@ -139,35 +139,32 @@ var endings = map[string]func(s ending) counts{
 	"Unlock without a quorum": func(s ending) counts {
 		m := s.holds()
 		s.freeze(0, 1, 2)
-		_, err := m.Unlock()
-		require.ErrorIs(s, err, redsync.ErrNoQuorum)
+		failsWith(s, m.Unlock, redsync.ErrNoQuorum)
 		s.thaw(0, 1, 2)
 		return counts{acquired: 1, released: 1}
 	},
 	"Unlock after Until": func(s ending) counts {
 		m := s.holds()
 		time.Sleep(guard)
-		_, err := m.Unlock()
-		require.ErrorIs(s, err, redsync.ErrLockAlreadyExpired)
+		failsWith(s, m.Unlock, redsync.ErrLockAlreadyExpired)
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"Extend finds it forgotten": func(s ending) counts {
 		m := s.holds()
 		s.forget()
-		_, err := m.Extend()
-		require.ErrorIs(s, err, redsync.ErrLockLost)
+		failsWith(s, m.Extend, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"the watchdog finds it forgotten": func(s ending) counts {
-		m := s.holds(redsync.WithWatchdog())
+		m := s.holds(withWatchdog)
 		s.forget()
 		time.Sleep(guard)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"WithMaxHold": func(s ending) counts {
-		_ = s.holds(redsync.WithWatchdog(), redsync.WithMaxHold(guard))
+		_ = s.holds(withWatchdog, redsync.WithMaxHold(guard))
 		return counts{acquired: 1, lost: 1}
 	},
 	"nobody unlocks": func(s ending) counts {
@@ -175,8 +172,8 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 1, lost: 1}
 	},
 	"Close": func(s ending) counts {
-		m := s.holds(redsync.WithWatchdog())
-		require.NoError(s, s.Close(s.Context()))
+		m := s.holds(withWatchdog)
+		shut(s, s.Redsync)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1}
 	},
@@ -188,7 +185,7 @@ var endings = map[string]func(s ending) counts{
 			_, _ = m.Unlock()
 			return counts{acquired: 1, released: 1}
 		}
-		require.NoError(s, m.Lock())
+		locked(s, m)
 		s.unlock(m)
 		return counts{acquired: 2, lost: 1, released: 1}
 	},
@@ -371,7 +368,7 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		var readers []*redsync.Mutex
 		for range 4 {
-			m := acquired(k, k.NewMutex("lock", redsync.WithShared()))
+			m := acquired(k, k.NewMutex("lock", withShared))
 			readers = append(readers, m)
 		}
 		assert.Equal(k, readers[0].Value(), readers[3].Value(), "they share a lock")

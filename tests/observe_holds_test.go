@@ -92,7 +92,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			}
 			assert.Equal(k, wanted, got, name)
 		}
-		m := k.NewMutex("lock", redsync.WithWatchdog())
+		m := k.NewMutex("lock", withWatchdog)
 		require.NoError(k, m.LockContext(call("lock")))
 		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
 		for name, do := range map[string]func(context.Context) (bool, error){"extend": m.ExtendContext, "valid": m.ValidContext} {
@@ -220,7 +220,7 @@ func TestObserveExtendedByHand(t *testing.T) {
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		m := k.held(redsync.WithExpiry(9*time.Second), withWatchdog)
 		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
 		extended := func(failed error, want ...observe.Extended) {
 			got, errs := of[observe.Extended](r)

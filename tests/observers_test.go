@@ -54,7 +54,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			observingKit(t, func(k kit, r *redsynctest.Recorder) {
 				fails(k, k.held())
-				require.NoError(k, k.Close(k.Context()))
+				shut(k, k.Redsync)
 				got, errs := of[observe.ReleaseUnconfirmed](r)
 				require.NotEmpty(k, got)
 				for i, u := range got {
@@ -95,20 +95,20 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 				b := &blocker{gate: make(chan struct{})}
 				var log safeBuffer
 				rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				dog := acquired(k, rs.NewMutex("lock", redsync.WithWatchdog()))
+				dog := acquired(k, rs.NewMutex("lock", withWatchdog))
 				time.Sleep(3 * time.Second) // the observer is stuck in the first extension
 				m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
 				start := time.Now()
 				<-m.Lost()
-				assert.Equal(t, 988*time.Millisecond, time.Since(start))
+				took(t, start, 988*time.Millisecond)
 				time.Sleep(time.Minute)
 				require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
 				lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
 				assert.Empty(t, lost(), "the stuck observer has been told of no loss yet")
 				if closes {
 					start = time.Now()
-					require.NoError(k, rs.Close(k.Context()))
-					assert.Equal(t, patience, time.Since(start))
+					shut(k, rs)
+					took(t, start, patience)
 					close(b.gate)
 					assert.Empty(t, lost())
 					assert.NotContains(t, log.String(), "lost")

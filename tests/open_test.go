@@ -37,7 +37,7 @@ func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
 	m := acquired(t, rs.NewMutex("lock"))
 	assert.Greater(t, m.Remaining(), 30*time.Second)
 	user{t, rs}.unlock(m)
-	require.NoError(t, rs.Close(t.Context()))
+	shut(t, rs)
 }
 
 func TestOpenBadAddressesAreErrors(t *testing.T) {
@@ -167,7 +167,7 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		f.freeze(3)
 		start := time.Now()
 		logs(`level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
-		assert.Equal(f, 250*time.Millisecond, time.Since(start))
+		took(f, start, 250*time.Millisecond)
 		f.kill(4)
 		logs(`answered="3 of 5" may_fail=0 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): `)
 
@@ -233,7 +233,7 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 		require.ErrorContains(f, f.With(redsync.WithExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
 		clients := clientsOf(f.nodes)
 		require.ErrorIs(f, on(append(clients, clients[0])).Ping(f.Context()), redsync.ErrDuplicateNode)
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
 	})
 }
@@ -249,17 +249,15 @@ func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 		"TryLock": func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").TryLock() },
 		"Lead":    func(f field, _ *redsync.Mutex) error { return f.Lead(f.Context(), "y", nothing) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				f.freeze(allNodes...)
-				start := time.Now()
-				time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
-				require.ErrorIs(f, call(f, m), redsync.ErrClosed)
-				if name == "Ping" {
-					assert.Equal(f, 10*time.Millisecond, time.Since(start))
-				}
-			})
+		playAs(t, name, func(f field) {
+			m := f.held()
+			f.freeze(allNodes...)
+			start := time.Now()
+			time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
+			require.ErrorIs(f, call(f, m), redsync.ErrClosed)
+			if name == "Ping" {
+				took(f, start, 10*time.Millisecond)
+			}
 		})
 	}
 }
@@ -307,7 +305,7 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	assert.Contains(t, text, "level=WARN msg=\"redsync: some nodes do not answer\" answered=\"4 of 5\" may_fail=1 error=\"redsync: node #4 ("+addresses[4])
 	assert.Contains(t, text, "NOAUTH")
 	assert.Equal(t, 1, strings.Count(text, "\n"), text)
-	require.NoError(t, rs.Close(t.Context()))
+	shut(t, rs)
 }
 
 // One server with two names counts once. Ping says so also without WithLogger.

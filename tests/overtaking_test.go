@@ -47,7 +47,7 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := f.as(rs).held(redsync.WithSetNXOnExtend())
+		m := f.as(rs).held(withSetNXOnExtend)
 		var wg sync.WaitGroup
 		pause := pausing(&wg, m, func() { f.unlock(m) })
 		hook.Store(&pause)
@@ -64,7 +64,7 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
-		m := f.as(rs).held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
 		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOSCRIPT No matching script. Please use EVAL."})
 		for _, n := range f.nodes[1:] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
@@ -117,8 +117,7 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 			assert.NoError(f, err)
 		})
 		hook.Store(&pause)
-		_, err = m.Extend()
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		failsWith(t, m.Extend, redsync.ErrNotHeld)
 		wg.Wait()
 		synctest.Wait()
 		assert.Equal(t, before, f.commands("evalsha"), "the Extend sends nothing after Detach")

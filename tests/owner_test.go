@@ -42,15 +42,15 @@ func TestOwnerOfEachKind(t *testing.T) {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
 				changing(t, e.nodes, func(c change) {
 					u := user{c.T, e.open(c)}
-					options := []redsync.Option{redsync.WithOwner(oddLabel), redsync.WithWatchdog()}
+					options := []redsync.Option{redsync.WithOwner(oddLabel), withWatchdog}
 					if !kind.permit {
-						options = append(options, redsync.WithFencing())
+						options = append(options, withFencing)
 					}
 					for _, m := range []*redsync.Mutex{kind.lock(u.Redsync, options...), kind.lock(u.With(options...))} {
 						u.meet()
 						time.Sleep(1500 * time.Microsecond)
 						start := time.Now()
-						require.NoError(u, m.Lock())
+						locked(u, m)
 						synctest.Wait()
 						u.ownedBy(peek.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
@@ -67,7 +67,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 						require.NoError(u, u.Current(u.Context(), m.Sequencer()))
 						u.unlock(m)
 						synctest.Wait()
-						require.NoError(u, rival.TryLock())
+						obtained(u, rival)
 						u.unlock(rival)
 						synctest.Wait()
 					}
@@ -100,41 +100,39 @@ func TestOwnerInDoAndLead(t *testing.T) {
 // receiver.
 func TestOwnerOfAnAdoptedLock(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				receiver := f.as(f.another())
-				f.closes(receiver.Redsync)
-				label := "giver " + oddLabel
-				giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
-				require.NoError(f, giver.Lock())
-				s, err := giver.Detach(f.Context())
-				require.NoError(f, err)
-				for by, encoding := range encodings {
-					data, err := encoding.write(s)
-					require.NoError(f, err, by)
-					var got redsync.Sequencer
-					require.NoError(f, encoding.read(data, &got), by)
-					assert.Equal(f, s, got, by)
-				}
-				time.Sleep(time.Second)
-				m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
-				receiver.confirms(m.Extend())
-				f.ownedBy(peek.Value(m), label, since)
-				require.NoError(f, f.Current(f.Context(), s))
-				given, err := m.Detach(f.Context())
-				require.NoError(f, err)
-				assert.Equal(f, s.Value, given.Value)
-				m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
-				require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
-					f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
-					return nil
-				}))
-				synctest.Wait()
-				require.NoError(f, m.Lock())
-				receiver.ownedBy(peek.Value(m), "receiver", time.Now())
-				receiver.unlock(m)
-			})
+		playAs(t, kind.column, func(f field) {
+			f.meet()
+			receiver := f.as(f.another())
+			f.closes(receiver.Redsync)
+			label := "giver " + oddLabel
+			giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
+			locked(f, giver)
+			s, err := giver.Detach(f.Context())
+			require.NoError(f, err)
+			for by, encoding := range encodings {
+				data, err := encoding.write(s)
+				require.NoError(f, err, by)
+				var got redsync.Sequencer
+				require.NoError(f, encoding.read(data, &got), by)
+				assert.Equal(f, s, got, by)
+			}
+			time.Sleep(time.Second)
+			m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
+			receiver.confirms(m.Extend())
+			f.ownedBy(peek.Value(m), label, since)
+			require.NoError(f, f.Current(f.Context(), s))
+			given, err := m.Detach(f.Context())
+			require.NoError(f, err)
+			assert.Equal(f, s.Value, given.Value)
+			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
+			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
+				return nil
+			}))
+			synctest.Wait()
+			locked(f, m)
+			receiver.ownedBy(peek.Value(m), "receiver", time.Now())
+			receiver.unlock(m)
 		})
 	}
 }
@@ -182,7 +180,7 @@ func TestOwnerOfTheNextLock(t *testing.T) {
 		assert.NotEqual(t, plain, peek.Value(c.Mutex))
 		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
 		f.unlocks(c.Mutex)
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		f.ownedBy(peek.Value(m), "a", time.Now())
 		f.unlocks(m)
 	})

@@ -31,9 +31,9 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 		} {
 			t.Run(call+", "+by, func(t *testing.T) {
 				play(t, func(f field) {
-					m := f.NewMutex("lock", option, redsync.WithWatchdog())
+					m := f.NewMutex("lock", option, withWatchdog)
 					assert.PanicsWithValue(t, "the user's", func() { do(m) })
-					require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+					isOver(t, m, redsync.ErrNotHeld)
 					assert.Empty(t, m.Value())
 					f.noKeys()
 					before := f.traffic()
@@ -53,7 +53,7 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 		for _, n := range f.nodes[3:] {
 			require.NoError(t, n.Set("lock", "another's"))
 		}
-		m := f.NewMutex("lock", redsync.WithFair(), redsync.WithObserver(panics{on: "attempt"}))
+		m := f.NewMutex("lock", withFair, redsync.WithObserver(panics{on: "attempt"}))
 		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
 		synctest.Wait()
 		f.nobodyWaits()
@@ -63,11 +63,11 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
-		m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithWatchdog(), redsync.WithObserver(panics{on: "acquired"}))
+		m := f.NewMutex("lock", redsync.WithValue(value), withWatchdog, redsync.WithObserver(panics{on: "acquired"}))
 		assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		isOver(t, m, redsync.ErrNotHeld)
 		f.confirms(m.Valid()) // the panic in Extend releases nothing
 		before := f.traffic()
 		time.Sleep(10 * time.Second)
@@ -113,7 +113,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 				m := k.held(mode...)
 				bad := k.NewMutex("lock", append(mode, quick, option())...)
 				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
-				require.ErrorIs(k, bad.Err(), redsync.ErrNotHeld)
+				isOver(k, bad, redsync.ErrNotHeld)
 				next := k.calls(k.Redsync, patient(mode...)...)
 				k.atOnce(m, next)
 				k.unlock(next.Mutex)
@@ -174,7 +174,7 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 			return 5 * time.Millisecond
 		}))
 		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		isOver(t, m, redsync.ErrNotHeld)
 		synctest.Wait()
 		assert.Zero(t, f.nodes.Keys("lock"))
 		f.nobodyWaits()
@@ -196,12 +196,12 @@ func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 		m = k.NewMutex("lock", redsync.WithObserver(acquiredFunc(func() {
 			if told++; told == 1 {
 				k.unlock(m)
-				require.NoError(k, m.TryLock())
+				obtained(k, m)
 				panic("the user's")
 			}
 		})))
 		assert.PanicsWithValue(t, "the user's", func() { _ = m.TryLock() })
-		require.NoError(t, m.Err())
+		alive(t, m)
 		k.unlock(m)
 		k.nothingLeft()
 	})

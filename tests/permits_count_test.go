@@ -96,10 +96,10 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 						options = append(options, redsync.WithWeight(weight))
 					}
 					if s.fair || s.heavy {
-						options = append(options, redsync.WithFair())
+						options = append(options, withFair)
 					}
 					if s.faults {
-						options = append(options, redsync.WithWatchdog(), redsync.WithRetryDelay(100*time.Millisecond))
+						options = append(options, withWatchdog, redsync.WithRetryDelay(100*time.Millisecond))
 					}
 					m := rs.NewMutex("lock", options...)
 					stays := 30 * time.Second
@@ -145,7 +145,7 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 		all.Wait()
 		require.Equal(f, s.permits, w.most, "all permits were held at once at some time")
 		for _, rs := range processes {
-			require.NoError(f, rs.Close(f.Context()))
+			shut(f, rs)
 		}
 		time.Sleep(5 * time.Second)
 		for i, n := range f.nodes {

@@ -22,7 +22,7 @@ import (
 func permitsOf(n, k int, more ...redsync.Option) []redsync.Option {
 	options := []redsync.Option{redsync.WithPermits(n)}
 	if k > 1 {
-		options = append(options, redsync.WithWeight(k), redsync.WithFair())
+		options = append(options, redsync.WithWeight(k), withFair)
 	}
 	return append(options, more...)
 }
@@ -117,7 +117,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 		for range n {
 			m := f.another().NewMutex("lock", permitsOf(n, 1)...)
 			before := f.traffic()
-			require.NoError(f, m.TryLock())
+			obtained(f, m)
 			assert.Equal(f, 5, f.traffic()-before)
 			held = append(held, m)
 		}
@@ -130,7 +130,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 		}
 		slots := map[int]bool{}
 		for range 3 {
-			require.NoError(f, held[0].Lock())
+			locked(f, held[0])
 			slots[slices.Index(f.owners(0, n), held[0].Value())] = true
 			f.unlock(held[0])
 		}
@@ -146,12 +146,12 @@ func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 		f.closes(crashed)
 		options := permitsOf(2, 1, patient(mode...)...)
 		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
-		b := f.NewMutex("lock", append(options, redsync.WithWatchdog())...)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
+		b := f.NewMutex("lock", append(options, withWatchdog)...)
+		locked(f, a)
+		locked(f, b)
 		w := f.calls(f.Redsync, options...)
 		assert.InDelta(f, 3*time.Second, f.within(w, 4*time.Second), float64(100*time.Millisecond))
-		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
+		isOver(f, a, redsync.ErrLockLost)
 		f.confirms(b.Valid())
 		f.unlock(b)
 		f.unlock(w.Mutex)
@@ -175,12 +175,12 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		play(t, func(f field) {
 			f.meet()
-			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog()))
+			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
 			f.freeze(4)
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			value := m.Value()
 			assert.Equal(f, []int{1, 1, 1, 1, 0}, f.holdsOn(value, 2))
 			if unlocks {
@@ -223,13 +223,13 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		f.closes(other)
-		one, two := f.NewMutex("lock", permitsOf(3, 1, redsync.WithFair())...), other.NewMutex("lock", permitsOf(3, 2)...)
-		require.NoError(f, one.Lock())
-		require.NoError(f, two.Lock())
+		one, two := f.NewMutex("lock", permitsOf(3, 1, withFair)...), other.NewMutex("lock", permitsOf(3, 2)...)
+		locked(f, one)
+		locked(f, two)
 		assert.GreaterOrEqual(f, len(without(without(f.holdsOn(two.Value(), 3), 0), 1)), 3)
 		three := f.calls(f.Redsync, permitsOf(3, 3, patient()...)...)
 		time.Sleep(time.Millisecond)
-		last := f.calls(other, permitsOf(3, 1, patient(redsync.WithFair())...)...)
+		last := f.calls(other, permitsOf(3, 1, patient(withFair)...)...)
 		f.unlock(two)
 		time.Sleep(100 * time.Millisecond)
 		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
@@ -253,8 +253,7 @@ func TestPermitsOfDifferentNumbers(t *testing.T) {
 		f.closes(other)
 		var few, many []*redsync.Mutex
 		for range 5 {
-			m := other.NewMutex("lock", redsync.WithPermits(5))
-			require.NoError(f, m.TryLock())
+			m := obtained(f, other.NewMutex("lock", redsync.WithPermits(5)))
 			many = append(many, m)
 		}
 		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
@@ -275,21 +274,21 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 		play(t, func(f field) {
 			other := f.another()
 			f.closes(other)
-			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, redsync.WithWatchdog())...))
+			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
 			s, err := m.Detach(f.Context())
 			require.NoError(f, err)
 			assert.Equal(f, []string{"lock"}, s.Names())
 			text, err := redsync.ParseSequencer(s.String())
 			require.NoError(f, err)
 			assert.Equal(f, s, text)
-			require.NoError(f, other.With(redsync.WithFencing(), redsync.WithPermits(9)).Current(f.Context(), s))
+			require.NoError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
 
 			over := redsync.WithSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
 			for what, options := range map[string][]redsync.Option{
 				"WithPermits(4)": {redsync.WithPermits(4), over},
 				"WithWeight(3)":  permitsOf(3, 3, over),
-				"WithShared":     {redsync.WithShared(), over},
+				"WithShared":     {withShared, over},
 			} {
 				require.ErrorContains(f, other.NewMutex("lock", options...).TryLock(), what)
 			}
@@ -304,11 +303,10 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 			require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 			f.nothingOfPermits()
 
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			over = redsync.WithSequencer(m.Sequencer())
 			f.unlock(other.NewMutex("lock", over))
-			_, err = m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Valid, redsync.ErrLockLost)
 			require.NoError(f, other.NewMutex("lock", over).Lock(), "Lock begins a hold of its own")
 		})
 	}
@@ -339,9 +337,9 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
 			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
-			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), redsync.WithFair()},
-			"WithPermits excludes WithShared":            {redsync.WithPermits(3), redsync.WithShared()},
-			"WithPermits excludes WithFencing":           {redsync.WithPermits(3), redsync.WithFencing()},
+			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
+			"WithPermits excludes WithShared":            {redsync.WithPermits(3), withShared},
+			"WithPermits excludes WithFencing":           {redsync.WithPermits(3), withFencing},
 			"WithValue excludes WithPermits":             {redsync.WithPermits(3), redsync.WithValue("v")},
 		} {
 			refuses(f.T, f.NewMutex("lock", options...), what)
@@ -351,8 +349,8 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
 			refuses(f.T, f.NewMutex(name), "is reserved")
 		}
-		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
-		require.NoError(f, f.NewMutex("{lock}:slot:x").TryLock())
+		obtained(f, f.NewMutex("{lock}:slot"))
+		obtained(f, f.NewMutex("{lock}:slot:x"))
 	})
 }
 
@@ -375,14 +373,14 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		all.Wait()
 		assert.EqualValues(f, 3, most.Load())
 
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
 		err := m.LockContext(ctx)
 		require.ErrorContains(f, err, "this Mutex holds")
 		require.ErrorIs(f, err, context.DeadlineExceeded)
 		time.AfterFunc(time.Second, func() { f.unlock(m) })
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		f.unlock(m)
 		f.nothingOfPermits()
 	})
@@ -394,26 +392,24 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 		"the same":            permitsOf(1, 1),
 		"another number":      permitsOf(2, 1),
 		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),
-		"fair":                permitsOf(1, 1, redsync.WithFair()),
+		"fair":                permitsOf(1, 1, withFair),
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
-				m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
-				value := f.owners(0, 1)
-				next := f.calls(f.Redsync, append(next, patient()...)...)
-				time.Sleep(5 * time.Millisecond)
-				f.unlock(m)
-				f.within(next, 10*time.Millisecond)
-				time.Sleep(time.Millisecond)
-				assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
-				require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
-				f.confirms(next.Extend())
-				f.nobodyWaits()
-				f.unlock(next.Mutex)
-				f.nothingOfPermits()
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
+			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
+			value := f.owners(0, 1)
+			next := f.calls(f.Redsync, append(next, patient()...)...)
+			time.Sleep(5 * time.Millisecond)
+			f.unlock(m)
+			f.within(next, 10*time.Millisecond)
+			time.Sleep(time.Millisecond)
+			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
+			isOver(f, m, redsync.ErrNotHeld)
+			f.confirms(next.Extend())
+			f.nobodyWaits()
+			f.unlock(next.Mutex)
+			f.nothingOfPermits()
 		})
 	}
 }

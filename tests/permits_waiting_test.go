@@ -22,7 +22,7 @@ import (
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, redsync.WithWatchdog())...))
+		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
 		other := f.another()
 		f.closes(other)
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
@@ -32,7 +32,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 			time.Sleep(7 * time.Millisecond)
 			rs := f.another()
 			f.closes(rs)
-			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(redsync.WithFair())...)...))
+			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(withFair)...)...))
 		}
 		time.Sleep(2 * time.Second)
 		before := f.traffic()
@@ -64,7 +64,7 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
 		f.closes(process, other)
-		fair := patient(redsync.WithFair())
+		fair := patient(withFair)
 		late := redsync.WithGenValueFunc(func() (string, error) {
 			time.Sleep(100 * time.Millisecond)
 			return fmt.Sprint("late ", rand.Uint64()), nil //nolint:gosec // no secret

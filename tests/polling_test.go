@@ -34,9 +34,9 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 	for mode, options := range map[string][]redsync.Option{
-		"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(2)},
-		"fencing": {redsync.WithFencing()},
-		"several": nil, "several, fair": {redsync.WithFair()},
+		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(2)},
+		"fencing": {withFencing},
+		"several": nil, "several, fair": {withFair},
 	} {
 		for _, deaf := range []bool{false, true} {
 			if deaf && strings.HasPrefix(mode, "several") {

@@ -39,7 +39,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())
 		assert.Equal(tr, strings.Join(whole, ", "), m.Name())
-		require.NoError(tr, m.Lock())
+		locked(tr, m)
 		time.Sleep(time.Millisecond)
 		for _, n := range tr.nodes {
 			assert.ElementsMatch(tr, prefixed("p:", kind.keys), n.Keys())
@@ -64,7 +64,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			}
 		}
 		for _, apart := range []*redsync.Mutex{kind.rival(tr.Redsync), kind.rival(other), kind.rival(other, redsync.WithPrefix("p"))} {
-			require.NoError(tr, apart.TryLock())
+			obtained(tr, apart)
 			tr.unlock(apart)
 		}
 
@@ -75,8 +75,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired, "that would say that the hold is over")
 
 		require.NoError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
-		_, err = m.Valid()
-		require.ErrorIs(tr, err, redsync.ErrLockLost)
+		failsWith(tr, m.Valid, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 	})
 }
@@ -132,7 +131,7 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 			f.unlock(m)
 			f.within(same, 0)
 		})
-		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), redsync.WithFair())
+		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
 		time.Sleep(100 * time.Millisecond)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same.Mutex)
@@ -210,9 +209,9 @@ func TestViaClientCallsHooks(t *testing.T) {
 	}, func(tr trial) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
-		m := acquired(tr, kind.lock(tr.Redsync, redsync.WithWatchdog()))
+		m := acquired(tr, kind.lock(tr.Redsync, withWatchdog))
 		time.Sleep(time.Minute)
-		require.NoError(tr, m.Err())
+		alive(tr, m)
 		for _, n := range tr.nodes {
 			for _, name := range kind.keys {
 				require.True(tr, n.Exists(key(name)), "%s, not in %q", key(name), n.Keys())

@@ -23,7 +23,7 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		b := k.another(mode...)
 		start := time.Now()
-		require.NoError(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
+		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...))
 		w := k.calls(b, patient()...)
 		<-w.done
 		require.NoError(k, w.err)
@@ -42,8 +42,8 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	}{
 		"default": {queue: "{lock}:queue"},
 		"fair":    {"{lock}:queue", modes["fair"], modes["fair"]},
-		"reader":  {"{lock}:queue", nil, []redsync.Option{redsync.WithShared()}},
-		"permits": {"{lock}:slots", []redsync.Option{redsync.WithPermits(1)}, []redsync.Option{redsync.WithPermits(1), redsync.WithFair()}},
+		"reader":  {"{lock}:queue", nil, []redsync.Option{withShared}},
+		"permits": {"{lock}:slots", []redsync.Option{redsync.WithPermits(1)}, []redsync.Option{redsync.WithPermits(1), withFair}},
 	} {
 		for _, back := range []time.Duration{0, time.Minute} {
 			t.Run(fmt.Sprintf("%s, %v back", name, back), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 // release the lock itself, so that another process cannot acquire it before the nodes have answered the holder.
 func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testing.T) {
 	play(t, func(f field) {
-		fair := redsync.WithFair()
+		fair := withFair
 		var hook atomic.Pointer[func()]
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 		before := f.held(fair)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -33,9 +32,9 @@ func (f field) patient(options ...pool.Option) *redsync.Redsync {
 // A's key on node 0 expires at the old Until. Then node 0 grants the lock to B, too.
 func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
-		"extended by hand":  {redsync.WithSetNXOnExtend()},
-		"by its watchdog":   {redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
-		"waiting for nodes": {redsync.WithSetNXOnExtend(), redsync.WithFailFast(false)},
+		"extended by hand":  {withSetNXOnExtend},
+		"by its watchdog":   {withSetNXOnExtend, withWatchdog},
+		"waiting for nodes": {withSetNXOnExtend, redsync.WithFailFast(false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
@@ -46,7 +45,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				}
 				m := a.NewMutex("lock", append(options, redsync.WithExpiry(4*time.Second))...)
 				start := time.Now()
-				require.NoError(t, m.TryLock())
+				obtained(t, m)
 				until := m.Until()
 				time.Sleep(500 * time.Millisecond)
 				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * time.Millisecond})
@@ -59,7 +58,7 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				wg.Go(func() {
 					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*time.Millisecond))
 					if assert.NoError(t, other.TryLock()) {
-						assert.Equal(t, 4100*time.Millisecond, time.Since(start))
+						took(t, start, 4100*time.Millisecond)
 						assert.Equal(t, !guarded, m.Remaining() > 0, "whether A still counts on the lock that B has acquired")
 					}
 				})

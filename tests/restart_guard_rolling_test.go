@@ -101,7 +101,7 @@ func (s *siege) besiege() {
 func (s *siege) run(heals bool, of ...pool.Option) (grants, overlap int) {
 	options := []redsync.Option{redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(450 * time.Millisecond)}
 	if heals {
-		options = append(options, redsync.WithSetNXOnExtend())
+		options = append(options, withSetNXOnExtend)
 	}
 	s.holders = make(map[*redsync.Mutex]bool)
 	processes := make([]*redsync.Redsync, 4)
@@ -113,7 +113,7 @@ func (s *siege) run(heals bool, of ...pool.Option) (grants, overlap int) {
 	for i, rs := range processes {
 		mine := options[:len(options):len(options)]
 		if i%2 == 0 {
-			mine = append(mine, redsync.WithWatchdog())
+			mine = append(mine, withWatchdog)
 		}
 		r := rand.New(rand.NewPCG(s.rand.Uint64(), uint64(i))) //nolint:gosec // a repeatable schedule
 		wg.Go(func() { s.contend(rs, r, mine...) })

@@ -36,7 +36,7 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 			time.Sleep(want - time.Nanosecond)
 			require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
 			time.Sleep(time.Nanosecond)
-			require.NoError(t, m.TryLock())
+			obtained(t, m)
 		})
 	}
 }
@@ -46,13 +46,13 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 		rs := k.process(pool.WithRestartGuard(guard), newNodes)
 		m := rs.NewMutex("lock")
 		start := time.Now()
-		require.NoError(t, m.TryLock())
+		obtained(t, m)
 		ok, err := m.Extend()
 		require.NoError(t, err)
 		assert.True(t, ok)
 		_, err = m.Unlock()
 		require.NoError(t, err)
-		assert.Zero(t, time.Since(start))
+		took(t, start, 0)
 		time.Sleep(time.Until(locksBegin))
 		k.reboot(true, 0, 1, 2)
 		wake(rs)
@@ -74,7 +74,7 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 					starts := func() *redsync.Mutex {
 						m := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
 							redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-						require.NoError(t, m.Lock())
+						locked(t, m)
 						return m
 					}
 					m := starts()
@@ -101,21 +101,19 @@ func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
 		time.Sleep(time.Minute - 2*time.Millisecond) // all nodes count
-		m := f.process(guards[guarded]...).NewMutex("lock")
-		require.NoError(t, m.TryLock())
+		m := obtained(t, f.process(guards[guarded]...).NewMutex("lock"))
 		time.Sleep(time.Millisecond)
 		f.reboot(true, 0, 1, 2)
 		time.Sleep(time.Millisecond)
 
 		start := time.Now()
-		other := f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*time.Millisecond)) // 449 times 18 ms is 8.082 s
-		require.NoError(t, other.Lock())
+		locked(t, f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*time.Millisecond))) // 449 times 18 ms is 8.082 s
 		if !guarded {
-			assert.Zero(t, time.Since(start))
+			took(t, start, 0)
 			assert.Positive(t, m.Remaining(), "without the guard, another process gets the lock during the hold")
 			return
 		}
-		assert.Equal(t, quarantine-time.Second, time.Since(start))
+		took(t, start, quarantine-time.Second)
 		assert.Zero(t, m.Remaining())
 	})
 }
@@ -126,8 +124,7 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 		t.Run(kind.column, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				a, b := f.veteran(guards[guarded]...), f.veteran(guards[guarded]...)
-				holder := kind.rival(a)
-				require.NoError(t, holder.TryLock())
+				holder := obtained(t, kind.rival(a))
 				time.Sleep(time.Millisecond)
 				f.reboot(false, 0, 1, 2)
 				wake(a)
@@ -158,8 +155,8 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 		ask        func(m *redsync.Mutex) error
 	}{
 		"plain":   {redsync.WithTries(1), "set", quarantine, (*redsync.Mutex).TryLock},
-		"fencing": {redsync.WithFencing(), "evalsha", fencedQuarantine, (*redsync.Mutex).TryLock},
-		"fair":    {redsync.WithFair(), "evalsha", quarantine, (*redsync.Mutex).TryLock},
+		"fencing": {withFencing, "evalsha", fencedQuarantine, (*redsync.Mutex).TryLock},
+		"fair":    {withFair, "evalsha", quarantine, (*redsync.Mutex).TryLock},
 		"extend":  {redsync.WithValue("another's"), "evalsha", quarantine, extends},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,11 +186,10 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 
 		// Unlock deletes the keys that an extension has set again on such nodes, and they may confirm the Unlock.
 		rs := f.veteran(guards[true]...)
-		m := f.as(rs).held(redsync.WithSetNXOnExtend())
+		m := f.as(rs).held(withSetNXOnExtend)
 		f.reboot(true, 0, 1, 2)
 		wake(rs)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
+		failsWith(t, m.Extend, redsync.ErrExtendFailed)
 		time.Sleep(time.Millisecond)
 		assert.Equal(t, 5, f.nodes.Keys("lock"))
 		f.freeze(3, 4)
@@ -224,8 +220,8 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 			require.NotErrorIs(t, m.Lock(), redsync.ErrFailed)
 		}
 		assert.Zero(t, f.traffic())
-		require.NoError(t, rs.NewMutex("lock", redsync.WithExpiry(guard)).Lock())
-		require.NoError(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)).Lock())
+		locked(t, rs.NewMutex("lock", redsync.WithExpiry(guard)))
+		locked(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)))
 		require.NoError(t, rs.Close(f.Context()), "Close succeeds, because no operation is left under way")
 	})
 }
@@ -253,7 +249,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 // the time of the guard and the longest TTL, and if the nodes keep their keys or an extension sets them again.
 func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
 	const enough = quarantine + guard
-	heals := redsync.WithSetNXOnExtend()
+	heals := withSetNXOnExtend
 	for name, c := range map[string]struct {
 		options []redsync.Option
 		empty   bool
@@ -269,18 +265,17 @@ func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
-				m := f.veteran(guards[true]...).NewMutex("lock", append(c.options, redsync.WithWatchdog())...)
-				require.NoError(t, m.TryLock())
+				m := obtained(t, f.veteran(guards[true]...).NewMutex("lock", append(c.options, withWatchdog)...))
 				for i := range f.nodes {
 					f.reboot(c.empty, i)
 					time.Sleep(c.wait)
 				}
 				time.Sleep(guard)
 				if !c.kept {
-					require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+					isOver(t, m, redsync.ErrLockLost)
 					return
 				}
-				require.NoError(t, m.Err())
+				alive(t, m)
 				f.unlock(m)
 			})
 		})

@@ -169,9 +169,9 @@ func FuzzSequencerOfNames(f *testing.F) {
 
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.another(redsync.WithFencing()).NewMutex("lock")
+		m := k.another(withFencing).NewMutex("lock")
 		assert.Zero(t, m.Sequencer(), "idle")
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
 		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(m.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
@@ -179,7 +179,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		assert.Equal(t, want, m.Sequencer(), "the Sequencer is there until the hold ends")
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.Sequencer(), "over")
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		k.unlock(m)
 		assert.Zero(t, m.Sequencer(), "unlocked")
 	})
@@ -192,7 +192,7 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"two forgot it":  func(k kit) { k.lose(0, 1) },
 		"extended":       func(kit) { time.Sleep(time.Minute) },
 	} {
-		for _, options := range [][]redsync.Option{{redsync.WithWatchdog()}, {redsync.WithWatchdog(), redsync.WithFencing()}} {
+		for _, options := range [][]redsync.Option{{withWatchdog}, {withWatchdog, withFencing}} {
 			t.Run(name, func(t *testing.T) {
 				onKit(t, func(k kit) {
 					server := k.another()
@@ -215,11 +215,11 @@ func TestCurrentAfterwards(t *testing.T) {
 		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
 		"taken by another": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
-			require.NoError(k, k.another(redsync.WithFencing()).NewMutex("lock").Lock())
+			locked(k, k.another(withFencing).NewMutex("lock"))
 		},
 		"taken by the same": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
-			require.NoError(k, m.Lock())
+			locked(k, m)
 		},
 		"forgotten by a quorum":  func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
 		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
@@ -227,7 +227,7 @@ func TestCurrentAfterwards(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onKit(t, func(k kit) {
 				server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
-				m := k.held(redsync.WithFencing())
+				m := k.held(withFencing)
 				s := m.Sequencer()
 				end(k, m)
 				synctest.Wait()
@@ -248,7 +248,7 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(f field) {
 				server := f.another()
-				s := f.held(redsync.WithFencing()).Sequencer()
+				s := f.held(withFencing).Sequencer()
 				fault(f)
 				start := time.Now()
 				err := server.Current(f.Context(), s)

@@ -149,7 +149,7 @@ func (r *rush) patron(rs *redsync.Redsync, options []redsync.Option, several boo
 	case kind <= 3:
 		p.mutex = rs.NewMutex(r.some()[0], options...)
 	default:
-		p.mutex, p.shared = rs.NewMutex(r.some()[0], append(options, redsync.WithShared())...), true
+		p.mutex, p.shared = rs.NewMutex(r.some()[0], append(options, withShared)...), true
 	}
 	return p
 }

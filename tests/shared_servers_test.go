@@ -86,20 +86,20 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 		return smallestACL
 	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
-	shared := redsync.WithShared()
-	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), redsync.WithSetNXOnExtend()}} {
+	shared := withShared
+	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
 		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
 		for range 2 { // the second time the library knows what the nodes deny
-			require.NoError(t, r.TryLock())
+			obtained(t, r)
 			unlocks(t, r)
-			require.NoError(t, r.Lock())
+			locked(t, r)
 			ok, err := r.Extend()
 			require.True(t, ok, "%v", err)
 			unlocks(t, r)
 		}
 		w := acquired(t, rs.NewMutex("lock"))
 		require.NoError(t, w.Downgrade(t.Context()))
-		require.NoError(t, other.TryLock())
+		obtained(t, other)
 		unlocks(t, w)
 		unlocks(t, other)
 	}
@@ -140,9 +140,8 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	a, _ := clusterProcess(t, servers)
 	b, _ := clusterProcess(t, servers)
 	a = a.With(redsync.WithExpiry(time.Minute))
-	shared := redsync.WithShared()
-	apart := a.NewMutex("apart}", shared)
-	require.NoError(t, apart.Lock())
+	shared := withShared
+	apart := locked(t, a.NewMutex("apart}", shared))
 	require.Error(t, a.NewMutex("apart}").TryLock())
 	r := acquired(t, a.NewMutex("lock", shared))
 	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))

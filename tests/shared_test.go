@@ -23,10 +23,10 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		a, b, c := f.NewMutex("lock", shared), f.NewMutex("lock", shared), other.NewMutex("lock", shared)
 		for _, m := range []*redsync.Mutex{a, b, c} {
-			require.NoError(f, m.Lock())
+			locked(f, m)
 		}
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, f.NewMutex("lock").TryLock(), &taken)
@@ -87,12 +87,12 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 		w := f.held()
 		var readers []*call
 		for range 20 {
-			readers = append(readers, f.calls(f.Redsync, patient(redsync.WithShared())...))
+			readers = append(readers, f.calls(f.Redsync, patient(withShared)...))
 		}
 		f.unlock(w)
 		for i, entries := range []int{1, 2} {
 			time.Sleep(10 * time.Millisecond)
-			late := f.calls(f.Redsync, redsync.WithShared())
+			late := f.calls(f.Redsync, withShared)
 			f.within(late, 0)
 			assert.Equal(f, entries, f.entries("lock"), "after %v", (i+1)*10)
 			defer f.unlock(late.Mutex)
@@ -109,7 +109,7 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 // would starve writers.
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
+		shared := withShared
 		r := f.held(shared)
 		w := f.calls(f.Redsync, patient()...)
 		late := f.calls(f.Redsync, patient(shared)...)
@@ -128,7 +128,7 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
-	shared := redsync.WithShared()
+	shared := withShared
 	a, b := redsync.WithOwner("a"), redsync.WithOwner("b")
 	for name, c := range map[string]struct {
 		first, second redsync.Option
@@ -136,47 +136,44 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		shares        bool
 	}{
 		"nothing":          {shares: true},
-		"fair":             {first: redsync.WithFair(), shares: true},
+		"fair":             {first: withFair, shares: true},
 		"expiry":           {second: redsync.WithExpiry(9 * time.Second)},
 		"drift":            {second: redsync.WithDriftFactor(0.02)},
 		"node deadline":    {second: redsync.WithNodeTimeout(99 * time.Millisecond)},
 		"lock delay":       {first: redsync.WithLockDelay(time.Second)},
-		"fencing":          {second: redsync.WithFencing()},
-		"fencing first":    {first: redsync.WithFencing()},
+		"fencing":          {second: withFencing},
+		"fencing first":    {first: withFencing},
 		"max hold":         {second: redsync.WithMaxHold(time.Minute)},
 		"generated values": {second: redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })},
 		"hand-over":        {second: redsync.WithHandOver(false)},
 		"owners":           {first: a, second: b},
 		"no owner":         {first: a},
-		"healing":          {second: redsync.WithSetNXOnExtend()},
+		"healing":          {second: withSetNXOnExtend},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
 		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * time.Millisecond) }},
 		"loss": {between: func(f field, m *redsync.Mutex) {
 			f.lose(0, 1, 2, 3, 4)
-			_, err := m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Valid, redsync.ErrLockLost)
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				locks := func(option redsync.Option) *redsync.Mutex {
-					m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
-					return m
-				}
-				a := locks(c.first)
-				if c.between != nil {
-					c.between(f, a)
-				}
-				before := f.readersOf("lock")
-				b := locks(c.second)
-				assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
-				_, _ = a.Unlock()
-				synctest.Wait()
-				f.confirms(b.Valid())
-				f.unlock(b)
-				f.noKeys()
-			})
+		playAs(t, name, func(f field) {
+			locks := func(option redsync.Option) *redsync.Mutex {
+				m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
+				return m
+			}
+			a := locks(c.first)
+			if c.between != nil {
+				c.between(f, a)
+			}
+			before := f.readersOf("lock")
+			b := locks(c.second)
+			assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
+			_, _ = a.Unlock()
+			synctest.Wait()
+			f.confirms(b.Valid())
+			f.unlock(b)
+			f.noKeys()
 		})
 	}
 }
@@ -186,7 +183,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		m := f.held()
 		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
 		time.Sleep(10 * time.Millisecond)
@@ -227,8 +224,7 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 		f.thaw(2, 3, 4)
 		time.Sleep(100 * time.Millisecond)
 		f.confirms(m.Extend())
-		r := f.another().NewMutex("lock", redsync.WithShared())
-		require.NoError(f, r.TryLock())
+		r := obtained(f, f.another().NewMutex("lock", withShared))
 		require.Error(f, f.another().NewMutex("lock").TryLock())
 		f.unlock(r)
 		f.unlock(m)
@@ -238,10 +234,10 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 
 func TestWhatCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
-		m, r := f.NewMultiMutex(both), f.NewMutex("lock", redsync.WithShared())
+		m, r := f.NewMultiMutex(both), f.NewMutex("lock", withShared)
 		for text, m := range map[string]*redsync.Mutex{"several names": m, "WithShared": r} {
 			require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrNotHeld)
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			require.ErrorContains(f, m.Downgrade(f.Context()), text)
 			f.unlock(m)
 		}
@@ -257,11 +253,11 @@ func TestUpgradeIsAnError(t *testing.T) {
 				synctest.Wait()
 				f.refusesNested(ctx, f.NewMutex("a"), redsync.ErrUpgrade)
 				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade)
-				require.NoError(f, f.Do(ctx, "a", nothing, redsync.WithShared()))
+				require.NoError(f, f.Do(ctx, "a", nothing, withShared))
 				require.NotErrorIs(f, f.another().NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know of the read lock around the call")
 				return f.Do(ctx, "b", nothing)
 			}))
-		}, redsync.WithShared())
+		}, withShared)
 		f.inside("a", func(ctx context.Context) {
 			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade)
 			require.NoError(f, redsync.FromContext(ctx).Downgrade(ctx))
@@ -273,7 +269,7 @@ func TestUpgradeIsAnError(t *testing.T) {
 // A shared Mutex has one hold by Lock at a time, and any number of Dos.
 func TestASharedMutexUsedByMany(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithShared())
+		m := f.held(withShared)
 		value := m.Value()
 		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
 		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
@@ -318,10 +314,10 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
 		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
+		locked(f, a)
+		locked(f, b)
 		s := b.Sequencer()
 		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
@@ -367,10 +363,10 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		costs := func(readers int) (commands int) {
 			play(t, func(f field) {
-				plain := acquired(f, f.NewMutex("lock", redsync.WithShared()))
+				plain := acquired(f, f.NewMutex("lock", withShared))
 				var all []*redsync.Mutex
 				for range readers {
-					m := acquired(f, f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
+					m := acquired(f, f.NewMutex("lock", withShared, withWatchdog))
 					all = append(all, m)
 					time.Sleep(time.Millisecond)
 				}
@@ -385,7 +381,7 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 					f.unlock(m)
 				}
 				time.Sleep(time.Until(plain.Until()))
-				require.ErrorIs(f, plain.Err(), redsync.ErrLockLost)
+				isOver(f, plain, redsync.ErrLockLost)
 				time.Sleep(time.Second)
 				f.noKeys()
 			})
@@ -408,35 +404,33 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 		"Lock and TryLock":          {8 * time.Second, 2, 1},
 		"two expiries, and TryLock": {8 * time.Second, 1, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.slow(100 * time.Microsecond)
-				count := &attemptCounter{}
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				var all sync.WaitGroup
-				var locks atomic.Int64
-				for i := range 32 {
-					kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*time.Second)
-					m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithObserver(count), kind)...)
-					lock := m.LockContext
-					if c.tries > 0 && i/c.kinds%c.tries == 0 {
-						lock = m.TryLockContext
-					}
-					all.Go(func() {
-						for lock(ctx) == nil {
-							locks.Add(1)
-							time.Sleep(time.Duration(1+i%3) * time.Millisecond)
-							_, _ = m.Unlock()
-						}
-						assert.Error(f, ctx.Err())
-					})
+		playAs(t, name, func(f field) {
+			f.meet()
+			f.slow(100 * time.Microsecond)
+			count := &attemptCounter{}
+			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+			defer cancel()
+			var all sync.WaitGroup
+			var locks atomic.Int64
+			for i := range 32 {
+				kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*time.Second)
+				m := f.NewMutex("lock", patient(withShared, redsync.WithObserver(count), kind)...)
+				lock := m.LockContext
+				if c.tries > 0 && i/c.kinds%c.tries == 0 {
+					lock = m.TryLockContext
 				}
-				all.Wait()
-				assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
-				assert.Greater(f, locks.Load(), int64(10_000))
-			})
+				all.Go(func() {
+					for lock(ctx) == nil {
+						locks.Add(1)
+						time.Sleep(time.Duration(1+i%3) * time.Millisecond)
+						_, _ = m.Unlock()
+					}
+					assert.Error(f, ctx.Err())
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
+			assert.Greater(f, locks.Load(), int64(10_000))
 		})
 	}
 }
@@ -446,14 +440,14 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 func TestATryLockBesideAnother(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
-		m, other := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+		m, other := f.NewMutex("lock", withShared), f.NewMutex("lock", withShared)
 		w := f.held()
 		f.slowly(1, 10*time.Millisecond, 0, 1, 2, 3, 4)
 		first := make(chan error)
 		go func() { first <- other.TryLock() }()
 		time.AfterFunc(time.Millisecond, func() { f.unlock(w) })
 		time.Sleep(5 * time.Millisecond)
-		require.NoError(f, m.TryLock())
+		obtained(f, m)
 		require.Error(f, <-first, "the first TryLock fails: the nodes executed its attempt before the release")
 		f.unlocks(m)
 

@@ -144,10 +144,10 @@ func TestFreeLockDoesNotRestBesideABadNode(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
 		"default expiry": {tries},
 		"1 min":          {tries, minute},
-		"fair":           {tries, minute, deadline, redsync.WithFair()},
-		"fenced":         {tries, minute, deadline, redsync.WithFencing()},
+		"fair":           {tries, minute, deadline, withFair},
+		"fenced":         {tries, minute, deadline, withFencing},
 		"permits":        {tries, minute, redsync.WithPermits(1)},
-		"fair permits":   {tries, minute, deadline, redsync.WithPermits(1), redsync.WithFair()},
+		"fair permits":   {tries, minute, deadline, redsync.WithPermits(1), withFair},
 	} {
 		beside := testlength.Of(1, len(badNodes), len(badNodes))
 		for bad, spoil := range badNodes {
@@ -178,28 +178,26 @@ func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 	at := func(_, node int) time.Duration { return []time.Duration{4: there / 2}[node] }
 	for name, options := range map[string][]redsync.Option{
 		"plain":   nil,
-		"fair":    {redsync.WithFair()},
+		"fair":    {withFair},
 		"permits": {redsync.WithPermits(1)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				rs := f.processes(1, at, append(options, redsync.WithExpiry(time.Minute))...)[0]
-				f.crashed("lock", "{lock}:slot:0")
-				lock := func(acquire func(m *redsync.Mutex) error) (took time.Duration) {
-					m, start := rs.NewMutex("lock"), time.Now()
-					require.NoError(f, acquire(m))
-					took = time.Since(start)
-					f.unlock(m)
-					time.Sleep(time.Second)
-					return took
-				}
-				require.Error(f, rs.NewMutex("lock").TryLock())
-				assert.Greater(f, lock((*redsync.Mutex).Lock), time.Second)
-				for range 3 {
-					assert.Less(f, lock((*redsync.Mutex).Lock), there+100*time.Millisecond)
-					assert.Less(f, lock((*redsync.Mutex).TryLock), there+200*time.Millisecond)
-				}
-			})
+		playAs(t, name, func(f field) {
+			rs := f.processes(1, at, append(options, redsync.WithExpiry(time.Minute))...)[0]
+			f.crashed("lock", "{lock}:slot:0")
+			lock := func(acquire func(m *redsync.Mutex) error) (took time.Duration) {
+				m, start := rs.NewMutex("lock"), time.Now()
+				require.NoError(f, acquire(m))
+				took = time.Since(start)
+				f.unlock(m)
+				time.Sleep(time.Second)
+				return took
+			}
+			require.Error(f, rs.NewMutex("lock").TryLock())
+			assert.Greater(f, lock((*redsync.Mutex).Lock), time.Second)
+			for range 3 {
+				assert.Less(f, lock((*redsync.Mutex).Lock), there+100*time.Millisecond)
+				assert.Less(f, lock((*redsync.Mutex).TryLock), there+200*time.Millisecond)
+			}
 		})
 	}
 }
@@ -218,34 +216,32 @@ func (f field) crashed(keys ...string) {
 // counts as alive. The waiter shows its ticket meanwhile, so that it keeps its place.
 func TestTicketOutlivesALongAttempt(t *testing.T) {
 	for name, options := range map[string][]redsync.Option{
-		"fair":         {redsync.WithFair()},
+		"fair":         {withFair},
 		"plain":        nil,
-		"fair, shared": {redsync.WithFair(), redsync.WithShared()},
-		"permits":      {redsync.WithFair(), redsync.WithPermits(1)},
+		"fair, shared": {withFair, withShared},
+		"permits":      {withFair, redsync.WithPermits(1)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				var s slowness
-				all := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), redsync.WithNodeTimeout(3 * time.Second)}, options...)
-				rs := f.processes(1, s.at(everywhere(0)), all...)[0]
-				s.Store(true)
-				f.crashed("lock", "{lock}:slot:0")
-				c := f.calls(rs)
-				time.Sleep(100 * time.Millisecond)
-				start, alive := time.Now(), 0
-				for open(c.done) {
-					if queue := f.queue(0, "lock"); assert.Len(f, queue, 64) {
-						ms, err := strconv.ParseInt(queue[50:63], 10, 64)
-						require.NoError(f, err)
-						assert.Greater(f, ms, time.Now().UnixMilli(), "after %v", time.Since(start))
-						alive++
-					}
-					time.Sleep(50 * time.Millisecond)
+		playAs(t, name, func(f field) {
+			var s slowness
+			all := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), redsync.WithNodeTimeout(3 * time.Second)}, options...)
+			rs := f.processes(1, s.at(everywhere(0)), all...)[0]
+			s.Store(true)
+			f.crashed("lock", "{lock}:slot:0")
+			c := f.calls(rs)
+			time.Sleep(100 * time.Millisecond)
+			start, alive := time.Now(), 0
+			for open(c.done) {
+				if queue := f.queue(0, "lock"); assert.Len(f, queue, 64) {
+					ms, err := strconv.ParseInt(queue[50:63], 10, 64)
+					require.NoError(f, err)
+					assert.Greater(f, ms, time.Now().UnixMilli(), "after %v", time.Since(start))
+					alive++
 				}
-				require.NoError(f, c.err)
-				assert.Greater(f, alive, 50)
-				assert.LessOrEqual(f, c.at.Sub(start), time.Second+3*time.Second)
-			})
+				time.Sleep(50 * time.Millisecond)
+			}
+			require.NoError(f, c.err)
+			assert.Greater(f, alive, 50)
+			assert.LessOrEqual(f, c.at.Sub(start), time.Second+3*time.Second)
 		})
 	}
 }

@@ -117,7 +117,7 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 			play(t, func(f field) {
 				b := f.another()
 				c.given(f)
-				f.calls(b, redsync.WithTries(0), redsync.WithFair())
+				f.calls(b, redsync.WithTries(0), withFair)
 				ctx, cancel := context.WithTimeout(f.Context(), c.after)
 				defer cancel()
 				before := f.traffic()
@@ -298,7 +298,7 @@ func TestErrTakenHasAName(t *testing.T) {
 			return taken.Name
 		}
 		b := acquired(t, f.NewMutex("b"))
-		for _, option := range []redsync.Option{redsync.WithFailFast(true), redsync.WithFair(), redsync.WithFencing(), redsync.WithShared()} {
+		for _, option := range []redsync.Option{redsync.WithFailFast(true), withFair, withFencing, withShared} {
 			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
 		}
 		acquired(t, f.NewMutex("permits", onePermit))
@@ -331,10 +331,10 @@ func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		b := acquired(t, f.NewMutex("b"))
-		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(redsync.WithFair(), redsync.WithObserver(&redsynctest.Recorder{}))...))
+		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)
 		for _, m := range []*redsync.Mutex{
-			f.NewMutex("z", redsync.WithFair()), f.NewMultiMutex([]string{"a", "z"}, redsync.WithFair()),
+			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),
 		} {
 			var taken *redsync.ErrTaken
 			require.ErrorAs(t, m.TryLock(), &taken)

@@ -40,12 +40,10 @@ func rushes(t *testing.T, seeds int, stream uint64, faults []bool, names []strin
 	for seed := range uint64(seeds) { //nolint:gosec // it is not negative
 		for _, fair := range []bool{false, true} {
 			for _, faults := range faults {
-				t.Run(fmt.Sprintf("seed %d, fair %v, faults %v", seed, fair, faults), func(t *testing.T) {
-					play(t, func(f field) {
-						do(&rush{
-							field: f, Rand: rand.New(rand.NewPCG(seed, stream)), //nolint:gosec // a test repeats itself
-							names: names, fair: fair, faults: faults,
-						})
+				playAs(t, fmt.Sprintf("seed %d, fair %v, faults %v", seed, fair, faults), func(f field) {
+					do(&rush{
+						field: f, Rand: rand.New(rand.NewPCG(seed, stream)), //nolint:gosec // a test repeats itself
+						names: names, fair: fair, faults: faults,
 					})
 				})
 			}
@@ -66,10 +64,10 @@ func (r *rush) options() (options []redsync.Option) {
 		options = append(options, redsync.WithRetryDelay(time.Hour)) // so that no retry delay helps
 	}
 	if r.fair {
-		return append(options, redsync.WithFair())
+		return append(options, withFair)
 	}
 	pick(redsync.WithHandOver(false), 4)
-	pick(redsync.WithWatchdog(), 4)
+	pick(withWatchdog, 4)
 	pick(redsync.WithMaxHold(time.Minute), 6)
 	pick(redsync.WithExpiry(5*time.Second), 4)
 	pick(redsync.WithFailFast(false), 6)

@@ -190,7 +190,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			b := processAs(t, servers, rules, redsync.WithObserver(log))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
-				took, err := passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(min(i, 1)))...)
+				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
 				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
 			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
@@ -209,15 +209,15 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	require.NoError(t, a.Ping(t.Context()))
 	for _, options := range [][]redsync.Option{
 		nil,
-		{redsync.WithFair(), redsync.WithFencing()},
-		{redsync.WithShared()},
-		{redsync.WithPermits(1), redsync.WithFair()},
+		{withFair, withFencing},
+		{withShared},
+		{redsync.WithPermits(1), withFair},
 		{redsync.WithMinHold(100 * time.Millisecond)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
 	}
-	holder := acquired(t, a.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("a")))
+	holder := acquired(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
 	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
@@ -230,7 +230,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		}
 	}
 	unlocks(t, holder)
-	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair()))
+	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, withFair))
 	ok, err := several.Unlock()
 	require.True(t, ok, "%v", err)
 	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
@@ -275,11 +275,11 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			assert.Equal(t, c.told, log.nodes(t))
 
 			if c.fair == "" {
-				_, err := passes(t, a, b, redsync.WithFair())
+				_, err := passes(t, a, b, withFair)
 				require.NoError(t, err)
 				return
 			}
-			_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
+			_, err := passes(t, a, b, withFair, redsync.WithTries(3))
 			require.Regexp(t, c.fair, err)
 			require.ErrorIs(t, err, redsync.ErrNoQuorum)
 		})

@@ -21,7 +21,7 @@ import (
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
 		time.Sleep(30*time.Second + time.Millisecond)
 		extends := j.extended()
 		for i, at := range extends {
@@ -29,7 +29,7 @@ func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 		}
 		assert.Len(t, extends, 10)
 		assert.Equal(t, 39*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
-		require.NoError(t, m.Err())
+		alive(t, m)
 		_, err := m.Unlock()
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -48,7 +48,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog()))
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), withWatchdog))
 		time.Sleep(4500 * time.Millisecond)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
@@ -81,7 +81,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
+		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
 		away.Store(true)
 		time.Sleep(4 * time.Second)
 		away.Store(false)
@@ -96,16 +96,16 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog(), redsync.WithValue("v"))
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog, redsync.WithValue("v"))
 		time.Sleep(10 * time.Second)
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		isOver(t, m, redsync.ErrNotHeld)
 		_, err := m.Extend()
 		require.NoError(t, err)
 		time.Sleep(7 * time.Second)
 		assert.Equal(t, []time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}, j.extended())
-		require.NoError(t, m.Err())
+		alive(t, m)
 		_, err = m.Unlock()
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -122,9 +122,9 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		}}
-		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), withWatchdog)
 		for i := range 300 {
-			require.NoError(t, rs.NewMutex(strconv.Itoa(i)).Lock())
+			locked(t, rs.NewMutex(strconv.Itoa(i)))
 		}
 		synctest.Wait()
 		before := p.Count("evalsha")
@@ -134,6 +134,6 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 			assert.Equal(t, want, p.Count("evalsha")-before)
 			time.Sleep(time.Millisecond)
 		}
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	})
 }
