@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -295,16 +294,5 @@ func TestMultiIsGivenAway(t *testing.T) {
 		time.Sleep(time.Second)
 		f.have(0, both...)
 		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
-	})
-}
-
-// Three processes lock several names and single names, while a minority of nodes fails. No two holders share a name.
-func TestNoTwoHoldersShareAName(t *testing.T) {
-	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
-		l := newLibrary(r)
-		r.run(testlength.InGate(15, 20, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
-			p := patron{mutex: rs.NewMultiMutex(r.some(), options...), work: r.work()}
-			return func(ctx context.Context) bool { return p.visit(ctx, l) }
-		})
 	})
 }

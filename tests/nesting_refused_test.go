@@ -2,10 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests what joined calls do not get, and what they prevent.
@@ -240,59 +235,4 @@ func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 		}), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
 	})
-}
-
-// Goroutines join and leave at random, also after the outer function has returned. No function runs without the lock,
-// and the lock is free afterwards.
-func TestManyNestedCalls(t *testing.T) {
-	ms := func(most int64) { time.Sleep(time.Duration(rand.Int64N(most)) * time.Millisecond) } //nolint:gosec // no secret
-	for range testlength.Of(5, 8, 200) {
-		play(t, func(f field) {
-			other := f.another()
-			f.closes(other)
-			var theirs, ours atomic.Int64
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				for range 10 {
-					assert.NoError(f, other.Do(f.Context(), "lock", func(ctx context.Context) error {
-						theirs.Add(1)
-						defer theirs.Add(-1)
-						time.Sleep(time.Millisecond)
-						assert.Zero(f, ours.Load())
-						return ctx.Err()
-					}, redsync.WithTries(0)))
-					ms(20)
-				}
-			})
-			var work func(ctx context.Context, depth int)
-			work = func(ctx context.Context, depth int) {
-				options := []redsync.Option{redsync.WithTries(0)}
-				if depth > 0 && rand.N(3) == 0 {
-					options = append(options, withShared)
-				}
-				err := f.Do(ctx, "lock", func(ctx context.Context) error {
-					ours.Add(1)
-					defer ours.Add(-1)
-					assert.Zero(f, theirs.Load())
-					ms(3)
-					for range min(rand.N(4), 4-depth) {
-						wg.Go(func() {
-							ms(5)
-							work(context.WithoutCancel(ctx), depth+1)
-						})
-					}
-					ms(5)
-					return redsync.FromContext(ctx).Err()
-				}, options...)
-				if !errors.Is(err, redsync.ErrUpgrade) { // inside a reader that has locked anew
-					assert.NoError(f, err)
-				}
-			}
-			for range 5 {
-				work(f.Context(), 0)
-			}
-			wg.Wait()
-			f.noKeys()
-		})
-	}
 }

@@ -27,21 +27,11 @@ type schedule struct {
 	skews   []time.Duration // by process: how far its clock is behind
 	begin   time.Time       // the first tick, by a clock that is right
 	process func(i int) *redsync.Redsync
-	way     way
 	ticks   int
 
 	mu   sync.Mutex
 	runs []int // by tick
 }
-
-// A way says what happens at the end of a job.
-type way int
-
-const (
-	endsAtOnce way = iota
-	closes         // the process closes its Redsync, and a new process comes to the next tick
-	crashes        // the process is gone, and a new one comes to the next tick
-)
 
 // play lets all processes go through all ticks.
 func (s *schedule) play(options ...redsync.Option) {
@@ -52,11 +42,7 @@ func (s *schedule) play(options ...redsync.Option) {
 			rs := s.process(i)
 			for tick := range s.ticks {
 				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
-				if s.try(rs, tick, options...) && s.way != endsAtOnce {
-					gone := rs // a crashed process still has connections, which the cleanup closes
-					s.Cleanup(func() { _ = gone.Close(context.Background()) })
-					rs = s.process(i)
-				}
+				s.try(rs, tick, options...)
 			}
 			_ = rs.Close(context.Background())
 		})
@@ -64,68 +50,18 @@ func (s *schedule) play(options ...redsync.Option) {
 	all.Wait()
 }
 
-// try starts the job of a tick, and reports whether it has run.
-func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) (ran bool) {
-	job := func(context.Context) error {
+// try starts the job of a tick.
+func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) {
+	ran := false
+	told, err := rs.NewMutex(s.job, options...).TryDo(s.Context(), func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.runs[tick]++
 		ran = true
 		return nil
-	}
-	m := rs.NewMutex(s.job, options...)
-	if s.way == crashes {
-		err := m.TryLock()
-		if err == nil {
-			err = job(s.Context()) // the process does not call Unlock
-		}
-		var taken *redsync.ErrTaken
-		assert.True(s, err == nil || errors.As(err, &taken), "tick %d: %v", tick, err)
-	} else {
-		told, err := m.TryDo(s.Context(), job)
-		assert.Equal(s, ran, told)
-		assert.NoError(s, err, "tick %d", tick)
-	}
-	if ran && s.way == closes {
-		assert.NoError(s, rs.Close(s.Context()))
-	}
-	return ran
-}
-
-// wayNames names the ways for subtests.
-var wayNames = map[string]way{"ends at once": endsAtOnce, "closes": closes, "crashes": crashes}
-
-// The clocks of three processes differ, and the job ends at once. It runs exactly once per tick, whatever happens at
-// the end of the job. The control without the option runs the job in each process.
-func TestScheduledJobRunsOncePerTick(t *testing.T) {
-	ticks := testlength.InGate(4, 6, 20, 20)
-	for name, way := range wayNames {
-		for what, options := range map[string][]redsync.Option{
-			"lock":    {redsync.WithMinHold(5 * time.Second)},
-			"fair":    {redsync.WithMinHold(5 * time.Second), withFair},
-			"permit":  {redsync.WithMinHold(5 * time.Second), redsync.WithPermits(1)},
-			"control": nil,
-		} {
-			if what == "control" && way == crashes {
-				continue
-			}
-			playAs(t, name+", "+what, func(f field) {
-				s := &schedule{
-					TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, way: way, begin: time.Now().Add(time.Second),
-					skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
-					process: func(int) *redsync.Redsync { return f.process() },
-				}
-				s.play(options...)
-				want := 1
-				if what == "control" {
-					want = 3
-				}
-				for tick, runs := range s.runs {
-					assert.Equal(f, want, runs, "tick %d", tick)
-				}
-			})
-		}
-	}
+	})
+	assert.Equal(s, ran, told)
+	assert.NoError(s, err, "tick %d", tick)
 }
 
 // jittery returns a process whose messages take a random time of less than most, each way.

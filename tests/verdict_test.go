@@ -198,56 +198,6 @@ func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 	})
 }
 
-// Every operation matches ErrNoQuorum if too few nodes answer. What was held is still held.
-func TestEachOperationWithoutAQuorum(t *testing.T) {
-	for what, do := range map[string]func(k kit, m *redsync.Mutex) error{
-		"Lock":    func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other", redsync.WithTries(2)).Lock() },
-		"TryLock": func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other").TryLock() },
-		"Do":      func(k kit, _ *redsync.Mutex) error { return k.Do(k.Context(), "other", never, redsync.WithTries(1)) },
-		"Extend":  func(_ kit, m *redsync.Mutex) error { _, err := m.Extend(); return err },
-		"Valid":   func(_ kit, m *redsync.Mutex) error { _, err := m.Valid(); return err },
-		"Unlock":  func(_ kit, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
-		"Current": func(k kit, m *redsync.Mutex) error { return k.Current(k.Context(), m.Sequencer()) },
-		"adopts": func(k kit, m *redsync.Mutex) error {
-			_, err := k.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
-			return err
-		},
-	} {
-		for text, fails := range map[string]func(kit, ...int){"no answer within ": kit.freeze, "connection refused": kit.down} {
-			t.Run(what+", "+text, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					m := k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
-					fails(k, 1, 2, 3)
-					time.Sleep(time.Millisecond)
-					err := do(k, m)
-					if what == "Extend" && text == "no answer within " {
-						assertRanOut(t, err)
-						return
-					}
-					require.Equal(t, noQuorum, judged(t, err), "%v", err)
-					require.Equal(t, what == "Extend" || what == "adopts", errors.Is(err, redsync.ErrExtendFailed))
-					require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed: "+named(1))
-					require.ErrorContains(t, err, text)
-					assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-					if what != "Unlock" {
-						require.NoError(t, m.Err(), "it is held until Until")
-					}
-				})
-			})
-		}
-	}
-}
-
-// assertRanOut checks the error of a lock that ran out because nodes 1, 2 and 3 were silent.
-func assertRanOut(t *testing.T, err error) {
-	t.Helper()
-	require.ErrorIs(t, err, redsync.ErrLockLost)
-	require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	require.Equal(t, neither, judged(t, err))
-	require.ErrorContains(t, err, "lock lost: it has expired: "+named(1))
-	assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-}
-
 // An Extend that waits for silent nodes, because they could prove the loss, names them.
 func TestExtendNamesTheNodesThatItWaitedFor(t *testing.T) {
 	onKit(t, func(k kit) {

@@ -248,28 +248,6 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 	})
 }
 
-func TestWatchSeesPermits(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock", redsync.WithPermits(4)), nil)
-		w.sees(redsync.StateFree, 0)
-		assert.Zero(f, f.subscribed(), "nobody leads with a permit")
-		var all []*redsync.Mutex
-		for i, weight := range []int{1, 2, 1} {
-			all = append(all, f.another().NewMutex("lock", permitsOf(4, weight, withFair, withWatchdog)...))
-			locked(f, all[i])
-			time.Sleep(readEvery)
-			w.sees(redsync.StateHeld, i+1)
-		}
-		f.unlock(all[0])
-		time.Sleep(readEvery)
-		holders := w.sees(redsync.StateHeld, 2).Holders
-		assert.Equal(f, 3, holders[0].Permits+holders[1].Permits)
-		f.unlock(all[1])
-		f.unlock(all[2])
-		w.stops()
-	})
-}
-
 func TestWatchSeesEachOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMultiMutex([]string{"a", "b", "c"}), nil)
