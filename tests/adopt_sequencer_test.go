@@ -55,8 +55,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 			assert.Equal(f, s, m.Sequencer())
 			require.NoError(f, other.Current(f.Context(), m.Sequencer()))
 
-			again, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			again := f.detaches(m)
 			assert.True(f, s == again)
 			assert.Zero(f, m.Fence())
 			m = other.NewMutex(s.Name, append(options, redsync.WithSequencer(again))...)
@@ -77,8 +76,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		peek.KnowsToken(giver, "lock", ahead)
 		given := locked(f, giver.NewMutex("lock"))
-		s, err := given.Detach(f.Context())
-		require.NoError(f, err)
+		s := f.detaches(given)
 		require.Greater(f, s.Token, ahead)
 
 		m := f.fenced().NewMutex("lock", redsync.WithSequencer(s))

@@ -73,6 +73,23 @@ func (f field) keysOn(nodes int) {
 	require.Equal(f, nodes, f.nodes.Keys("lock"))
 }
 
+// downgrades makes the hold of m shared.
+func (u user) downgrades(m *redsync.Mutex) {
+	u.Helper()
+	require.NoError(u, m.Downgrade(u.Context()))
+}
+
+// detaches gives the hold of m away.
+func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
+	u.Helper()
+	s, err := m.Detach(u.Context())
+	require.NoError(u, err)
+	return s
+}
+
+// sleepToTheSecond sleeps until the next second of the clock begins.
+func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
+
 // Options without arguments.
 var (
 	withWatchdog      = redsync.WithWatchdog()

@@ -34,8 +34,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
 			lost := m.Lost()
 			start, before := time.Now(), f.traffic()
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			s := f.detaches(m)
 			took(f, start, 0)
 			assert.Equal(f, want, s)
 
@@ -241,8 +240,7 @@ func TestObserveDetached(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
 		time.Sleep(999 * time.Millisecond)
-		_, err := m.Detach(k.Context())
-		require.NoError(k, err)
+		k.detaches(m)
 		got, _ := only[observe.Detached](k.T, r)
 		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
 	})

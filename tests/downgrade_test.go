@@ -43,7 +43,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 					}
 				}()
 				time.Sleep(time.Millisecond)
-				require.NoError(f, m.Downgrade(f.Context()))
+				f.downgrades(m)
 				<-done
 				alive(f, m)
 				f.confirms(m.Valid())
@@ -61,7 +61,7 @@ func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 		m := f.held(withWatchdog)
 		f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
 		time.Sleep(guard / 3)
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		time.Sleep(20 * time.Second)
 		alive(f, m)
 		events, errs := of[observe.Extended](r)
@@ -83,7 +83,7 @@ func TestDowngradeSetsMissingKeys(t *testing.T) {
 			}
 			m := f.held(options...)
 			f.lose(3, 4)
-			require.NoError(f, m.Downgrade(f.Context()))
+			f.downgrades(m)
 			synctest.Wait()
 			f.keysOn(keys)
 			f.unlocks(m)
@@ -97,7 +97,6 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		other := f.another()
-		f.closes(other)
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
 		time.Sleep(10 * time.Millisecond)
@@ -107,7 +106,7 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 		f.within(writer, 10*time.Millisecond)
 		time.Sleep(100 * time.Millisecond)
 		require.False(f, reader.isDone())
-		require.NoError(f, writer.Downgrade(f.Context()))
+		f.downgrades(writer.Mutex)
 		f.within(reader, 10*time.Millisecond)
 		f.unlock(reader.Mutex)
 		f.unlocks(writer.Mutex)
@@ -126,7 +125,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 			require.Len(f, f.inQueue(i), 1)
 			n.Del("{lock}:queue")
 		}
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		assert.Zero(f, f.within(r, time.Second))
 		f.unlock(r.Mutex)
 		f.unlocks(m)

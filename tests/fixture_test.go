@@ -185,6 +185,7 @@ func (k kit) another(options ...redsync.Option) *redsync.Redsync {
 func (f field) another(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process()
+	f.closes(rs)
 	f.as(rs).meet()
 	return rs.With(options...)
 }
@@ -388,16 +389,13 @@ func (f field) held(options ...redsync.Option) *redsync.Mutex {
 func (u user) meet() {
 	u.Helper()
 	m := locked(u, u.NewMutex("meet"))
-	_, err := m.Unlock()
-	require.NoError(u, err)
+	u.confirms(m.Unlock())
 	synctest.Wait() // Unlock returns at a quorum
 }
 
 func (u user) unlock(m *redsync.Mutex) {
 	u.Helper()
-	ok, err := m.Unlock()
-	require.NoError(u, err)
-	assert.True(u, ok)
+	u.confirms(m.Unlock())
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that no key is left.

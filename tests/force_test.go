@@ -129,7 +129,6 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		rs := f.another(redsync.WithOwner("w"))
-		f.closes(rs)
 		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }

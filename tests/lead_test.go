@@ -102,13 +102,6 @@ func (e *election) term(n int) term {
 	return *e.terms[n-1]
 }
 
-// count returns how many terms there have been.
-func (e *election) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.terms)
-}
-
 // leads checks that c is the leader, and that its term is number n.
 func (e *election) leads(c *candidate, n int) {
 	e.Helper()

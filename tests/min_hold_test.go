@@ -46,7 +46,6 @@ func (f field) rests(want time.Duration) {
 func (f field) taken() {
 	f.Helper()
 	rs := f.another()
-	f.closes(rs)
 	isTaken(f, rs.NewMutex("lock").TryLock())
 }
 

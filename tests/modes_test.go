@@ -162,12 +162,10 @@ var modeRows = []modeRow{
 	{name: "WithSequencer", cells: inAll(works), option: redsync.WithSequencer},
 
 	method("Lock", func(u user, kind lockKind, _ *redsync.Mutex) {
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync, redsync.WithTries(1)).Lock(), &taken)
+		isTaken(u, kind.rival(u.Redsync, redsync.WithTries(1)).Lock())
 	}),
 	method("TryLock", func(u user, kind lockKind, _ *redsync.Mutex) {
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
+		isTaken(u, kind.rival(u.Redsync).TryLock())
 	}),
 	method("Extend", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }),
 	method("Valid", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }),
@@ -182,12 +180,11 @@ var modeRows = []modeRow{
 	method("Detach", func(u user, kind lockKind, m *redsync.Mutex) {
 		_, err := m.Detach(u.Context())
 		require.NoError(u, err)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
+		isTaken(u, kind.rival(u.Redsync).TryLock())
 		time.Sleep(8 * time.Second) // nobody adopts it
 	}),
 	{name: "Downgrade", cells: []string{works, fails, fails, fails}, use: func(u user, kind lockKind, m *redsync.Mutex) {
-		require.NoError(u, m.Downgrade(u.Context()))
+		u.downgrades(m)
 	}},
 	method("Sequencer", func(u user, _ lockKind, m *redsync.Mutex) {
 		s, err := redsync.ParseSequencer(m.Sequencer().String())

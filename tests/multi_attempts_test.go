@@ -22,7 +22,6 @@ var near = everywhere(100 * time.Microsecond)
 func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
-		f.closes(other)
 		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 		time.Sleep(10 * time.Millisecond)
 		for i, n := range f.nodes {

@@ -117,7 +117,6 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 	const soon = 50 * time.Millisecond
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
-		f.closes(other)
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
@@ -146,7 +145,6 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
-		f.closes(other)
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			b := f.locked([]string{"b"}, redsync.WithExpiry(time.Minute))
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
@@ -209,8 +207,7 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 				}
 				start := time.Now()
 				if shown && !unlocks {
-					var taken *redsync.ErrTaken
-					require.ErrorAs(f, m.TryLock(), &taken)
+					taken := isTaken(f, m.TryLock())
 					assert.Equal(f, "a", taken.Name)
 					_, err := m.Unlock()
 					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
@@ -258,11 +255,9 @@ func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Opti
 func TestMultiIsGivenAway(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		m := f.locked(both, withFencing, withWatchdog)
 		token := m.Fence()
-		s, err := m.Detach(f.Context())
-		require.NoError(f, err)
+		s := f.detaches(m)
 		assert.Equal(f, both, s.Names())
 		require.NoError(f, other.Current(f.Context(), s))
 		parsed, err := redsync.ParseSequencer(s.String())

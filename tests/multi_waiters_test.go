@@ -19,7 +19,6 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
 		playAs(t, "held by "+how, func(f field) {
 			other := f.another()
-			f.closes(other)
 			holds := other
 			if how == "this process" {
 				holds = f.Redsync
@@ -56,7 +55,6 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		c := f.locked([]string{"c"})
 		w := f.callsOn(other, "c", patient()...)
 		time.Sleep(100 * time.Millisecond)
@@ -77,7 +75,6 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 	for _, wins := range []bool{false, true} {
 		play(t, func(f field) {
 			other := f.another()
-			f.closes(other)
 			b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*time.Millisecond))
 			time.Sleep(100 * time.Millisecond)

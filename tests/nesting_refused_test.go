@@ -127,7 +127,7 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 				f.lose(0, 1, 2, 3, 4)
 				<-inner.Done()
 				locked(f, m)
-				require.NoError(f, m.Downgrade(f.Context()))
+				f.downgrades(m)
 				f.unlock(m)
 				return nil
 			})

@@ -200,9 +200,8 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 					require.Equal(f, outer != nil, errors.Is(writer, redsync.ErrUpgrade))
 					require.Equal(f, outer == nil, errors.Is(writer, redsync.ErrNested))
 				})
-				_, err := own.Valid()
-				require.NoError(f, err)
-				err = f.another().NewMutex("lock").TryLockContext(ctx)
+				f.confirms(own.Valid())
+				err := f.another().NewMutex("lock").TryLockContext(ctx)
 				require.Error(f, err)
 				require.NotErrorIs(f, err, redsync.ErrNested, "another Redsync cannot know that the lock is held around the call")
 			}, outer...)
@@ -238,7 +237,6 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 	for name, end := range ways {
 		playAs(t, name, func(f field) {
 			other := f.another()
-			f.closes(other)
 			var waiter *call
 			var ended, left time.Time
 			var joined, outer sync.WaitGroup

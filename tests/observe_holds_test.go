@@ -133,8 +133,7 @@ func TestObserveAdoption(t *testing.T) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
 		forget(r)
 		f.delays("evalsha")
-		_, err := a.Extend()
-		require.NoError(f, err)
+		f.confirms(a.Extend())
 		acquired, _ := only[observe.Acquired](f.T, r)
 		assert.Equal(t, observe.Acquired{
 			Name: "lock", Mode: observe.Plain, Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,

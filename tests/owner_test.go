@@ -60,7 +60,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 							assert.Equal(u, kind.shared, has != peek.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
-						require.ErrorAs(u, rival.TryLock(), new(*redsync.ErrTaken))
+						isTaken(u, rival.TryLock())
 						time.Sleep(30 * time.Second) // the watchdog extends it
 						u.confirms(m.Extend())
 						u.confirms(m.Valid())
@@ -107,8 +107,7 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 			label := "giver " + oddLabel
 			giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
 			locked(f, giver)
-			s, err := giver.Detach(f.Context())
-			require.NoError(f, err)
+			s := f.detaches(giver)
 			for by, encoding := range encodings {
 				data, err := encoding.write(s)
 				require.NoError(f, err, by)
@@ -121,8 +120,7 @@ func TestOwnerOfAnAdoptedLock(t *testing.T) {
 			receiver.confirms(m.Extend())
 			f.ownedBy(peek.Value(m), label, since)
 			require.NoError(f, f.Current(f.Context(), s))
-			given, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			given := f.detaches(m)
 			assert.Equal(f, s.Value, given.Value)
 			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
 			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {

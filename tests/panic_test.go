@@ -29,18 +29,16 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 			"Lock": func(m *redsync.Mutex) { _ = m.Lock() },
 			"Do":   func(m *redsync.Mutex) { _ = m.Do(context.Background(), never) },
 		} {
-			t.Run(call+", "+by, func(t *testing.T) {
-				play(t, func(f field) {
-					m := f.NewMutex("lock", option, withWatchdog)
-					assert.PanicsWithValue(t, "the user's", func() { do(m) })
-					isOver(t, m, redsync.ErrNotHeld)
-					assert.Empty(t, m.Value())
-					f.noKeys()
-					before := f.traffic()
-					time.Sleep(time.Minute)
-					assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
-					f.closesAtOnce()
-				})
+			playAs(t, call+", "+by, func(f field) {
+				m := f.NewMutex("lock", option, withWatchdog)
+				assert.PanicsWithValue(f, "the user's", func() { do(m) })
+				isOver(f, m, redsync.ErrNotHeld)
+				assert.Empty(f, m.Value())
+				f.noKeys()
+				before := f.traffic()
+				time.Sleep(time.Minute)
+				assert.Equal(f, before, f.traffic(), "nothing extends the lock after the panic")
+				f.closesAtOnce()
 			})
 		}
 	}

@@ -76,15 +76,13 @@ func (f field) nothingOfPermits() {
 func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other, third := f.another(), f.another()
-		f.closes(other, third)
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
 			m := acquired(f, f.NewMutex("lock", options...))
 			held = append(held, m)
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, other.NewMutex("lock", options...).TryLock(), &taken)
+		taken := isTaken(f, other.NewMutex("lock", options...).TryLock())
 		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
@@ -143,7 +141,6 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		crashed := f.another()
-		f.closes(crashed)
 		options := permitsOf(2, 1, patient(mode...)...)
 		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
 		b := f.NewMutex("lock", append(options, withWatchdog)...)
@@ -222,7 +219,6 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 func TestWeightsTakeAllOrNone(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		one, two := f.NewMutex("lock", permitsOf(3, 1, withFair)...), other.NewMutex("lock", permitsOf(3, 2)...)
 		locked(f, one)
 		locked(f, two)
@@ -250,15 +246,13 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		var few, many []*redsync.Mutex
 		for range 5 {
 			m := obtained(f, other.NewMutex("lock", redsync.WithPermits(5)))
 			many = append(many, m)
 		}
 		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, few[0].TryLock(), &taken)
+		isTaken(f, few[0].TryLock())
 		w := f.calls(f.Redsync, patient(redsync.WithPermits(2))...)
 		for _, m := range many {
 			f.unlock(m)
@@ -273,10 +267,8 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
 			other := f.another()
-			f.closes(other)
 			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
 			text, err := redsync.ParseSequencer(s.String())
 			require.NoError(f, err)

@@ -24,14 +24,12 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 		f.meet()
 		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
 		other := f.another()
-		f.closes(other)
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
 		var behind []*call
 		const processes = 8
 		for range processes {
 			time.Sleep(7 * time.Millisecond)
 			rs := f.another()
-			f.closes(rs)
 			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(withFair)...)...))
 		}
 		time.Sleep(2 * time.Second)
@@ -63,7 +61,6 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		f.meet()
 		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
-		f.closes(process, other)
 		fair := patient(withFair)
 		late := redsync.WithGenValueFunc(func() (string, error) {
 			time.Sleep(100 * time.Millisecond)

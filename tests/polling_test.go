@@ -42,52 +42,50 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 			if deaf && strings.HasPrefix(mode, "several") {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, deaf: %v", mode, deaf), func(t *testing.T) {
-				play(t, func(f field) {
-					keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
-					if mode != "permits" {
-						keys = keys[:1]
-					}
-					for _, n := range f.nodes {
-						if deaf {
-							n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
-						}
-						for _, key := range keys {
-							require.NoError(t, n.Set(key, "another's"))
-							n.SetTTL(key, time.Hour)
-						}
-					}
-					b := f.another(append(options, redsync.WithTries(0))...)
-					var calls []*call
-					for range 5 {
-						m := b.NewMutex("b")
-						if strings.HasPrefix(mode, "several") {
-							m = b.NewMultiMutex([]string{"a", "b", "c"})
-						}
-						calls = append(calls, f.begins(m))
-					}
-					time.Sleep(time.Second)
-					before := f.traffic()
-					time.Sleep(5 * time.Second)
-					perSecond := float64(f.traffic()-before) / 5 / 5
+			playAs(t, fmt.Sprintf("%s, deaf: %v", mode, deaf), func(f field) {
+				keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
+				if mode != "permits" {
+					keys = keys[:1]
+				}
+				for _, n := range f.nodes {
 					if deaf {
-						assert.Greater(t, perSecond, 8.)
-					} else {
-						assert.LessOrEqual(t, perSecond, 3.)
+						n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
 					}
-					for _, n := range f.nodes {
-						for _, key := range keys {
-							n.Del(key)
-						}
+					for _, key := range keys {
+						require.NoError(f, n.Set(key, "another's"))
+						n.SetTTL(key, time.Hour)
 					}
-					if !deaf { // a release without a message is seen all the same
-						f.within(calls[0], 510*time.Millisecond)
+				}
+				b := f.another(append(options, redsync.WithTries(0))...)
+				var calls []*call
+				for range 5 {
+					m := b.NewMutex("b")
+					if strings.HasPrefix(mode, "several") {
+						m = b.NewMultiMutex([]string{"a", "b", "c"})
 					}
-					for _, c := range calls {
-						c.cancel()
-						<-c.done
+					calls = append(calls, f.begins(m))
+				}
+				time.Sleep(time.Second)
+				before := f.traffic()
+				time.Sleep(5 * time.Second)
+				perSecond := float64(f.traffic()-before) / 5 / 5
+				if deaf {
+					assert.Greater(f, perSecond, 8.)
+				} else {
+					assert.LessOrEqual(f, perSecond, 3.)
+				}
+				for _, n := range f.nodes {
+					for _, key := range keys {
+						n.Del(key)
 					}
-				})
+				}
+				if !deaf { // a release without a message is seen all the same
+					f.within(calls[0], 510*time.Millisecond)
+				}
+				for _, c := range calls {
+					c.cancel()
+					<-c.done
+				}
 			})
 		}
 	}
@@ -109,29 +107,27 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 			return time.Duration(max(10-tries, 5)) * 10 * time.Millisecond
 		})},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				b := f.another()
-				f.anothers()
-				first := f.calls(b, patient()...)
-				middle := f.calls(b, patient()...)
-				last := f.calls(b, behind...)
-				time.Sleep(1030 * time.Millisecond)
-				before := f.traffic()
-				time.Sleep(time.Second)
-				polls := (f.traffic() - before) / 10
-				assert.InDelta(t, 20, polls, 3)
-				f.lose(0, 1, 2, 3, 4)
-				f.within(first, 50*time.Millisecond)
-				assert.False(t, middle.isDone())
-				f.unlock(first.Mutex)
-				f.within(middle, 0)
+		playAs(t, name, func(f field) {
+			b := f.another()
+			f.anothers()
+			first := f.calls(b, patient()...)
+			middle := f.calls(b, patient()...)
+			last := f.calls(b, behind...)
+			time.Sleep(1030 * time.Millisecond)
+			before := f.traffic()
+			time.Sleep(time.Second)
+			polls := (f.traffic() - before) / 10
+			assert.InDelta(f, 20, polls, 3)
+			f.lose(0, 1, 2, 3, 4)
+			f.within(first, 50*time.Millisecond)
+			assert.False(f, middle.isDone())
+			f.unlock(first.Mutex)
+			f.within(middle, 0)
 
-				// No waiter in line sets a pace for the others any more.
-				last.cancel()
-				<-last.done
-				f.unlock(middle.Mutex)
-			})
+			// No waiter in line sets a pace for the others any more.
+			last.cancel()
+			<-last.done
+			f.unlock(middle.Mutex)
 		})
 	}
 }

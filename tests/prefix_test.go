@@ -56,9 +56,8 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			require.Equal(tr, whole, same.Names())
 			assert.Equal(tr, whole, tr.inspected(same).Holders[0].Names)
 			if !kind.shared {
-				var taken *redsync.ErrTaken
 				err := same.TryLock()
-				require.ErrorAs(tr, err, &taken)
+				taken := isTaken(tr, err)
 				assert.Contains(tr, err.Error(), `"p:a`)
 				assert.Contains(tr, whole, taken.Name)
 			}
@@ -232,8 +231,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 			require.False(tr, n.Exists(key(kind.keys[0])))
 			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(tr, kind.rival(tr.Redsync).TryLock(), &taken)
+		isTaken(tr, kind.rival(tr.Redsync).TryLock())
 		for _, n := range tr.nodes {
 			n.Del(key(kind.keys[0]))
 		}

@@ -46,24 +46,22 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 		"permits": {"{lock}:slots", []redsync.Option{redsync.WithPermits(1)}, []redsync.Option{redsync.WithPermits(1), withFair}},
 	} {
 		for _, back := range []time.Duration{0, time.Minute} {
-			t.Run(fmt.Sprintf("%s, %v back", name, back), func(t *testing.T) {
-				play(t, func(f field) {
-					m := acquired(t, f.NewMutex("lock", c.holder...))
-					w := f.calls(f.another(c.mode...), patient()...)
-					time.Sleep(777 * time.Millisecond)
-					f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
-					limit := 1015 * time.Millisecond
-					if back > 0 {
-						limit += 500 * time.Millisecond
-						for _, n := range f.nodes {
-							n.SetClock(-back, 1)
-						}
+			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
+				m := acquired(f, f.NewMutex("lock", c.holder...))
+				w := f.calls(f.another(c.mode...), patient()...)
+				time.Sleep(777 * time.Millisecond)
+				f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
+				limit := 1015 * time.Millisecond
+				if back > 0 {
+					limit += 500 * time.Millisecond
+					for _, n := range f.nodes {
+						n.SetClock(-back, 1)
 					}
-					f.unlock(m)
-					assert.GreaterOrEqual(t, f.within(w, limit), time.Second)
-					f.unlock(w.Mutex)
-					f.nobodyWaits()
-				})
+				}
+				f.unlock(m)
+				assert.GreaterOrEqual(f, f.within(w, limit), time.Second)
+				f.unlock(w.Mutex)
+				f.nobodyWaits()
 			})
 		}
 	}

@@ -41,7 +41,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 			holder := s.kind.rival(a, append(s.options, withWatchdog)...)
 			standby := s.kind.lock(b, s.options...)
 			locked(f, holder)
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			sleepToTheSecond()
 			f.reboot(true, 2)
 			restart := time.Now()
 			wake(a)
@@ -50,8 +50,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 			down, up := toldOfNodes(r)
 			require.Len(f, down, 1)
 			require.Empty(f, up)
-			_, err := holder.Unlock()
-			require.NoError(f, err)
+			f.confirms(holder.Unlock())
 			require.NoError(f, holder.Lock()) // on node 2, too
 			for len(up) == 0 && time.Since(restart) < s.guard+rounding {
 				require.Error(f, standby.TryLock())
@@ -75,24 +74,21 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 			r, book := &redsynctest.Recorder{}, newLogbook()
 			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
 			m := acquired(f, rs.NewMutex("lock"))
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			sleepToTheSecond()
 			f.nodes[2].Kill()
 			time.Sleep(time.Millisecond)
 			uses := func() {
-				_, err := m.Extend()
-				require.NoError(f, err)
-				_, err = m.Valid()
-				require.NoError(f, err)
+				f.confirms(m.Extend())
+				f.confirms(m.Valid())
 				other := acquired(f, rs.NewMutex("other"))
 				synctest.Wait()
-				_, err = other.Unlock()
-				require.NoError(f, err)
+				f.confirms(other.Unlock())
 				time.Sleep(99 * time.Millisecond)
 			}
 			for range 30 {
 				uses()
 			}
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			sleepToTheSecond()
 			f.nodes[2].Restart(empty)
 			restart := time.Now()
 			down, up := toldOfNodes(r)

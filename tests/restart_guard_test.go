@@ -159,21 +159,19 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 		"fair":    {withFair, "evalsha", quarantine, (*redsync.Mutex).TryLock},
 		"extend":  {redsync.WithValue("another's"), "evalsha", quarantine, extends},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(guards[true]...).NewMutex("lock", c.option)
-				if name == "extend" {
-					f.anothers()
-				}
-				require.Error(t, c.ask(m))
-				age := c.quarantine - 100*time.Millisecond
-				time.Sleep(age)
-				for _, n := range f.nodes {
-					n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
-				}
-				require.ErrorContains(t, c.ask(m), fmt.Sprintf("its server started %v ago", age))
-				require.NoError(t, c.ask(m))
-			})
+		playAs(t, name, func(f field) {
+			m := f.process(guards[true]...).NewMutex("lock", c.option)
+			if name == "extend" {
+				f.anothers()
+			}
+			require.Error(f, c.ask(m))
+			age := c.quarantine - 100*time.Millisecond
+			time.Sleep(age)
+			for _, n := range f.nodes {
+				n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
+			}
+			require.ErrorContains(f, c.ask(m), fmt.Sprintf("its server started %v ago", age))
+			require.NoError(f, c.ask(m))
 		})
 	}
 }
@@ -263,21 +261,19 @@ func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
 		"without, healing, the guard": {[]redsync.Option{heals}, true, quarantine, true},
 		"without their keys":          {nil, true, enough, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := obtained(t, f.veteran(guards[true]...).NewMutex("lock", append(c.options, withWatchdog)...))
-				for i := range f.nodes {
-					f.reboot(c.empty, i)
-					time.Sleep(c.wait)
-				}
-				time.Sleep(guard)
-				if !c.kept {
-					isOver(t, m, redsync.ErrLockLost)
-					return
-				}
-				alive(t, m)
-				f.unlock(m)
-			})
+		playAs(t, name, func(f field) {
+			m := obtained(f, f.veteran(guards[true]...).NewMutex("lock", append(c.options, withWatchdog)...))
+			for i := range f.nodes {
+				f.reboot(c.empty, i)
+				time.Sleep(c.wait)
+			}
+			time.Sleep(guard)
+			if !c.kept {
+				isOver(f, m, redsync.ErrLockLost)
+				return
+			}
+			alive(f, m)
+			f.unlock(m)
 		})
 	}
 }

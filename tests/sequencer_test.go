@@ -193,18 +193,16 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"extended":       func(kit) { time.Sleep(time.Minute) },
 	} {
 		for _, options := range [][]redsync.Option{{withWatchdog}, {withWatchdog, withFencing}} {
-			t.Run(name, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					server := k.another()
-					m := k.held(options...)
-					s, err := redsync.ParseSequencer(m.Sequencer().String())
-					require.NoError(t, err)
-					fault(k)
-					require.NoError(t, server.Current(k.Context(), s))
-					assert.Positive(t, m.Remaining(), "Current does not end the hold")
-					k.thaw(2, 4)
-					_, _ = m.Unlock()
-				})
+			kitAs(t, name, func(k kit) {
+				server := k.another()
+				m := k.held(options...)
+				s, err := redsync.ParseSequencer(m.Sequencer().String())
+				require.NoError(k, err)
+				fault(k)
+				require.NoError(k, server.Current(k.Context(), s))
+				assert.Positive(k, m.Remaining(), "Current does not end the hold")
+				k.thaw(2, 4)
+				_, _ = m.Unlock()
 			})
 		}
 	}
@@ -224,16 +222,14 @@ func TestCurrentAfterwards(t *testing.T) {
 		"forgotten by a quorum":  func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
 		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
-				m := k.held(withFencing)
-				s := m.Sequencer()
-				end(k, m)
-				synctest.Wait()
-				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
-				_, _ = m.Unlock()
-			})
+		kitAs(t, name, func(k kit) {
+			server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
+			m := k.held(withFencing)
+			s := m.Sequencer()
+			end(k, m)
+			synctest.Wait()
+			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
+			_, _ = m.Unlock()
 		})
 	}
 }
@@ -245,25 +241,23 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 		"frozen":                         func(f field) { f.freeze(0, 1, 2) },
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				server := f.another()
-				s := f.held(withFencing).Sequencer()
-				fault(f)
-				start := time.Now()
-				err := server.Current(f.Context(), s)
-				for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
-					require.NotErrorIs(t, err, not)
-				}
-				require.ErrorAs(t, err, new(*redsync.RedisError))
-				assert.LessOrEqual(t, time.Since(start), patience)
-				assert.NotContains(t, err.Error(), "still held")
-				if name != "two failing, one has forgotten" {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
-					require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
-				}
-				f.thaw(0, 1, 2)
-			})
+		playAs(t, name, func(f field) {
+			server := f.another()
+			s := f.held(withFencing).Sequencer()
+			fault(f)
+			start := time.Now()
+			err := server.Current(f.Context(), s)
+			for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
+				require.NotErrorIs(f, err, not)
+			}
+			require.ErrorAs(f, err, new(*redsync.RedisError))
+			assert.LessOrEqual(f, time.Since(start), patience)
+			assert.NotContains(f, err.Error(), "still held")
+			if name != "two failing, one has forgotten" {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
+			}
+			f.thaw(0, 1, 2)
 		})
 	}
 }

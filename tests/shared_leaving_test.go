@@ -73,7 +73,7 @@ func TestALateDenialOfAQueue(t *testing.T) {
 		for _, n := range f.nodes[:2] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
 		}
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		time.Sleep(20 * time.Millisecond)
 		require.NoError(f, down.of(0))
 		require.NoError(f, down.of(1))
@@ -164,7 +164,6 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 	play(t, func(f field) {
 		f.meet()
 		other := f.another()
-		f.closes(other)
 		taken := acquired(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(withShared)...)
 		time.Sleep(100 * time.Millisecond)

@@ -22,15 +22,13 @@ import (
 func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		shared := withShared
 		a, b, c := f.NewMutex("lock", shared), f.NewMutex("lock", shared), other.NewMutex("lock", shared)
 		for _, m := range []*redsync.Mutex{a, b, c} {
 			locked(f, m)
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, f.NewMutex("lock").TryLock(), &taken)
-		require.ErrorAs(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock(), &taken)
+		isTaken(f, f.NewMutex("lock").TryLock())
+		isTaken(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock())
 		w := f.calls(other, patient()...)
 		time.Sleep(10 * time.Millisecond)
 		for _, m := range []*redsync.Mutex{a, b, c} {
@@ -39,7 +37,7 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 			f.unlock(m)
 		}
 		f.within(w, 10*time.Millisecond)
-		require.ErrorAs(f, a.TryLock(), &taken)
+		isTaken(f, a.TryLock())
 		readers := []*call{f.calls(f.Redsync, patient(shared)...), f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)}
 		time.Sleep(10 * time.Millisecond)
 		f.unlock(w.Mutex)
@@ -182,7 +180,6 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		shared := withShared
 		m := f.held()
 		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
@@ -190,7 +187,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		writer := f.calls(other, patient()...)
 		time.Sleep(10 * time.Millisecond)
 		until := m.Until()
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		assert.True(f, m.Until().After(until))
 		f.within(own, 10*time.Millisecond)
 		f.within(foreign, 10*time.Millisecond)
@@ -313,7 +310,6 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		shared := withShared
 		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
 		locked(f, a)
@@ -330,8 +326,7 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		require.ErrorContains(f, err, "share the hold")
 		f.unlock(b)
 
-		s, err = a.Detach(f.Context())
-		require.NoError(f, err)
+		s = f.detaches(a)
 		text, err = redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		assert.Equal(f, s, text)

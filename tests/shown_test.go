@@ -26,17 +26,15 @@ var shows = map[string]func(m *redsync.Mutex) (value string){
 
 func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	for name, show := range shows {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				server, giver := k.another(), k.held()
-				c := k.calls(k.Redsync, patient()...)
-				s := redsync.Sequencer{Name: "lock", Value: show(giver)}
-				require.NotEmpty(t, s.Value)
-				k.atOnce(giver, c)
-				assert.NotEqual(t, s.Value, peek.Value(c.Mutex))
-				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
-				k.unlocks(c.Mutex)
-			})
+		kitAs(t, name, func(k kit) {
+			server, giver := k.another(), k.held()
+			c := k.calls(k.Redsync, patient()...)
+			s := redsync.Sequencer{Name: "lock", Value: show(giver)}
+			require.NotEmpty(k, s.Value)
+			k.atOnce(giver, c)
+			assert.NotEqual(k, s.Value, peek.Value(c.Mutex))
+			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
+			k.unlocks(c.Mutex)
 		})
 	}
 }
@@ -63,22 +61,18 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 // A lock that the user has given away stays held, even if the Mutex that acquired it is locked again.
 func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 	for name, show := range shows {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				other := k.another()
-				m := k.held()
-				given := other.NewMutex("lock", redsync.WithValue(show(m)), withWatchdog)
-				_, err := given.Extend()
-				require.NoError(t, err)
-				time.Sleep(time.Minute)
-				require.Zero(t, m.Remaining())
-				var taken *redsync.ErrTaken
-				require.ErrorAs(t, m.TryLock(), &taken)
-				time.Sleep(time.Minute)
-				assert.Equal(t, 5, k.keys("lock"))
-				alive(t, given)
-				k.unlocks(given)
-			})
+		kitAs(t, name, func(k kit) {
+			other := k.another()
+			m := k.held()
+			given := other.NewMutex("lock", redsync.WithValue(show(m)), withWatchdog)
+			k.confirms(given.Extend())
+			time.Sleep(time.Minute)
+			require.Zero(k, m.Remaining())
+			isTaken(k, m.TryLock())
+			time.Sleep(time.Minute)
+			assert.Equal(k, 5, k.keys("lock"))
+			alive(k, given)
+			k.unlocks(given)
 		})
 	}
 }

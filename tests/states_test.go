@@ -82,31 +82,29 @@ func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
 
 func TestMutexOverByProofStaysSo(t *testing.T) {
 	for _, finder := range []string{"Extend", "Valid"} {
-		t.Run("found by "+finder, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				f.lose(0, 1, 2)
-				ok, err := operations(m)[finder]()
-				assert.False(t, ok)
-				lost := func(err error) {
-					t.Helper()
-					require.ErrorIs(t, err, redsync.ErrLockLost)
-					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-				}
+		playAs(t, "found by "+finder, func(f field) {
+			m := f.held()
+			f.lose(0, 1, 2)
+			ok, err := operations(m)[finder]()
+			assert.False(f, ok)
+			lost := func(err error) {
+				f.Helper()
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			}
+			lost(err)
+			assert.Zero(f, m.Until())
+			assert.Zero(f, m.Remaining())
+			before := f.traffic()
+			for _, name := range []string{"Extend", "Valid"} {
+				_, err := operations(m)[name]()
 				lost(err)
-				assert.Zero(t, m.Until())
-				assert.Zero(t, m.Remaining())
-				before := f.traffic()
-				for _, name := range []string{"Extend", "Valid"} {
-					_, err := operations(m)[name]()
-					lost(err)
-				}
-				assert.Equal(t, before, f.traffic())
-				_, err = m.Unlock()
-				lost(err)
-				synctest.Wait()
-				assert.Zero(t, f.nodes.Keys("lock"))
-			})
+			}
+			assert.Equal(f, before, f.traffic())
+			_, err = m.Unlock()
+			lost(err)
+			synctest.Wait()
+			assert.Zero(f, f.nodes.Keys("lock"))
 		})
 	}
 }

@@ -37,8 +37,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 				r := &redsynctest.Recorder{}
 				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
 				err := call(f.user, m)
-				var taken *redsync.ErrTaken
-				require.ErrorAs(f, err, &taken)
+				taken := isTaken(f, err)
 				assert.Equal(f, "worker-7@host", taken.Owner)
 				assert.Equal(f, "a", taken.Name)
 				assert.Regexp(f, `taken by worker-7@host for 1[2-4] s on nodes`, err.Error())

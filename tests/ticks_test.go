@@ -81,26 +81,24 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	parallelComputing(t)
 	ticks := testlength.InGate(0, 30, 60, 4000)
 	for most, processes := range map[time.Duration]int{time.Millisecond: 5, 20 * time.Millisecond: 3} {
-		t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {
-			play(t, func(f field) {
-				s := &schedule{
-					TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
-					skews: make([]time.Duration, processes),
-					process: func(i int) *redsync.Redsync {
-						return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
-					},
+		playAs(t, fmt.Sprint(processes, " processes, latency below ", most), func(f field) {
+			s := &schedule{
+				TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
+				skews: make([]time.Duration, processes),
+				process: func(i int) *redsync.Redsync {
+					return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
+				},
+			}
+			s.play(redsync.WithMinHold(5 * time.Second))
+			without := 0
+			for _, runs := range s.runs {
+				assert.LessOrEqual(f, runs, 1)
+				if runs == 0 {
+					without++
 				}
-				s.play(redsync.WithMinHold(5 * time.Second))
-				without := 0
-				for _, runs := range s.runs {
-					assert.LessOrEqual(f, runs, 1)
-					if runs == 0 {
-						without++
-					}
-				}
-				t.Logf("%d of %d ticks had no winner", without, ticks)
-				assert.LessOrEqual(f, without, ticks/10, "more than a tenth of the ticks had no winner (without repetitions it is 4 to 7 of 10)")
-			})
+			}
+			f.Logf("%d of %d ticks had no winner", without, ticks)
+			assert.LessOrEqual(f, without, ticks/10, "more than a tenth of the ticks had no winner (without repetitions it is 4 to 7 of 10)")
 		})
 	}
 }

@@ -49,25 +49,23 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		"and nobody listens any more": {before, func(f field) { f.kill(0, 1, 2) }, 50 * time.Millisecond, "connection refused"},
 		"and the node says no more":   {before, func(f field) { f.freeze(0, 1, 2) }, 450 * time.Millisecond, "connection lost"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				for _, n := range f.nodes[:3] {
-					n.On("evalsha", 1, c.fault)
-				}
-				time.AfterFunc(time.Millisecond, func() { c.then(f) })
-				start := time.Now()
-				ok, err := m.Unlock()
-				took(t, start, c.want)
-				assert.Equal(t, c.err == "", ok)
-				if c.err == "" {
-					require.NoError(t, err)
-					return
-				}
-				require.ErrorContains(t, err, c.err)
-				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
-				require.ErrorAs(t, err, new(*redsync.RedisError))
-			})
+		playAs(t, name, func(f field) {
+			m := f.held()
+			for _, n := range f.nodes[:3] {
+				n.On("evalsha", 1, c.fault)
+			}
+			time.AfterFunc(time.Millisecond, func() { c.then(f) })
+			start := time.Now()
+			ok, err := m.Unlock()
+			took(f, start, c.want)
+			assert.Equal(f, c.err == "", ok)
+			if c.err == "" {
+				require.NoError(f, err)
+				return
+			}
+			require.ErrorContains(f, err, c.err)
+			require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
+			require.ErrorAs(f, err, new(*redsync.RedisError))
 		})
 	}
 }

@@ -82,20 +82,18 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, failFast %v", name, failFast), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					c.given(f)
-					fast := redsync.WithFailFast(failFast)
-					err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
-					assert.Equal(t, c.want, judged(t, err), "%v", err)
-					var held *redsync.ErrTaken
-					require.Equal(t, c.want == contention, errors.As(err, &held))
-					if held != nil {
-						assert.Equal(t, "lock", held.Name)
-						assert.NotEmpty(t, held.Nodes)
-					}
-				})
+			playAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
+				f.meet()
+				c.given(f)
+				fast := redsync.WithFailFast(failFast)
+				err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
+				assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+				var held *redsync.ErrTaken
+				require.Equal(f, c.want == contention, errors.As(err, &held))
+				if held != nil {
+					assert.Equal(f, "lock", held.Name)
+					assert.NotEmpty(f, held.Nodes)
+				}
 			})
 		}
 	}
@@ -113,22 +111,20 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		"no attempt has an end":           {func(f field) { f.freeze(0, 1, 2) }, 100 * time.Millisecond, neither},
 		"an attempt has ended in silence": {func(f field) { f.freeze(0, 1, 2) }, 500 * time.Millisecond, noQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				b := f.another()
-				c.given(f)
-				f.calls(b, redsync.WithTries(0), withFair)
-				ctx, cancel := context.WithTimeout(f.Context(), c.after)
-				defer cancel()
-				before := f.traffic()
-				err := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
-				assert.Equal(t, c.want, judged(t, err), "%v", err)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				if c.want == neither {
-					assert.Equal(t, before, f.traffic())
-					assert.EqualError(t, err, `redsync: lock "lock": context deadline exceeded`)
-				}
-			})
+		playAs(t, name, func(f field) {
+			b := f.another()
+			c.given(f)
+			f.calls(b, redsync.WithTries(0), withFair)
+			ctx, cancel := context.WithTimeout(f.Context(), c.after)
+			defer cancel()
+			before := f.traffic()
+			err := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
+			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+			require.ErrorIs(f, err, context.DeadlineExceeded)
+			if c.want == neither {
+				assert.Equal(f, before, f.traffic())
+				assert.EqualError(f, err, `redsync: lock "lock": context deadline exceeded`)
+			}
 		})
 	}
 }
@@ -143,31 +139,29 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 		"the lock was taken before": {field.anothers, contention},
 		"nodes were down before":    {func(f field) { f.refuse(0, 1, 2); f.lockRefused(0, 1, 2) }, noQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book, r := newLogbook(), &redsynctest.Recorder{}
-				m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
-					redsync.WithRetryDelay(50*time.Millisecond))
-				ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
-				defer cancel()
-				c.before(f)
-				time.AfterFunc(10*time.Millisecond, func() { f.freeze(allNodes...); forget(r); book.forget() })
-				err := m.LockContext(ctx)
-				f.thaw(allNodes...)
-				assert.Equal(t, c.want, judged(t, err), "%v", err)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				if c.want != noQuorum {
-					assert.Empty(t, failedNodes(err), "no node is accused")
-				}
-				attempts, errs := of[observe.Attempt](r)
-				require.NotEmpty(t, attempts)
-				last := len(attempts) - 1
-				assert.Equal(t, neither, judged(t, errs[last]))
-				require.ErrorIs(t, errs[last], context.DeadlineExceeded)
-				assert.Zero(t, attempts[last].Failed)
-				assert.NotContains(t, book.above(), "WARN redsync: no quorum")
-			})
+		playAs(t, name, func(f field) {
+			f.meet()
+			book, r := newLogbook(), &redsynctest.Recorder{}
+			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
+				redsync.WithRetryDelay(50*time.Millisecond))
+			ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
+			defer cancel()
+			c.before(f)
+			time.AfterFunc(10*time.Millisecond, func() { f.freeze(allNodes...); forget(r); book.forget() })
+			err := m.LockContext(ctx)
+			f.thaw(allNodes...)
+			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+			require.ErrorIs(f, err, context.DeadlineExceeded)
+			if c.want != noQuorum {
+				assert.Empty(f, failedNodes(err), "no node is accused")
+			}
+			attempts, errs := of[observe.Attempt](r)
+			require.NotEmpty(f, attempts)
+			last := len(attempts) - 1
+			assert.Equal(f, neither, judged(f.T, errs[last]))
+			require.ErrorIs(f, errs[last], context.DeadlineExceeded)
+			assert.Zero(f, attempts[last].Failed)
+			assert.NotContains(f, book.above(), "WARN redsync: no quorum")
 		})
 	}
 }
@@ -191,8 +185,7 @@ func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 		err := f.NewMutex("lock").TryLockContext(ctx)
 		assert.Equal(t, contention, judged(t, err))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
+		taken := isTaken(t, err)
 		assert.Equal(t, []int{0}, taken.Nodes)
 		assert.Empty(t, failedNodes(err))
 	})
@@ -223,18 +216,16 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 		"NOPERM two of three nodes":                                     false,
 		loading:                                                         false,
 	} {
-		t.Run(answer, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
-				f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
-				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
-				err := f.NewMutex("lock").TryLock()
-				require.Equal(t, noQuorum, judged(t, err))
-				require.ErrorContains(t, err, answer)
-				assert.Equal(t, lasts, errors.Is(err, redsync.ErrNoQuorum) &&
-					strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
-			})
+		playAs(t, answer, func(f field) {
+			f.meet()
+			f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
+			f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
+			f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
+			err := f.NewMutex("lock").TryLock()
+			require.Equal(f, noQuorum, judged(f.T, err))
+			require.ErrorContains(f, err, answer)
+			assert.Equal(f, lasts, errors.Is(err, redsync.ErrNoQuorum) &&
+				strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
 		})
 	}
 }
@@ -243,8 +234,7 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {
 		name := func(_ bool, err error) string {
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken)
+			taken := isTaken(t, err)
 			return taken.Name
 		}
 		b := acquired(t, f.NewMutex("b"))
@@ -286,8 +276,7 @@ func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 		for _, m := range []*redsync.Mutex{
 			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),
 		} {
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, m.TryLock(), &taken)
+			taken := isTaken(t, m.TryLock())
 			assert.Equal(t, "z", taken.Name)
 		}
 		f.unlock(b)

@@ -231,7 +231,7 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 		m := acquired(f, f.another().NewMutex("lock", withWatchdog))
 		time.Sleep(readEvery)
 		writer := w.sees(redsync.StateHeld, 1)
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		time.Sleep(readEvery)
 		reader := w.sees(redsync.StateHeld, 1)
 		assert.Equal(f, writer.Holders[0].ID, reader.Holders[0].ID)

@@ -15,20 +15,18 @@ import (
 
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string][]redsync.Option{"healing": {withSetNXOnExtend}, "not healing": nil} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(append(healing, withWatchdog)...)
-				f.freeze(0, 1, 2)
-				time.Sleep(3 * time.Second)
-				f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
-				_, err := m.Unlock()
-				require.Error(t, err)
-				f.thaw(0, 1, 2)
-				for range 100 {
-					time.Sleep(100 * time.Millisecond)
-					assert.Zero(t, f.nodes.Keys("lock"))
-				}
-			})
+		playAs(t, name, func(f field) {
+			m := f.held(append(healing, withWatchdog)...)
+			f.freeze(0, 1, 2)
+			time.Sleep(3 * time.Second)
+			f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
+			_, err := m.Unlock()
+			require.Error(f, err)
+			f.thaw(0, 1, 2)
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				assert.Zero(f, f.nodes.Keys("lock"))
+			}
 		})
 	}
 }
@@ -50,22 +48,20 @@ func TestWatchdogSurvives(t *testing.T) {
 		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
 		"nodes that need a second":     next(3, embedded.Fault{Delay: time.Second}),
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(withWatchdog)
-				lost, until := m.Lost(), m.Until()
-				time.Sleep(2 * time.Second)
-				begin(f)
-				time.Sleep(4 * time.Second)
-				f.restart(0, 2, 4)
-				f.thaw(allNodes...)
-				time.Sleep(time.Until(until))
-				assert.True(t, open(lost))
-				assert.Greater(t, m.Until(), until.Add(2*time.Second))
-				time.Sleep(time.Minute)
-				alive(t, m)
-				f.unlocks(m)
-			})
+		playAs(t, name, func(f field) {
+			m := f.held(withWatchdog)
+			lost, until := m.Lost(), m.Until()
+			time.Sleep(2 * time.Second)
+			begin(f)
+			time.Sleep(4 * time.Second)
+			f.restart(0, 2, 4)
+			f.thaw(allNodes...)
+			time.Sleep(time.Until(until))
+			assert.True(f, open(lost))
+			assert.Greater(f, m.Until(), until.Add(2*time.Second))
+			time.Sleep(time.Minute)
+			alive(f, m)
+			f.unlocks(m)
 		})
 	}
 }

@@ -187,8 +187,7 @@ func (w *byHand) locksByHand() {
 	rs := w.process()
 	taken := func() {
 		w.Helper()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(w, rs.NewMutex("orders:17").TryLock(), &taken)
+		isTaken(w, rs.NewMutex("orders:17").TryLock())
 	}
 	w.does("SET orders:17 0f4b")
 	taken()
