@@ -27,6 +27,30 @@ func kitAs(t *testing.T, name string, f func(k kit)) {
 	t.Run(name, func(t *testing.T) { onKit(t, f) })
 }
 
+// playMet is play with a Redsync that has met all nodes.
+func playMet(t *testing.T, f func(f field)) {
+	t.Helper()
+	play(t, func(met field) { met.meet(); f(met) })
+}
+
+// playMetAs is playMet as a subtest.
+func playMetAs(t *testing.T, name string, f func(f field)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { playMet(t, f) })
+}
+
+// kitMet is onKit with a Redsync that has met all nodes.
+func kitMet(t *testing.T, f func(k kit)) {
+	t.Helper()
+	onKit(t, func(met kit) { met.meet(); f(met) })
+}
+
+// kitMetAs is kitMet as a subtest.
+func kitMetAs(t *testing.T, name string, f func(k kit)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { kitMet(t, f) })
+}
+
 // locked locks m, and returns it.
 func locked[M interface{ Lock() error }](tb testing.TB, m M) M {
 	tb.Helper()

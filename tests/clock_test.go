@@ -54,8 +54,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ahead := steps(t)
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				var told attempts
 				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(&told))...)
 				f.stepsOn(c.command, ahead, validity)
@@ -87,8 +86,7 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ahead := steps(t)
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				m := f.held()
 				time.Sleep(4 * time.Second)
 				f.stepsOn("evalsha", ahead, c.by)

@@ -324,8 +324,7 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
 		},
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			for _, name := range c.held {
 				locked(k, k.NewMutex(name))
 			}

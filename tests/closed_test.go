@@ -53,8 +53,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 					if at++; at%every != 0 {
 						continue
 					}
-					play(t, func(f field) {
-						f.meet()
+					playMet(t, func(f field) {
 						m := kind.lock(f.Redsync, option)
 						if call != "TryLock" {
 							locked(f, m)

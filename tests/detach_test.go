@@ -130,8 +130,7 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * time.Millisecond},
 		"no longer than its context":       {false, 2 * time.Second, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
 			command := "set"
 			if c.extends {

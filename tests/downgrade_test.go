@@ -94,8 +94,7 @@ func TestDowngradeSetsMissingKeys(t *testing.T) {
 // A writer has got the lock after it has waited in the line of its process. The line knows at once that its Downgrade
 // excludes no reader any more.
 func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		other := f.another()
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
@@ -136,8 +135,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 // A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for range testlength.InGate(20, 50, 500, 500) {
 			m := f.NewMutex("lock")
 			var shared error

@@ -43,8 +43,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 
 func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 	for count, wins := range map[int]bool{2: true, 3: false} {
-		playAs(t, fmt.Sprint(count), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint(count), func(f field) {
 			ticket := f.stranger(time.Second, false, ascending(count)...)
 			time.Sleep(time.Millisecond)
 			m := f.NewMutex("lock", withFair)

@@ -63,8 +63,7 @@ func (f field) on(m *redsync.Mutex, key string) (count int) {
 }
 
 func TestFillSetsNoKeyThatWasThere(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.bare(f.Redsync)
 		f.lose(0)
 		time.Sleep(2 * time.Second)
@@ -73,8 +72,7 @@ func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 }
 
 func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock"))
 		won := time.Now()
@@ -121,8 +119,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		"fencing":       {withFencing, guard},
 		"without limit": {redsync.WithMaxHold(time.Hour), guard},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
 			time.Sleep(20 * time.Millisecond)
 			f.restsOn("lock", c.ttl-20*time.Millisecond, 0, 1, 2, 3, 4)
@@ -133,8 +130,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {
-		playAs(t, kind.column, func(f field) {
-			f.meet()
+		playMetAs(t, kind.column, func(f field) {
 			keys := kind.keys
 			back := f.rival(keys[0])
 			m := locked(f, kind.lock(f.Redsync))
@@ -174,8 +170,7 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 // A node may grant another permit than the one that was won. It is given back, and the permit that was won is taken.
 func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 	for _, weight := range []int{1, 2} {
-		playAs(t, fmt.Sprint("weight ", weight), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
 				f.puts(slot, "rival", time.Hour, 3, 4)
 			}
@@ -251,8 +246,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 
 // After Unlock the fill lasts for the rest of the minimal hold, also if the node executes it late.
 func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
 		f.unlock(m)
@@ -289,8 +283,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
 func TestUnlockDoesNotCountItsFill(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
 		f.lose(0)
 		ok, err := m.Unlock()
@@ -311,8 +304,7 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 		},
 		"frozen": func(_ field, n *embedded.Node) { n.Freeze(); time.AfterFunc(time.Second, n.Thaw) },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			m := f.bare(f.Redsync)
 			for _, n := range f.nodes[3:] {
 				faulty(f, n)
@@ -330,8 +322,7 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 
 func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 	for name, late := range map[string]time.Duration{"refused before": 0, "refused after": 10 * time.Millisecond} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			back := f.rival("lock")
 			for _, n := range f.nodes[3:] {
 				n.On("set", 1, embedded.Fault{Delay: late})
@@ -397,8 +388,7 @@ func TestExtensionsCountOldFills(t *testing.T) {
 		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
 	} {
 		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
-			playAs(t, fmt.Sprint(name, " after ", after), func(f field) {
-				f.meet()
+			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				m := f.bare(f.Redsync, withWatchdog)
 				time.Sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))

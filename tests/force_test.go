@@ -126,8 +126,7 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
 // force before. A hold that is shorter asks nobody.
 func TestAHoldThatLastsAsksOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		rs := f.another(redsync.WithOwner("w"))
 		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)

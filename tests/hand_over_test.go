@@ -57,8 +57,7 @@ func TestHandOver(t *testing.T) {
 // The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
@@ -87,8 +86,7 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 		8 * time.Second:        20 * time.Millisecond,
 		100 * time.Millisecond: 10 * time.Millisecond,
 	} {
-		playAs(t, fmt.Sprint(expiry), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint(expiry), func(f field) {
 			other := f.another()
 			ctx, cancel := context.WithCancel(f.Context())
 			var wg sync.WaitGroup
@@ -158,8 +156,7 @@ func TestNoHandOver(t *testing.T) {
 		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
 		"much later, although it extended ": {withWatchdog, nil, 10 * time.Second},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			if c.giving == nil {
 				c.giving = redsync.WithTries(0)
 			}
@@ -184,8 +181,7 @@ func TestHandOverWithinTheCap(t *testing.T) {
 		8 * time.Second:        19 * time.Millisecond,
 		100 * time.Millisecond: 9 * time.Millisecond,
 	} {
-		onKit(t, func(k kit) {
-			k.meet()
+		kitMet(t, func(k kit) {
 			giver := locked(k, k.NewMutex("lock", redsync.WithExpiry(expiry)))
 			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
@@ -199,8 +195,7 @@ func TestHandOverWithinTheCap(t *testing.T) {
 
 // A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		both := map[bool]int{}
 		for i := range testlength.InGate(20, 50, 200, 200) {
 			giver := locked(k, k.NewMutex("lock"))
@@ -246,8 +241,7 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 		"WithRetryDelay":     redsync.WithRetryDelay(delay),
 		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			giver := locked(k, k.NewMutex("lock"))
 			m := k.NewMutex("lock", redsync.WithTries(0), option)
 			start, unlocked := time.Now(), false

@@ -167,8 +167,7 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 
 // A Lock ends by its tries or its context. It goes on while nodes deny it the lock, and gets it when they allow it.
 func TestALockGoesOnWhileNodesDenyIt(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[:3] {
 			for _, command := range []string{"set", "evalsha"} {
 				n.On(command, 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})

@@ -147,8 +147,7 @@ func TestMutexNodeDeadline(t *testing.T) {
 		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
 		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			k.freeze(0, 2, 4)
 			start := time.Now()
 			require.ErrorIs(k, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)

@@ -115,8 +115,7 @@ func TestLoggerLevels(t *testing.T) {
 			shut(f, f.Redsync)
 		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			book := newLogbook()
 			f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
 			c.happens(f)
@@ -175,8 +174,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 
 // The value proves the ownership of a lock, so no event and no log entry may contain it.
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		k.Redsync = k.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
 		var values []string
@@ -209,8 +207,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 
 // While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
 		f.freeze(0, 1, 2)
@@ -229,8 +226,7 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 // The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
 // A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
 		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
@@ -262,8 +258,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 
 // Close says for each node how many releases the node has not confirmed, however the locks got the logger.
 func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
 		for i := range 30 {
@@ -283,8 +278,7 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 
 // A program that makes a logger for each request gets no line for each request.
 func TestLogOfLoggersForEachRequest(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.kill(0, 1, 2)
 		book := newLogbook()
 		for range 1000 {

@@ -377,8 +377,7 @@ func (k kit) limited(ctx context.Context, d time.Duration) context.Context {
 func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
 		t.Helper()
-		onKit(t, func(k kit) {
-			k.meet()
+		kitMet(t, func(k kit) {
 			k.Redsync = k.With(redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2*time.Second),
 				redsync.WithOwner("holder"), withSetNXOnExtend)
 			parent, end := context.WithCancelCause(k.Context())

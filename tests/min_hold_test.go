@@ -61,8 +61,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 				if fencing && kind.permit {
 					continue
 				}
-				playAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
-					f.meet()
+				playMetAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
 					options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
 					if fencing {
 						options = append(options, withFencing)
@@ -95,8 +94,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 
 // Several permits rest as one does. Permits that nodes have granted beyond those that were won are given back at once.
 func TestMinHoldOfPermits(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
 			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
 		}
@@ -166,8 +164,7 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, time.Minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
-				inEachMode(t, play, func(f field, mode []redsync.Option) {
-					f.meet()
+				inEachMode(t, playMet, func(f field, mode []redsync.Option) {
 					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
 					start := time.Now().Add(-time.Millisecond)
 					rs := f.Redsync
@@ -217,8 +214,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
 			<-m.Lost()
 			end(f, m)
@@ -248,21 +244,18 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		synctest.Wait()
 		f.keysOn(3)
 	})
-	playAs(t, "too late", func(f field) {
-		f.meet()
+	playMetAs(t, "too late", func(f field) {
 		f.slow(validity / 2)
 		m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
 		require.Error(f, m.TryLock())
 		time.Sleep(validity)
 		f.keysOn(0)
 	})
-	playAs(t, "observer panics", func(f field) {
-		f.meet()
+	playMetAs(t, "observer panics", func(f field) {
 		assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
 		f.noKeys()
 	})
-	playAs(t, "closed meanwhile", func(f field) {
-		f.meet()
+	playMetAs(t, "closed meanwhile", func(f field) {
 		close := redsync.WithObserver(closer{f.Redsync})
 		require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
 		f.noKeys()
@@ -394,8 +387,7 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.held(redsync.WithMinHold(time.Second))
 		_, err := m.Detach(f.Context())
 		require.ErrorContains(f, err, "WithMinHold")

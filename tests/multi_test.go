@@ -39,8 +39,7 @@ func (f field) have(count int, names ...string) {
 }
 
 func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Delay: 20 * time.Millisecond})
 		}

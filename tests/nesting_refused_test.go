@@ -29,8 +29,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		"WithFencing":   {nil, options{withFencing}, "()", "has no token", "has no token"},
 		"WithFair":      {nil, options{withFair, redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			inside := func(outer, inner options, texts ...string) {
 				for _, outer := range []options{outer, append(options{shared}, outer...)} {
 					f.inside("lock", func(ctx context.Context) {
@@ -71,8 +70,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 // A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d
 // from then on, must not rely on them, even if the hold has the same option.
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
 			require.NoError(f, f.Do(ctx, "lock", nothing))
 			for _, do := range dos {
@@ -87,8 +85,7 @@ func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 // While an exclusive call has joined the hold, the hold cannot be downgraded. Readers that have joined do not prevent
 // that.
 func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
 			outer := redsync.FromContext(ctx)
 			require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error {
@@ -119,8 +116,7 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 // The hold of a Do is lost, and the Mutex gets another one, while an exclusive call that had joined the first still runs.
 // That call is not on the second hold, which therefore can be downgraded.
 func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMutex("lock")
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
@@ -139,8 +135,7 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 // Unlock must not release the lock while a call that has joined still runs. Once that call has returned, Unlock works
 // as usual.
 func TestUnlockWhileCallsHaveJoined(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMutex("lock")
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {

@@ -30,8 +30,7 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 		"inner":     {limit(4), limit(3), 3},
 		"no room":   {nil, limit(1), 1},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.inside("lock", func(ctx context.Context) {
 				for range 2 {
 					var joined atomic.Int32

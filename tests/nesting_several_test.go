@@ -15,8 +15,7 @@ import (
 
 // A call for several names joins if it finds all of them, in one hold or in several.
 func TestSeveralNamesJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMultiMutex([]string{"a", "b", "c"})
 		require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
 			synctest.Wait()
@@ -72,8 +71,7 @@ func TestACallOnTwoHolds(t *testing.T) {
 
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		two := redsync.WithPermits(2)
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()

@@ -76,8 +76,7 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 		"WithoutCancel": context.WithoutCancel,
 		"WithValue":     func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.inside("lock", func(ctx context.Context) {
 				m := redsync.FromContext(ctx)
 				ctx = derive(ctx)
@@ -144,8 +143,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 
 // The kind of the hold decides: a reader joins any hold, a writer only an exclusive one.
 func TestWhichKindsJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		reader, writer := f.NewMutex("lock", withShared), f.NewMutex("lock")
 		f.inside("lock", func(ctx context.Context) { // a writer's
 			outer := redsync.FromContext(ctx)
@@ -275,8 +273,7 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 // Once the outer function has returned, a call joins the hold only if it is inside a joined function that still runs,
 // because the release waits for that function. Any other call waits for the release and then locks.
 func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		var wg sync.WaitGroup
 		var outer *redsync.Mutex
 		var released time.Time

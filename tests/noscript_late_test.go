@@ -38,8 +38,7 @@ func (f field) neverInFull() {
 // released. They must not be sent the acquire in full: it would set the key again. The same holds for all nodes if they
 // say so after the caller has given up.
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.hasNoScript(100*time.Millisecond, 3, 4)
 		m := obtained(t, f.NewMutex("lock", withFencing))
 		f.unlock(m)

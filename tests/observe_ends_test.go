@@ -198,22 +198,18 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 2, released: 2}
 	},
 	"Detach": func(s ending) counts {
-		_, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		s.detaches(s.holds())
 		return counts{acquired: 1, detached: 1}
 	},
 	"Detach, adoption, Unlock": func(s ending) counts {
-		q, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		q := s.detaches(s.holds())
 		m := s.lock(redsync.WithSequencer(q))
-		_, err = m.Extend()
-		require.NoError(s, err)
+		s.confirms(m.Extend())
 		s.unlock(m)
 		return counts{acquired: 2, detached: 1, released: 1}
 	},
 	"Unlock of what was not adopted yet": func(s ending) counts {
-		q, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		q := s.detaches(s.holds())
 		s.unlock(s.lock(redsync.WithSequencer(q)))
 		return counts{acquired: 1, detached: 1, late: 1}
 	},
@@ -402,8 +398,7 @@ func TestObserveWaiting(t *testing.T) {
 
 // An observer that panics does not keep the others from their events.
 func TestObserversBehindAPanicAreTold(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		r := &redsynctest.Recorder{}
 		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "acquired"}), redsync.WithObserver(r))
 		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })

@@ -88,8 +88,7 @@ func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 // deadline, and nothing is told afterwards.
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 	for name, closes := range map[string]bool{"goes on": false, "blocks during Close": true} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			b := &blocker{gate: make(chan struct{})}
 			var log safeBuffer
 			rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))

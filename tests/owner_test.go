@@ -78,8 +78,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 }
 
 func TestOwnerInDoAndLead(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		since, calls := time.Now(), 0
 		says := func(ctx context.Context) error {
 			k.ownedBy(redsync.FromContext(ctx).Value(), oddLabel, since)
@@ -100,8 +99,7 @@ func TestOwnerInDoAndLead(t *testing.T) {
 // receiver.
 func TestOwnerOfAnAdoptedLock(t *testing.T) {
 	for _, kind := range lockKinds {
-		playAs(t, kind.column, func(f field) {
-			f.meet()
+		playMetAs(t, kind.column, func(f field) {
 			receiver := f.as(f.another())
 			f.closes(receiver.Redsync)
 			label := "giver " + oddLabel
@@ -168,8 +166,7 @@ func TestOwnerOutOfRange(t *testing.T) {
 
 // A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
 func TestOwnerOfTheNextLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := acquired(t, f.NewMutex("lock"))
 		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
 		redsync.WithOwner("a").Apply(m)

@@ -46,8 +46,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 
 // Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[3:] {
 			require.NoError(t, n.Set("lock", "another's"))
 		}
@@ -158,8 +157,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 // A waiter is handed the lock while a function of its user runs. Then that function panics. Nobody holds the lock, so
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		giver := acquired(t, f.NewMutex("lock"))
 		calls := 0
 		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {

@@ -170,8 +170,7 @@ func without(s []int, e int) (rest []int) {
 // the holder still holds its permit or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
-		play(t, func(f field) {
-			f.meet()
+		playMet(t, func(f field) {
 			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
@@ -202,8 +201,7 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 	for n, weight := range map[int]int{3: 1, 4: 2} {
 		for range testlength.Of(5, 10, 100) {
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				f.puts(0, "a", time.Minute, 0, 1)
 				f.puts(1, "b", time.Minute, 1, 2)
 				f.puts(0, "c", time.Minute, 3)
@@ -386,8 +384,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),
 		"fair":                permitsOf(1, 1, withFair),
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
 			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
 			value := f.owners(0, 1)

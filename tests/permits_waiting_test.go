@@ -20,8 +20,7 @@ import (
 // A waiter that wants more permits than are free is not woken again and again by the waiters behind it, because nothing
 // has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
 		other := f.another()
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
@@ -57,8 +56,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 // In fair mode the place in the queues of a call that has got a permit goes to the next call of its process. A later
 // call of another process does not overtake that call, even if its own attempt is late.
 func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
 		fair := patient(withFair)

@@ -65,8 +65,7 @@ func readSequencer(f field, value string) redsync.Sequencer {
 
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
 func TestALateDenialOfAQueue(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		down := &downLog{}
 		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
@@ -95,8 +94,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 		"TryLock, fenced": {reads, []redsync.Option{withShared, withFencing}},
 		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			down, r := &downLog{}, &redsynctest.Recorder{}
 			m := f.NewMutex("lock", append(c.options, redsync.WithFailFast(false), // each node has its vote before the round ends
 				redsync.WithObserver(down), redsync.WithObserver(r))...)
@@ -132,8 +130,7 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 // When readers and a writer wait in one line, the readers before the writer share one hold, and the reader behind the
 // writer does not.
 func TestReadersUpToTheFirstWriterShare(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		shared := patient(withShared)
 		first := f.held()
 		var line []*call
@@ -161,8 +158,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 // its place. The first shares the hold of the second, and its ticket leaves the queues with that hold. While the ticket
 // leads a queue, the node tells this process of a release instead of the next waiter.
 func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		other := f.another()
 		taken := acquired(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(withShared)...)
@@ -184,8 +180,7 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 // A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
 func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 	for _, option := range []redsync.Option{withFencing, redsync.WithExpiry(9 * time.Second)} {
-		play(t, func(f field) {
-			f.meet()
+		playMet(t, func(f field) {
 			first := f.held()
 			plain := f.calls(f.Redsync, patient(withShared)...)
 			time.Sleep(time.Millisecond)

@@ -243,8 +243,7 @@ func TestWhatCannotBeDowngraded(t *testing.T) {
 
 // A Lock that would wait for a read lock around it fails at once.
 func TestUpgradeIsAnError(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("a", func(ctx context.Context) {
 			require.NoError(f, f.Do(ctx, "between", func(ctx context.Context) error {
 				synctest.Wait()
@@ -399,8 +398,7 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 		"Lock and TryLock":          {8 * time.Second, 2, 1},
 		"two expiries, and TryLock": {8 * time.Second, 1, 2},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.slow(100 * time.Microsecond)
 			count := &attemptCounter{}
 			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
@@ -433,8 +431,7 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 // A TryLock may wait for the attempt of another reader. If that attempt fails, the TryLock makes its own. It waits no
 // longer than an attempt of its own would take.
 func TestATryLockBesideAnother(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m, other := f.NewMutex("lock", withShared), f.NewMutex("lock", withShared)
 		w := f.held()
 		f.slowly(1, 10*time.Millisecond, 0, 1, 2, 3, 4)

@@ -42,8 +42,7 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 // The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now. So the
 // first process must not hand the lock over.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
 		m := acquired(t, k.NewMutex("lock"))
 		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))

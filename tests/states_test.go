@@ -15,8 +15,7 @@ import (
 // This file shows the states of a Mutex: idle, held, and over by time or by proof.
 
 func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for i, n := range f.nodes {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
 		}

@@ -119,8 +119,7 @@ func (f field) splits(nodes ...int) {
 
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
 func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
+	inEachMode(t, playMet, func(f field, mode []redsync.Option) {
 		f.splits(0, 1, 2, 3, 4)
 		for name, try := range map[string]func(m *redsync.Mutex) error{
 			"TryLock":      (*redsync.Mutex).TryLock,
@@ -140,8 +139,7 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 func TestTryLockWinsAfterASplitVote(t *testing.T) {
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				f.meet()
+			inEachMode(t, playMet, func(f field, mode []redsync.Option) {
 				for _, n := range f.nodes[:3] {
 					require.NoError(f, n.Set(kind.keys[0], "another's"))
 					time.AfterFunc(1, func() { n.Del(kind.keys[0]) })
@@ -160,8 +158,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 
 // The minimal hold counts from the attempt that has won, and not from the call.
 func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.splits(0, 1, 2)
 		time.AfterFunc(time.Nanosecond, func() { f.lose(0, 1, 2) })
 		m := obtained(f, f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
@@ -172,8 +169,7 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 
 // When its context ends or Close is called, TryLock ends without another attempt.
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.splits(0, 1, 2)
 		for _, n := range f.nodes {
 			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the pauses between attempts are long
@@ -193,8 +189,7 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 
 // Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
 func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.splits(0, 1, 2)
 		f.slow(patience - 30*time.Millisecond)
 		for range 10 {

@@ -82,8 +82,7 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
-			playAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
-				f.meet()
+			playMetAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
 				c.given(f)
 				fast := redsync.WithFailFast(failFast)
 				err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
@@ -139,8 +138,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 		"the lock was taken before": {field.anothers, contention},
 		"nodes were down before":    {func(f field) { f.refuse(0, 1, 2); f.lockRefused(0, 1, 2) }, noQuorum},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
 			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
 				redsync.WithRetryDelay(50*time.Millisecond))
@@ -175,8 +173,7 @@ func (f field) lockRefused(nodes ...int) {
 
 // If a quorum has answered when the context ends, the answers are the verdict.
 func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		require.NoError(t, f.nodes[0].Set("lock", "another"))
 		f.nodes[3].On("set", 1, embedded.Fault{Delay: time.Hour})
 		f.nodes[4].On("set", 1, embedded.Fault{Delay: time.Hour})
@@ -216,8 +213,7 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 		"NOPERM two of three nodes":                                     false,
 		loading:                                                         false,
 	} {
-		playAs(t, answer, func(f field) {
-			f.meet()
+		playMetAs(t, answer, func(f field) {
 			f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
 			f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
 			f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
@@ -268,8 +264,7 @@ func TestErrTakenHasAName(t *testing.T) {
 // A waiter for several names takes the verdict of a line in which others wait for other names. Its ErrTaken has a name of
 // its own.
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		b := acquired(t, f.NewMutex("b"))
 		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)

@@ -408,8 +408,7 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 		"panics":   func(field, context.Context) error { panic(errWork) },
 		"loses it": func(f field, ctx context.Context) error { f.lose(0, 1, 2, 3, 4); <-ctx.Done(); panic(errWork) },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			require.NoError(f, f.Do(f.Context(), "lock", nothing))
 			synctest.Wait()
 			assert.Zero(f, f.commands("publish"), "only leaders tell")
@@ -533,8 +532,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 
 // All Watches of a process share the reads and the connections.
 func TestManyWatchesReadOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		var all []*onlooker
 		before, reads := f.connections(), f.traffic()
 		for i := range 100 {
@@ -592,8 +590,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 		"panic":  func() { panic(errWork) },
 		"Goexit": runtime.Goexit,
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			all := f.NewMutex("lock").Watch(f.Context())
 			loop := func() {
 				defer func() { _ = recover() }()
@@ -624,8 +621,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 }
 
 func TestWatchEndsWithItsContext(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		ctx, cancel := context.WithCancelCause(f.Context())
 		cancel(errWork)
 		w := f.loops(f.NewMutex("lock").Watch(ctx), cancel, nil)
