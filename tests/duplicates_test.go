@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,11 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests that two pools that lead to one server are found, and what happens then.
@@ -199,31 +195,6 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 			_, _ = m.Unlock()
 		})
 	}
-}
-
-func TestDuplicateNodeOnRealServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 2)
-	one := servers[0].Addr()
-	alias := strings.Replace(one, "127.0.0.1", "localhost", 1)
-
-	rs, err := redsync.Open(t.Context(), []string{one, servers[1].Addr(), alias})
-	require.NoError(t, err, "two servers are a quorum of three")
-	r := &redsynctest.Recorder{}
-	m := obtained(t, rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second), redsync.WithObserver(r)))
-	shown := redsynctest.AwaitEvents[observe.OneServer](t, r, 1)[0]
-	assert.Equal(t, [2]string{one, alias}, shown.Addresses)
-	assert.Len(t, shown.RunID, 40)
-	_, err = m.Unlock()
-	require.NoError(t, err)
-	shut(t, rs)
-	for _, s := range servers {
-		assert.Zero(t, realredis.Must(t, s, "dbsize"))
-	}
-
-	_, err = redsync.Open(t.Context(), []string{one, alias})
-	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
-	require.ErrorContains(t, err, fmt.Sprintf("nodes #0 (%s) and #1 (localhost:", one))
 }
 
 // A stage is three puppets. The test delivers their replies, in any order.

@@ -173,34 +173,6 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 	})
 }
 
-// A restarted node answers, but its grants do not count at first. It is reported down until they do.
-func TestNodeInQuarantineIsToldOnce(t *testing.T) {
-	onKit(t, func(k kit) {
-		time.Sleep(time.Minute)
-		r := &redsynctest.Recorder{}
-		rs := k.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
-		k.Redsync = rs
-		k.meet()
-		k.reboot(true, 2)
-		wake(rs)
-		for range 50 {
-			k.uses()
-			time.Sleep(100 * time.Millisecond)
-		}
-		down, up := toldOfNodes(r)
-		require.Len(k, down, 1)
-		assert.Empty(k, up)
-		for range 50 {
-			k.uses()
-			time.Sleep(100 * time.Millisecond)
-		}
-		down, up = toldOfNodes(r)
-		assert.Empty(k, down)
-		assert.Len(k, up, 1)
-		_ = rs.Close(k.Context())
-	})
-}
-
 // Errors, events and the log call a node as its pool does now. A client without an address may have reached another node
 // since.
 func TestNamesOfNodes(t *testing.T) {

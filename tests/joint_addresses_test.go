@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -164,27 +163,6 @@ func TestJointNewNodesThatRestart(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The runbook's limit of tokens: what counts is the last Lock of a process of before, even if a joint process locked
-// the name earlier.
-func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
-	changing(t, 6, func(s change) {
-		token := func(rs *redsync.Redsync) uint64 {
-			m := locked(s, rs.NewMutex("lock", withFencing))
-			defer s.unlock(m)
-			return m.Fence()
-		}
-		token(s.joint(s.at(0, 1, 2), s.at(3, 4, 5)))
-		ahead := s.alone(s.elsewhere(0, 1, 2))
-		peek.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
-		last := token(ahead)
-		time.Sleep(10 * time.Second)
-		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "the token is too low, because no joint process has had the lock since")
-		between := token(s.joint(s.elsewhere(0, 1, 2), s.elsewhere(3, 4, 5)))
-		assert.Greater(s, between, last)
-		assert.Greater(s, token(s.alone(s.elsewhere(3, 4, 5))), between)
-	})
 }
 
 // The sets are 0, 1, 2 and 0, 1, 3, and the address of node 3 leads a joint process to server 2. Without node 0 the

@@ -383,26 +383,3 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
 	})
 }
-
-// While the nodes change, there is never more than one leader: see NewJoint.
-func TestLeadersWhileTheNodesChange(t *testing.T) {
-	inEachMode(t, func(t *testing.T, f func(c change)) { changing(t, 5, f) }, func(c change, mode []redsync.Option) {
-		e := &election{kit: kit{user: user{T: c.T}}}
-		before, after := c.at(0, 1, 2), c.at(2, 3, 4)
-		var last *candidate
-		for n, rs := range []*redsync.Redsync{c.alone(before), c.joint(before, after), c.joint(before, after), c.alone(after)} {
-			next := e.runs(rs, mode...)
-			time.Sleep(10 * time.Second)
-			if last != nil {
-				e.leads(last, n)
-				last.resign <- struct{}{}
-				require.ErrorIs(e, e.returned(last), errResigned)
-			}
-			time.Sleep(time.Second)
-			e.leads(next, n+1)
-			last = next
-		}
-		last.cancel(nil)
-		require.NoError(e, e.returned(last))
-	})
-}

@@ -167,16 +167,6 @@ var modeRows = []modeRow{
 	method("TryLock", func(u user, kind lockKind, _ *redsync.Mutex) {
 		isTaken(u, kind.rival(u.Redsync).TryLock())
 	}),
-	method("Extend", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }),
-	method("Valid", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }),
-	method("Unlock", func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }),
-	method("Watch", func(u user, _ lockKind, m *redsync.Mutex) {
-		for s, err := range m.Watch(u.Context()) {
-			require.NoError(u, err)
-			require.Equal(u, redsync.StateHeld, s.State)
-			break
-		}
-	}),
 	method("Detach", func(u user, kind lockKind, m *redsync.Mutex) {
 		_, err := m.Detach(u.Context())
 		require.NoError(u, err)
@@ -191,22 +181,6 @@ var modeRows = []modeRow{
 		require.NoError(u, err)
 		assert.Equal(u, m.Sequencer(), s)
 	}),
-	method("Lost", func(u user, _ lockKind, m *redsync.Mutex) {
-		assert.True(u, open(m.Lost()))
-		time.Sleep(8 * time.Second)
-		assert.False(u, open(m.Lost()))
-	}),
-	method("Err", func(u user, _ lockKind, m *redsync.Mutex) {
-		alive(u, m)
-		time.Sleep(8 * time.Second)
-		isOver(u, m, redsync.ErrLockLost)
-	}),
-	method("Context", func(u user, _ lockKind, m *redsync.Mutex) {
-		ctx := m.Context(u.Context())
-		alive(u, ctx)
-		time.Sleep(8 * time.Second)
-		require.ErrorIs(u, context.Cause(ctx), redsync.ErrLockLost)
-	}),
 	method("Until", func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }),
 	method("Remaining", func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }),
 	method("Value", func(u user, _ lockKind, m *redsync.Mutex) { assert.NotEmpty(u, m.Value()) }),
@@ -217,15 +191,6 @@ var modeRows = []modeRow{
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
-	method("ForceUnlock", func(u user, kind lockKind, m *redsync.Mutex) {
-		former := u.inspected(m).Holders[0]
-		u.unlock(m)
-		require.ErrorIs(u, kind.lock(u.Redsync).ForceUnlock(u.Context(), former), redsync.ErrNotHeld)
-		locked(u, m)
-	}),
-	method("Inspect", func(u user, _ lockKind, m *redsync.Mutex) {
-		assert.Len(u, u.inspected(m).Holders, 1)
-	}),
 	method("Name", func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Equal(u, strings.Join(kind.names, ", "), m.Name())
 	}),
@@ -261,6 +226,10 @@ var modeRows = []modeRow{
 		u.unlock(m)
 		require.NoError(u, u.Lead(u.Context(), "a", nothing))
 	}},
+
+	// Tests that go through lockKinds use these.
+	method("Extend", nil), method("Valid", nil), method("Unlock", nil), method("Lost", nil), method("Err", nil),
+	method("Context", nil), method("ForceUnlock", nil), method("Inspect", nil), method("Watch", nil),
 
 	// See environments.
 	{name: "WithPrefix", cells: inAll(works)},

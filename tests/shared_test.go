@@ -340,14 +340,6 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		f.unlock(d)
 		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
-
-		w := f.held()
-		plain := w.Sequencer()
-		f.unlock(w)
-		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithSequencer(plain)).TryLock(), "excludes WithShared")
-		require.ErrorContains(f, other.NewMultiMutex([]string{"lock", "z"}, redsync.WithSequencer(s)).TryLock(), "excludes NewMultiMutex")
-		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithValue("v")).TryLock(), "WithValue excludes WithShared")
-		require.ErrorContains(f, other.NewMultiMutex(both, shared).TryLock(), "WithShared excludes NewMultiMutex")
 	})
 }
 

@@ -303,27 +303,3 @@ func (b *safeBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
-
-// The faults are an entry of a dead process in the queues, a frozen server, and a killed server.
-func TestWaitingOnRealServersWithFaults(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	a, b := realProcess(servers), realProcess(servers)
-	pass := func() {
-		for _, mode := range modes {
-			for range 3 {
-				_, err := passes(t, a, b, patient(mode...)...)
-				require.NoError(t, err)
-			}
-		}
-	}
-	pass()
-	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue") // some releases may still be on their way
-	servers[0].Freeze()
-	defer servers[0].Thaw()
-	servers[4].Kill()
-	pass()
-	servers[0].Thaw()
-	_ = a.Close(t.Context()) // one server is gone
-	_ = b.Close(t.Context())
-}
