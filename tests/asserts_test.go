@@ -114,6 +114,22 @@ func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
 // sleepToTheSecond sleeps until the next second of the clock begins.
 func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
 
+const ms = time.Millisecond
+
+// confirmed checks that an operation returns true and no error.
+func confirmed(tb testing.TB, operation func() (bool, error)) {
+	tb.Helper()
+	ok, err := operation()
+	require.NoError(tb, err)
+	require.True(tb, ok)
+}
+
+// panicked checks that do panics with what functions of the user panic with.
+func panicked(tb testing.TB, do func()) {
+	tb.Helper()
+	assert.PanicsWithValue(tb, "the user's", do)
+}
+
 // Options without arguments.
 var (
 	withWatchdog      = redsync.WithWatchdog()

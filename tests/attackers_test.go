@@ -55,7 +55,7 @@ func TestForgedWakeUps(t *testing.T) {
 					require.NoError(f, client.Publish(f.Context(), channel, "lock").Err())
 				}
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		assert.Less(f, asks()-before, 500, "5000 messages on each channel")
 		require.False(f, w.isDone())

@@ -18,7 +18,7 @@ import (
 func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
 		"WithExpiry(-1s) is out of range":                            redsync.WithExpiry(-time.Second),
-		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * time.Millisecond),
+		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * ms),
 		"so that it is longer than its drift, and at most 100 years": redsync.WithExpiry(260 * 365 * 24 * time.Hour),
 		"WithTries(-1) is out of range: 0 (no limit)":                redsync.WithTries(-1),
 		"WithRetryDelay(-1ns) is out of range: 0 or":                 redsync.WithRetryDelay(-1),

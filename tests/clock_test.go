@@ -80,8 +80,8 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 		by   time.Duration
 		held bool
 	}{
-		"before Until": {validity - 4*time.Second - time.Millisecond - time.Nanosecond, true},
-		"at Until":     {validity - 4*time.Second - time.Millisecond, false},
+		"before Until": {validity - 4*time.Second - ms - time.Nanosecond, true},
+		"at Until":     {validity - 4*time.Second - ms, false},
 		"after Until":  {5 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {

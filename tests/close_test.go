@@ -34,7 +34,7 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
 		copied := k.With(redsync.WithExpiry(time.Hour))
 		held := locked(k, copied.NewMutex("lock"))
-		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond)))
+		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*ms)))
 		time.Sleep(time.Second)
 		shut(k, k.Redsync)
 		k.nothingLeft()
@@ -60,7 +60,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 			assert.ErrorIs(k, err, redsync.ErrClosed)
 		})
 		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		start := time.Now()
 		ctx := limited(k, 2*time.Second)
 		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
@@ -149,14 +149,14 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := [3]*slowPool{{}, {}, {}}
 				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
-					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*time.Millisecond))
+					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*ms))
 				locksMany(t, rs, count)
 				nodes[2].frozen = frozen
 				start := time.Now()
 				shut(t, rs)
-				want := 200 * time.Millisecond // four node deadlines
+				want := 200 * ms // four node deadlines
 				if frozen {
-					want += 50 * time.Millisecond // Close returns one node deadline after it has sent the last release
+					want += 50 * ms // Close returns one node deadline after it has sent the last release
 				}
 				took(t, start, want)
 				synctest.Wait() // Close does not wait for the goroutines of the nodes
@@ -187,11 +187,11 @@ func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 // The end of its context ends Close, but not within a node deadline, and not within 500 ms.
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 	for _, c := range []struct{ deadline, limit, want time.Duration }{
-		{0, -1, 400 * time.Millisecond}, // over before Close
-		{0, 30 * time.Millisecond, 400 * time.Millisecond},
-		{0, 700 * time.Millisecond, 700 * time.Millisecond},
-		{time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond},
-		{time.Minute, 30 * time.Millisecond, 500 * time.Millisecond},
+		{0, -1, 400 * ms}, // over before Close
+		{0, 30 * ms, 400 * ms},
+		{0, 700 * ms, 700 * ms},
+		{ms, 30 * ms, 50 * ms},
+		{time.Minute, 30 * ms, 500 * ms},
 	} {
 		onKit(t, func(k kit) {
 			rs := k.Redsync
@@ -206,9 +206,9 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				assert.Error(k, rs.Close(ctx), "the program may end after either Close")
-				assert.Equal(k, c.want, time.Since(start).Truncate(5*time.Millisecond))
+				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
 			err := rs.Close(ctx)
 			took(k, start, c.want, "%+v", c)
@@ -226,8 +226,8 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 		refusal error
 		times   []time.Duration
 	}{
-		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}},
-		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * time.Millisecond}},
+		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * ms, 200 * ms}},
+		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -248,17 +248,17 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 				}})
 				for _, name := range []string{"first", "second", "refused"} {
 					locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)))
-					time.Sleep(time.Millisecond) // they are released in this order
+					time.Sleep(ms) // they are released in this order
 				}
 				start = time.Now()
 				go func() {
 					for range 2 {
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * ms)
 						(<-answered)()
 					}
 				}()
-				ctx := limited(t, 210*time.Millisecond)
-				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(time.Millisecond)).Close(ctx), `the release of 1 lock ("refused")`)
+				ctx := limited(t, 210*ms)
+				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
 				assert.Equal(t, c.times, times)
 			})
 		})
@@ -376,7 +376,7 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		{withSetNXOnExtend, withWatchdog},
 		{redsync.WithLockDelay(time.Minute)},
 		{redsync.WithMinHold(time.Minute)},
-		{redsync.WithExpiry(50 * time.Millisecond), withWatchdog},
+		{redsync.WithExpiry(50 * ms), withWatchdog},
 	} {
 		m := locked(t, rs.NewMutex(name+string(rune('a'+i)), options...))
 		held = append(held, m)
@@ -504,7 +504,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 // sent later.
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		for _, after := range []time.Duration{time.Millisecond, time.Second} {
+		for _, after := range []time.Duration{ms, time.Second} {
 			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
 				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
 				k.freeze(silent...)
@@ -520,7 +520,7 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				shut(k, rs)
 				wg.Wait()
 				took(k, start, 0, "after %v", after)
-				if after < 400*time.Millisecond {
+				if after < 400*ms {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}
 				k.thaw(silent...)

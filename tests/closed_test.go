@@ -61,7 +61,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 						}
 						for _, n := range f.nodes {
 							if first == "set" && fault == "not executed" {
-								what.Then = func(args []string) { time.AfterFunc(1500*time.Millisecond, func() { late(n, args) }) }
+								what.Then = func(args []string) { time.AfterFunc(1500*ms, func() { late(n, args) }) }
 							}
 							n.On(first, 1, what)
 						}

@@ -125,10 +125,10 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 		limit   time.Duration // of the context
 		waits   time.Duration
 	}{
-		"an acquire":                       {false, 200 * time.Millisecond, time.Hour, 200 * time.Millisecond},
-		"an extension that heals":          {true, 200 * time.Millisecond, time.Hour, 200 * time.Millisecond},
-		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * time.Millisecond},
-		"no longer than its context":       {false, 2 * time.Second, 100 * time.Millisecond, 100 * time.Millisecond},
+		"an acquire":                       {false, 200 * ms, time.Hour, 200 * ms},
+		"an extension that heals":          {true, 200 * ms, time.Hour, 200 * ms},
+		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * ms},
+		"no longer than its context":       {false, 2 * time.Second, 100 * ms, 100 * ms},
 	} {
 		playMetAs(t, name, func(f field) {
 			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
@@ -136,9 +136,9 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			if c.extends {
 				command = "evalsha"
 				locked(f, m)
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.confirms(m.Extend()) // the nodes know the script
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 			}
 			f.nodes[4].On(command, 1, embedded.Fault{Delay: c.delay})
 			if c.extends {
@@ -152,10 +152,10 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			require.NoError(f, err)
 			took(f, start, c.waits)
 			f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			came := false
 			for range 300 {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * ms)
 				came = came || f.nodes.Keys("lock") > 0
 			}
 			assert.Equal(f, c.waits < c.delay, came, "whether a late command set a key after the Unlock")
@@ -171,18 +171,18 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
 			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
+				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*ms))
 				k.freeze(4) // as a whole: a single connection that is slow would be replaced
-				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
+				time.AfterFunc(1200*ms, func() { k.thaw(4) })
 				locked(k, m)
 				if c.shown {
 					require.NotEmpty(k, m.Value())
 				}
 				lost := m.Lost()
-				time.Sleep(800 * time.Millisecond)
+				time.Sleep(800 * ms)
 				start := time.Now()
 				s, err := m.Detach(k.Context())
-				took(k, start, 400*time.Millisecond)
+				took(k, start, 400*ms)
 				errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 				assert.Zero(k, s)
 				assert.False(k, open(lost))
@@ -191,7 +191,7 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 				require.ErrorIs(k, told, redsync.ErrLockLost)
 				detached, _ := of[observe.Detached](r)
 				assert.Empty(k, detached)
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * ms)
 				assert.Equal(k, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
 			})
 		})
@@ -238,7 +238,7 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 func TestObserveDetached(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
-		time.Sleep(999 * time.Millisecond)
+		time.Sleep(999 * ms)
 		k.detaches(m)
 		got, _ := only[observe.Detached](k.T, r)
 		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)

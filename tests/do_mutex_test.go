@@ -99,7 +99,7 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 			return lasts(time.Minute)(ctx)
 		}))
 		isOver(k, m, redsync.ErrNotHeld)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 
 		locked(k, m)
@@ -249,7 +249,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				assert.ErrorContains(k, err, `do "lock"`)
 				close(ended)
 			})
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			wg.Go(func() {
 				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
 					close(begun)
@@ -305,7 +305,7 @@ func TestDoAdopts(t *testing.T) {
 					assert.ErrorContains(k, err, "Do unlocks it")
 					return lasts(time.Minute)(ctx)
 				}))
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				k.nothingLeft()
 				_, _ = only[observe.Acquired](k.T, r)
 				_, _ = only[observe.Released](k.T, r)
@@ -367,7 +367,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 		} {
 			playAs(t, name+" "+other, func(f field) {
 				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
-				f.slowly(1, 100*time.Millisecond, 0, 1, 2, 3, 4)
+				f.slowly(1, 100*ms, 0, 1, 2, 3, 4)
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					err := adopt(f, m)

@@ -32,7 +32,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 				m := f.held()
 				ctx, cancel := context.WithCancel(f.Context())
 				defer cancel()
-				f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+				f.hasNoScript(10*ms, 0, 1, 2, 3, 4)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -42,7 +42,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 						succeeded++
 					}
 				}()
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.downgrades(m)
 				<-done
 				alive(f, m)
@@ -59,7 +59,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(withWatchdog)
-		f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+		f.hasNoScript(10*ms, 0, 1, 2, 3, 4)
 		time.Sleep(guard / 3)
 		f.downgrades(m)
 		time.Sleep(20 * time.Second)
@@ -98,15 +98,15 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 		other := f.another()
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		reader := f.calls(f.Redsync, patient(withShared)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		f.unlock(taken)
-		f.within(writer, 10*time.Millisecond)
-		time.Sleep(100 * time.Millisecond)
+		f.within(writer, 10*ms)
+		time.Sleep(100 * ms)
 		require.False(f, reader.isDone())
 		f.downgrades(writer.Mutex)
-		f.within(reader, 10*time.Millisecond)
+		f.within(reader, 10*ms)
 		f.unlock(reader.Mutex)
 		f.unlocks(writer.Mutex)
 		f.nobodyWaits()
@@ -119,7 +119,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
 		r := f.calls(f.Redsync, patient(withShared)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for i, n := range f.nodes {
 			require.Len(f, f.inQueue(i), 1)
 			n.Del("{lock}:queue")

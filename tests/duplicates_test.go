@@ -49,7 +49,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				require.ErrorContains(f, err, "nodes #1 and #3")
 				took(f, start, 0, "Lock does not wait: retries would not help")
 				assert.Zero(f, m.Remaining())
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.keysOn(0)
 				before := f.traffic()
 				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)

@@ -77,7 +77,7 @@ func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 		m = rs.NewMutex("lock", redsync.WithExpiry(time.Minute), redsync.WithPermits(1))
 	}
 	locked(s, m)
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 }
 
 // deny makes three nodes answer with an error until the end.
@@ -206,7 +206,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"too few nodes are up": {
-		given: func(s *errorCase) { s.kill(0, 1, 2); time.Sleep(time.Millisecond) },
+		given: func(s *errorCase) { s.kill(0, 1, 2); time.Sleep(ms) },
 		open: func(ctx context.Context) error {
 			_, err := redsync.Open(ctx, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 			return err
@@ -248,7 +248,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context has ended": {
-		given: func(s *errorCase) { s.slow(time.Millisecond); s.cancel() }, // an answer may not come first
+		given: func(s *errorCase) { s.slow(ms); s.cancel() }, // an answer may not come first
 		open: func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
@@ -262,7 +262,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context ends while the nodes are silent": {
-		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*time.Millisecond, s.cancel) },
+		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*ms, s.cancel) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
 			"Valid Unlock": "Canceled", "Ping": "Canceled RedisError",
@@ -283,7 +283,7 @@ var errorTable = map[string]errorRow{
 			ahead := *s
 			ahead.mutex()
 			s.begins(ahead.m)
-			time.AfterFunc(50*time.Millisecond, s.cancel)
+			time.AfterFunc(50*ms, s.cancel)
 		},
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead":     "Canceled",
@@ -429,7 +429,7 @@ func errorOf(f field, mode, operation string, row errorRow) error {
 	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
 	case needs && !row.unheld:
 		locked(s, s.m)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		if operation == "AdoptingDo" {
 			holder := s.m
 			s.more = append(s.more, redsync.WithSequencer(holder.Sequencer()))

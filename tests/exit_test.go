@@ -63,12 +63,12 @@ var exits = map[string]func(e exiting) error{
 	"waiting": func(e exiting) error {
 		err := e.locks()
 		go func() { _ = e.locks(withFair, redsync.WithTries(0)) }()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		return err
 	},
 	"asking": func(e exiting) error {
 		go func() { _ = e.locks() }()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		return nil
 	},
 	"Unlock": func(e exiting) error {

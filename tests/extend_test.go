@@ -35,11 +35,9 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 		k.lose(0, 1, 2)
 		until := m.Until()
 		time.Sleep(time.Second)
-		ok, err := m.Extend()
-		assert.False(k, ok)
-		require.ErrorIs(k, err, redsync.ErrExtendFailed)
+		failsWith(k, m.Extend, redsync.ErrExtendFailed)
 		assert.Equal(k, until, m.Until())
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		assert.Equal(k, 5, k.keys("lock"))
 		k.confirms(m.Extend())
 	})
@@ -82,14 +80,12 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 		for range 2 {
 			time.Sleep(time.Second)
 			wg.Go(func() {
-				ok, err := m.Extend()
-				assert.NoError(t, err)
-				assert.True(t, ok)
+				confirmed(t, m.Extend)
 			})
 			synctest.Wait()
 		}
 		require.Len(t, asked, 2)
-		want := time.Now().Add(9*time.Second - 92*time.Millisecond)
+		want := time.Now().Add(9*time.Second - 92*ms)
 		for _, req := range []pool.Request{asked[1], asked[0]} {
 			reply, _ := puppet.Yes(req)
 			req.To.Receive(req.Tag, *reply)
@@ -97,8 +93,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 			assert.Equal(t, want, m.Until())
 		}
 		wg.Wait()
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
@@ -125,8 +120,7 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 			took(t, start, 0)
 			require.NoError(t, m.Err(), "the lock is still held")
 			refusing.Store(false)
-			_, err = m.Unlock()
-			require.NoError(t, err)
+			confirmed(t, m.Unlock)
 		})
 	}
 }

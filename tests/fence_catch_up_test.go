@@ -83,13 +83,13 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.fenced()
 		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
-		f.slowly(2, 100*time.Millisecond, 0, 1, 2, 3, 4)
+		f.slowly(2, 100*ms, 0, 1, 2, 3, 4)
 		m, start := rs.NewMutex("lock"), time.Now()
 		obtained(f, m)
-		took(f, start, 200*time.Millisecond, "Lock takes two rounds of 100 ms")
+		took(f, start, 200*ms, "Lock takes two rounds of 100 ms")
 		assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
 		for _, n := range f.nodes {
-			assert.Equal(f, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
+			assert.Equal(f, 8*time.Second-100*ms, n.TTL("lock"), "the second round does not prolong the key")
 		}
 	})
 }

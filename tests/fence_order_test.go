@@ -64,7 +64,7 @@ func (c *contest) next() int {
 func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int, random *rand.Rand) {
 	for range times {
 		if random.IntN(20) == 0 {
-			ahead += time.Duration(random.IntN(10_000)) * time.Millisecond // the clock is stepped
+			ahead += time.Duration(random.IntN(10_000)) * ms // the clock is stepped
 		}
 		if ahead > 0 {
 			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
@@ -74,14 +74,14 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 			options = append(append([]redsync.Option(nil), options...), withWatchdog, redsync.WithMaxHold(time.Second))
 		}
 		c.contend(rs.NewMutex("lock", options...), random)
-		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(20)) * ms)
 	}
 }
 
 func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	waits := 5 * time.Second
 	if random.IntN(5) == 0 {
-		waits = time.Duration(random.IntN(60)) * time.Millisecond
+		waits = time.Duration(random.IntN(60)) * ms
 	}
 	ctx := limited(c, waits)
 	called := c.next()
@@ -106,14 +106,14 @@ func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
 	}()
 	switch random.IntN(8) {
 	case 0: // it stays beyond its expiry
-		time.Sleep(time.Duration(300+random.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(300+random.IntN(500)) * ms)
 		assert.Equal(c, token, m.Fence())
 		if random.IntN(2) == 0 {
 			_, _ = m.Unlock()
 		}
 	case 1: // it leaves without Unlock
 	default:
-		time.Sleep(time.Duration(random.IntN(15)) * time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(15)) * ms)
 		_, _ = m.Unlock() // nodes may be down
 	}
 }
@@ -136,15 +136,15 @@ func (c *contest) fault(random *rand.Rand) {
 		case 4:
 			n.On("evalsha", 3, embedded.Fault{LoseCommand: true})
 		case 5:
-			n.On("evalsha", 9, embedded.Fault{Delay: time.Duration(random.IntN(60)) * time.Millisecond})
+			n.On("evalsha", 9, embedded.Fault{Delay: time.Duration(random.IntN(60)) * ms})
 		case 6: // exclusion is violated
 			c.lose(0, 1, 2, 3, 4)
 		}
 	}
-	time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
+	time.Sleep(time.Duration(random.IntN(400)) * ms)
 	c.thaw(a, b)
 	c.restart(a, b)
-	time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+	time.Sleep(time.Duration(random.IntN(200)) * ms)
 }
 
 func TestALaterLockHasAHigherToken(t *testing.T) {
@@ -163,8 +163,8 @@ func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
 	c.options = []redsync.Option{
-		withFencing, redsync.WithExpiry(250 * time.Millisecond), redsync.WithTries(0),
-		redsync.WithRetryDelay(150 * time.Millisecond),
+		withFencing, redsync.WithExpiry(250 * ms), redsync.WithTries(0),
+		redsync.WithRetryDelay(150 * ms),
 	}
 	if seed%4 == 1 {
 		c.options = append(c.options, withFair)

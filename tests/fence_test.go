@@ -182,7 +182,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 		"fencing":       {[]redsync.Option{withFencing}, fencedQuarantine},
 		"fair":          {[]redsync.Option{withFencing, withFair}, fencedQuarantine},
 		"node deadline": {[]redsync.Option{withFencing, redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {[]redsync.Option{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
+		"short expiry":  {[]redsync.Option{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := k.process(guards[true]...).NewMutex("lock", c.options...)
@@ -224,7 +224,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 			f.reboot(true, 0, 1, 2)
 			wake(b)
 			f.freeze(3, 4) // only nodes that have forgotten the token answer
-			other := b.NewMutex("lock", withFencing, redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+			other := b.NewMutex("lock", withFencing, redsync.WithTries(0), redsync.WithRetryDelay(50*ms))
 			start := time.Now()
 			locked(f, other)
 			if c.guarded {

@@ -286,9 +286,7 @@ func TestUnlockDoesNotCountItsFill(t *testing.T) {
 	playMet(t, func(f field) {
 		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
 		f.lose(0)
-		ok, err := m.Unlock()
-		assert.False(f, ok)
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		f.keysOn(4)
 	})
 }

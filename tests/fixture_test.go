@@ -60,7 +60,7 @@ func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
 	onKit(t, func(plain kit) {
 		plain.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		f(plain, r)
@@ -213,7 +213,7 @@ func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, newNodes)...)
 	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
-	time.Sleep(max(time.Millisecond, time.Until(locksBegin)))
+	time.Sleep(max(ms, time.Until(locksBegin)))
 	return rs
 }
 
@@ -299,10 +299,10 @@ func (j *journal) extended() []time.Duration {
 
 // Durations that follow from the default options.
 const (
-	guard    = 8 * time.Second       // the expiry
-	drift    = 82 * time.Millisecond // of the expiry
+	guard    = 8 * time.Second // the expiry
+	drift    = 82 * ms         // of the expiry
 	validity = guard - drift
-	patience = 400 * time.Millisecond // the node deadline
+	patience = 400 * ms // the node deadline
 
 	// How long a restarted node does not count under the restart guard.
 	quarantine       = guard + drift + time.Second
@@ -372,7 +372,7 @@ func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 70
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
 	k.Helper()
 	m := locked(k, k.NewMutex("lock", options...))
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	require.Equal(k, 5, k.keys("lock"))
 	return m
 }
@@ -380,7 +380,7 @@ func (k kit) held(options ...redsync.Option) *redsync.Mutex {
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
 	m := locked(f, f.NewMutex("lock", options...))
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	f.keysOn(5)
 	return m
 }
@@ -638,7 +638,7 @@ func (f field) reboot(empty bool, nodes ...int) {
 // wake makes rs notice that its connections are gone, and open new ones.
 func wake(rs *redsync.Redsync) {
 	_ = rs.NewMutex("wake").TryLock()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * ms)
 }
 
 // slow makes every node answer scripts and SET late, the next 1000 of each.
@@ -652,7 +652,7 @@ func (f field) slow(by time.Duration) {
 // delays makes node i take i times 10 ms for its next such command.
 func (f field) delays(command string) {
 	for i, n := range f.nodes {
-		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * time.Millisecond})
+		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * ms})
 	}
 }
 
@@ -752,7 +752,7 @@ func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex,
 	giver = f.NewMutex("lock", giving...)
 	locked(f, giver)
 	receiver = f.calls(f.Redsync, patient(receiving...)...)
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	until = giver.Until()
 	before := f.traffic()
 	f.atOnce(giver, receiver)
@@ -795,9 +795,9 @@ func ascending(n int) []int {
 func waiting(then time.Time) redsync.Option {
 	return redsync.WithRetryDelayFunc(func(int) time.Duration {
 		if time.Now().Before(then) {
-			return 100 * time.Millisecond
+			return 100 * ms
 		}
-		return time.Millisecond
+		return ms
 	})
 }
 
@@ -841,7 +841,7 @@ func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
 		plain.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		f(plain, r)

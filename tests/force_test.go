@@ -70,7 +70,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
 		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
 		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
-		"owner, held for a moment":              {owner, 100 * time.Millisecond, time.Second, nil},
+		"owner, held for a moment":              {owner, 100 * ms, time.Second, nil},
 		"watchdog without an owner":             {[]redsync.Option{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
 		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
@@ -79,7 +79,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...))
 			time.Sleep(c.held)
 			f.kill(c.down...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.forces(f.NewMutex("a"))
 			start := time.Now()
 			<-holder.Lost()
@@ -133,14 +133,14 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
 		before, connections := asked(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(900 * ms)
 		assert.Equal(f, before, asked())
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
 		require.NoError(f, operator.ForceUnlock(f.Context(), h))
-		time.Sleep(99 * time.Millisecond)
+		time.Sleep(99 * ms)
 		require.NoError(f, m.Err(), "it was too young to hear of it")
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		synctest.Wait()
 		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
@@ -152,7 +152,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
 		m := locked(f, f.another().NewMutex("a", heals()...))
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("a"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)
 		client := f.nodes[0].Client()
@@ -161,7 +161,7 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 			require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
 			require.NoError(f, client.Publish(f.Context(), channel, "forced 00000000").Err())
 			require.NoError(f, client.Publish(f.Context(), channel, "forced ").Err())
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		synctest.Wait()
 		asked := f.nodes[1].Commands("evalsha") - before
@@ -245,7 +245,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 					require.NoError(f, operator.ForceUnlock(f.Context(), h))
 				}
 			}
-			time.Sleep(10 * time.Millisecond) // the nodes answer the last question in some order
+			time.Sleep(10 * ms) // the nodes answer the last question in some order
 			require.ErrorIs(f, all[1].Err(), redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
 			time.Sleep(20 * time.Second)
@@ -292,7 +292,7 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 			start := time.Now()
 			f.forces(operator)
 			require.NoError(f, <-done)
-			assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
+			assert.LessOrEqual(f, time.Since(start), 10*ms)
 			f.unlock(waits)
 			<-holder.Lost()
 		})
@@ -308,10 +308,10 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		holds  int
 		seen   bool
 	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {withShared, 3, false}} {
-		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * time.Millisecond
-		for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += step {
+		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
+		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
-				rs := f.newcomer(0, everywhere(3*time.Millisecond))
+				rs := f.newcomer(0, everywhere(3*ms))
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
@@ -327,7 +327,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				h := f.holderOf(operator)
 				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
 				require.NoError(f, operator.ForceUnlock(f.Context(), h))
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * ms)
 				for i, m := range all {
 					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
 				}
@@ -369,7 +369,7 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 // A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
 // that extension counts when the holder begins to listen.
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
-	for _, held := range []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
+	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
 			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
 			start := time.Now()
@@ -377,7 +377,7 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 			time.Sleep(held)
 			operator := f.NewMutex("a")
 			f.forces(operator)
-			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
+			time.Sleep(time.Until(start.Add(1100 * ms)))
 			synctest.Wait()
 			isOver(f, m, redsync.ErrForced)
 			assert.Empty(f, f.nodes[0].Keys())
@@ -388,15 +388,15 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 // The operator is far from most nodes. Their messages come when the holder has already asked, because of that of the first.
 func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.newcomer(0, everywhere(3*time.Millisecond))
-		far := f.newcomer(1, func(_, node int) time.Duration { return time.Duration(min(node, 1)) * 8 * time.Millisecond })
+		rs := f.newcomer(0, everywhere(3*ms))
+		far := f.newcomer(1, func(_, node int) time.Duration { return time.Duration(min(node, 1)) * 8 * ms })
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
 		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		f.forces(far.NewMutex("a"))
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * ms)
 		isOver(f, m, redsync.ErrForced)
 	})
 }

@@ -74,7 +74,7 @@ func FuzzName(f *testing.F) {
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
 			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), withFencing))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
 
@@ -92,23 +92,19 @@ func FuzzName(f *testing.F) {
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
 			time.Sleep(2 * time.Second)
-			ok, err := first.Extend()
-			require.True(t, ok, "%v", err)
-			ok, err = first.Valid()
-			require.True(t, ok, "%v", err)
+			confirmed(t, first.Extend)
+			confirmed(t, first.Valid)
 			require.Equal(t, before, contents(nodes[0], name))
 
 			released, token := time.Now(), first.Fence()
-			ok, err = first.Unlock()
-			require.True(t, ok, "%v", err)
+			confirmed(t, first.Unlock)
 			require.NoError(t, <-waits)
 			require.Equal(t, released, time.Now(), "the waiter has the lock at the moment of the release")
 			require.Equal(t, fences, second.Fence() > token)
 			if fences {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
 			}
-			ok, err = second.Unlock()
-			require.True(t, ok, "%v", err)
+			confirmed(t, second.Unlock)
 			time.Sleep(5 * time.Second)
 			want := maps.Clone(before)
 			if fences {
@@ -116,8 +112,7 @@ func FuzzName(f *testing.F) {
 			}
 			require.Equal(t, want, contents(nodes[0]))
 			require.Positive(t, beside.Remaining())
-			ok, err = beside.Valid()
-			require.True(t, ok, "%v", err)
+			confirmed(t, beside.Valid)
 		})
 	})
 }
@@ -128,7 +123,7 @@ func FuzzName(f *testing.F) {
 func FuzzOptions(f *testing.F) {
 	const s = int64(time.Second)
 	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
-	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
+	f.Add(int64(3*ms), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
 	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
 	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
 	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
@@ -160,13 +155,13 @@ func FuzzOptions(f *testing.F) {
 			checkBelief := func() {
 				t.Helper()
 				left := m.Remaining()
-				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*time.Millisecond)
+				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*ms)
 				if how&2 != 0 {
 					require.LessOrEqual(t, m.Until().Sub(start), time.Duration(maxHold))
 				}
 				for i, n := range nodes {
 					if n.Exists("lock") && left > 0 {
-						require.GreaterOrEqual(t, n.TTL("lock"), left+2*time.Millisecond, "node %d", i)
+						require.GreaterOrEqual(t, n.TTL("lock"), left+2*ms, "node %d", i)
 						require.LessOrEqual(t, n.TTL("lock").Milliseconds(), time.Duration(expiry).Milliseconds()+time.Duration(delay).Milliseconds()+1)
 					}
 				}

@@ -61,15 +61,15 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
-			time.Sleep(time.Millisecond)
-			f.slowly(1, 50*time.Millisecond, 0, 1, 2, 3, 4)
+			time.Sleep(ms)
+			f.slowly(1, 50*ms, 0, 1, 2, 3, 4)
 			var wg sync.WaitGroup
 			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
 			synctest.Wait()
 			f.atOnce(giver, m)
 			assert.Equal(f, until, m.Until())
 			if !unlockFirst {
-				time.Sleep(60 * time.Millisecond)
+				time.Sleep(60 * ms)
 				assert.Equal(f, until, m.Until())
 				f.confirms(m.Valid())
 			}
@@ -83,8 +83,8 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 // The next release lets them in.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 	for expiry, limit := range map[time.Duration]time.Duration{
-		8 * time.Second:        20 * time.Millisecond,
-		100 * time.Millisecond: 10 * time.Millisecond,
+		8 * time.Second: 20 * ms,
+		100 * ms:        10 * ms,
 	} {
 		playMetAs(t, fmt.Sprint(expiry), func(f field) {
 			other := f.another()
@@ -93,31 +93,31 @@ func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 			var rounds atomic.Int64
 			for range 10 {
 				wg.Go(func() {
-					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*time.Millisecond))...)
+					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*ms))...)
 					for ctx.Err() == nil {
 						if m.LockContext(ctx) != nil {
 							return
 						}
 						rounds.Add(1)
-						time.Sleep(time.Millisecond)
+						time.Sleep(ms)
 						_, err := m.Unlock()
 						assert.NoError(f, err)
 					}
 				})
 			}
-			time.Sleep(111 * time.Millisecond)
+			time.Sleep(111 * ms)
 			for range 5 {
 				before := rounds.Load()
 				c := f.calls(other, patient()...)
-				took := f.within(c, 2*limit+3*time.Millisecond)
+				took := f.within(c, 2*limit+3*ms)
 				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "the lock was handed over about once per millisecond meanwhile")
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * ms)
 				f.unlock(c.Mutex)
-				time.Sleep(23 * time.Millisecond)
+				time.Sleep(23 * ms)
 			}
 			before, start := f.commands("set")+f.commands("evalsha"), time.Now()
-			time.Sleep(100 * time.Millisecond)
-			chains := 100*time.Millisecond/limit + 1
+			time.Sleep(100 * ms)
+			chains := 100*ms/limit + 1
 			assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
 			cancel()
 			wg.Wait()
@@ -152,8 +152,8 @@ func TestNoHandOver(t *testing.T) {
 		"another lock delay":                {nil, redsync.WithLockDelay(time.Second), 0},
 		"another drift":                     {nil, redsync.WithDriftFactor(0.02), 0},
 		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
-		"20 ms after the acquire":           {nil, nil, 20 * time.Millisecond},
-		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
+		"20 ms after the acquire":           {nil, nil, 20 * ms},
+		"a tenth of the expiry after":       {redsync.WithExpiry(100 * ms), redsync.WithExpiry(100 * ms), 10 * ms},
 		"much later, although it extended ": {withWatchdog, nil, 10 * time.Second},
 	} {
 		playMetAs(t, name, func(f field) {
@@ -178,8 +178,8 @@ func TestNoHandOver(t *testing.T) {
 
 func TestHandOverWithinTheCap(t *testing.T) {
 	for expiry, after := range map[time.Duration]time.Duration{
-		8 * time.Second:        19 * time.Millisecond,
-		100 * time.Millisecond: 9 * time.Millisecond,
+		8 * time.Second: 19 * ms,
+		100 * ms:        9 * ms,
 	} {
 		kitMet(t, func(k kit) {
 			giver := locked(k, k.NewMutex("lock", redsync.WithExpiry(expiry)))
@@ -236,7 +236,7 @@ func (c errHook) Err() error {
 // A waiter is handed the lock right after its retry delay has ended. It has already left its line by that time, and
 // must not miss the lock.
 func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
-	const delay = 10 * time.Millisecond
+	const delay = 10 * ms
 	for name, option := range map[string]redsync.Option{
 		"WithRetryDelay":     redsync.WithRetryDelay(delay),
 		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),

@@ -67,12 +67,12 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
 				c.down(f)
-				time.Sleep(time.Millisecond) // connections that were cut are known to be
+				time.Sleep(ms) // connections that were cut are known to be
 				f.uses()
 				time.Sleep(c.after)
 				for range 20 {
 					f.uses()
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
@@ -85,7 +85,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 				time.Sleep(time.Second)
 				for range 20 {
 					f.uses()
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
@@ -125,7 +125,7 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
@@ -148,9 +148,9 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		for range 100 { // ten seconds
 			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 			f.uses()
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * ms)
 			f.uses()
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * ms)
 		}
 		down, up := toldOfNodes(r)
 		assert.InDelta(f, 10, len(down), 1)
@@ -165,7 +165,7 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		f.nodes[2].Kill()
 		for range 15 {
 			f.uses()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 		}
 		down, _ = toldOfNodes(r)
 		require.Len(f, down, 1)
@@ -222,7 +222,7 @@ func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 		f.closes(second)
 		user{f.T, first}.uses()
 		f.nodes[4].Kill()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		user{f.T, first}.uses()
 		shut(f, first)
 		down, _ := toldOfNodes(a)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,7 +78,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	require.Eventually(t, func() bool { // on a busy machine the waiter may renew its tickets too late
 		s, err = inspects(t, rs.NewMutex("lock"))
 		return err != nil || len(s.Waiters) == 1
-	}, soon, 10*time.Millisecond)
+	}, soon, 10*ms)
 	require.NoError(t, err)
 	require.Len(t, s.Holders, 1)
 	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
@@ -132,5 +131,5 @@ func TestErrTakenNamesTheOwnerWithTheRulesOfThePage(t *testing.T) {
 	require.Eventually(t, func() bool { // it asks for 50 ms, which can be too short on a slow machine
 		var taken *redsync.ErrTaken
 		return errors.As(m.TryLock(), &taken) && taken.Owner == "worker-7@host"
-	}, soon, 10*time.Millisecond)
+	}, soon, 10*ms)
 }

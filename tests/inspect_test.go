@@ -45,7 +45,7 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 				assert.Equal(f, redsync.StateHeld, s.State)
 				require.Len(f, s.Holders, 1)
 				h := s.Holders[0]
-				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
+				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*ms))
 				assert.Equal(f, kind.shared, h.Shared)
 				assert.Equal(f, operator.Names(), h.Names)
 				assert.Equal(f, "redsync", h.Library)
@@ -180,7 +180,7 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 					n.SetTTL("a", time.Minute)
 				}
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			s, err := f.NewMutex("a").Inspect(f.Context())
 			assert.Equal(f, want, s.State)
 			assert.Equal(f, want == redsync.StateUnknown, errors.Is(err, redsync.ErrNoQuorum), "%v", err)
@@ -204,27 +204,27 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 // A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
 func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond)))
+		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*ms)))
 		synctest.Wait()
 		f.freeze(3)
 		start := time.Now()
 		s := f.inspected(m)
-		took(f, start, 300*time.Millisecond)
+		took(f, start, 300*ms)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.ErrorContains(f, s.Nodes[3].Err, "no answer within 300ms")
 		var node *redsync.RedisError
 		require.ErrorAs(f, s.Nodes[3].Err, &node)
 		assert.Equal(f, 3, node.Node)
 
-		ctx := limited(f, 10*time.Millisecond)
+		ctx := limited(f, 10*ms)
 		start = time.Now()
 		s, err := m.Inspect(ctx)
 		require.NoError(f, err, "it was decided")
-		took(f, start, 10*time.Millisecond)
+		took(f, start, 10*ms)
 		assert.Equal(f, redsync.StateHeld, s.State)
 
 		f.freeze(1, 2)
-		s, err = m.Inspect(limited(f, 10*time.Millisecond))
+		s, err = m.Inspect(limited(f, 10*ms))
 		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		assert.NotContains(f, err.Error(), "300ms", "%v", err)
@@ -285,7 +285,7 @@ func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 		for _, n := range f.nodes[:3] {
 			n.Kill()
 			n.Restart(true)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 		}
 		require.Positive(f, m.Remaining())
 		s, err := rs.NewMutex("a").Inspect(f.Context())

@@ -29,7 +29,7 @@ func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.nodes[emptied].Kill()
 	c.nodes[emptied].Restart(true)
 	c.nodes[late].Thaw()
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	c.nodes[late].Del(m.Name())
 }
 
@@ -74,13 +74,13 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 			assert.NoError(s, m.TryLock())
 			s.unlock(m)
 		})
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		start := time.Now()
 		m := obtained(s, rs.NewMutex("lock", redsync.WithExpiry(2*time.Second)))
-		took(s, start, 100*time.Millisecond)
+		took(s, start, 100*ms)
 		s.unlock(m)
 		patient.Wait()
-		took(s, start, 400*time.Millisecond-time.Millisecond)
+		took(s, start, 400*ms-ms)
 		s.nodes[5].Thaw()
 	})
 }
@@ -89,7 +89,7 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 // servers the nodes are.
 func TestJointFirstCallWithAShortContext(t *testing.T) {
 	changing(t, 5, func(s change) {
-		slow := func(bool) time.Duration { return 5 * time.Millisecond }
+		slow := func(bool) time.Duration { return 5 * ms }
 		on := func() (pools []pool.Pool) {
 			for _, n := range s.nodes {
 				pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
@@ -97,7 +97,7 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 			return pools
 		}
 		rs := s.joint(on(), on())
-		ctx := limited(s, time.Millisecond)
+		ctx := limited(s, ms)
 		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
 		m := rs.NewMutex("second")
 		require.NoError(s, m.TryLock(), "nobody has the lock")

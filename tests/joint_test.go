@@ -291,7 +291,7 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					s.unlock(m)
 					<-w.done
 					require.NoError(s, w.err)
-					assert.Less(s, time.Since(start), 10*time.Millisecond, "the retry delay is an hour")
+					assert.Less(s, time.Since(start), 10*ms, "the retry delay is an hour")
 					s.unlock(w.Mutex)
 				})
 			})
@@ -343,7 +343,7 @@ func TestJointRestartGuard(t *testing.T) {
 					s.nodes[2].Del("lock") // the key that it set late
 					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * ms)
 					}
 					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "its server started")
 					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")

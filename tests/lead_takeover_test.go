@@ -15,7 +15,7 @@ import (
 // takeOver is how long after the expiry of a dead leader another leads; headDied is added if the first of the queue
 // has died, too.
 const (
-	takeOver = 100 * time.Millisecond
+	takeOver = 100 * ms
 	headDied = time.Second
 )
 

@@ -142,7 +142,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 			})
 			require.ErrorIs(k, err, want)
 			assert.Equal(k, want == nil, err == nil)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			k.nothingLeft()
 		})
 	}
@@ -289,7 +289,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		require.PanicsWithValue(k, "no", func() {
 			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
 		})
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
@@ -302,7 +302,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 
 		err = k.Lead(k.Context(), "lock", func(context.Context) error {

@@ -77,7 +77,7 @@ func TestLoggerLevels(t *testing.T) {
 				extended := make(chan error)
 				go func() { _, err := m.Extend(); extended <- err }()
 				synctest.Wait()
-				time.AfterFunc(100*time.Millisecond, func() { f.thaw(0, 1, 2) })
+				time.AfterFunc(100*ms, func() { f.thaw(0, 1, 2) })
 				end(m)
 				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
 			}
@@ -287,11 +287,11 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 			l.ObserveExtended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
 			l.ObserveOneServer(ctx, one)
 			l.ObserveTwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 		}
 		for range 1500 {
 			l.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 		}
 		assert.Equal(t, map[string]int{
 			"WARN redsync: release given up":                            2,
@@ -330,13 +330,13 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 		}
 		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
-		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
+		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*ms))
 		for d := 0; d < 100; d += 9 {
 			for _, n := range tr.nodes {
-				n.On("set", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
-				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
+				n.On("set", 1<<20, embedded.Fault{Delay: 10 * ms})
+				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * ms})
 			}
-			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*time.Millisecond)
+			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*ms)
 			require.Error(tr, rival.LockContext(ctx))
 			_, _ = m.ExtendContext(ctx)
 			cancel()

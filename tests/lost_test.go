@@ -86,7 +86,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				require.Equal(f, validity, until.Sub(start))
 				time.Sleep(time.Second)
 				fault(f)
-				other := f.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(7900*time.Millisecond)))
+				other := f.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(7900*ms)))
 				var wg sync.WaitGroup
 				var acquired time.Duration
 				wg.Go(func() {
@@ -101,7 +101,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				wg.Wait()
 				assert.GreaterOrEqual(f, acquired, 8*time.Second, "another process acquires the lock no earlier than the drift after Until")
 				if name == "every connection black-holed" {
-					assert.Less(f, acquired, 8*time.Second+2*time.Millisecond)
+					assert.Less(f, acquired, 8*time.Second+2*ms)
 				}
 				_ = a.Close(f.Context())
 			})
@@ -117,7 +117,7 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 				options = append(options, withSetNXOnExtend)
 			}
 			m := f.held(options...)
-			start := m.Until().Add(92*time.Millisecond - 9*time.Second)
+			start := m.Until().Add(92*ms - 9*time.Second)
 			lost, ctx := m.Lost(), m.Context(f.Context())
 			f.occupy("lock", 1, 2, 3)
 			<-lost
@@ -273,7 +273,7 @@ type endingCall struct {
 	call   func(k kit, m *redsync.Mutex, ctx context.Context) error
 }
 
-const slowly = 700 * time.Millisecond
+const slowly = 700 * ms
 
 var allFive = []int{0, 1, 2, 3, 4}
 
@@ -298,7 +298,7 @@ var endingCalls = map[string]endingCall{
 				return err
 			}
 			k.freeze(allFive...)
-			time.AfterFunc(100*time.Millisecond, func() { _, _ = m.Unlock() })
+			time.AfterFunc(100*ms, func() { _, _ = m.Unlock() })
 			return m.ForceUnlock(ctx, st.Holders[0])
 		},
 	},
@@ -354,14 +354,14 @@ var derivations = map[string]derivation{
 	"itself":  func(_ kit, ctx context.Context, _ func()) context.Context { return ctx },
 	"a child": func(k kit, ctx context.Context, _ func()) context.Context { return k.limited(ctx, time.Hour) },
 	"a child at its deadline": func(k kit, ctx context.Context, _ func()) context.Context {
-		return k.limited(ctx, slowly-100*time.Millisecond)
+		return k.limited(ctx, slowly-100*ms)
 	},
 	"its parent has ended": func(_ kit, ctx context.Context, end func()) context.Context {
 		end()
 		return ctx
 	},
 	"its parent ends": func(_ kit, ctx context.Context, end func()) context.Context {
-		time.AfterFunc(slowly-100*time.Millisecond, end)
+		time.AfterFunc(slowly-100*ms, end)
 		return ctx
 	},
 }
@@ -383,7 +383,7 @@ func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 			parent, end := context.WithCancelCause(k.Context())
 			enough := errors.New("enough")
 			hold(k, parent, func(m *redsync.Mutex, ctx context.Context) {
-				time.Sleep(1500 * time.Millisecond) // it hears of a force by then
+				time.Sleep(1500 * ms) // it hears of a force by then
 				if c.before != nil {
 					c.before(k, m)
 				}

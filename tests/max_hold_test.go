@@ -38,7 +38,7 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 		errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrMaxHold, redsync.ErrLockAlreadyExpired)
 		_, err = m.Extend()
 		errorIs(f, err, redsync.ErrLockAlreadyExpired, redsync.ErrMaxHold)
-		time.Sleep(drift + time.Millisecond)
+		time.Sleep(drift + ms)
 		assert.Zero(f, f.nodes.Keys("lock"), "the keys run out one drift after Until")
 		assert.Equal(f, before, f.traffic())
 	})

@@ -78,7 +78,7 @@ var provocations = map[string]func(f speech) error{
 	"other callers ahead, Lock": func(f speech) error {
 		f.freeze(0, 1, 2)
 		f.calls(f.Redsync, patient(withFair)...)
-		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(time.Millisecond)).Lock()
+		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(ms)).Lock()
 	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
@@ -278,7 +278,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"late, Unlock": func(f speech) error {
 		m := f.held()
-		time.Sleep(8018 * time.Millisecond)
+		time.Sleep(8018 * ms)
 		return second(m.Unlock())
 	},
 	"not confirmed, Unlock": func(f speech) error {
@@ -325,7 +325,7 @@ var provocations = map[string]func(f speech) error{
 	"released by force, and told": func(f speech) error {
 		m := f.owned("lock", 2*time.Second)
 		require.NoError(f, f.NewMutex("lock").ForceUnlock(f.Context(), f.holderOf(f.NewMutex("lock"))))
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		return second(m.Unlock())
 	},
 	"force, nobody holds": func(f speech) error {
@@ -355,7 +355,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"Inspect, deadline exceeded": func(f speech) error {
 		f.freeze(0, 1, 2)
-		ctx := limited(f, 100*time.Millisecond)
+		ctx := limited(f, 100*ms)
 		return f.inspection(ctx)
 	},
 	"an owner that is empty":      func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("")).Lock() },
@@ -548,7 +548,7 @@ func provoke(t *testing.T, name string) (log string, err error) {
 		})))}
 		s.Redsync = f.With(s.log)
 		s.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		err = provocations[name](s)
 		synctest.Wait()
 		log = text.String()

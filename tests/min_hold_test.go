@@ -24,7 +24,7 @@ import (
 // minHold is the minimal hold in most of these tests, and withDrift is how long keys stay because of it.
 const (
 	minHold   = 20 * time.Second
-	withDrift = minHold + minHold/100 + 2*time.Millisecond
+	withDrift = minHold + minHold/100 + 2*ms
 )
 
 // restsOn checks the TTL of a key on these nodes.
@@ -67,7 +67,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 						options = append(options, withFencing)
 					}
 					m := locked(f, kind.lock(f.Redsync, options...))
-					assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
+					assert.Equal(f, expiry-expiry/100-2*ms, m.Remaining(), "the holder's validity is the same as without WithMinHold")
 					for _, key := range kind.keys {
 						f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
 					}
@@ -81,7 +81,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 					next := locked(f, kind.lock(f.another(), patient(options...)...))
 					took := time.Since(start)
 					assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
-					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*time.Millisecond)
+					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*ms)
 					if fencing {
 						assert.Positive(f, next.Fence())
 					}
@@ -145,7 +145,7 @@ func TestMinHoldAfterACrash(t *testing.T) {
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), withSetNXOnExtend)
-		time.Sleep(7*time.Second - time.Millisecond)
+		time.Sleep(7*time.Second - ms)
 		f.lose(3)
 		f.confirms(m.Extend())
 		f.rests(withDrift - 7*time.Second)
@@ -166,19 +166,19 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
 				inEachMode(t, playMet, func(f field, mode []redsync.Option) {
 					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
-					start := time.Now().Add(-time.Millisecond)
+					start := time.Now().Add(-ms)
 					rs := f.Redsync
 					if !same {
 						rs = f.another()
 					}
 					c := f.calls(rs, patient(mode...)...)
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 					behind := f.calls(f.another(), patient(mode...)...)
 					time.Sleep(3 * time.Second)
 					f.unlock(m)
 					f.within(c, time.Minute)
 					assert.GreaterOrEqual(f, c.at.Sub(start), withDrift)
-					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*time.Millisecond)
+					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*ms)
 					f.atOnce(c.Mutex, behind)
 					f.unlocks(behind.Mutex)
 					f.nobodyWaits()
@@ -192,13 +192,13 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 func TestMinHoldOfTheSameMutex(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithMinHold(minHold))
-		start := time.Now().Add(-time.Millisecond)
+		start := time.Now().Add(-ms)
 		k.unlock(m)
 		isTaken(k, m.TryLock())
 		require.ErrorIs(k, k.notRun(k.TryDo(k.Context(), "lock", nothing, redsync.WithMinHold(minHold))), errOthers)
-		time.Sleep(time.Until(start.Add(withDrift - time.Millisecond)))
+		time.Sleep(time.Until(start.Add(withDrift - ms)))
 		isTaken(k, m.TryLock())
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		obtained(k, m)
 	})
 }
@@ -228,7 +228,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 		failsWith(f, m.Extend, redsync.ErrLockLost)
 		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
 		f.restsOn("lock", withDrift, 0, 1, 2)
-		f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
+		f.restsOn("lock", withDrift-ms, 3, 4)
 	})
 }
 
@@ -277,13 +277,13 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
 		f.freeze(3, 4)
 		f.unlock(m)
-		f.restsOn("lock", withDrift-time.Millisecond, 0, 1, 2)
+		f.restsOn("lock", withDrift-ms, 0, 1, 2)
 		time.Sleep(2 * time.Second)
 		f.thaw(3, 4)
 		time.Sleep(time.Second)
 		for _, i := range []int{3, 4} {
 			assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
-			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-time.Millisecond)
+			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-ms)
 		}
 	})
 	for name, fault := range map[string]embedded.Fault{
@@ -299,7 +299,7 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 			f.nodes[4].On("evalsha", times, fault)
 			f.unlock(m)
 			time.Sleep(5 * time.Second)
-			f.rests(withDrift - 5*time.Second - time.Millisecond)
+			f.rests(withDrift - 5*time.Second - ms)
 			f.closesAtOnce()
 		})
 	}
@@ -321,8 +321,8 @@ func TestMinHoldUndoesLateExtensions(t *testing.T) {
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * time.Second})
 		f.confirms(m.Extend())
 		f.unlock(m)
-		time.Sleep(11*time.Second + time.Millisecond)
-		f.restsOn("lock", 8*time.Second-time.Millisecond, 4)
+		time.Sleep(11*time.Second + ms)
+		f.restsOn("lock", 8*time.Second-ms, 4)
 		time.Sleep(withDrift - 18*time.Second)
 		f.noKeys()
 	})
@@ -336,7 +336,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
 		wall.Step(30 * time.Second)
 		f.unlock(m)
-		f.rests(withDrift - time.Millisecond)
+		f.rests(withDrift - ms)
 		wall.Step(-time.Hour)
 		f.taken()
 	})
@@ -364,7 +364,7 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 		}
 		sent := f.scripts()
 		f.unlock(m)
-		f.rests(withDrift - time.Millisecond)
+		f.rests(withDrift - ms)
 		assert.Equal(f, sent+10, f.scripts(), "each node refuses one release, and is sent another that names no queue")
 	})
 }
@@ -372,7 +372,7 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 // The time of the restart guard must cover the TTL that the minimal hold needs.
 func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.veteran(pool.WithRestartGuard(withDrift - time.Millisecond))
+		rs := f.veteran(pool.WithRestartGuard(withDrift - ms))
 		f.closes(rs)
 		err := rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
 		require.ErrorContains(f, err, "WithMinHold(20.202s)")
@@ -395,9 +395,9 @@ func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
 		alive(f, m)
 		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
 		f.unlock(m)
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(900 * ms)
 		assert.False(f, c.isDone(), "Unlock does not hand the lock to the waiter directly")
-		f.within(c, 200*time.Millisecond)
+		f.within(c, 200*ms)
 	})
 }
 

@@ -119,11 +119,11 @@ func method(name string, use func(user, lockKind, *redsync.Mutex)) modeRow {
 var modeRows = []modeRow{
 	opt("WithExpiry", redsync.WithExpiry(4*time.Second)),
 	opt("WithTries", redsync.WithTries(2)),
-	opt("WithRetryDelay", redsync.WithRetryDelay(time.Millisecond)),
+	opt("WithRetryDelay", redsync.WithRetryDelay(ms)),
 	opt("WithRetryDelayFunc", redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 })),
 	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),
 	opt("WithTimeoutFactor", redsync.WithTimeoutFactor(0.1)),
-	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*time.Millisecond)),
+	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*ms)),
 	opt("WithFailFast", redsync.WithFailFast(false)),
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
 	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
@@ -132,7 +132,7 @@ var modeRows = []modeRow{
 	opt("WithWatchdog", withWatchdog),
 	opt("WithMaxHold", redsync.WithMaxHold(time.Minute)),
 	opt("WithLockDelay", redsync.WithLockDelay(time.Second)),
-	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * time.Millisecond))},
+	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * ms))},
 	opt("WithFair", withFair),
 	opt("WithPriority", redsync.WithPriority(7)),
 	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(withFencing)},
@@ -348,7 +348,7 @@ func (tr trial) try(rows ...modeRow) {
 		}
 		tr.lives(m, what, prefixed(strings.TrimSuffix(tr.NewMutex("a").Name(), "a"), keys))
 	}
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * ms)
 	for i, n := range tr.nodes {
 		for _, key := range n.Keys() {
 			require.Contains(tr, key, ":fence", "%s: this key is left on node %d", what, i)
@@ -369,7 +369,7 @@ func prefixed(prefix string, keys []string) (all []string) {
 func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 	tr.Helper()
 	require.NoError(tr, m.Lock(), what)
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	for _, n := range tr.nodes {
 		for _, key := range keys {
 			require.True(tr, n.Exists(key), "%s: %s", what, key)
@@ -469,7 +469,7 @@ func TestMethodsOfEachKind(t *testing.T) {
 			}
 			m := kind.lock(tr.Redsync)
 			require.NoError(tr, m.Lock(), r.name)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			r.use(tr.user, kind, m)
 			_, _ = m.Unlock()
 			time.Sleep(time.Second)

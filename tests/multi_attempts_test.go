@@ -23,19 +23,19 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
 		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for i, n := range f.nodes {
 			if i < 2 {
 				require.NoError(f, n.Set("a", "stale")) // which nobody releases
 			} else if i > 2 {
-				n.On("evalsha", 1<<20, embedded.Fault{Delay: time.Millisecond}) // the others answer first
+				n.On("evalsha", 1<<20, embedded.Fault{Delay: ms}) // the others answer first
 			}
 		}
 		multi := f.callsSeveral(f.Redsync, both, patient(mode...)...)
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(1100 * ms)
 		require.True(f, open(multi.done))
 		f.unlock(b)
-		f.within(multi, 20*time.Millisecond)
+		f.within(multi, 20*ms)
 		f.unlock(multi.Mutex)
 	})
 }
@@ -46,7 +46,7 @@ func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		all := f.processes(3, near)
 		acquired(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for i := range 2 {
 			require.NoError(f, f.nodes[i].Set("a", "stale"))
 		}

@@ -26,7 +26,7 @@ var both = []string{"a", "b"}
 func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
 	m := acquired(f, f.NewMultiMutex(names, options...))
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	return m
 }
 
@@ -41,11 +41,11 @@ func (f field) have(count int, names ...string) {
 func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
 	playMet(t, func(f field) {
 		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Delay: 20 * time.Millisecond})
+			n.On("evalsha", 2, embedded.Fault{Delay: 20 * ms})
 		}
 		start := time.Now()
 		m := f.locked([]string{"c", "a", "b", "a"})
-		assert.Less(f, time.Since(start), 40*time.Millisecond)
+		assert.Less(f, time.Since(start), 40*ms)
 		assert.Equal(f, []string{"a", "b", "c"}, m.Names())
 		assert.Equal(f, "a, b, c", m.Name())
 		time.Sleep(time.Second)
@@ -101,7 +101,7 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
 		require.ErrorContains(t, err, `the names "b" and "{a}1" do not lie in one slot`)
 		require.ErrorContains(t, err, "pool #0")
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, redsync.WithTries(1)).LockContext(ctx)
 		cancel()
 		require.NotContains(t, err.Error(), "slot")
@@ -113,21 +113,21 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 // A release of one name wakes a waiter for several names, and the other way round. The retry delays are too long to
 // help.
 func TestMultiAndSinglesWakeEachOther(t *testing.T) {
-	const soon = 50 * time.Millisecond
+	const soon = 50 * ms
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.unlock(a)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			require.True(f, open(multi.done))
 			f.unlock(b)
 			f.within(multi, soon)
 
 			first, second := f.callsOn(rs, "a", patient(mode...)...), f.callsOn(other, "b", patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.unlock(multi.Mutex)
 			f.within(first, soon)
 			f.within(second, soon)
@@ -148,14 +148,14 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 			b := f.locked([]string{"b"}, redsync.WithExpiry(time.Minute))
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
 			gaveUp := f.callsSeveral(rs, []string{"b", "c"}, patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			gaveUp.cancel()
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 			assert.Equal(f, mode != nil, f.nodes[0].Exists("{a}:queue"))
 			assert.True(f, f.nodes[0].Exists("{b}:queue"))
 			assert.False(f, f.nodes[0].Exists("{c}:queue"))
 			single := f.callsOn(other, "a", patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			require.Equal(f, mode != nil, open(single.done))
 			if mode == nil {
 				f.unlock(single.Mutex)
@@ -233,7 +233,7 @@ func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 		ok, err := m.Extend()
 		require.False(f, ok, "Extend fails, because keys that it sets again do not count")
 		require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.have(5, both...)
 		f.confirms(m.Extend())
 		f.unlock(m)

@@ -26,19 +26,19 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 			b := acquired(f, holds.NewMutex("b", fair...))
 			if strings.HasPrefix(how, "a waiter") {
 				w := f.callsOn(f.Redsync, "b", fair...)
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				if strings.HasSuffix(how, "served") {
 					f.callsSeveral(f.Redsync, both, fair...)
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 					f.unlock(b)
 					f.within(w, time.Second)
 				}
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			multi := f.callsSeveral(f.Redsync, both, fair...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			behind := f.callsOn(f.Redsync, "a", fair...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			for range 5 {
 				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 				require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
@@ -57,14 +57,14 @@ func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 		other := f.another()
 		c := f.locked([]string{"c"})
 		w := f.callsOn(other, "c", patient()...)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
 		}
 		require.Error(f, f.NewMultiMutex(both).TryLock())
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		f.unlock(c)
-		f.within(w, 50*time.Millisecond)
+		f.within(w, 50*ms)
 		f.unlock(w.Mutex)
 	})
 }
@@ -76,15 +76,15 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 		play(t, func(f field) {
 			other := f.another()
 			b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
-			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*time.Millisecond))
-			time.Sleep(100 * time.Millisecond)
+			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*ms))
+			time.Sleep(100 * ms)
 			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 50 * time.Millisecond})
+				n.On("evalsha", 2, embedded.Fault{Delay: 50 * ms})
 			}
-			underWay := 120 * time.Millisecond // the try
+			underWay := 120 * ms // the try
 			if wins {
 				f.unlock(b)
-				underWay = 20 * time.Millisecond
+				underWay = 20 * ms
 			}
 			time.Sleep(underWay)
 			require.True(f, open(multi.done))

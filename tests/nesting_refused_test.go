@@ -23,7 +23,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 		asks       string // what more asks for
 		has, no    string // what a hold with less has, and one with no option
 	}{
-		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * time.Millisecond)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
 		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
 		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
 		"WithFencing":   {nil, options{withFencing}, "()", "has no token", "has no token"},

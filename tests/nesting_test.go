@@ -163,7 +163,7 @@ func TestWhichKindsJoin(t *testing.T) {
 			outer := redsync.FromContext(ctx)
 			time.Sleep(time.Second)
 			waits := f.calls(f.another(), patient()...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.joins(ctx, reader, outer, "read in read, while a writer waits")
 			require.ErrorIs(f, f.notRun(reader.TryDo(f.Context(), never)), errOthers, "a TryDo without the context does not join, and finds the lock taken")
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
@@ -262,8 +262,8 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 			outer.Wait()
 			joined.Wait()
 			assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
-			f.within(waiter, 10*time.Millisecond)
-			assert.WithinDuration(f, left, waiter.at, 10*time.Millisecond)
+			f.within(waiter, 10*ms)
+			assert.WithinDuration(f, left, waiter.at, 10*ms)
 			f.unlock(waiter.Mutex)
 			f.noKeys()
 		})
@@ -289,7 +289,7 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 					assert.Same(f, m, redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
 					return inner.Err()
 				}))
-				assert.WithinDuration(f, released, time.Now(), 100*time.Millisecond, "it waits for the release")
+				assert.WithinDuration(f, released, time.Now(), 100*ms, "it waits for the release")
 			})
 			wg.Go(func() {
 				assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {

@@ -30,7 +30,7 @@ func (f field) neverInFull() {
 	for range 100 {
 		assert.Zero(f, f.commands("eval"))
 		f.keysOn(0)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 	}
 }
 
@@ -39,14 +39,14 @@ func (f field) neverInFull() {
 // say so after the caller has given up.
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 	playMet(t, func(f field) {
-		f.hasNoScript(100*time.Millisecond, 3, 4)
+		f.hasNoScript(100*ms, 3, 4)
 		m := obtained(t, f.NewMutex("lock", withFencing))
 		f.unlock(m)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.neverInFull()
 
-		f.hasNoScript(100*time.Millisecond, 0, 1, 2, 3, 4)
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
+		f.hasNoScript(100*ms, 0, 1, 2, 3, 4)
+		ctx, cancel := context.WithTimeout(f.Context(), 50*ms)
 		defer cancel()
 		require.ErrorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)
 		f.neverInFull()

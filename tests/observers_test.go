@@ -23,7 +23,7 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 		m := k.held()
 		k.down(4)
 		k.confirms(m.Unlock())
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
 		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
 		for i, u := range got {
@@ -46,7 +46,7 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 		"it fails before Close": func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
 		"it fails during Close": func(k kit, _ *redsync.Mutex) {
 			k.freeze(4)
-			time.AfterFunc(time.Millisecond, func() { k.down(4) })
+			time.AfterFunc(ms, func() { k.down(4) })
 		},
 		"Close releases it": func(k kit, _ *redsync.Mutex) { k.down(4) },
 	} {
@@ -97,7 +97,7 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 			m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
 			start := time.Now()
 			<-m.Lost()
-			took(k, start, 988*time.Millisecond)
+			took(k, start, 988*ms)
 			time.Sleep(time.Minute)
 			require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
 			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }

@@ -116,8 +116,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
 	for _, addr := range []string{" h:1", "h:1\n", "h:0", "h:65536", "h:-1", "h", "h:no-such-service"} {
 		client := redis.NewClient(&redis.Options{Addr: addr})
-		err := redsync.New(pool.New(client)).NewMutex("lock").Lock()
-		require.ErrorContains(t, err, fmt.Sprintf("pool #0: address %q: ", addr))
+		require.ErrorContains(t, redsync.New(pool.New(client)).NewMutex("lock").Lock(), fmt.Sprintf("pool #0: address %q: ", addr))
 		require.NoError(t, client.Close())
 	}
 	for _, addr := range []string{"h:1:secret", "[::1]:1:secret", "[::1:secret", "x:h:1:secret"} {
@@ -167,7 +166,7 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		f.freeze(3)
 		start := time.Now()
 		logs(`level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
-		took(f, start, 250*time.Millisecond)
+		took(f, start, 250*ms)
 		f.kill(4)
 		logs(`answered="3 of 5" may_fail=0 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): `)
 
@@ -177,7 +176,7 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		f.freeze(3)
 		for range 10 {
 			assert.Empty(f, logs(""))
-			time.Sleep(time.Second - 250*time.Millisecond)
+			time.Sleep(time.Second - 250*ms)
 		}
 		logs("some nodes do not answer")
 		f.thaw(3)
@@ -253,10 +252,10 @@ func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 			m := f.held()
 			f.freeze(allNodes...)
 			start := time.Now()
-			time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
+			time.AfterFunc(10*ms, func() { _ = f.Close(f.Context()) })
 			require.ErrorIs(f, call(f, m), redsync.ErrClosed)
 			if name == "Ping" {
-				took(f, start, 10*time.Millisecond)
+				took(f, start, 10*ms)
 			}
 		})
 	}

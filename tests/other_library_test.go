@@ -38,7 +38,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 		work := func(turns *atomic.Int64) {
 			turns.Add(1)
 			assert.EqualValues(f, 1, inside.Add(1))
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * ms)
 			inside.Add(-1)
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), time.Duration(testlength.Of(1, 1, 60))*time.Second)
@@ -48,7 +48,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					do()
-					time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) //nolint:gosec // no secret
+					time.Sleep(time.Duration(rand.IntN(30)) * ms) //nolint:gosec // no secret
 				}
 			})
 		}

@@ -51,9 +51,7 @@ func TestUnlockDoesNotOvertakeAnExtendThatHeals(t *testing.T) {
 		var wg sync.WaitGroup
 		pause := pausing(&wg, m, func() { f.unlock(m) })
 		hook.Store(&pause)
-		ok, err := m.Extend()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		failsWith(t, m.Extend, redsync.ErrNotHeld)
 		wg.Wait()
 		f.noKeys()
 	})
@@ -65,16 +63,16 @@ func TestUnlockDoesNotOvertakeAWatchdogThatHeals(t *testing.T) {
 		var hook atomic.Pointer[func()]
 		rs := f.hookedProcess(&hook)
 		m := f.as(rs).held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
-		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOSCRIPT No matching script. Please use EVAL."})
+		f.nodes[0].On("evalsha", 1, embedded.Fault{Delay: 5 * ms, Err: "NOSCRIPT No matching script. Please use EVAL."})
 		for _, n := range f.nodes[1:] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 50 * time.Millisecond})
+			n.On("evalsha", 1, embedded.Fault{Delay: 50 * ms})
 		}
-		time.Sleep(3*time.Second + time.Millisecond) // it has sent the script to all, by SHA1
+		time.Sleep(3*time.Second + ms) // it has sent the script to all, by SHA1
 		var wg sync.WaitGroup
 		pause := pausing(&wg, m, func() { f.unlock(m) })
 		hook.Store(&pause)
 		before := f.commands("eval")
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * ms)
 		synctest.Wait()
 		require.Nil(t, hook.Load(), "the hook was called when the script was sent in full")
 		assert.Equal(t, before+1, f.commands("eval"))

@@ -28,7 +28,7 @@ func (u user) ownedBy(value, label string, since time.Time) {
 	u.Helper()
 	owner, ok := script.OwnerOf(value)
 	require.True(u, ok, "%q", value)
-	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(time.Millisecond)}
+	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(ms)}
 	assert.True(u, want.Since.Equal(owner.Since), "since %v, want %v", owner.Since, want.Since)
 	want.Since = owner.Since
 	assert.Equal(u, want, owner)

@@ -31,7 +31,7 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 		} {
 			playAs(t, call+", "+by, func(f field) {
 				m := f.NewMutex("lock", option, withWatchdog)
-				assert.PanicsWithValue(f, "the user's", func() { do(m) })
+				panicked(f, func() { do(m) })
 				isOver(f, m, redsync.ErrNotHeld)
 				assert.Empty(f, m.Value())
 				f.noKeys()
@@ -51,7 +51,7 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 			require.NoError(t, n.Set("lock", "another's"))
 		}
 		m := f.NewMutex("lock", withFair, redsync.WithObserver(panics{on: "attempt"}))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		panicked(t, func() { _ = m.Lock() })
 		synctest.Wait()
 		f.nobodyWaits()
 	})
@@ -61,7 +61,7 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
 		m := f.NewMutex("lock", redsync.WithValue(value), withWatchdog, redsync.WithObserver(panics{on: "acquired"}))
-		assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Extend() })
+		panicked(t, func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
 		isOver(t, m, redsync.ErrNotHeld)
@@ -69,13 +69,13 @@ func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 		before := f.traffic()
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.closesAtOnce()
 	})
 }
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
-	quick := redsync.WithRetryDelay(10 * time.Millisecond)
+	quick := redsync.WithRetryDelay(10 * ms)
 	at := func(n int) func() bool { // reports whether it is called for the nth time
 		return func() bool { n--; return n == 0 }
 	}
@@ -94,7 +94,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 			if now() {
 				panic("the user's")
 			}
-			return 10 * time.Millisecond
+			return 10 * ms
 		})
 	}
 	for name, option := range map[string]func() redsync.Option{
@@ -109,7 +109,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 				m := k.held(mode...)
 				bad := k.NewMutex("lock", append(mode, quick, option())...)
-				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
+				panicked(k, func() { _ = bad.Lock() })
 				isOver(k, bad, redsync.ErrNotHeld)
 				next := k.calls(k.Redsync, patient(mode...)...)
 				k.atOnce(m, next)
@@ -167,12 +167,12 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 				assert.Equal(t, before, f.traffic(), "the lock is handed over, which sends nothing")
 				panic("the user's")
 			}
-			return 5 * time.Millisecond
+			return 5 * ms
 		}))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		panicked(t, func() { _ = m.Lock() })
 		isOver(t, m, redsync.ErrNotHeld)
 		synctest.Wait()
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.nobodyWaits()
 		f.closesAtOnce()
 	})
@@ -196,7 +196,7 @@ func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 				panic("the user's")
 			}
 		})))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.TryLock() })
+		panicked(t, func() { _ = m.TryLock() })
 		alive(t, m)
 		k.unlock(m)
 		k.nothingLeft()

@@ -57,7 +57,7 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 //
 // Before that, it waits until the nodes have finished earlier work, such as a release that Unlock has not waited for.
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	for _, i := range nodes {
 		require.NoError(f, f.nodes[i].Set(slotOf(slot), value))
 		f.nodes[i].SetTTL(slotOf(slot), ttl)
@@ -87,9 +87,9 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
 			waiters = append(waiters, f.calls(rs, options...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(2500 * ms)
 		f.confirms(held[0].Extend())
 		f.confirms(held[0].Valid())
 		for i, w := range waiters {
@@ -97,7 +97,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 				require.False(f, later.isDone())
 			}
 			f.unlock(held[i])
-			f.within(w, 10*time.Millisecond)
+			f.within(w, 10*ms)
 		}
 		for _, w := range waiters {
 			f.unlock(w.Mutex)
@@ -147,7 +147,7 @@ func TestPermitOfACrashedHolderComesBack(t *testing.T) {
 		locked(f, a)
 		locked(f, b)
 		w := f.calls(f.Redsync, options...)
-		assert.InDelta(f, 3*time.Second, f.within(w, 4*time.Second), float64(100*time.Millisecond))
+		assert.InDelta(f, 3*time.Second, f.within(w, 4*time.Second), float64(100*ms))
 		isOver(f, a, redsync.ErrLockLost)
 		f.confirms(b.Valid())
 		f.unlock(b)
@@ -182,9 +182,9 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 			if unlocks {
 				f.unlock(m)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.thaw(4)
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * ms)
 			assert.Zero(f, f.holdsOn(value, 2)[4])
 			if !unlocks {
 				f.confirms(m.Valid())
@@ -207,7 +207,7 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 				f.puts(0, "c", time.Minute, 3)
 				f.puts(1, "d", time.Minute, 4)
 				w := f.calls(f.Redsync, patient(permitsOf(n, weight)...)...)
-				f.within(w, 20*time.Millisecond)
+				f.within(w, 20*ms)
 				f.unlock(w.Mutex)
 			})
 		}
@@ -222,19 +222,19 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 		locked(f, two)
 		assert.GreaterOrEqual(f, len(without(without(f.holdsOn(two.Value(), 3), 0), 1)), 3)
 		three := f.calls(f.Redsync, permitsOf(3, 3, patient()...)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		last := f.calls(other, permitsOf(3, 1, patient(withFair)...)...)
 		f.unlock(two)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
 		require.False(f, last.isDone(), "the last call waits behind the call that wants all permits")
 		f.unlock(one)
-		f.within(three, 10*time.Millisecond)
+		f.within(three, 10*ms)
 		f.confirms(three.Extend())
 		f.confirms(three.Valid())
 		require.False(f, last.isDone())
 		f.unlock(three.Mutex)
-		f.within(last, 10*time.Millisecond)
+		f.within(last, 10*ms)
 		f.unlock(last.Mutex)
 		f.nothingOfPermits()
 	})
@@ -255,7 +255,7 @@ func TestPermitsOfDifferentNumbers(t *testing.T) {
 		for _, m := range many {
 			f.unlock(m)
 		}
-		f.within(w, 10*time.Millisecond)
+		f.within(w, 10*ms)
 		f.unlock(w.Mutex)
 		f.nothingOfPermits()
 	})
@@ -388,10 +388,10 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
 			value := f.owners(0, 1)
 			next := f.calls(f.Redsync, append(next, patient()...)...)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * ms)
 			f.unlock(m)
-			f.within(next, 10*time.Millisecond)
-			time.Sleep(time.Millisecond)
+			f.within(next, 10*ms)
+			time.Sleep(ms)
 			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
 			isOver(f, m, redsync.ErrNotHeld)
 			f.confirms(next.Extend())

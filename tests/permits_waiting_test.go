@@ -27,7 +27,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 		var behind []*call
 		const processes = 8
 		for range processes {
-			time.Sleep(7 * time.Millisecond)
+			time.Sleep(7 * ms)
 			rs := f.another()
 			behind = append(behind, f.calls(rs, permitsOf(5, 1, patient(withFair)...)...))
 		}
@@ -39,14 +39,14 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 		head.cancel()
 		<-head.done
 		for _, c := range behind[:2] {
-			f.within(c, 10*time.Millisecond)
+			f.within(c, 10*ms)
 		}
 		f.unlock(held)
 		for _, c := range behind[2:4] {
-			f.within(c, 10*time.Millisecond)
+			f.within(c, 10*ms)
 		}
 		for _, c := range behind {
-			f.within(c, 10*time.Millisecond)
+			f.within(c, 10*ms)
 			f.unlock(c.Mutex)
 		}
 		f.nothingOfPermits()
@@ -61,21 +61,21 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		process, other := f.another(), f.another()
 		fair := patient(withFair)
 		late := redsync.WithGenValueFunc(func() (string, error) {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			return fmt.Sprint("late ", rand.Uint64()), nil //nolint:gosec // no secret
 		})
 		first := f.calls(process, permitsOf(2, 1, fair...)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		next := f.calls(process, permitsOf(2, 1, append(fair, late)...)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		last := f.calls(other, permitsOf(2, 1, fair...)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.unlock(held)
-		f.within(first, 10*time.Millisecond)
-		f.within(next, 110*time.Millisecond)
+		f.within(first, 10*ms)
+		f.within(next, 110*ms)
 		assert.False(f, last.isDone())
 		f.unlock(next.Mutex)
-		f.within(last, 10*time.Millisecond)
+		f.within(last, 10*ms)
 		f.unlock(first.Mutex)
 		f.unlock(last.Mutex)
 		f.nothingOfPermits()

@@ -18,14 +18,14 @@ import (
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
-		f.stranger(900*time.Millisecond, true, 0, 1, 2, 3, 4)
-		time.Sleep(10 * time.Millisecond)
+		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*ms))
+		f.stranger(900*ms, true, 0, 1, 2, 3, 4)
+		time.Sleep(10 * ms)
 		f.unlock(m)
 		if mode == nil {
-			assert.Equal(f, 190*time.Millisecond, f.within(w, time.Second))
+			assert.Equal(f, 190*ms, f.within(w, time.Second))
 		} else {
-			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*time.Millisecond)
+			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*ms)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 					}
 				}
 				if !deaf { // a release without a message is seen all the same
-					f.within(calls[0], 510*time.Millisecond)
+					f.within(calls[0], 510*ms)
 				}
 				for _, c := range calls {
 					c.cancel()
@@ -100,11 +100,11 @@ func (f field) anothers() {
 }
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
-	short := redsync.WithRetryDelay(50 * time.Millisecond)
+	short := redsync.WithRetryDelay(50 * ms)
 	for name, behind := range map[string][]redsync.Option{
 		"the second": {redsync.WithTries(0), short},
 		"of a function": {redsync.WithTries(0), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
-			return time.Duration(max(10-tries, 5)) * 10 * time.Millisecond
+			return time.Duration(max(10-tries, 5)) * 10 * ms
 		})},
 	} {
 		playAs(t, name, func(f field) {
@@ -113,13 +113,13 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 			first := f.calls(b, patient()...)
 			middle := f.calls(b, patient()...)
 			last := f.calls(b, behind...)
-			time.Sleep(1030 * time.Millisecond)
+			time.Sleep(1030 * ms)
 			before := f.traffic()
 			time.Sleep(time.Second)
 			polls := (f.traffic() - before) / 10
 			assert.InDelta(f, 20, polls, 3)
 			f.lose(0, 1, 2, 3, 4)
-			f.within(first, 50*time.Millisecond)
+			f.within(first, 50*ms)
 			assert.False(f, middle.isDone())
 			f.unlock(first.Mutex)
 			f.within(middle, 0)

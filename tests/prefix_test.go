@@ -40,7 +40,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		assert.Equal(tr, whole, m.Names())
 		assert.Equal(tr, strings.Join(whole, ", "), m.Name())
 		locked(tr, m)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		for _, n := range tr.nodes {
 			assert.ElementsMatch(tr, prefixed("p:", kind.keys), n.Keys())
 		}
@@ -98,7 +98,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 			assert.Equal(tr, s.Name, adopter.Name(), what)
 			tr.confirms(adopter.Extend())
 			tr.unlock(adopter)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			assert.Empty(tr, tr.nodes[0].Keys(), what)
 		}
 	})
@@ -115,7 +115,7 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
 			require.NoError(f, q.Do(ctx, "a", func(ctx context.Context) error {
 				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.have(5, "p:a", "q:a")
 				return nil
 			}))
@@ -124,23 +124,23 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 
 		m := acquired(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
 		f.silently("the lock is handed over", func() {
 			f.unlock(m)
 			f.within(same, 0)
 		})
 		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same.Mutex)
 		f.within(fair, time.Second)
 		f.unlock(fair.Mutex)
 
 		leads := f.watches(f.another().NewMutex("p:lead"), nil)
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*time.Millisecond)))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
+		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
+		time.Sleep(10 * ms)
 		assert.Len(f, leads.fresh(), 3, "free, held, and free, long before the next look")
 		leads.stops()
 	})
@@ -227,7 +227,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 		require.NoError(tr, waiter.err)
 		tr.unlock(waiter.Mutex)
 		for _, n := range tr.nodes {
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			require.False(tr, n.Exists(key(kind.keys[0])))
 			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
 		}

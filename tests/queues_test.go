@@ -23,12 +23,12 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
 		b := k.another(mode...)
 		start := time.Now()
-		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...))
+		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*ms))...))
 		w := k.calls(b, patient()...)
 		<-w.done
 		require.NoError(k, w.err)
-		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*time.Millisecond)
-		assert.LessOrEqual(k, w.at.Sub(start), 2315*time.Millisecond)
+		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*ms)
+		assert.LessOrEqual(k, w.at.Sub(start), 2315*ms)
 	})
 }
 
@@ -49,11 +49,11 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
 				m := acquired(f, f.NewMutex("lock", c.holder...))
 				w := f.calls(f.another(c.mode...), patient()...)
-				time.Sleep(777 * time.Millisecond)
+				time.Sleep(777 * ms)
 				f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
-				limit := 1015 * time.Millisecond
+				limit := 1015 * ms
 				if back > 0 {
-					limit += 500 * time.Millisecond
+					limit += 500 * ms
 					for _, n := range f.nodes {
 						n.SetClock(-back, 1)
 					}
@@ -72,12 +72,12 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		first := f.calls(f.another(mode...), patient()...)
-		time.Sleep(10*time.Second + 499*time.Millisecond)
+		time.Sleep(10*time.Second + 499*ms)
 		second := f.calls(f.another(mode...), patient()...)
 		f.atOnce(m, first)
 		assert.False(f, second.isDone())
 		for range 20 {
-			time.Sleep(97 * time.Millisecond)
+			time.Sleep(97 * ms)
 			ttl := f.nodes[0].TTL("{lock}:queue")
 			assert.GreaterOrEqual(f, ttl, time.Second)
 			assert.LessOrEqual(f, ttl, 2*time.Second)
@@ -94,7 +94,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 				f.held()
 				fault(f, 0, 1, 2)
 				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
-				time.Sleep(450 * time.Millisecond) // the node deadline
+				time.Sleep(450 * ms) // the node deadline
 				inQueues := func() {
 					assert.Empty(f, f.inQueue(3))
 					assert.Empty(f, f.inQueue(4))
@@ -104,7 +104,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 					if name != "frozen" { // frozen nodes make attempts last, and the waiter is in queues meanwhile
 						inQueues()
 					}
-					time.Sleep(97 * time.Millisecond)
+					time.Sleep(97 * ms)
 				}
 				w.cancel()
 				<-w.done
@@ -125,12 +125,12 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 		before := f.held(fair)
 		holder := f.calls(rs, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		w := f.calls(rs, patient(fair)...) // it makes no attempt, because its process gets the lock next
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
-		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
+		time.Sleep(30 * ms) // longer than a process may hand a lock over within itself
 		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
 		hook.Store(&givesUp)
 		f.unlock(holder.Mutex)
@@ -143,13 +143,13 @@ func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
 		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
 			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
 			b := f.another(mode...)
-			f.slow(5 * time.Millisecond)
-			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
-			hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
+			f.slow(5 * ms)
+			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*ms))...)
+			hastier := f.calls(b, patient(redsync.WithNodeTimeout(ms))...)
 			usual := f.calls(b, patient()...)
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(1500 * ms)
 			_, _ = m.Unlock()
-			f.within(usual, 20*time.Millisecond)
+			f.within(usual, 20*ms)
 			require.False(f, hasty.isDone())
 
 			// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
@@ -177,13 +177,13 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Minute))
 		b := f.another()
-		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOPERM No permissions to access a key"})
-		w := f.calls(b, patient(redsync.WithObserver(napper(20*time.Millisecond)))...)
+		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * ms, Err: "NOPERM No permissions to access a key"})
+		w := f.calls(b, patient(redsync.WithObserver(napper(20*ms)))...)
 		time.Sleep(3 * time.Second) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()
 		for range 20 {
-			time.Sleep(97 * time.Millisecond)
+			time.Sleep(97 * ms)
 			f.nobodyWaits()
 		}
 		w.cancel()
@@ -207,9 +207,9 @@ func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 				}
 				m := acquired(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
 				w := f.calls(f.another(), patient(mode...)...)
-				time.Sleep(10*time.Second + 100*time.Millisecond)
+				time.Sleep(10*time.Second + 100*ms)
 				f.unlock(m)
-				assert.Less(f, f.within(w, time.Second), 50*time.Millisecond)
+				assert.Less(f, f.within(w, time.Second), 50*ms)
 				f.unlock(w.Mutex)
 			})
 		})

@@ -36,7 +36,7 @@ func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 		a, b := long.NewMutex("a"), k.NewMutex("b")
 		locked(t, a)
 		locked(t, b)
-		assert.Equal(t, time.Hour-2*time.Millisecond, a.Remaining())
+		assert.Equal(t, time.Hour-2*ms, a.Remaining())
 		assert.Equal(t, validity, b.Remaining())
 	})
 }

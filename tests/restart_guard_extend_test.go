@@ -47,8 +47,8 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				start := time.Now()
 				obtained(t, m)
 				until := m.Until()
-				time.Sleep(500 * time.Millisecond)
-				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * time.Millisecond})
+				time.Sleep(500 * ms)
+				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * ms})
 				f.nodes[0].On("evalsha", 1000, embedded.Fault{LoseCommand: true})
 				for _, i := range []int{1, 2} { // if they refused B, its votes would be split, and it would not wait for node 0
 					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
@@ -56,16 +56,16 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				wg.Go(func() {
-					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*time.Millisecond))
+					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*ms))
 					if assert.NoError(t, other.TryLock()) {
-						took(t, start, 4100*time.Millisecond)
+						took(t, start, 4100*ms)
 						assert.Equal(t, !guarded, m.Remaining() > 0, "whether A still counts on the lock that B has acquired")
 					}
 				})
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(300 * ms)
 				f.reboot(true, 3)
 				for range 30 {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 					if name != "by its watchdog" {
 						_, _ = m.Extend() // the first sets missing keys, and later ones may count
 					}

@@ -54,7 +54,7 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 			require.NoError(f, holder.Lock()) // on node 2, too
 			for len(up) == 0 && time.Since(restart) < s.guard+rounding {
 				require.Error(f, standby.TryLock())
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * ms)
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 			}
@@ -76,14 +76,14 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 			m := acquired(f, rs.NewMutex("lock"))
 			sleepToTheSecond()
 			f.nodes[2].Kill()
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			uses := func() {
 				f.confirms(m.Extend())
 				f.confirms(m.Valid())
 				other := acquired(f, rs.NewMutex("other"))
 				synctest.Wait()
 				f.confirms(other.Unlock())
-				time.Sleep(99 * time.Millisecond)
+				time.Sleep(99 * ms)
 			}
 			for range 30 {
 				uses()

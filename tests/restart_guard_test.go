@@ -20,10 +20,10 @@ import (
 
 func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	for want, option := range map[time.Duration]redsync.Option{ // the longest expiry + drift + 1 s
-		9002 * time.Millisecond:  redsync.WithDriftFactor(0),
-		13002 * time.Millisecond: redsync.WithDriftFactor(0.5),
+		9002 * ms:  redsync.WithDriftFactor(0),
+		13002 * ms: redsync.WithDriftFactor(0.5),
 		// The expiry given to the guard counts, which is the longest of all locks, and not the expiry of this lock.
-		9082 * time.Millisecond: redsync.WithExpiry(time.Second),
+		9082 * ms: redsync.WithExpiry(time.Second),
 	} {
 		onKit(t, func(k kit) {
 			m := k.process(pool.WithRestartGuard(guard)).NewMutex("lock", option)
@@ -47,11 +47,8 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 		m := rs.NewMutex("lock")
 		start := time.Now()
 		obtained(t, m)
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		_, err = m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Extend)
+		confirmed(t, m.Unlock)
 		took(t, start, 0)
 		time.Sleep(time.Until(locksBegin))
 		k.reboot(true, 0, 1, 2)
@@ -73,7 +70,7 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 					time.Sleep(first)
 					starts := func() *redsync.Mutex {
 						m := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
-							redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+							redsync.WithTries(0), redsync.WithRetryDelay(50*ms))
 						locked(t, m)
 						return m
 					}
@@ -100,14 +97,14 @@ func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 // an uptime of one second.
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
-		time.Sleep(time.Minute - 2*time.Millisecond) // all nodes count
+		time.Sleep(time.Minute - 2*ms) // all nodes count
 		m := obtained(t, f.process(guards[guarded]...).NewMutex("lock"))
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.reboot(true, 0, 1, 2)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 
 		start := time.Now()
-		locked(t, f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*time.Millisecond))) // 449 times 18 ms is 8.082 s
+		locked(t, f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
 		if !guarded {
 			took(t, start, 0)
 			assert.Positive(t, m.Remaining(), "without the guard, another process gets the lock during the hold")
@@ -125,7 +122,7 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				a, b := f.veteran(guards[guarded]...), f.veteran(guards[guarded]...)
 				holder := obtained(t, kind.rival(a))
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.reboot(false, 0, 1, 2)
 				wake(a)
 				ok, err := holder.Extend()
@@ -165,10 +162,10 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 				f.anothers()
 			}
 			require.Error(f, c.ask(m))
-			age := c.quarantine - 100*time.Millisecond
+			age := c.quarantine - 100*ms
 			time.Sleep(age)
 			for _, n := range f.nodes {
-				n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
+				n.On(c.command, 1, embedded.Fault{Delay: 200 * ms})
 			}
 			require.ErrorContains(f, c.ask(m), fmt.Sprintf("its server started %v ago", age))
 			require.NoError(f, c.ask(m))
@@ -188,8 +185,8 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 		f.reboot(true, 0, 1, 2)
 		wake(rs)
 		failsWith(t, m.Extend, redsync.ErrExtendFailed)
-		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		time.Sleep(ms)
+		f.keysOn(5)
 		f.freeze(3, 4)
 		f.unlock(m)
 		f.thaw(3, 4)
@@ -209,7 +206,7 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		}
 		rs := redsync.New(pools...)
 		for text, option := range map[string]redsync.Option{
-			"8.001s": redsync.WithExpiry(guard + time.Millisecond), "8.001s)": redsync.WithLockDelay(time.Nanosecond), // rounded up
+			"8.001s": redsync.WithExpiry(guard + ms), "8.001s)": redsync.WithLockDelay(time.Nanosecond), // rounded up
 			"1h0m8s": redsync.WithLockDelay(time.Hour),
 		} {
 			m := rs.NewMutex("lock", option, redsync.WithValue("v"))

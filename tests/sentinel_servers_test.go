@@ -36,7 +36,7 @@ func TestSentinelFailsOver(t *testing.T) {
 				_ = a.NewMutex("other").TryLock()
 				n, _ := set.Replica.Do("exists", "other")
 				return n == int64(1)
-			}, time.Minute, 20*time.Millisecond, "locks move, too")
+			}, time.Minute, 20*ms, "locks move, too")
 			alive(t, held)
 			if !f.Cuts {
 				realredis.Must(t, set.Replica, "del", "held")

@@ -70,10 +70,10 @@ func TestALateDenialOfAQueue(t *testing.T) {
 		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
 		for _, n := range f.nodes[:2] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		}
 		f.downgrades(m)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * ms)
 		require.NoError(f, down.of(0))
 		require.NoError(f, down.of(1))
 		f.unlocks(m)
@@ -136,10 +136,10 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 		var line []*call
 		for _, options := range [][]redsync.Option{shared, shared, patient(), shared} {
 			line = append(line, f.calls(f.Redsync, options...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		f.unlock(first)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for i, done := range []bool{true, true, false, false} {
 			require.Equal(f, done, line[i].isDone(), i)
 		}
@@ -147,7 +147,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 		f.unlock(line[0].Mutex)
 		f.unlock(line[1].Mutex)
 		for _, c := range line[2:] {
-			f.within(c, 10*time.Millisecond)
+			f.within(c, 10*ms)
 			f.unlock(c.Mutex)
 		}
 		f.nobodyWaits()
@@ -162,14 +162,14 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 		other := f.another()
 		taken := acquired(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(withShared)...)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
 		second := f.calls(f.Redsync, patient(withShared, redsync.WithPriority(1))...)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 2)
 		f.unlock(taken)
-		f.within(first, 10*time.Millisecond)
-		f.within(second, 10*time.Millisecond)
+		f.within(first, 10*ms)
+		f.within(second, 10*ms)
 		require.Equal(f, 1, f.entries("lock"))
 		f.unlock(first.Mutex)
 		f.unlock(second.Mutex)
@@ -183,12 +183,12 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 		playMet(t, func(f field) {
 			first := f.held()
 			plain := f.calls(f.Redsync, patient(withShared)...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			differs := f.calls(f.Redsync, patient(withShared, option)...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.unlock(first)
-			f.within(plain, 10*time.Millisecond)
-			f.within(differs, 10*time.Millisecond)
+			f.within(plain, 10*ms)
+			f.within(differs, 10*ms)
 			assert.Equal(f, 2, f.entries("lock"))
 			f.unlock(plain.Mutex)
 			f.unlock(differs.Mutex)

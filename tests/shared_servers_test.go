@@ -68,9 +68,7 @@ func awaitTickets(t *testing.T, servers []*realredis.Server, n int) {
 // unlocks unlocks m.
 func unlocks(t *testing.T, m *redsync.Mutex) {
 	t.Helper()
-	ok, err := m.Unlock()
-	require.NoError(t, err)
-	require.True(t, ok)
+	confirmed(t, m.Unlock)
 }
 
 // Two of five nodes deny the queue, and a third one is down. The nodes that deny the queue let a reader in without
@@ -93,8 +91,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			obtained(t, r)
 			unlocks(t, r)
 			locked(t, r)
-			ok, err := r.Extend()
-			require.True(t, ok, "%v", err)
+			confirmed(t, r.Extend)
 			unlocks(t, r)
 		}
 		w := acquired(t, rs.NewMutex("lock"))
@@ -129,7 +126,7 @@ func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 		}
 		unlocks(t, reader)
 		return false
-	}, soon, 10*time.Millisecond, why)
+	}, soon, 10*ms, why)
 }
 
 // A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue.
@@ -155,7 +152,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 		}
 		return false
 	}
-	require.Eventually(t, queued, soon, time.Millisecond)
+	require.Eventually(t, queued, soon, ms)
 	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
 	unlocks(t, r)
 	require.NoError(t, <-done)

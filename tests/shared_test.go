@@ -30,19 +30,19 @@ func TestReadersTogetherAgainstWriters(t *testing.T) {
 		isTaken(f, f.NewMutex("lock").TryLock())
 		isTaken(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock())
 		w := f.calls(other, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for _, m := range []*redsync.Mutex{a, b, c} {
 			require.True(f, open(w.done))
 			f.confirms(m.Valid())
 			f.unlock(m)
 		}
-		f.within(w, 10*time.Millisecond)
+		f.within(w, 10*ms)
 		isTaken(f, a.TryLock())
 		readers := []*call{f.calls(f.Redsync, patient(shared)...), f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		f.unlock(w.Mutex)
 		for _, r := range readers {
-			f.within(r, 10*time.Millisecond)
+			f.within(r, 10*ms)
 		}
 		for _, r := range readers {
 			f.unlock(r.Mutex)
@@ -89,7 +89,7 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 		}
 		f.unlock(w)
 		for i, entries := range []int{1, 2} {
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 			late := f.calls(f.Redsync, withShared)
 			f.within(late, 0)
 			assert.Equal(f, entries, f.entries("lock"), "after %v", (i+1)*10)
@@ -111,14 +111,14 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 		r := f.held(shared)
 		w := f.calls(f.Redsync, patient()...)
 		late := f.calls(f.Redsync, patient(shared)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		require.True(f, open(w.done))
 		require.True(f, open(late.done))
 		f.unlock(r)
 		f.within(w, 0)
 		require.True(f, open(late.done))
 		f.unlock(w.Mutex)
-		f.within(late, 10*time.Millisecond)
+		f.within(late, 10*ms)
 		f.unlock(late.Mutex)
 	})
 }
@@ -137,7 +137,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"fair":             {first: withFair, shares: true},
 		"expiry":           {second: redsync.WithExpiry(9 * time.Second)},
 		"drift":            {second: redsync.WithDriftFactor(0.02)},
-		"node deadline":    {second: redsync.WithNodeTimeout(99 * time.Millisecond)},
+		"node deadline":    {second: redsync.WithNodeTimeout(99 * ms)},
 		"lock delay":       {first: redsync.WithLockDelay(time.Second)},
 		"fencing":          {second: withFencing},
 		"fencing first":    {first: withFencing},
@@ -149,7 +149,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"healing":          {second: withSetNXOnExtend},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
-		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * time.Millisecond) }},
+		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * ms) }},
 		"loss": {between: func(f field, m *redsync.Mutex) {
 			f.lose(0, 1, 2, 3, 4)
 			failsWith(f, m.Valid, redsync.ErrLockLost)
@@ -183,14 +183,14 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		shared := withShared
 		m := f.held()
 		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		writer := f.calls(other, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		until := m.Until()
 		f.downgrades(m)
 		assert.True(f, m.Until().After(until))
-		f.within(own, 10*time.Millisecond)
-		f.within(foreign, 10*time.Millisecond)
+		f.within(own, 10*ms)
+		f.within(foreign, 10*ms)
 		f.confirms(m.Extend())
 		f.confirms(m.Valid())
 		require.NoError(f, m.Downgrade(f.Context()), "a second Downgrade succeeds, too")
@@ -201,7 +201,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		require.True(f, open(writer.done))
 		f.unlock(foreign.Mutex)
-		f.within(writer, 10*time.Millisecond)
+		f.within(writer, 10*ms)
 		f.unlock(writer.Mutex)
 		require.NoError(f, m.Lock(), "the next Lock is exclusive again")
 		require.Error(f, other.NewMutex("lock", shared).TryLock())
@@ -219,7 +219,7 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 		require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrExtendFailed)
 		assert.Equal(f, until, m.Until())
 		f.thaw(2, 3, 4)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		f.confirms(m.Extend())
 		r := obtained(f, f.another().NewMutex("lock", withShared))
 		require.Error(f, f.another().NewMutex("lock").TryLock())
@@ -270,7 +270,7 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
 		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
 		assert.Equal(f, value, m.Value())
-		time.AfterFunc(10*time.Millisecond, func() { f.unlock(m) })
+		time.AfterFunc(10*ms, func() { f.unlock(m) })
 		require.NoError(f, m.Lock(), "Lock waits for the end of the hold")
 		assert.NotEqual(f, value, m.Value())
 		f.unlock(m)
@@ -294,7 +294,7 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 			all.Go(func() {
 				assert.NoError(f, m.Lock())
 				assert.EqualValues(f, 1, inside.Add(1))
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * ms)
 				inside.Add(-1)
 				f.unlock(m)
 			})
@@ -354,10 +354,10 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 				for range readers {
 					m := acquired(f, f.NewMutex("lock", withShared, withWatchdog))
 					all = append(all, m)
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 				}
 				if slow {
-					f.slow(100 * time.Millisecond)
+					f.slow(100 * ms)
 				}
 				before := f.traffic()
 				time.Sleep(20 * time.Second)
@@ -386,7 +386,7 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 		tries  int // 0: all readers call Lock; 1: all call TryLock; 2: every second one does
 		kinds  int
 	}{
-		"expiry of 200 ms":          {200 * time.Millisecond, 0, 1},
+		"expiry of 200 ms":          {200 * ms, 0, 1},
 		"Lock and TryLock":          {8 * time.Second, 2, 1},
 		"two expiries, and TryLock": {8 * time.Second, 1, 2},
 	} {
@@ -407,7 +407,7 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 				all.Go(func() {
 					for lock(ctx) == nil {
 						locks.Add(1)
-						time.Sleep(time.Duration(1+i%3) * time.Millisecond)
+						time.Sleep(time.Duration(1+i%3) * ms)
 						_, _ = m.Unlock()
 					}
 					assert.Error(f, ctx.Err())
@@ -426,19 +426,19 @@ func TestATryLockBesideAnother(t *testing.T) {
 	playMet(t, func(f field) {
 		m, other := f.NewMutex("lock", withShared), f.NewMutex("lock", withShared)
 		w := f.held()
-		f.slowly(1, 10*time.Millisecond, 0, 1, 2, 3, 4)
+		f.slowly(1, 10*ms, 0, 1, 2, 3, 4)
 		first := make(chan error)
 		go func() { first <- other.TryLock() }()
-		time.AfterFunc(time.Millisecond, func() { f.unlock(w) })
-		time.Sleep(5 * time.Millisecond)
+		time.AfterFunc(ms, func() { f.unlock(w) })
+		time.Sleep(5 * ms)
 		obtained(f, m)
 		require.Error(f, <-first, "the first TryLock fails: the nodes executed its attempt before the release")
 		f.unlocks(m)
 
 		f.freeze(0, 1, 2)
-		for _, most := range []time.Duration{2 * patience, 2 * time.Millisecond} {
+		for _, most := range []time.Duration{2 * patience, 2 * ms} {
 			go func() { first <- other.TryLock() }()
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			ctx, cancel := context.WithTimeout(f.Context(), most)
 			start := time.Now()
 			require.Error(f, m.TryLockContext(ctx))

@@ -61,7 +61,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 		var all []*redsync.Mutex
 		for range 2 {
 			all = append(all, acquired(f, f.another().NewMutex(name, withShared, withWatchdog)))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		synctest.Wait()
 		text, err := f.nodes[0].Get(name)

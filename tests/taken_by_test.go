@@ -94,11 +94,11 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		locked(f, holder)
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
-		time.AfterFunc(900*time.Millisecond, func() { f.freeze(0, 1, 2) })
+		time.AfterFunc(900*ms, func() { f.freeze(0, 1, 2) })
 		start := time.Now()
 		err := f.NewMutex("a", redsync.WithOwner("me"), redsync.WithTries(0)).LockContext(ctx)
 		require.ErrorIs(f, err, context.DeadlineExceeded)
-		assert.LessOrEqual(f, time.Since(start), 1050*time.Millisecond)
+		assert.LessOrEqual(f, time.Since(start), 1050*ms)
 		if assert.ErrorAs(f, err, &taken) {
 			assert.Empty(f, taken.Owner)
 		}

@@ -80,7 +80,7 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 	testlength.NotShort(t)
 	parallelComputing(t)
 	ticks := testlength.InGate(0, 30, 60, 4000)
-	for most, processes := range map[time.Duration]int{time.Millisecond: 5, 20 * time.Millisecond: 3} {
+	for most, processes := range map[time.Duration]int{ms: 5, 20 * ms: 3} {
 		playAs(t, fmt.Sprint(processes, " processes, latency below ", most), func(f field) {
 			s := &schedule{
 				TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
@@ -147,7 +147,7 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 				m := kind.lock(f.Redsync, append(mode, hearsAll)...)
 				start := time.Now()
 				obtained(f, m)
-				assert.LessOrEqual(f, time.Since(start), (16+32+64)*time.Millisecond)
+				assert.LessOrEqual(f, time.Since(start), (16+32+64)*ms)
 				f.unlock(m)
 				time.Sleep(2 * time.Second)
 				f.nobodyWaits()
@@ -172,18 +172,17 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(0, 1, 2)
 		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the pauses between attempts are long
+			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond+1)
+		ctx, cancel := context.WithTimeout(f.Context(), 50*ms+1)
 		defer cancel()
 		start := time.Now()
-		err := f.NewMutex("lock", hearsAll).TryLockContext(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		took(f, start, 50*time.Millisecond+1)
-		time.AfterFunc(50*time.Millisecond+1, func() { _ = f.Close(f.Context()) })
+		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
+		took(f, start, 50*ms+1)
+		time.AfterFunc(50*ms+1, func() { _ = f.Close(f.Context()) })
 		start = time.Now()
 		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
-		took(f, start, 50*time.Millisecond+1)
+		took(f, start, 50*ms+1)
 	})
 }
 
@@ -191,7 +190,7 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
 	playMet(t, func(f field) {
 		f.splits(0, 1, 2)
-		f.slow(patience - 30*time.Millisecond)
+		f.slow(patience - 30*ms)
 		for range 10 {
 			start := time.Now()
 			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())

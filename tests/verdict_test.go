@@ -107,8 +107,8 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 	}{
 		"the lock is taken":               {func(f field) { f.anothers() }, time.Second, contention},
 		"three nodes are down":            {func(f field) { f.kill(0, 1, 2) }, time.Second, noQuorum},
-		"no attempt has an end":           {func(f field) { f.freeze(0, 1, 2) }, 100 * time.Millisecond, neither},
-		"an attempt has ended in silence": {func(f field) { f.freeze(0, 1, 2) }, 500 * time.Millisecond, noQuorum},
+		"no attempt has an end":           {func(f field) { f.freeze(0, 1, 2) }, 100 * ms, neither},
+		"an attempt has ended in silence": {func(f field) { f.freeze(0, 1, 2) }, 500 * ms, noQuorum},
 	} {
 		playAs(t, name, func(f field) {
 			b := f.another()
@@ -141,11 +141,11 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
 			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
-				redsync.WithRetryDelay(50*time.Millisecond))
-			ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
+				redsync.WithRetryDelay(50*ms))
+			ctx, cancel := context.WithTimeout(f.Context(), 200*ms)
 			defer cancel()
 			c.before(f)
-			time.AfterFunc(10*time.Millisecond, func() { f.freeze(allNodes...); forget(r); book.forget() })
+			time.AfterFunc(10*ms, func() { f.freeze(allNodes...); forget(r); book.forget() })
 			err := m.LockContext(ctx)
 			f.thaw(allNodes...)
 			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
@@ -177,7 +177,7 @@ func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
 		require.NoError(t, f.nodes[0].Set("lock", "another"))
 		f.nodes[3].On("set", 1, embedded.Fault{Delay: time.Hour})
 		f.nodes[4].On("set", 1, embedded.Fault{Delay: time.Hour})
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(f.Context(), 10*ms)
 		defer cancel()
 		err := f.NewMutex("lock").TryLockContext(ctx)
 		assert.Equal(t, contention, judged(t, err))
@@ -246,7 +246,7 @@ func TestErrTakenHasAName(t *testing.T) {
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {
 				m := acquired(t, f.NewMultiMutex(names))
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("x", "another's"))
 				}

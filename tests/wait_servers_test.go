@@ -117,7 +117,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	if e := m.TryLock(); failed("TryLock", e == nil, e) {
 		return 0, err
 	}
-	time.Sleep(5 * time.Millisecond) //nolint:forbidigo // so that there is something to extend
+	time.Sleep(5 * ms) //nolint:forbidigo // so that there is something to extend
 	if does("extend", m.Extend) || does("valid", m.Valid) {
 		return 0, err
 	}
@@ -125,7 +125,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	defer cancel()
 	waiter, done, start := b.NewMutex("lock", options...), make(chan error, 1), time.Now()
 	go func() { done <- waiter.LockContext(ctx) }()
-	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real servers
+	time.Sleep(50 * ms) //nolint:forbidigo // real servers
 	if does("unlock", m.Unlock) {
 		return 0, err
 	}
@@ -138,7 +138,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 }
 
 // unwoken is the shortest time after which a waiter tries again without being woken.
-const unwoken = 490 * time.Millisecond
+const unwoken = 490 * ms
 
 // empties flushes servers, of their scripts as well.
 func empties(t *testing.T, servers []*realredis.Server) {
@@ -157,7 +157,7 @@ func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command
 		require.Eventually(t, func() bool {
 			v, err := s.Do(command...)
 			return err == nil && v == want
-		}, soon, time.Millisecond)
+		}, soon, ms)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		{withFair, withFencing},
 		{withShared},
 		{redsync.WithPermits(1), withFair},
-		{redsync.WithMinHold(100 * time.Millisecond)}, // the last one, because it keeps the lock for a while
+		{redsync.WithMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
@@ -231,8 +231,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	}
 	unlocks(t, holder)
 	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, withFair))
-	ok, err := several.Unlock()
-	require.True(t, ok, "%v", err)
+	confirmed(t, several.Unlock)
 	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
 	for _, s := range servers {
 		for _, entry := range realredis.Must(t, s, "acl", "log").([]any) {
@@ -262,7 +261,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			options := []redsync.Option{redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithTries(0)}
+			options := []redsync.Option{redsync.WithRetryDelay(100 * ms), redsync.WithTries(0)}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
 			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.

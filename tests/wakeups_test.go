@@ -22,12 +22,12 @@ func TestWaitersAreWokenOneByOne(t *testing.T) {
 		var calls []*call
 		for range 6 {
 			calls = append(calls, k.calls(k.another(mode...), patient()...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		for _, c := range calls {
 			k.atOnce(m, c)
 			m = c.Mutex
-			time.Sleep(7 * time.Millisecond)
+			time.Sleep(7 * ms)
 		}
 		k.unlock(m)
 		k.nothingLeft()
@@ -40,14 +40,14 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
 		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond, Err: "ERR no"})
+			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
 		}
 		rolls := make(chan error)
 		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
 		w := f.calls(b, patient()...)
 		require.False(f, w.isDone())
-		assert.Equal(f, 300*time.Millisecond, f.within(w, time.Second))
+		assert.Equal(f, 300*ms, f.within(w, time.Second))
 		require.Error(f, <-rolls)
 		f.unlock(w.Mutex)
 		f.nobodyWaits()
@@ -59,14 +59,14 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		first := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		second := f.calls(f.another(mode...), patient()...)
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(600 * ms)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
 		f.unlock(m)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.False(f, first.isDone())
 		require.False(f, second.isDone(), "the second waiter comes after the first")
 		first.cancel()
@@ -80,14 +80,14 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * time.Millisecond, 70 * time.Millisecond: 70 * time.Millisecond} {
+	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * ms, 70 * ms: 70 * ms} {
 		inEachMode(t, play, func(f field, mode []redsync.Option) {
 			m := f.held(mode...)
 			w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(delay))
 			for _, n := range f.nodes {
 				n.LoseMessages(100)
 			}
-			time.Sleep(600 * time.Millisecond)
+			time.Sleep(600 * ms)
 			f.unlock(m)
 			assert.Positive(f, f.within(w, within))
 		})
@@ -115,7 +115,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 						fault(f)
 					}
 					w := f.calls(b, patient()...)
-					time.Sleep(1100 * time.Millisecond)
+					time.Sleep(1100 * ms)
 					if !before {
 						fault(f)
 					}
@@ -133,12 +133,12 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
 		}
 		f.unlock(m)
-		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
+		assert.GreaterOrEqual(f, f.within(w, 4*ms), 2*ms)
 	})
 }
 
@@ -149,7 +149,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 		m := f.held()
 		f.lose(3, 4)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
 		}
@@ -162,14 +162,14 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for _, n := range f.nodes {
 			n.Disconnect()
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		_, _ = m.Unlock()
 		require.False(f, w.isDone())
-		f.within(w, 150*time.Millisecond)
+		f.within(w, 150*ms)
 	})
 }
 
@@ -179,15 +179,15 @@ func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
 	inEachMode(t, play, func(f field, mode []redsync.Option) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(499 * time.Millisecond) // the next attempt is at 500 ms
+		time.Sleep(499 * ms) // the next attempt is at 500 ms
 		for i, n := range f.nodes {
 			n.On("evalsha", 1, []embedded.Fault{
-				{}, {Delay: 20 * time.Millisecond}, {Delay: 20 * time.Millisecond}, {Err: "ERR"}, {Err: "ERR"},
+				{}, {Delay: 20 * ms}, {Delay: 20 * ms}, {Err: "ERR"}, {Err: "ERR"},
 			}[i])
 		}
-		time.Sleep(11 * time.Millisecond)
+		time.Sleep(11 * ms)
 		f.unlock(m)
-		assert.Equal(f, 10*time.Millisecond, f.within(w, 10*time.Millisecond))
+		assert.Equal(f, 10*ms, f.within(w, 10*ms))
 	})
 }
 

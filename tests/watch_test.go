@@ -184,7 +184,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 			assert.Equal(f, kind.shared, h.Shared)
 			assert.Equal(f, kind.permit, h.Permits == 1)
 			assert.Equal(f, m.Names(), h.Names)
-			assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*time.Millisecond))
+			assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*ms))
 
 			time.Sleep(time.Minute)
 			w.nothing() // although TTLs have changed
@@ -326,7 +326,7 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		time.Sleep(readEvery / 4)
 		for _, n := range f.nodes {
 			c := n.Client()
-			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*time.Millisecond).Err())
+			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
 			require.NoError(f, c.Close())
 		}
 		time.Sleep(readEvery)
@@ -334,13 +334,13 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		assert.Equal(f, start.Add(readEvery), s.at)
 		assert.Equal(f, "redsync v4", s.Holders[0].Library)
 		time.Sleep(readEvery)
-		assert.Equal(f, start.Add(readEvery/4+1235*time.Millisecond), w.sees(redsync.StateFree, 0).at)
+		assert.Equal(f, start.Add(readEvery/4+1235*ms), w.sees(redsync.StateFree, 0).at)
 		w.stops()
 	})
 }
 
 // A far process is that far from each node.
-const hop = 10 * time.Millisecond
+const hop = 10 * ms
 
 // far returns a process for whose messages each way takes hop. It has met the nodes.
 func (f field) far() *redsync.Redsync {
@@ -443,7 +443,7 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 			before := f.scripts()
 			for range 200 {
 				f.publishes(allNodes...)
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * ms)
 			}
 			reads := (f.scripts() - before) / 5
 			most = max(most, reads)
@@ -469,7 +469,7 @@ func TestWatchReadsWhenItListensAgain(t *testing.T) {
 			require.NoError(f, n.Set("lock", "x"))
 		}
 		f.nodes[2].Disconnect()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		w.sees(redsync.StateHeld, 1)
 		require.Equal(f, 5, f.subscribed())
 		w.stops()
@@ -540,7 +540,7 @@ func TestManyWatchesReadOnce(t *testing.T) {
 			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", withShared), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
 			all = append(all, f.watches(m, nil))
 		}
-		time.Sleep(100 * time.Millisecond) // they share reads, so some wait for the next one
+		time.Sleep(100 * ms) // they share reads, so some wait for the next one
 		for _, w := range all {
 			w.sees(redsync.StateFree, 0)
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
@@ -22,16 +21,15 @@ func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
 		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
-		time.Sleep(30*time.Second + time.Millisecond)
+		time.Sleep(30*time.Second + ms)
 		extends := j.extended()
 		for i, at := range extends {
 			assert.Equal(t, time.Duration(i+1)*3*time.Second, at)
 		}
 		assert.Len(t, extends, 10)
-		assert.Equal(t, 39*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
+		assert.Equal(t, 39*time.Second-92*ms, m.Until().Sub(j.start))
 		alive(t, m)
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
 		assert.Len(t, j.releases, 1)
@@ -48,21 +46,19 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), withWatchdog))
-		time.Sleep(4500 * time.Millisecond)
+		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
+		time.Sleep(4500 * ms)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
-		ms := time.Millisecond
 		// The first repetition comes after an eighth of the patience of 960 ms, the next after twice that, and so on.
 		assert.Equal(t, []time.Duration{
 			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
 			6400 * ms, 9600 * ms, 12800 * ms,
 		}, j.extended())
 		failing.Store(true)
-		time.Sleep(1700 * time.Millisecond)
+		time.Sleep(1700 * ms)
 		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
@@ -86,10 +82,8 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		away.Store(false)
 		time.Sleep(3 * time.Second)
-		ms := time.Millisecond
 		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
@@ -101,13 +95,11 @@ func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
 		isOver(t, m, redsync.ErrNotHeld)
-		_, err := m.Extend()
-		require.NoError(t, err)
+		confirmed(t, m.Extend)
 		time.Sleep(7 * time.Second)
 		assert.Equal(t, []time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}, j.extended())
 		alive(t, m)
-		_, err = m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
 	})
@@ -132,7 +124,7 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 		for _, want := range []int{128, 256, 300} {
 			synctest.Wait()
 			assert.Equal(t, want, p.Count("evalsha")-before)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		shut(t, rs)
 	})

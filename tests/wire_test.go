@@ -165,9 +165,7 @@ func (w *byHand) holds(rs *redsync.Redsync) *redsync.Mutex {
 // frees unlocks m, and waits until no node has it.
 func (w *byHand) frees(m *redsync.Mutex) {
 	w.Helper()
-	ok, err := m.Unlock()
-	require.NoError(w, err)
-	require.True(w, ok)
+	confirmed(w, m.Unlock)
 	awaitAnswers(w.T, w.servers, 0, "exists", "orders:17")
 }
 
@@ -251,14 +249,10 @@ func (w *byHand) breaksExclusion() {
 	m := w.holds(first)
 	w.does("app:orders:17")
 	w.does("-n 1")
-	ok, err := m.Extend()
-	require.NoError(w, err)
-	require.True(w, ok)
+	confirmed(w, m.Extend)
 
 	w.does("without NX")
-	ok, err = m.Extend()
-	require.ErrorIs(w, err, redsync.ErrLockLost)
-	require.False(w, ok)
+	failsWith(w, m.Extend, redsync.ErrLockLost)
 	for _, s := range w.servers {
 		realredis.Must(w, s, "del", "orders:17")
 	}

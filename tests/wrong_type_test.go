@@ -42,7 +42,7 @@ var needed = map[string]struct {
 	mode []redsync.Option
 }{
 	"plain":                 {"a", lockKinds[0], nil},
-	"WithMinHold":           {"a", lockKinds[0], []redsync.Option{redsync.WithMinHold(time.Millisecond)}},
+	"WithMinHold":           {"a", lockKinds[0], []redsync.Option{redsync.WithMinHold(ms)}},
 	"WithFencing":           {"a", lockKinds[0], []redsync.Option{withFencing}},
 	"WithFencing, register": {"{a}:fence", lockKinds[0], []redsync.Option{withFencing}},
 	"WithFair":              {"a", lockKinds[0], []redsync.Option{withFair}},
