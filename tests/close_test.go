@@ -530,3 +530,17 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 		}
 	})
 }
+
+func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		rs := on(clients)
+		unlocked, left := locked(f, rs.NewMutex("lock")), locked(f, rs.NewMutex("left"))
+		closeClients(f.T, clients...)
+		f.unlock(unlocked)
+		shut(f, rs) // unlocks what is left
+		f.keysOn(0)
+		assert.Zero(f, left.Remaining())
+		assert.Zero(f, f.nodes.Keys("left"))
+	})
+}

@@ -3,13 +3,17 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // This file tests what processes leave on the nodes that exit right after a Close whose context has ended.
@@ -96,5 +100,36 @@ func TestExitLeavesNothing(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 		})
+	}
+}
+
+// TestExitOfAProcess starts this program again for each way. It exits right after Close, and a server shows what it has
+// left.
+func TestExitOfAProcess(t *testing.T) {
+	if how, address, isChild := strings.Cut(os.Getenv("REDSYNC_EXIT"), "="); isChild {
+		ctx, stop := context.WithCancel(context.Background())
+		rs, err := redsync.Open(ctx, []string{address})
+		err = errors.Join(err, exits[how](exiting{rs, ctx, stop}))
+		stop()
+		if err = errors.Join(err, rs.Close(ctx)); err != nil && !errors.Is(err, redsync.ErrNoQuorum) { // a slow machine
+			panic(err)
+		}
+		os.Exit(map[bool]int{true: 3}[err != nil])
+	}
+	t.Parallel()
+	server := realredis.Start(t, 1)[0]
+	for how := range exits {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestExitOfAProcess$")
+		cmd.Env, cmd.SysProcAttr = append(os.Environ(), "REDSYNC_EXIT="+how+"="+server.Addr()), realredis.EndWithParent()
+		out, err := cmd.CombinedOutput()
+		left := realredis.Must(t, server, "keys", "*")
+		realredis.Must(t, server, "flushall")
+		if cmd.ProcessState.ExitCode() == 3 {
+			continue
+		}
+		require.NoError(t, err, "%s: %s", how, out)
+		for _, key := range left.([]any) {
+			assert.Contains(t, key, ":fence", how)
+		}
 	}
 }

@@ -159,3 +159,35 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 		})
 	}
 }
+
+// A value that nodes have already is a grant to nobody, whatever their registers are.
+func TestFenceValueOfAnother(t *testing.T) {
+	for _, ahead := range []string{"", "2000000000000000"} {
+		playMet(t, func(f field) {
+			f.occupy("lock", allNodes...)
+			f.registers(ahead, ahead, ahead, ahead, ahead)
+			m := f.NewMutex("lock", withFencing, redsync.WithGenValueFunc(func() (string, error) { return "another's", nil }))
+			isTaken(f, m.TryLock())
+			assert.Zero(f, m.Fence())
+		})
+	}
+}
+
+// Grants whose replies are lost have raised the registers.
+func TestFenceRepliesLost(t *testing.T) {
+	for _, lost := range []int{2, 3, 5} {
+		play(t, func(f field) {
+			m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*ms))
+			for _, n := range f.nodes[:lost] {
+				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+			}
+			first := uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+			locked(f, m)
+			token := m.Fence()
+			assert.Equal(f, lost > 2, token > first)
+			f.unlock(m)
+			f.areAt(token, token, token, token, token)
+			f.noKeys()
+		})
+	}
+}

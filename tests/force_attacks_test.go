@@ -108,3 +108,23 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 		})
 	}
 }
+
+// The holder asks the nodes because of a message. Close does not wait for that, and releases the lock.
+func TestCloseWhileTheHolderAsks(t *testing.T) {
+	for _, asks := range []time.Duration{0, 5, 20, 60} {
+		play(t, func(f field) {
+			rs := f.far()
+			locked(f, rs.NewMutex("lock", heals()...))
+			time.Sleep(1500 * time.Millisecond)
+			h := f.holderOf(f.NewMutex("lock"))
+			f.freeze(0, 1, 2)
+			f.nodes[3].Publish(fmt.Sprintf("redsync:%016d", h.Process), "forced "+h.ID)
+			time.Sleep(asks * time.Millisecond)
+			f.thaw(0, 1, 2)
+			start := time.Now()
+			shut(f, rs)
+			assert.Less(f, time.Since(start), time.Second)
+			f.keysOn(0)
+		})
+	}
+}

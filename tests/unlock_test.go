@@ -230,3 +230,19 @@ func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
 		f.keysOn(0)
 	})
 }
+
+func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
+	for _, answer := range []func(pool.Request) (*pool.Reply, error){
+		func(pool.Request) (*pool.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
+		func(pool.Request) (*pool.Reply, error) {
+			return &pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}, nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &puppet.Puppet{Answer: answer}
+			require.Error(t, redsync.New(p).NewMutex("lock").TryLock())
+			time.Sleep(20 * time.Second)
+			assert.Equal(t, 1, p.Count("evalsha"))
+		})
+	}
+}

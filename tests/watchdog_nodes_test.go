@@ -97,3 +97,18 @@ func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 		f.keysOn(0)
 	})
 }
+
+func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(withSetNXOnExtend, withWatchdog)
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 100 * ms, Err: lacksScript{}.Error()})
+		}
+		time.Sleep(8*time.Second/3 + 50*ms)
+		f.lose(allNodes...)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
+		time.Sleep(time.Minute)
+		assert.Zero(f, f.commands("eval"))
+		f.keysOn(0)
+	})
+}

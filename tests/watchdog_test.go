@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
@@ -128,4 +129,31 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 		}
 		shut(t, rs)
 	})
+}
+
+// An extension is under way at Unlock. Whatever its answer is, nothing but releases follows.
+func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
+	for _, late := range []pool.Reply{
+		{Value: int64(1), Fate: pool.Answered, Conn: 1}, {Value: int64(0), Fate: pool.Answered, Conn: 1},
+		{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, {Err: errPuppet, Conn: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked pool.Request
+			j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+				if isExtend(req) {
+					asked = req
+					return nil, nil
+				}
+				return puppet.Yes(req)
+			})
+			m := locked(t, redsync.New(j).NewMutex("lock", withWatchdog, withSetNXOnExtend))
+			time.Sleep(4 * time.Second)
+			require.NotEmpty(t, j.extended())
+			confirmed(t, m.Unlock)
+			asked.To.Receive(asked.Tag, late)
+			time.Sleep(time.Minute)
+			assert.Empty(t, j.extended())
+			isOver(t, m, redsync.ErrNotHeld)
+		})
+	}
 }
