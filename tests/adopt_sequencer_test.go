@@ -33,7 +33,7 @@ func (f field) given(options ...redsync.Option) redsync.Sequencer {
 }
 
 func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"fencing":    {withFencing},
 		"no fencing": nil,
 	} {
@@ -64,7 +64,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 				return lasts(time.Minute)(ctx)
 			}))
 			assert.Zero(f, m.Fence())
-			require.ErrorIs(f, other.With(redsync.WithFailFast(false)).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			require.ErrorIs(f, other.With(hearsAll).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -111,7 +111,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 		`do not make up the name "lock"`:                                     {name: "lock", of: changed},
 	} {
 		playAs(t, want, func(f field) {
-			options := []redsync.Option{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
+			options := opts{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
 			for _, m := range []*redsync.Mutex{f.NewMutex(c.name, options...), f.With(options...).NewMutex(c.name)} {
 				refuses(f.T, m, want)
 				require.ErrorContains(f, m.Do(f.Context(), never), want)

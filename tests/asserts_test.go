@@ -130,8 +130,13 @@ func panicked(tb testing.TB, do func()) {
 	assert.PanicsWithValue(tb, "the user's", do)
 }
 
-// Options without arguments.
+// opts are options of a lock.
+type opts = []redsync.Option
+
+// Options that many locks have.
 var (
+	forever           = redsync.WithTries(0)
+	hearsAll          = redsync.WithFailFast(false) // calls wait for all nodes, not for a quorum
 	withWatchdog      = redsync.WithWatchdog()
 	withFair          = redsync.WithFair()
 	withShared        = redsync.WithShared()

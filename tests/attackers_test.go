@@ -42,7 +42,7 @@ func TestANodeThatGrantsEverybody(t *testing.T) {
 func TestForgedWakeUps(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withWatchdog)
-		w := f.calls(f.another(), redsync.WithTries(0))
+		w := f.calls(f.another(), forever)
 		time.Sleep(time.Second)
 		channels := f.nodes[0].PubSubChannels("redsync:*")
 		require.NotEmpty(f, channels)

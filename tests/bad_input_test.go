@@ -46,7 +46,7 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 }
 
 func TestHoldOptionsOutOfRange(t *testing.T) {
-	for want, options := range map[string][]redsync.Option{
+	for want, options := range map[string]opts{
 		"WithMaxHold(0s) is out of range: more than 0":   {redsync.WithMaxHold(0)},
 		"WithMaxHold(-1s) is out of range: more than 0":  {redsync.WithMaxHold(-time.Second)},
 		"WithLockDelay(-1ns) is out of range: 0 or more": {redsync.WithLockDelay(-1)},

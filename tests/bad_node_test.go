@@ -65,7 +65,7 @@ var badnesses = []badness{
 // A holding is how a lock is held, and how the next holder waits for it.
 type holding struct {
 	name           string
-	holder, waiter []redsync.Option
+	holder, waiter opts
 	pool           []pool.Option
 	several, joint bool
 	beside         bool // the process has another permit all the time
@@ -73,13 +73,13 @@ type holding struct {
 
 var holdings = []holding{
 	{name: "plain"},
-	{name: "fenced", holder: []redsync.Option{withFencing}, waiter: []redsync.Option{withFencing}},
-	{name: "fair", holder: []redsync.Option{withFair}, waiter: []redsync.Option{withFair}},
-	{name: "reader before writer", holder: []redsync.Option{withShared}},
-	{name: "writer before reader", waiter: []redsync.Option{withShared}},
+	{name: "fenced", holder: opts{withFencing}, waiter: opts{withFencing}},
+	{name: "fair", holder: opts{withFair}, waiter: opts{withFair}},
+	{name: "reader before writer", holder: opts{withShared}},
+	{name: "writer before reader", waiter: opts{withShared}},
 	{
 		name: "permits", beside: true,
-		holder: []redsync.Option{redsync.WithPermits(2)}, waiter: []redsync.Option{redsync.WithPermits(2)},
+		holder: opts{redsync.WithPermits(2)}, waiter: opts{redsync.WithPermits(2)},
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
@@ -90,8 +90,8 @@ var holdings = []holding{
 type scene struct {
 	field
 	holding
-	options []redsync.Option // of all locks
-	late    atomic.Int64     // how much longer a message to or from the bad node takes
+	options opts         // of all locks
+	late    atomic.Int64 // how much longer a message to or from the bad node takes
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -133,7 +133,7 @@ func (s *scene) remote() *redsync.Redsync {
 		rs = redsync.NewJoint(pools, pools[1:])
 	}
 	s.closes(rs)
-	return rs.With(append(s.options, redsync.WithTries(0))...)
+	return rs.With(append(s.options, forever)...)
 }
 
 // of returns a lock of a process.
@@ -279,7 +279,7 @@ func (s *scene) callFunctions(rs *redsync.Redsync) {
 
 // waitForAll notes how long operations take that wait for all nodes.
 func (s *scene) waitForAll(rs *redsync.Redsync) {
-	m := s.holds(rs, redsync.WithFailFast(false))
+	m := s.holds(rs, hearsAll)
 	s.times("Extend, all nodes", m.Extend)
 	s.times("Valid, all nodes", m.Valid)
 	s.times("Unlock, all nodes", m.Unlock)

@@ -46,11 +46,11 @@ func (a *attempts) ObserveAttempt(_ context.Context, e observe.Attempt) { *a = a
 func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
-		options []redsync.Option
+		options opts
 	}{
 		"plain":   {"set", nil},
-		"fencing": {"evalsha", []redsync.Option{withFencing}},
-		"fair":    {"evalsha", []redsync.Option{withFair}},
+		"fencing": {"evalsha", opts{withFencing}},
+		"fair":    {"evalsha", opts{withFair}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ahead := steps(t)

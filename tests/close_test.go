@@ -268,7 +268,7 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
 // Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"plain":  {redsync.WithLockDelay(time.Hour)},
 		"shared": {redsync.WithLockDelay(time.Hour), withShared},
 	} {
@@ -366,7 +366,7 @@ func closeClients(t *testing.T, clients ...*redis.Client) {
 func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.Mutex, calls func() []error) {
 	t.Helper()
 	rs := on(clients)
-	for i, options := range [][]redsync.Option{
+	for i, options := range []opts{
 		nil,
 		{withWatchdog},
 		{withFencing},
@@ -397,12 +397,12 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	for _, options := range [][]redsync.Option{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
+	for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
 		for range 3 {
-			call(rs.NewMutex(name+"d", append(options, redsync.WithTries(0))...).Lock)
+			call(rs.NewMutex(name+"d", append(options, forever)...).Lock)
 		}
 	}
-	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, redsync.WithTries(0)).Lock)
+	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, forever).Lock)
 	call(func() error { return rs.Do(endless, name+"do", work) })
 	call(func() error { return rs.Lead(endless, name+"lead", work) })
 	call(func() error { return rs.Lead(endless, name+"d", work) })
@@ -495,7 +495,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 		closeClients(f.T, clients...)
 		<-m.Lost()
 		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
-		require.ErrorContains(f, rs.NewMutex("other", redsync.WithTries(0)).Lock(), clientClosed)
+		require.ErrorContains(f, rs.NewMutex("other", forever).Lock(), clientClosed)
 		shut(f, rs)
 	})
 }
@@ -503,13 +503,13 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 // Nodes accept connections and say nothing. Close does not wait for what waits for a connection, and nothing of that is
 // sent later.
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		for _, after := range []time.Duration{ms, time.Second} {
 			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
 				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
 				k.freeze(silent...)
 				m := func(name string) *redsync.Mutex {
-					return rs.NewMutex(name, slices.Concat(mode, []redsync.Option{redsync.WithTries(0), redsync.WithObserver(r)})...)
+					return rs.NewMutex(name, slices.Concat(mode, opts{forever, redsync.WithObserver(r)})...)
 				}
 				var wg sync.WaitGroup
 				wg.Go(func() { _ = m("a").TryLock() })

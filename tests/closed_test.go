@@ -22,7 +22,7 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 	fair, users := withFair, redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })
 	options := map[string]redsync.Option{
 		"plainly": redsync.WithTries(1), "fenced": withFencing, "fair": fair, "user's values": users,
-		"set again": withSetNXOnExtend, "all nodes": redsync.WithFailFast(false), "with an owner": redsync.WithOwner("me"),
+		"set again": withSetNXOnExtend, "all nodes": hearsAll, "with an owner": redsync.WithOwner("me"),
 		"a minimal hold": redsync.WithMinHold(time.Second),
 	}
 	calls := map[string]func(f field, m *redsync.Mutex) error{

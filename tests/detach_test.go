@@ -22,7 +22,7 @@ import (
 // This file tests locks that are given away.
 
 func TestDetachGivesTheLockAway(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"default": nil,
 		"watched": {withWatchdog},
 		"healing": {withWatchdog, withSetNXOnExtend},

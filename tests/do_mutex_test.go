@@ -181,7 +181,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do doing) {
-		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false)))
+		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), hearsAll))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
 			isTaken(k, err)
@@ -196,8 +196,8 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 
 // The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
 func TestManyDosOfOneMutex(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		m := k.NewMutex("lock", append(mode, redsync.WithTries(0))...)
+	inEachMode(t, onKit, func(k kit, mode opts) {
+		m := k.NewMutex("lock", append(mode, forever)...)
 		inside, count := 0, 0
 		var wg sync.WaitGroup
 		for range 5 {
@@ -234,7 +234,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 		},
 	} {
 		kitAs(t, want.Error(), func(k kit) {
-			m := k.NewMutex("lock", redsync.WithTries(0))
+			m := k.NewMutex("lock", forever)
 			begun, ended := make(chan struct{}), make(chan struct{})
 			var wg sync.WaitGroup
 			wg.Go(func() {

@@ -77,7 +77,7 @@ func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 func TestDowngradeSetsMissingKeys(t *testing.T) {
 	for heals, keys := range map[bool]int{true: 5, false: 3} {
 		play(t, func(f field) {
-			var options []redsync.Option
+			var options opts
 			if heals {
 				options = append(options, withSetNXOnExtend)
 			}

@@ -39,7 +39,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 		"guarded":   {pool.WithRestartGuard(guard)},
 		"new nodes": {pool.WithRestartGuard(guard), newNodes},
 	} {
-		for _, option := range []redsync.Option{redsync.WithFailFast(false), redsync.WithTries(0)} {
+		for _, option := range []redsync.Option{hearsAll, forever} {
 			playAs(t, name, func(f field) {
 				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
 				start := time.Now()
@@ -148,7 +148,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		works := func() {
 			f.Helper()
 			for _, kind := range lockKinds {
-				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, redsync.WithFailFast(false)} {
+				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, hearsAll} {
 					m := locked(f, kind.lock(rs, option))
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
@@ -179,7 +179,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 // Two addresses lead to one server, which does not tell who it is. The server is asked twice, and grants once. It confirms
 // an extension only at the address at which it has granted.
 func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"plain": nil, "fencing": {withFencing}, "healing": {withSetNXOnExtend}, "shared": {withShared},
 	} {
 		playAs(t, name, func(f field) {

@@ -26,7 +26,7 @@ import (
 type errorCase struct {
 	field
 	mode   string
-	more   []redsync.Option // of the cause
+	more   opts // of the cause
 	m      *redsync.Mutex
 	heir   *redsync.Mutex  // adopts the hold of m
 	ctx    context.Context //nolint:containedctx // of the operation
@@ -36,14 +36,14 @@ type errorCase struct {
 }
 
 // errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
-var errorModes = map[string][]redsync.Option{
+var errorModes = map[string]opts{
 	"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(1)},
 	"several names": nil, "joint": nil,
 }
 
 // mutex makes the Mutex under test. Its expiry is shorter than the time after which a pool gives up a connection.
 func (s *errorCase) mutex() {
-	options := slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
+	options := slices.Concat(opts{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
 		errorModes[s.mode], s.more)
 	if s.mode == "several names" {
 		s.m = s.NewMultiMutex([]string{"lock", "other"}, options...)
@@ -106,7 +106,7 @@ var errorOperations = map[string]errorOperation{
 	"Lead": func(s *errorCase) error {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
 		defer cancel()
-		return s.Lead(ctx, "lock", s.inside, slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second)},
+		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{redsync.WithExpiry(4 * time.Second)},
 			errorModes[s.mode], s.more)...)
 	},
 	"AdoptingDo": func(s *errorCase) error { return s.heir.Do(s.ctx, s.inside) },
@@ -236,7 +236,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the process pauses until the validity is over": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(1)} },
+		before: func(s *errorCase) { s.more = opts{redsync.WithTries(1)} },
 		given: func(s *errorCase) {
 			pause := func() { time.Sleep(4 * time.Second) }
 			s.hook.Store(&pause)
@@ -270,7 +270,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context ends while another client has the lock": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(0)} },
+		before: func(s *errorCase) { s.more = opts{forever} },
 		given:  func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4); time.AfterFunc(time.Second, s.cancel) },
 		want: map[string]string{
 			"Lock Do Lead": "ErrFailed ErrTaken Canceled", "TryLock TryDo": "-: it does not wait",
@@ -306,7 +306,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"an option is out of its range": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithExpiry(-1)} },
+		before: func(s *errorCase) { s.more = opts{redsync.WithExpiry(-1)} },
 		unheld: true,
 		open: func(ctx context.Context) error {
 			_, err := redsync.Open(ctx, []string{"127.0.0.1:1"}, redsync.WithExpiry(-1))

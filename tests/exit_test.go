@@ -66,7 +66,7 @@ var exits = map[string]func(e exiting) error{
 	"Lead": func(e exiting) error { return e.Lead(e.ctx, "x", e.work) },
 	"waiting": func(e exiting) error {
 		err := e.locks()
-		go func() { _ = e.locks(withFair, redsync.WithTries(0)) }()
+		go func() { _ = e.locks(withFair, forever) }()
 		time.Sleep(ms)
 		return err
 	},

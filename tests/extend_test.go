@@ -101,7 +101,7 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 // The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
 // answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
-	for _, options := range [][]redsync.Option{nil, {withSetNXOnExtend}} {
+	for _, options := range []opts{nil, {withSetNXOnExtend}} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
 			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {

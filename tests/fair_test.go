@@ -78,7 +78,7 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 func TestPriority(t *testing.T) {
 	for name, across := range map[string]bool{"in one process": false, "across processes": true} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := locked(k, k.another(mode...).NewMutex("lock"))
 				rs := k.With(mode...)
 				var calls []*call

@@ -55,7 +55,7 @@ func TestFenceCatchesUp(t *testing.T) {
 		"two odd, and the last three slow": {[]string{"99999999999999999999999", "99999999999999999999999", ahead, ahead, ahead}, 2000000000000001, 2},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			m := f.fenced(hearsAll).NewMutex("lock")
 			f.registers(c.registers...)
 			before, start := f.scripts(), time.Now()
 			obtained(f, m)
@@ -116,7 +116,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 		"for all": {9, 3, 0},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			m := f.fenced(hearsAll).NewMutex("lock")
 			f.raising(c.raised, 0, 1, 2, 3, 4)
 			before := f.commands("evalsha")
 			err := m.TryLock()
@@ -163,10 +163,14 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 // A value that nodes have already is a grant to nobody, whatever their registers are.
 func TestFenceValueOfAnother(t *testing.T) {
 	for _, ahead := range []string{"", "2000000000000000"} {
-		playMet(t, func(f field) {
-			f.occupy("lock", allNodes...)
+		play(t, func(f field) {
+			value := "value " + ahead
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set("lock", value))
+				n.SetTTL("lock", time.Hour)
+			}
 			f.registers(ahead, ahead, ahead, ahead, ahead)
-			m := f.NewMutex("lock", withFencing, redsync.WithGenValueFunc(func() (string, error) { return "another's", nil }))
+			m := f.NewMutex("lock", withFencing, redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
 			isTaken(f, m.TryLock())
 			assert.Zero(f, m.Fence())
 		})

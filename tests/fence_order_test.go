@@ -44,7 +44,7 @@ func (c *contest) history() []history.Event {
 // A contest is many Locks of one name with fencing.
 type contest struct {
 	field
-	options []redsync.Option
+	options opts
 
 	mu       sync.Mutex
 	sequence int
@@ -71,7 +71,7 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 		}
 		options := c.options
 		if random.IntN(6) == 0 {
-			options = append(append([]redsync.Option(nil), options...), withWatchdog, redsync.WithMaxHold(time.Second))
+			options = append(append(opts(nil), options...), withWatchdog, redsync.WithMaxHold(time.Second))
 		}
 		c.contend(rs.NewMutex("lock", options...), random)
 		time.Sleep(time.Duration(random.IntN(20)) * ms)
@@ -162,15 +162,15 @@ func TestALaterLockHasAHigherToken(t *testing.T) {
 func contends(f field, seed uint64, turns int) int {
 	random := func(i uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, i)) } //nolint:gosec // a test repeats itself
 	c := &contest{field: f, at: map[uint64]bool{}}
-	c.options = []redsync.Option{
-		withFencing, redsync.WithExpiry(250 * ms), redsync.WithTries(0),
+	c.options = opts{
+		withFencing, redsync.WithExpiry(250 * ms), forever,
 		redsync.WithRetryDelay(150 * ms),
 	}
 	if seed%4 == 1 {
 		c.options = append(c.options, withFair)
 	}
 	if seed%4 == 2 {
-		c.options = append(c.options, redsync.WithFailFast(false))
+		c.options = append(c.options, hearsAll)
 	}
 	plan := random(0)
 	var contenders, faults sync.WaitGroup

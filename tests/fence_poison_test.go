@@ -33,7 +33,7 @@ var fencedKinds = map[string]func(*redsync.Redsync) *redsync.Mutex{
 	"fair":   func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", withFair) },
 	"reader": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", withShared) },
 	"names":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"lock", "other"}) },
-	"all":    func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFailFast(false)) },
+	"all":    func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", hearsAll) },
 }
 
 // Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
@@ -130,7 +130,7 @@ func TestFenceRegisterWithinADayIsFollowed(t *testing.T) {
 	play(t, func(f field) {
 		edge := ahead(24 * time.Hour)
 		f.registers(edge, edge, edge, "", "")
-		m := obtained(f, f.fenced(redsync.WithFailFast(false)).NewMutex("lock"))
+		m := obtained(f, f.fenced(hearsAll).NewMutex("lock"))
 		assert.Equal(f, edge, strconv.FormatUint(m.Fence()-1, 10))
 	})
 }

@@ -56,7 +56,7 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 		},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			m := f.fenced(hearsAll).NewMutex("lock")
 			fault(f, false)
 			obtained(f, m)
 			fault(f, true)
@@ -175,14 +175,14 @@ func TestFenceKeysOfNames(t *testing.T) {
 
 func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		want    time.Duration
 	}{
 		"plain":         {nil, quarantine},
-		"fencing":       {[]redsync.Option{withFencing}, fencedQuarantine},
-		"fair":          {[]redsync.Option{withFencing, withFair}, fencedQuarantine},
-		"node deadline": {[]redsync.Option{withFencing, redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {[]redsync.Option{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
+		"fencing":       {opts{withFencing}, fencedQuarantine},
+		"fair":          {opts{withFencing, withFair}, fencedQuarantine},
+		"node deadline": {opts{withFencing, redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
+		"short expiry":  {opts{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := k.process(guards[true]...).NewMutex("lock", c.options...)
@@ -224,7 +224,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 			f.reboot(true, 0, 1, 2)
 			wake(b)
 			f.freeze(3, 4) // only nodes that have forgotten the token answer
-			other := b.NewMutex("lock", withFencing, redsync.WithTries(0), redsync.WithRetryDelay(50*ms))
+			other := b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms))
 			start := time.Now()
 			locked(f, other)
 			if c.guarded {

@@ -174,7 +174,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 			for slot := range weight {
 				f.puts(slot, "rival", time.Hour, 3, 4)
 			}
-			options := []redsync.Option{redsync.WithPermits(2 * weight)}
+			options := opts{redsync.WithPermits(2 * weight)}
 			if weight > 1 {
 				options = append(options, redsync.WithWeight(weight), withFair)
 			}
@@ -343,7 +343,7 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 // The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {withSetNXOnExtend}} {
+	for name, options := range map[string]opts{"plain": nil, "healing": {withSetNXOnExtend}} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				counts := guarded || options != nil

@@ -325,13 +325,13 @@ func withAndWithout(t *testing.T, f func(f field, guarded bool)) {
 	}
 }
 
-var modes = map[string][]redsync.Option{
+var modes = map[string]opts{
 	"default": nil,
 	"fair":    {withFair},
 }
 
 // inEachMode runs test in each mode. run is play or onKit, and makes what test gets.
-func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode []redsync.Option)) {
+func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode opts)) {
 	t.Helper()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -342,8 +342,8 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 
 // patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
 // again.
-func patient(more ...redsync.Option) []redsync.Option {
-	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)
+func patient(more ...redsync.Option) opts {
+	return append(opts{forever, redsync.WithRetryDelay(time.Hour)}, more...)
 }
 
 // operations are Unlock, Extend and Valid by name.
@@ -746,7 +746,7 @@ func (u user) atOnce(m *redsync.Mutex, c *call) {
 }
 
 // handed hands a lock over from giver to receiver, which have these options. It also returns the giver's Until.
-func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
+func (f field) handed(giving, receiving opts) (giver *redsync.Mutex, receiver *call, until time.Time) {
 	f.Helper()
 	f.meet()
 	giver = f.NewMutex("lock", giving...)

@@ -36,7 +36,7 @@ func (u user) forces(operator *redsync.Mutex) {
 
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
+		for _, owner := range []opts{nil, {redsync.WithOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
 				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				synctest.Wait()
@@ -60,18 +60,18 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
-	owner := []redsync.Option{redsync.WithOwner("w"), withWatchdog}
+	owner := opts{redsync.WithOwner("w"), withWatchdog}
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		held    time.Duration // for how long by then
 		within  time.Duration
 		down    []int // nodes
 	}{
 		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
 		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
+		"owner without a watchdog":              {opts{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
 		"owner, held for a moment":              {owner, 100 * ms, time.Second, nil},
-		"watchdog without an owner":             {[]redsync.Option{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
+		"watchdog without an owner":             {opts{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
 		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
 		playAs(t, name, func(f field) {
@@ -231,7 +231,7 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 
 // One of several readers, and one of several holders of permits, is released. The others go on.
 func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
-	for _, options := range [][]redsync.Option{{withShared}, {redsync.WithPermits(3)}} {
+	for _, options := range []opts{{withShared}, {redsync.WithPermits(3)}} {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
@@ -284,7 +284,7 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
 			holder := locked(f, kind.rival(f.another(), withWatchdog))
-			waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
+			waits := kind.lock(f.another(), forever, redsync.WithRetryDelay(time.Hour))
 			done := make(chan error, 1)
 			go func() { done <- waits.Lock() }()
 			time.Sleep(2 * time.Second)
@@ -340,8 +340,8 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 }
 
 // heals returns the options of a holder that hears of a force, and heals.
-func heals() []redsync.Option {
-	return []redsync.Option{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
+func heals() opts {
+	return opts{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it

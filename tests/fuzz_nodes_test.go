@@ -64,7 +64,7 @@ func FuzzName(f *testing.F) {
 		if len(name) > 1<<16 || name == other || !allowed(other) {
 			t.Skip()
 		}
-		options := []redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}
+		options := opts{forever, redsync.WithRetryDelay(time.Hour)}
 		fences := how&1 != 0
 		if fences {
 			options = append(options, withFencing)
@@ -130,13 +130,13 @@ func FuzzOptions(f *testing.F) {
 	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
 	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class int, how uint16) {
-		options := []redsync.Option{
+		options := opts{
 			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
 			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
 		}
 		for bit, more := range []redsync.Option{
 			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
-			withFencing, withFair, withWatchdog, withSetNXOnExtend, redsync.WithFailFast(false), redsync.WithHandOver(false), redsync.WithValue("adopted"),
+			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), redsync.WithValue("adopted"),
 		} {
 			if how>>bit&1 != 0 {
 				options = append(options, more)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
@@ -40,7 +40,7 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 
 // Close ends only what belongs to its own Redsync.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)

@@ -158,10 +158,10 @@ func TestNoHandOver(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			if c.giving == nil {
-				c.giving = redsync.WithTries(0)
+				c.giving = forever
 			}
 			if c.receiving == nil {
-				c.receiving = redsync.WithTries(0)
+				c.receiving = forever
 			}
 			giver := locked(f, f.NewMutex("lock", c.giving))
 			value := peek.Value(giver)
@@ -243,7 +243,7 @@ func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
 	} {
 		kitMetAs(t, name, func(k kit) {
 			giver := locked(k, k.NewMutex("lock"))
-			m := k.NewMutex("lock", redsync.WithTries(0), option)
+			m := k.NewMutex("lock", forever, option)
 			start, unlocked := time.Now(), false
 			ctx := errHook{k.Context(), func() {
 				if time.Since(start) >= delay && !unlocked {

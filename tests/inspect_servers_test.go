@@ -52,7 +52,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	holder := locked(t, holding.NewMutex("lock", withFencing, redsync.WithOwner("worker-7@host"), withWatchdog))
 	locked(t, holding.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 	ctx, cancel := context.WithCancel(t.Context())
-	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithTries(0)), make(chan error, 1)
+	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", forever), make(chan error, 1)
 	go func() { waited <- waiter.LockContext(ctx) }()
 	awaitTickets(t, servers, 1)
 	as := func(rules []string) *redsync.Redsync {

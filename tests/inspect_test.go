@@ -102,8 +102,8 @@ func TestInspectSaysWhoWaits(t *testing.T) {
 			ctx, cancel := context.WithCancel(f.Context())
 			defer cancel()
 			done := make(chan error, 3)
-			busy := f.another(redsync.WithTries(0), withWatchdog)
-			for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
+			busy := f.another(forever, withWatchdog)
+			for i, rs := range []*redsync.Redsync{busy, busy, f.another(forever)} {
 				go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
 			}
 			time.Sleep(2 * time.Second)

@@ -124,7 +124,7 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 			before, after = append(before, pool.New(n.Client(), guards[true]...)), append(after, pool.New(n.Client(), guards[true]...))
 		}
 		log := &healthLog{}
-		rs := s.joint(before, after).With(redsync.WithObserver(log), redsync.WithFailFast(false))
+		rs := s.joint(before, after).With(redsync.WithObserver(log), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
 		s.nodes[0].Kill()
 		s.nodes[0].Restart(true)

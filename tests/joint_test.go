@@ -158,7 +158,7 @@ func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 // A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
 	for kind, after := range addresses {
-		for _, options := range [][]redsync.Option{nil, {withFair}, {withFencing}} {
+		for _, options := range []opts{nil, {withFair}, {withFencing}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
 				changing(t, 6, func(s change) {
 					rs := s.joint(s.at(0, 1, 2, 3, 4), after(s, 0, 1, 2, 3, 5)).With(options...)
@@ -345,7 +345,7 @@ func TestJointRestartGuard(t *testing.T) {
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
 						time.Sleep(100 * ms)
 					}
-					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "its server started")
+					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
 					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")
 				})
 			})

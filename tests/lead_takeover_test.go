@@ -36,8 +36,8 @@ func TestTakeOver(t *testing.T) {
 			if testing.Short() && c.die != 1 {
 				return
 			}
-			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
-				options := append([]redsync.Option{redsync.WithLockDelay(c.delay)}, mode...)
+			inEachMode(t, onElection, func(e *election, mode opts) {
+				options := append(opts{redsync.WithLockDelay(c.delay)}, mode...)
 				all := []*candidate{e.runs(e.newProcess(), options...)}
 				for range c.die + 1 {
 					time.Sleep(time.Second) // they stand in the queue in this order

@@ -183,7 +183,7 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
 		} {
 			for _, rs := range []*redsync.Redsync{k.Redsync, k.With(option)} {
-				options := []redsync.Option{option}
+				options := opts{option}
 				if rs != k.Redsync {
 					options = nil
 				}
@@ -197,7 +197,7 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 }
 
 func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
 		e.leads(first, 1)
@@ -345,7 +345,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 		"frozen": {kit.freeze, kit.thaw, guard + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+			inEachMode(t, onElection, func(e *election, mode opts) {
 				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
 				e.leads(first, 1)
 				c.fail(e.kit, 0, 1, 2, 3, 4)

@@ -20,7 +20,7 @@ import (
 
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	const waiters = 30
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"handed over":     nil,
 		"not handed over": {redsync.WithHandOver(false)},
 		"fair":            {withFair},
@@ -44,7 +44,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 
 // WithTries counts retry delays. A waiter behind others gives up when its own delays are over.
 func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		m := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		other := k.another(mode...)
 		var calls []*call
@@ -116,7 +116,7 @@ func (d *delays) taken() []int {
 // The retry delays of a waiter behind others are counted, but do not wake it. It asks its DelayFunc for them ahead of
 // time, and once for each.
 func TestWaitersBehindOthersSleep(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		const waiters = 100
 		holder := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		b := k.another(mode...)

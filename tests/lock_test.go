@@ -137,15 +137,15 @@ func TestNilContextIsBackground(t *testing.T) {
 
 func TestMutexNodeDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		want    time.Duration
 	}{
 		"5 % of the default expiry":       {nil, 400 * ms},
-		"at least 50 ms":                  {[]redsync.Option{redsync.WithExpiry(500 * ms)}, 50 * ms},
-		"at most half of the validity":    {[]redsync.Option{redsync.WithExpiry(22 * ms), redsync.WithDriftFactor(0)}, 10 * ms},
-		"by WithTimeoutFactor":            {[]redsync.Option{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
-		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * ms)}, 7 * ms},
-		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * ms},
+		"at least 50 ms":                  {opts{redsync.WithExpiry(500 * ms)}, 50 * ms},
+		"at most half of the validity":    {opts{redsync.WithExpiry(22 * ms), redsync.WithDriftFactor(0)}, 10 * ms},
+		"by WithTimeoutFactor":            {opts{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
+		"by WithNodeTimeout":              {opts{redsync.WithNodeTimeout(7 * ms)}, 7 * ms},
+		"half of the longest of validity": {opts{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * ms},
 	} {
 		kitMetAs(t, name, func(k kit) {
 			k.freeze(0, 2, 4)
@@ -162,7 +162,7 @@ func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * ms})
 		}
 		start := time.Now()
-		m := locked(f, f.NewMutex("lock", redsync.WithFailFast(false)))
+		m := locked(f, f.NewMutex("lock", hearsAll))
 		took(f, start, 50*ms)
 		f.keysOn(5)
 		f.freeze(1)

@@ -202,7 +202,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 	playMet(t, func(f field) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
-		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
+		rs := f.With(log, forever, redsync.WithExpiry(time.Minute))
 		var held []*redsync.Mutex
 		for i := range 4 {
 			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), withWatchdog)))
@@ -330,7 +330,7 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 		}
 		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
-		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*ms))
+		rival := kind.rival(tr.Redsync, forever, redsync.WithRetryDelay(10*ms))
 		for d := 0; d < 100; d += 9 {
 			for _, n := range tr.nodes {
 				n.On("set", 1<<20, embedded.Fault{Delay: 10 * ms})

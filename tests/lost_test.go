@@ -74,7 +74,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 		for _, watched := range []bool{false, true} {
 			playAs(t, name, func(f field) {
 				hole = &atomic.Bool{}
-				var options []redsync.Option
+				var options opts
 				if watched {
 					options = append(options, withWatchdog)
 				}
@@ -86,7 +86,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				require.Equal(f, validity, until.Sub(start))
 				time.Sleep(time.Second)
 				fault(f)
-				other := f.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(7900*ms)))
+				other := f.NewMutex("lock", forever, waiting(start.Add(7900*ms)))
 				var wg sync.WaitGroup
 				var acquired time.Duration
 				wg.Go(func() {
@@ -112,7 +112,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	for _, healing := range []bool{false, true} {
 		play(t, func(f field) {
-			options := []redsync.Option{withWatchdog, redsync.WithExpiry(9 * time.Second)}
+			options := opts{withWatchdog, redsync.WithExpiry(9 * time.Second)}
 			if healing {
 				options = append(options, withSetNXOnExtend)
 			}

@@ -84,7 +84,7 @@ var provocations = map[string]func(f speech) error{
 		m := f.held()
 		f.lose(0, 1)
 		require.NoError(f, f.nodes[2].Set("lock", "another's"))
-		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false)).Unlock())
+		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), hearsAll).Unlock())
 	},
 
 	"a queue that is too long": func(f speech) error {
@@ -405,7 +405,7 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMutex("lock").Lock()
 	},
 	"some keys gone, set again": func(f speech) error {
-		m := f.locked(both, withSetNXOnExtend, redsync.WithFailFast(false))
+		m := f.locked(both, withSetNXOnExtend, hearsAll)
 		for _, n := range f.nodes[:3] {
 			n.Del("b")
 		}
@@ -428,7 +428,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"a register that nobody can have written": func(f speech) error {
 		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
-		return f.tries(withFencing, redsync.WithFailFast(false))
+		return f.tries(withFencing, hearsAll)
 	},
 	"Close, a node down": func(f speech) error {
 		f.held()
@@ -765,7 +765,7 @@ func TestTextsOfServers(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				pools = append(pools, pool.New(client))
 			}
-			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), redsync.WithFailFast(false)) // all nodes are heard
+			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), hearsAll) // all nodes are heard
 			t.Cleanup(func() { _ = rs.Close(t.Context()) })
 			err := rs.NewMutex("lock").TryLock()
 			require.ErrorIs(t, err, redsync.ErrNoQuorum)

@@ -62,7 +62,7 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 					continue
 				}
 				playMetAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
-					options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
+					options := opts{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
 					if fencing {
 						options = append(options, withFencing)
 					}
@@ -164,7 +164,7 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, time.Minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
-				inEachMode(t, playMet, func(f field, mode []redsync.Option) {
+				inEachMode(t, playMet, func(f field, mode opts) {
 					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
 					start := time.Now().Add(-ms)
 					rs := f.Redsync

@@ -59,10 +59,10 @@ var lockKinds = []lockKind{
 		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
 	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false, observe.Names},
 	{"shared", "WithShared", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-		return rs.NewMutex("a", append([]redsync.Option{withShared}, options...)...)
+		return rs.NewMutex("a", append(opts{withShared}, options...)...)
 	}, []string{"a"}, []string{"a"}, true, false, observe.Shared},
 	{"permits", "WithPermits", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-		return rs.NewMutex("a", append([]redsync.Option{onePermit}, options...)...)
+		return rs.NewMutex("a", append(opts{onePermit}, options...)...)
 	}, []string{"a"}, []string{permitKey}, false, true, observe.Permits},
 }
 
@@ -72,12 +72,12 @@ var onePermit = redsync.WithPermits(1)
 const permitKey = "{a}:slot:0"
 
 // options returns the options that make a lock of the kind with Redsync.Do.
-func (k lockKind) options() []redsync.Option {
+func (k lockKind) options() opts {
 	switch {
 	case k.shared:
-		return []redsync.Option{withShared}
+		return opts{withShared}
 	case k.permit:
-		return []redsync.Option{onePermit}
+		return opts{onePermit}
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ var modeRows = []modeRow{
 	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),
 	opt("WithTimeoutFactor", redsync.WithTimeoutFactor(0.1)),
 	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*ms)),
-	opt("WithFailFast", redsync.WithFailFast(false)),
+	opt("WithFailFast", hearsAll),
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
 	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
 	opt("WithOwner", redsync.WithOwner("worker-7@host")),
@@ -333,7 +333,7 @@ type trial struct {
 func (tr trial) try(rows ...modeRow) {
 	tr.Helper()
 	what := rows[0].name
-	rs, options := tr.With(rows[0].option(tr.over)), []redsync.Option(nil)
+	rs, options := tr.With(rows[0].option(tr.over)), opts(nil)
 	for _, r := range rows[1:] {
 		what += " and " + r.name
 		options = append(options, r.option(tr.over))

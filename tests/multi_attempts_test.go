@@ -20,7 +20,7 @@ var near = everywhere(100 * time.Microsecond)
 // answers can look as if it did. The caller still waits for the name that another process holds, and has the lock when
 // that name is released.
 func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
 		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 		time.Sleep(10 * ms)
@@ -43,7 +43,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 // Calls wait for the same two names. One name is taken on two nodes for ever, and the other is held on four. The calls
 // do not wake each other by their attempts. They only show their tickets twice a second, like calls for one name.
 func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		all := f.processes(3, near)
 		acquired(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
 		time.Sleep(10 * ms)

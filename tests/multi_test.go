@@ -114,7 +114,7 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 // help.
 func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 	const soon = 50 * ms
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
@@ -142,7 +142,7 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 // Without fair mode, a lock on several names that waits for one of them leaves the other names free, and has a ticket only
 // in the queue of that one. In fair mode, it keeps others from them. A waiter that gives up leaves no ticket.
 func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			b := f.locked([]string{"b"}, redsync.WithExpiry(time.Minute))
@@ -196,7 +196,7 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		play(t, func(f field) {
 			for _, unlocks := range []bool{true, false} {
-				m := f.lostKeys(both, "b", redsync.WithTries(0))
+				m := f.lostKeys(both, "b", forever)
 				if shown {
 					_ = m.Value()
 				}

@@ -16,7 +16,7 @@ import (
 
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
-	type options = []redsync.Option
+	type options = opts
 	shared := withShared
 	for name, c := range map[string]struct {
 		less, more options

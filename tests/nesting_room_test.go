@@ -20,9 +20,9 @@ import (
 // The limit of the outermost call counts, and the limit of the call that joins, too. Calls that have returned do not
 // count.
 func TestTheLimitsOfBothCallsCount(t *testing.T) {
-	limit := func(n int) []redsync.Option { return []redsync.Option{redsync.WithNesting(n)} }
+	limit := func(n int) opts { return opts{redsync.WithNesting(n)} }
 	for name, c := range map[string]struct {
-		outer, inner []redsync.Option
+		outer, inner opts
 		limit        int
 	}{
 		"none":      {nil, nil, 111},

@@ -181,7 +181,7 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 	play(t, func(f field) {
 		shared := withShared
 		var left context.Context
-		for _, outer := range [][]redsync.Option{nil, {shared}} {
+		for _, outer := range []opts{nil, {shared}} {
 			f.inside("lock", func(ctx context.Context) {
 				left = context.WithoutCancel(ctx) //nolint:fatcontext // for calls that come afterwards
 				own := redsync.FromContext(ctx)
@@ -283,7 +283,7 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 			wg.Go(func() {
 				<-returned
 				time.Sleep(time.Second)
-				m := f.NewMutex("lock", redsync.WithTries(0))
+				m := f.NewMutex("lock", forever)
 				assert.ErrorIs(f, m.LockContext(ctx), context.Canceled)
 				assert.NoError(f, m.Do(context.WithoutCancel(ctx), func(inner context.Context) error {
 					assert.Same(f, m, redsync.FromContext(inner), "the call has not joined: it has a hold of its own")

@@ -18,7 +18,7 @@ import (
 // would send.
 func TestWaitersBesideAnotherLibrary(t *testing.T) {
 	parallelComputing(t)
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		clients := clientsOf(f.nodes)
 		theirs := func() (won int) { // one attempt, as other libraries make it
 			for _, c := range clients {
@@ -53,7 +53,7 @@ func TestWaitersBesideAnotherLibrary(t *testing.T) {
 			})
 		}
 		for _, rs := range []*redsync.Redsync{f.Redsync, f.Redsync, f.another()} {
-			m := rs.NewMutex("lock", append(mode, redsync.WithTries(0))...)
+			m := rs.NewMutex("lock", append(mode, forever)...)
 			again(func() {
 				if m.LockContext(ctx) == nil {
 					work(&ourTurns)

@@ -42,7 +42,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
 				changing(t, e.nodes, func(c change) {
 					u := user{c.T, e.open(c)}
-					options := []redsync.Option{redsync.WithOwner(oddLabel), withWatchdog}
+					options := opts{redsync.WithOwner(oddLabel), withWatchdog}
 					if !kind.permit {
 						options = append(options, withFencing)
 					}

@@ -106,7 +106,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 		"the log":          func() redsync.Option { return logs("redsync: attempt failed") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := k.held(mode...)
 				bad := k.NewMutex("lock", append(mode, quick, option())...)
 				panicked(k, func() { _ = bad.Lock() })
@@ -160,7 +160,7 @@ func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	playMet(t, func(f field) {
 		giver := acquired(t, f.NewMutex("lock"))
 		calls := 0
-		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {
+		m := f.NewMutex("lock", forever, redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {
 				before := f.traffic()
 				f.unlock(giver)

@@ -19,8 +19,8 @@ import (
 )
 
 // permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
-func permitsOf(n, k int, more ...redsync.Option) []redsync.Option {
-	options := []redsync.Option{redsync.WithPermits(n)}
+func permitsOf(n, k int, more ...redsync.Option) opts {
+	options := opts{redsync.WithPermits(n)}
 	if k > 1 {
 		options = append(options, redsync.WithWeight(k), withFair)
 	}
@@ -74,7 +74,7 @@ func (f field) nothingOfPermits() {
 }
 
 func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other, third := f.another(), f.another()
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
@@ -139,7 +139,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 
 // The permit of a crashed holder becomes free when it expires. Waiters get it then without polling.
 func TestPermitOfACrashedHolderComesBack(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		crashed := f.another()
 		options := permitsOf(2, 1, patient(mode...)...)
 		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
@@ -275,7 +275,7 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 
 			over := redsync.WithSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
-			for what, options := range map[string][]redsync.Option{
+			for what, options := range map[string]opts{
 				"WithPermits(4)": {redsync.WithPermits(4), over},
 				"WithWeight(3)":  permitsOf(3, 3, over),
 				"WithShared":     {withShared, over},
@@ -322,7 +322,7 @@ func TestSequencersOfPermitsAreChecked(t *testing.T) {
 
 func TestPermitsRefuseBadInput(t *testing.T) {
 	play(t, func(f field) {
-		for what, options := range map[string][]redsync.Option{
+		for what, options := range map[string]opts{
 			"WithPermits(0) is out of range: 1 to 256":   {redsync.WithPermits(0)},
 			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
@@ -346,7 +346,7 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 // One Mutex has one permit at a time, and many goroutines may call its Do.
 func TestPermitsOfOneMutex(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithPermits(3), redsync.WithTries(0))
+		m := f.NewMutex("lock", redsync.WithPermits(3), forever)
 		var at, most atomic.Int64
 		var all sync.WaitGroup
 		for range 12 {
@@ -377,7 +377,7 @@ func TestPermitsOfOneMutex(t *testing.T) {
 
 // Unlock hands a permit to a waiter of the process only if that waiter wants the same number of the same permits.
 func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
-	for name, next := range map[string][]redsync.Option{
+	for name, next := range map[string]opts{
 		"the same":            permitsOf(1, 1),
 		"another number":      permitsOf(2, 1),
 		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),

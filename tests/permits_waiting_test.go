@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests which messages waiters for permits send, and which waiters are woken.
@@ -80,38 +76,4 @@ func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 		f.unlock(last.Mutex)
 		f.nothingOfPermits()
 	})
-}
-
-// Each holder has its slot on a quorum of nodes, seldom on all. Wherever these slots are, one TryLock finds the
-// permits that nobody holds. It fails if it wants more permits than are free.
-func TestTryLockFindsWhatHoldersLeaveFree(t *testing.T) {
-	for nodes := 1; nodes <= 6; nodes++ {
-		for seed := range uint64(testlength.Of(4, 10, 400)) { //nolint:gosec // a small number
-			synctest.Test(t, func(t *testing.T) {
-				all := embedded.Start(nodes)
-				f := field{user{t, process(all)}, all}
-				f.closes(f.Redsync)
-				t.Cleanup(func() { all.Close(); time.Sleep(time.Minute) })
-				f.meet()
-				r := rand.New(rand.NewPCG(seed, uint64(nodes))) //nolint:gosec // a small number
-				n := 1 + r.IntN(8)
-				free := r.IntN(n + 1)
-				for i, slot := range r.Perm(n)[free:] {
-					quorum := nodes/2 + 1
-					for _, node := range r.Perm(nodes)[:quorum+r.IntN(nodes-quorum+1)] {
-						f.puts(slot, fmt.Sprint("holder ", i), time.Hour, node)
-					}
-				}
-				weight := 1 + r.IntN(n)
-				m := f.NewMutex("lock", permitsOf(n, weight)...)
-				err := m.TryLock()
-				require.Equal(f, weight <= free, err == nil, "TryLock of %d of %d permits on %d nodes, of which %d are free, returned %v", weight, n, nodes, free, err)
-				if err == nil {
-					f.unlock(m)
-				}
-				time.Sleep(time.Second)
-				f.nobodyWaits()
-			})
-		}
-	}
 }

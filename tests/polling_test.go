@@ -16,9 +16,9 @@ import (
 // This file tests how often a waiter tries if no message wakes it.
 
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*ms))
+		w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(200*ms))
 		f.stranger(900*ms, true, 0, 1, 2, 3, 4)
 		time.Sleep(10 * ms)
 		f.unlock(m)
@@ -33,7 +33,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // A waiting process asks each node at most three times a second, in every mode and however many of its calls wait, while
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
-	for mode, options := range map[string][]redsync.Option{
+	for mode, options := range map[string]opts{
 		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(2)},
 		"fencing": {withFencing},
 		"several": nil, "several, fair": {withFair},
@@ -56,7 +56,7 @@ func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
 						n.SetTTL(key, time.Hour)
 					}
 				}
-				b := f.another(append(options, redsync.WithTries(0))...)
+				b := f.another(append(options, forever)...)
 				var calls []*call
 				for range 5 {
 					m := b.NewMutex("b")
@@ -101,9 +101,9 @@ func (f field) anothers() {
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 	short := redsync.WithRetryDelay(50 * ms)
-	for name, behind := range map[string][]redsync.Option{
-		"the second": {redsync.WithTries(0), short},
-		"of a function": {redsync.WithTries(0), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+	for name, behind := range map[string]opts{
+		"the second": {forever, short},
+		"of a function": {forever, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
 			return time.Duration(max(10-tries, 5)) * 10 * ms
 		})},
 	} {

@@ -20,7 +20,7 @@ import (
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		b := k.another(mode...)
 		start := time.Now()
 		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*ms))...))
@@ -37,13 +37,13 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		queue  string
-		holder []redsync.Option
-		mode   []redsync.Option
+		holder opts
+		mode   opts
 	}{
 		"default": {queue: "{lock}:queue"},
 		"fair":    {"{lock}:queue", modes["fair"], modes["fair"]},
-		"reader":  {"{lock}:queue", nil, []redsync.Option{withShared}},
-		"permits": {"{lock}:slots", []redsync.Option{redsync.WithPermits(1)}, []redsync.Option{redsync.WithPermits(1), withFair}},
+		"reader":  {"{lock}:queue", nil, opts{withShared}},
+		"permits": {"{lock}:slots", opts{redsync.WithPermits(1)}, opts{redsync.WithPermits(1), withFair}},
 	} {
 		for _, back := range []time.Duration{0, time.Minute} {
 			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
@@ -69,7 +69,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 
 // A waiter that has waited for a long time still counts as alive.
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(10*time.Second + 499*ms)
@@ -89,11 +89,11 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 	for name, fault := range map[string]func(f field, nodes ...int){"dead": field.kill, "frozen": field.freeze, "refusing": field.refuse} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode opts) {
 				b := f.another(mode...)
 				f.held()
 				fault(f, 0, 1, 2)
-				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
+				w := f.calls(b, forever, redsync.WithRetryDelay(time.Second))
 				time.Sleep(450 * ms) // the node deadline
 				inQueues := func() {
 					assert.Empty(f, f.inQueue(3))
@@ -139,7 +139,7 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 }
 
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
 			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
 			b := f.another(mode...)
@@ -194,12 +194,12 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 
 // While the other nodes are a quorum, the waiter waits in their queues.
 func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
-	for key, permits := range map[string][]redsync.Option{
+	for key, permits := range map[string]opts{
 		"{lock}:queue": nil,
 		"{lock}:slots": {redsync.WithPermits(1)},
 	} {
 		t.Run(key, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode opts) {
 				mode = append(mode, permits...)
 				for _, n := range f.nodes[3:] {
 					_, err := n.Lpush(key, "x")

@@ -23,12 +23,12 @@ const rounding = time.Second
 func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 	type setting struct {
 		kind    lockKind
-		options []redsync.Option
+		options opts
 		guard   time.Duration
 	}
 	settings := map[string]setting{
-		"fencing": {lockKinds[0], []redsync.Option{withFencing}, fencedQuarantine},
-		"fair":    {lockKinds[0], []redsync.Option{withFair}, quarantine},
+		"fencing": {lockKinds[0], opts{withFencing}, fencedQuarantine},
+		"fair":    {lockKinds[0], opts{withFair}, quarantine},
 	}
 	for _, kind := range lockKinds {
 		settings[kind.column] = setting{kind, nil, quarantine}

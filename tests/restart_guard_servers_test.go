@@ -70,7 +70,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			entered := make(chan time.Time)
 			for _, rs := range others {
 				go func() {
-					other := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(5*ms))
+					other := rs.NewMutex("lock", forever, redsync.WithRetryDelay(5*ms))
 					assert.NoError(t, other.LockContext(ctx))
 					entered <- time.Now()
 					_, _ = other.Unlock()

@@ -70,7 +70,7 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 					time.Sleep(first)
 					starts := func() *redsync.Mutex {
 						m := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
-							redsync.WithTries(0), redsync.WithRetryDelay(50*ms))
+							forever, redsync.WithRetryDelay(50*ms))
 						locked(t, m)
 						return m
 					}
@@ -104,7 +104,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 		time.Sleep(ms)
 
 		start := time.Now()
-		locked(t, f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
+		locked(t, f.process(guards[guarded]...).NewMutex("lock", forever, redsync.WithRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
 		if !guarded {
 			took(t, start, 0)
 			assert.Positive(t, m.Remaining(), "without the guard, another process gets the lock during the hold")
@@ -227,7 +227,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 			n.On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
 		}
 		time.Sleep(time.Hour)
-		err := f.process(guards[guarded]...).NewMutex("lock", redsync.WithFailFast(false)).Lock()
+		err := f.process(guards[guarded]...).NewMutex("lock", hearsAll).Lock()
 		if !guarded {
 			require.NoError(t, err)
 			return
@@ -246,16 +246,16 @@ func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
 	const enough = quarantine + guard
 	heals := withSetNXOnExtend
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		empty   bool
 		wait    time.Duration
 		kept    bool
 	}{
 		"with their keys":             {nil, false, enough, true},
 		"with their keys, no wait":    {nil, false, time.Second, false},
-		"without, healing":            {[]redsync.Option{heals}, true, enough, true},
-		"without, healing, no wait":   {[]redsync.Option{heals}, true, time.Second, false},
-		"without, healing, the guard": {[]redsync.Option{heals}, true, quarantine, true},
+		"without, healing":            {opts{heals}, true, enough, true},
+		"without, healing, no wait":   {opts{heals}, true, time.Second, false},
+		"without, healing, the guard": {opts{heals}, true, quarantine, true},
 		"without their keys":          {nil, true, enough, false},
 	} {
 		playAs(t, name, func(f field) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/gob"
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,27 +145,6 @@ func FuzzParseSequencer(f *testing.F) {
 	})
 }
 
-func FuzzSequencerOfNames(f *testing.F) {
-	f.Add("a", "b", "c", uint64(7), "v", "a, b, c")
-	f.Add(", ", "", ",", uint64(0), "", "a, b")
-	f.Add("\x00\xff\n", "säule ☃. ", "", uint64(math.MaxUint64), strings.Repeat("v", 10000), "a,_b")
-	f.Fuzz(func(t *testing.T, a, b, c string, token uint64, value, changed string) {
-		for _, names := range [][]string{{a}, {a, b}, {a, b, c}} {
-			s := sequencerOfNames(names, token, value)
-			if len(names) > 1 || a != "" {
-				assert.Equal(t, names, s.Names())
-			}
-			for _, name := range []string{s.Name, changed} {
-				s.Name = name
-				got, err := redsync.ParseSequencer(s.String())
-				require.NoError(t, err)
-				assert.Equal(t, s, got)
-				assert.Equal(t, s.Names(), got.Names())
-			}
-		}
-	})
-}
-
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.another(withFencing).NewMutex("lock")
@@ -192,7 +170,7 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"two forgot it":  func(k kit) { k.lose(0, 1) },
 		"extended":       func(kit) { time.Sleep(time.Minute) },
 	} {
-		for _, options := range [][]redsync.Option{{withWatchdog}, {withWatchdog, withFencing}} {
+		for _, options := range []opts{{withWatchdog}, {withWatchdog, withFencing}} {
 			kitAs(t, name, func(k kit) {
 				server := k.another()
 				m := k.held(options...)
@@ -223,7 +201,7 @@ func TestCurrentAfterwards(t *testing.T) {
 		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
 	} {
 		kitAs(t, name, func(k kit) {
-			server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
+			server := k.another(hearsAll) // it waits for all nodes that can prove the end
 			m := k.held(withFencing)
 			s := m.Sequencer()
 			end(k, m)

@@ -88,15 +88,15 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 	reads := func(_ field, m *redsync.Mutex) error { return m.TryLock() }
 	for name, c := range map[string]struct {
 		operation func(f field, m *redsync.Mutex) error
-		options   []redsync.Option
+		options   opts
 	}{
-		"TryLock":         {reads, []redsync.Option{withShared}},
-		"TryLock, fenced": {reads, []redsync.Option{withShared, withFencing}},
+		"TryLock":         {reads, opts{withShared}},
+		"TryLock, fenced": {reads, opts{withShared, withFencing}},
 		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
 		playMetAs(t, name, func(f field) {
 			down, r := &downLog{}, &redsynctest.Recorder{}
-			m := f.NewMutex("lock", append(c.options, redsync.WithFailFast(false), // each node has its vote before the round ends
+			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
 				redsync.WithObserver(down), redsync.WithObserver(r))...)
 			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
 				if name == "Downgrade" {
@@ -134,7 +134,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 		shared := patient(withShared)
 		first := f.held()
 		var line []*call
-		for _, options := range [][]redsync.Option{shared, shared, patient(), shared} {
+		for _, options := range []opts{shared, shared, patient(), shared} {
 			line = append(line, f.calls(f.Redsync, options...))
 			time.Sleep(ms)
 		}

@@ -85,7 +85,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
 	shared := withShared
-	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
+	for _, options := range []opts{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
 		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
 		for range 2 { // the second time the library knows what the nodes deny
 			obtained(t, r)
@@ -102,7 +102,7 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 	}
 	holder := acquired(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
 	writer := make(chan error)
-	w := closed(t, realProcess(servers[:4])).NewMutex("lock", redsync.WithTries(0))
+	w := closed(t, realProcess(servers[:4])).NewMutex("lock", forever)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { writer <- w.LockContext(ctx) }()
 	awaitTickets(t, servers[:4], 1)
@@ -141,7 +141,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	apart := locked(t, a.NewMutex("apart}", shared))
 	require.Error(t, a.NewMutex("apart}").TryLock())
 	r := acquired(t, a.NewMutex("lock", shared))
-	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))
+	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*time.Second))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
 	queued := func() bool {

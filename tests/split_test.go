@@ -86,7 +86,7 @@ func (s *slowness) at(d distance) distance {
 func TestOnlyTheFirstLockOfAProcessWaitsASecondForAFarNode(t *testing.T) {
 	const there = 300 * time.Millisecond // and back
 	at := func(_, node int) time.Duration { return []time.Duration{4: there / 2}[node] }
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"plain":   nil,
 		"fair":    {withFair},
 		"permits": {redsync.WithPermits(1)},
@@ -125,7 +125,7 @@ func (f field) crashed(keys ...string) {
 // Only the late node can complete a quorum, so waiters are patient after a second. A patient attempt is longer than a ticket
 // counts as alive. The waiter shows its ticket meanwhile, so that it keeps its place.
 func TestTicketOutlivesALongAttempt(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"fair":         {withFair},
 		"plain":        nil,
 		"fair, shared": {withFair, withShared},
@@ -133,7 +133,7 @@ func TestTicketOutlivesALongAttempt(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			var s slowness
-			all := append([]redsync.Option{redsync.WithExpiry(time.Minute), redsync.WithTries(0), redsync.WithNodeTimeout(3 * time.Second)}, options...)
+			all := append(opts{redsync.WithExpiry(time.Minute), forever, redsync.WithNodeTimeout(3 * time.Second)}, options...)
 			rs := f.processes(1, s.at(everywhere(0)), all...)[0]
 			s.Store(true)
 			f.crashed("lock", "{lock}:slot:0")

@@ -96,7 +96,7 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(900*ms, func() { f.freeze(0, 1, 2) })
 		start := time.Now()
-		err := f.NewMutex("a", redsync.WithOwner("me"), redsync.WithTries(0)).LockContext(ctx)
+		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
 		require.ErrorIs(f, err, context.DeadlineExceeded)
 		assert.LessOrEqual(f, time.Since(start), 1050*ms)
 		if assert.ErrorAs(f, err, &taken) {

@@ -105,10 +105,6 @@ func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
 
 // The tests below show what TryLock does after a split vote.
 
-// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that
-// the other nodes have granted.
-var hearsAll = redsync.WithFailFast(false)
-
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
 	for _, i := range nodes {
@@ -119,7 +115,7 @@ func (f field) splits(nodes ...int) {
 
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
 func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
-	inEachMode(t, playMet, func(f field, mode []redsync.Option) {
+	inEachMode(t, playMet, func(f field, mode opts) {
 		f.splits(0, 1, 2, 3, 4)
 		for name, try := range map[string]func(m *redsync.Mutex) error{
 			"TryLock":      (*redsync.Mutex).TryLock,
@@ -139,7 +135,7 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 func TestTryLockWinsAfterASplitVote(t *testing.T) {
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {
-			inEachMode(t, playMet, func(f field, mode []redsync.Option) {
+			inEachMode(t, playMet, func(f field, mode opts) {
 				for _, n := range f.nodes[:3] {
 					require.NoError(f, n.Set(kind.keys[0], "another's"))
 					time.AfterFunc(1, func() { n.Del(kind.keys[0]) })

@@ -113,11 +113,11 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		playAs(t, name, func(f field) {
 			b := f.another()
 			c.given(f)
-			f.calls(b, redsync.WithTries(0), withFair)
+			f.calls(b, forever, withFair)
 			ctx, cancel := context.WithTimeout(f.Context(), c.after)
 			defer cancel()
 			before := f.traffic()
-			err := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
+			err := b.NewMutex("lock", forever, redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
 			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
 			require.ErrorIs(f, err, context.DeadlineExceeded)
 			if c.want == neither {
@@ -140,7 +140,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}
-			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
+			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), forever,
 				redsync.WithRetryDelay(50*ms))
 			ctx, cancel := context.WithTimeout(f.Context(), 200*ms)
 			defer cancel()

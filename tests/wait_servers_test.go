@@ -207,7 +207,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	servers := realredis.Start(t, 3)
 	a, b := processAs(t, servers, rules), processAs(t, servers, rules)
 	require.NoError(t, a.Ping(t.Context()))
-	for _, options := range [][]redsync.Option{
+	for _, options := range []opts{
 		nil,
 		{withFair, withFencing},
 		{withShared},
@@ -261,7 +261,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			options := []redsync.Option{redsync.WithRetryDelay(100 * ms), redsync.WithTries(0)}
+			options := opts{redsync.WithRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
 			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.

@@ -17,7 +17,7 @@ import (
 // This file shows what wakes a waiter, and for how long a process listens.
 
 func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		m := k.held(mode...)
 		var calls []*call
 		for range 6 {
@@ -36,7 +36,7 @@ func TestWaitersAreWokenOneByOne(t *testing.T) {
 
 // C has two nodes and waits for two others, which will fail. B has these two, and waits until C rolls back.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
 		for _, i := range []int{3, 4} {
@@ -56,7 +56,7 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 
 // The first waiter misses the message that the lock is free, and gives up. That must wake the second waiter.
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		first := f.calls(f.another(mode...), patient()...)
 		time.Sleep(ms)
@@ -81,9 +81,9 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
 	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * ms, 70 * ms: 70 * ms} {
-		inEachMode(t, play, func(f field, mode []redsync.Option) {
+		inEachMode(t, play, func(f field, mode opts) {
 			m := f.held(mode...)
-			w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(delay))
+			w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(delay))
 			for _, n := range f.nodes {
 				n.LoseMessages(100)
 			}
@@ -108,7 +108,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	} {
 		for _, before := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
-				inEachMode(t, play, func(f field, mode []redsync.Option) {
+				inEachMode(t, play, func(f field, mode opts) {
 					m := f.held(mode...)
 					b := f.another(mode...)
 					if before {
@@ -130,7 +130,7 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 
 // Wake-ups of fewer nodes than a quorum wake the waiter, too, a few milliseconds later.
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(ms)
@@ -145,7 +145,7 @@ func TestWaiterIsWokenByOneMessage(t *testing.T) {
 // The waiter's last attempt was granted on two nodes and rolled back. It counts these nodes as free, so one message
 // from a third is enough.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held()
 		f.lose(3, 4)
 		w := f.calls(f.another(mode...), patient()...)
@@ -159,7 +159,7 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 
 // Messages may be lost while a waiter is disconnected, so it tries again when it has reconnected.
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(10 * ms)
@@ -176,7 +176,7 @@ func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
 // A wake-up that comes while an attempt is under way counts. This attempt fails: two nodes return errors, and a third
 // has refused before the lock is free.
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
 		time.Sleep(499 * ms) // the next attempt is at 500 ms

@@ -26,7 +26,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := acquired(t, rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...))
+		m := acquired(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * time.Second)}, options...)...))
 		f(t, s, j, m)
 		shut(t, rs)
 		synctest.Wait()
@@ -124,7 +124,7 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 	} {
 		for _, watched := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", watched ", watched), func(t *testing.T) {
-				var options []redsync.Option
+				var options opts
 				if watched {
 					options = append(options, withWatchdog)
 				}

@@ -14,7 +14,7 @@ import (
 // This file tests locks with a watchdog on whole sets of nodes.
 
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
-	for name, healing := range map[string][]redsync.Option{"healing": {withSetNXOnExtend}, "not healing": nil} {
+	for name, healing := range map[string]opts{"healing": {withSetNXOnExtend}, "not healing": nil} {
 		playAs(t, name, func(f field) {
 			m := f.held(append(healing, withWatchdog)...)
 			f.freeze(0, 1, 2)

@@ -215,7 +215,7 @@ func (w *byHand) looksAtALock() {
 	holder := obtained(w, w.process(redsync.WithOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
-	waiter, waited := w.process().NewMutex("orders:17", withFencing, redsync.WithTries(0)), make(chan error)
+	waiter, waited := w.process().NewMutex("orders:17", withFencing, forever), make(chan error)
 	go func() { waited <- waiter.LockContext(ctx) }()
 	w.shows("--scan")
 	w.shows("GET orders:17")

@@ -39,19 +39,19 @@ var data = map[string]func(c *redis.Client, key string) error{
 var needed = map[string]struct {
 	key  string
 	kind lockKind
-	mode []redsync.Option
+	mode opts
 }{
 	"plain":                 {"a", lockKinds[0], nil},
-	"WithMinHold":           {"a", lockKinds[0], []redsync.Option{redsync.WithMinHold(ms)}},
-	"WithFencing":           {"a", lockKinds[0], []redsync.Option{withFencing}},
-	"WithFencing, register": {"{a}:fence", lockKinds[0], []redsync.Option{withFencing}},
-	"WithFair":              {"a", lockKinds[0], []redsync.Option{withFair}},
-	"WithFair, queue":       {"{a}:queue", lockKinds[0], []redsync.Option{withFair}},
+	"WithMinHold":           {"a", lockKinds[0], opts{redsync.WithMinHold(ms)}},
+	"WithFencing":           {"a", lockKinds[0], opts{withFencing}},
+	"WithFencing, register": {"{a}:fence", lockKinds[0], opts{withFencing}},
+	"WithFair":              {"a", lockKinds[0], opts{withFair}},
+	"WithFair, queue":       {"{a}:queue", lockKinds[0], opts{withFair}},
 	"several names":         {"b", lockKinds[1], nil},
-	"several names, fenced": {"{b}:fence", lockKinds[1], []redsync.Option{withFencing}},
+	"several names, fenced": {"{b}:fence", lockKinds[1], opts{withFencing}},
 	"readers":               {"a", lockKinds[2], nil},
 	"permits":               {permitKey, lockKinds[3], nil},
-	"permits, fair":         {"{a}:slots", lockKinds[3], []redsync.Option{withFair}},
+	"permits, fair":         {"{a}:slots", lockKinds[3], opts{withFair}},
 	"a name of 300 bytes":   {strings.Repeat("a", 300), lockKind{}, nil},
 }
 
@@ -77,7 +77,7 @@ func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for name, c := range needed {
 		playAs(t, name, func(f field) {
 			r := &redsynctest.Recorder{}
-			options := append([]redsync.Option{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
+			options := append(opts{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
 			rs := f.another()
 			mutex := func() *redsync.Mutex {
 				if c.kind.lock == nil {
@@ -148,7 +148,7 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 			"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 		} {
 			playAs(t, name+", "+operation, func(f field) {
-				m := acquired(f, c.kind.lock(f.Redsync, append([]redsync.Option{redsync.WithExpiry(time.Minute)}, c.mode...)...))
+				m := acquired(f, c.kind.lock(f.Redsync, append(opts{redsync.WithExpiry(time.Minute)}, c.mode...)...))
 				time.Sleep(3 * time.Second) // one with WithOwner listens
 				for _, n := range f.nodes {
 					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
