@@ -69,23 +69,14 @@ func (c *contest) contender(rs *redsync.Redsync, ahead time.Duration, times int,
 		if ahead > 0 {
 			peek.KnowsToken(rs, "lock", uint64(time.Now().Add(ahead).UnixMicro())) //nolint:gosec // after 1970
 		}
-		options := c.options
-		if random.IntN(6) == 0 {
-			options = append(append(opts(nil), options...), withWatchdog, redsync.WithMaxHold(time.Second))
-		}
-		c.contend(rs.NewMutex("lock", options...), random)
+		c.contend(rs.NewMutex("lock", c.options...), random)
 		time.Sleep(time.Duration(random.IntN(20)) * ms)
 	}
 }
 
 func (c *contest) contend(m *redsync.Mutex, random *rand.Rand) {
-	waits := 5 * time.Second
-	if random.IntN(5) == 0 {
-		waits = time.Duration(random.IntN(60)) * ms
-	}
-	ctx := limited(c, waits)
 	called := c.next()
-	err := m.LockContext(ctx)
+	err := m.LockContext(limited(c, 5*time.Second))
 	returned, token := c.next(), m.Fence()
 	if err != nil {
 		assert.Zero(c, token)
