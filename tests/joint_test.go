@@ -191,16 +191,10 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
 		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
-		on := func(clients []*redis.Client) (pools []pool.Pool) {
-			for _, c := range clients {
-				pools = append(pools, pool.New(c))
-			}
-			return pools
-		}
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				m := s.joint(on(before), on(after)).NewMutex(fmt.Sprint("lock", i))
+				m := s.joint(poolsOf(before), poolsOf(after)).NewMutex(fmt.Sprint("lock", i))
 				assert.NoError(s, m.TryLock())
 				s.unlock(m)
 			})
@@ -208,7 +202,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		all.Wait()
 		s.nodes[1].Freeze()
 		s.nodes[3].Freeze()
-		m := s.joint(on(before), on(after)).NewMutex("lock")
+		m := s.joint(poolsOf(before), poolsOf(after)).NewMutex("lock")
 		require.NoError(s, m.TryLock(), "a minority is frozen")
 		value := m.Value()
 		other := s.joint(s.elsewhere(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))

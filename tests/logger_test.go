@@ -34,11 +34,6 @@ func TestLoggerLevels(t *testing.T) {
 		happens func(f field)
 		want    map[string]int // entries above the level debug
 	}{
-		"the lock is taken and two nodes are down": {func(f field) {
-			f.held(withWatchdog)
-			f.kill(0, 1)
-			require.Error(f, f.NewMutex("lock").TryLock())
-		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
 			m := locked(f, f.NewMutex("lock", withWatchdog))

@@ -174,7 +174,7 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 // The hold ends, or is downgraded, while an exclusive call is about to join it. Then the call locks instead, or fails.
 func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 	for name, change := range map[string]func(m *redsync.Mutex) error{
-		"Unlock":    func(m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Unlock":    func(m *redsync.Mutex) error { return second(m.Unlock()) },
 		"Downgrade": func(m *redsync.Mutex) error { return m.Downgrade(context.Background()) },
 	} {
 		joined, not := 0, 0

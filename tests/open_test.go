@@ -241,9 +241,9 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 	for name, call := range map[string]func(f field, held *redsync.Mutex) error{
 		"Ping":    func(f field, _ *redsync.Mutex) error { return f.Ping(f.Context()) },
-		"Unlock":  func(_ field, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
-		"Extend":  func(_ field, m *redsync.Mutex) error { _, err := m.Extend(); return err },
-		"Valid":   func(_ field, m *redsync.Mutex) error { _, err := m.Valid(); return err },
+		"Unlock":  func(_ field, m *redsync.Mutex) error { return second(m.Unlock()) },
+		"Extend":  func(_ field, m *redsync.Mutex) error { return second(m.Extend()) },
+		"Valid":   func(_ field, m *redsync.Mutex) error { return second(m.Valid()) },
 		"Lock":    func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").Lock() },
 		"TryLock": func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").TryLock() },
 		"Lead":    func(f field, _ *redsync.Mutex) error { return f.Lead(f.Context(), "y", nothing) },
@@ -263,10 +263,7 @@ func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 
 func TestPingOfJointSetsNeedsBoth(t *testing.T) {
 	play(t, func(f field) {
-		var pools []pool.Pool
-		for _, client := range clientsOf(f.nodes) {
-			pools = append(pools, pool.New(client))
-		}
+		pools := f.pools()
 		log := &safeLog{}
 		joint := redsync.NewJoint(pools, pools[:3]).With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		f.closes(joint)

@@ -137,10 +137,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		on, told := new(atomic.Bool), make(stacks, 50)
 		on.Store(true)
-		var pools []pool.Pool
-		for _, n := range f.nodes {
-			pools = append(pools, pool.New(n.Client()))
-		}
+		pools := f.pools()
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)

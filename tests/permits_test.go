@@ -137,25 +137,6 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 	})
 }
 
-// The permit of a crashed holder becomes free when it expires. Waiters get it then without polling.
-func TestPermitOfACrashedHolderComesBack(t *testing.T) {
-	inEachMode(t, play, func(f field, mode opts) {
-		crashed := f.another()
-		options := permitsOf(2, 1, patient(mode...)...)
-		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
-		b := f.NewMutex("lock", append(options, withWatchdog)...)
-		locked(f, a)
-		locked(f, b)
-		w := f.calls(f.Redsync, options...)
-		assert.InDelta(f, 3*time.Second, f.within(w, 4*time.Second), float64(100*ms))
-		isOver(f, a, redsync.ErrLockLost)
-		f.confirms(b.Valid())
-		f.unlock(b)
-		f.unlock(w.Mutex)
-		f.nothingOfPermits()
-	})
-}
-
 // without returns the elements of s that are not e.
 func without(s []int, e int) (rest []int) {
 	for _, x := range s {

@@ -3,9 +3,6 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,96 +11,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file shows jobs that several processes start at each tick of a schedule, with TryDo and WithMinHold.
-
-// A schedule is three processes that start a job at each tick by their own clocks.
-type schedule struct {
-	testing.TB
-	job     string // the name of the lock
-	every   time.Duration
-	skews   []time.Duration // by process: how far its clock is behind
-	begin   time.Time       // the first tick, by a clock that is right
-	process func(i int) *redsync.Redsync
-	ticks   int
-
-	mu   sync.Mutex
-	runs []int // by tick
-}
-
-// play lets all processes go through all ticks.
-func (s *schedule) play(options ...redsync.Option) {
-	s.runs = make([]int, s.ticks)
-	var all sync.WaitGroup
-	for i, skew := range s.skews {
-		all.Go(func() {
-			rs := s.process(i)
-			for tick := range s.ticks {
-				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
-				s.try(rs, tick, options...)
-			}
-			_ = rs.Close(context.Background())
-		})
-	}
-	all.Wait()
-}
-
-// try starts the job of a tick.
-func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) {
-	ran := false
-	told, err := rs.NewMutex(s.job, options...).TryDo(s.Context(), func(context.Context) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.runs[tick]++
-		ran = true
-		return nil
-	})
-	assert.Equal(s, ran, told)
-	assert.NoError(s, err, "tick %d", tick)
-}
-
-// jittery returns a process whose messages take a random time of less than most, each way.
-func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
-	var mu sync.Mutex
-	return f.newcomer(0, func(int, int) time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Duration(r.Int64N(int64(most)))
-	})
-}
-
-// Processes that start at the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has
-// a winner. Without repetitions, 4 to 7 of 10 ticks have none.
-func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	ticks := testlength.InGate(0, 30, 60, 4000)
-	for most, processes := range map[time.Duration]int{ms: 5, 20 * ms: 3} {
-		playAs(t, fmt.Sprint(processes, " processes, latency below ", most), func(f field) {
-			s := &schedule{
-				TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
-				skews: make([]time.Duration, processes),
-				process: func(i int) *redsync.Redsync {
-					return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
-				},
-			}
-			s.play(redsync.WithMinHold(5 * time.Second))
-			without := 0
-			for _, runs := range s.runs {
-				assert.LessOrEqual(f, runs, 1)
-				if runs == 0 {
-					without++
-				}
-			}
-			f.Logf("%d of %d ticks had no winner", without, ticks)
-			assert.LessOrEqual(f, without, ticks/10, "more than a tenth of the ticks had no winner (without repetitions it is 4 to 7 of 10)")
-		})
-	}
-}
-
-// The tests below show what TryLock does after a split vote.
+// This file shows what TryLock does after a split vote, as when several processes start a job at each tick.
 
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
