@@ -52,7 +52,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		waiting := k.nodes.Process()
-		k.freeze(0, 1, 2)
+		k.freeze(majority...)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.ErrorIs(k, k.NewMutex("other").Lock(), redsync.ErrClosed) })
 		wg.Go(func() {
@@ -67,7 +67,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 		require.Error(k, k.Close(ctx), "three nodes keep their keys")
 		wg.Wait()
 		took(k, start, 2*time.Second)
-		k.thaw(0, 1, 2, 3, 4)
+		k.thaw(allNodes...)
 		time.Sleep(time.Second)
 		k.nothingLeft()
 	})

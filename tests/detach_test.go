@@ -86,7 +86,7 @@ func TestDetachFails(t *testing.T) {
 		"unlocked": {func(f field, m *redsync.Mutex) { f.unlock(m) }, []error{redsync.ErrNotHeld}},
 		"expired":  {func(field, *redsync.Mutex) { time.Sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
 		"lost": {func(f field, m *redsync.Mutex) {
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			_, _ = m.Valid()
 		}, []error{redsync.ErrLockLost, redsync.ErrLockAlreadyExpired}},
 		"closed": {func(f field, _ *redsync.Mutex) { _ = f.Close(f.Context()) }, []error{redsync.ErrClosed}},

@@ -229,7 +229,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 	for want, end := range map[error]func(k kit, m *redsync.Mutex){
 		redsync.ErrNotHeld: func(k kit, m *redsync.Mutex) { k.unlock(m) },
 		redsync.ErrLockLost: func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2, 3, 4)
+			k.lose(allNodes...)
 			<-m.Lost()
 		},
 	} {
@@ -324,7 +324,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 		want  []error
 	}{
 		"another's":  {func(_ kit, s *redsync.Sequencer) { s.Value = "wrong" }, []error{redsync.ErrLockAlreadyExpired}},
-		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(0, 1, 2) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
+		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(majority...) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachDo(t, onKit, func(k kit, do doing) {
@@ -342,7 +342,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 				_, why := only[observe.Extended](k.T, r)
 				require.ErrorIs(k, err, why)
 				assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
-				k.thaw(0, 1, 2)
+				k.thaw(majority...)
 				if s.Value != "wrong" {
 					require.NoError(k, do(m, k.Context(), lasts(time.Minute)), "it can adopt the lock later")
 				}
@@ -367,7 +367,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 		} {
 			playAs(t, name+" "+other, func(f field) {
 				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
-				f.slowly(1, 100*ms, 0, 1, 2, 3, 4)
+				f.slowly(1, 100*ms, allNodes...)
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					err := adopt(f, m)

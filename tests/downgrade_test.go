@@ -32,7 +32,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 				m := f.held()
 				ctx, cancel := context.WithCancel(f.Context())
 				defer cancel()
-				f.hasNoScript(10*ms, 0, 1, 2, 3, 4)
+				f.hasNoScript(10*ms, allNodes...)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -59,7 +59,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		m := f.held(withWatchdog)
-		f.hasNoScript(10*ms, 0, 1, 2, 3, 4)
+		f.hasNoScript(10*ms, allNodes...)
 		time.Sleep(guard / 3)
 		f.downgrades(m)
 		time.Sleep(20 * time.Second)

@@ -186,7 +186,7 @@ type errorRow struct {
 // errorTable is the table. "nil" is no error: TryDo returns false, nil if others have the lock.
 var errorTable = map[string]errorRow{
 	"taken by another client": {
-		given: func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4) },
+		given: func(s *errorCase) { s.rival(s.another(), allNodes...) },
 		want: map[string]string{
 			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
 			"Extend Valid": "ErrTaken ErrLockLost Expired", "Unlock": "ErrTaken Expired", "Open Ping": noLock,
@@ -196,7 +196,7 @@ var errorTable = map[string]errorRow{
 	"a split vote": {
 		given: func(s *errorCase) {
 			second := s.another()
-			s.rival(s.another(), 0, 1, 2, 3, 4)
+			s.rival(s.another(), allNodes...)
 			s.rival(second, 2, 3, 4)
 			s.empty(4)
 		},
@@ -206,7 +206,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"too few nodes are up": {
-		given: func(s *errorCase) { s.kill(0, 1, 2); time.Sleep(ms) },
+		given: func(s *errorCase) { s.kill(majority...); time.Sleep(ms) },
 		open: func(ctx context.Context) error {
 			_, err := redsync.Open(ctx, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 			return err
@@ -218,7 +218,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"too few nodes answer": {
-		given: func(s *errorCase) { s.freeze(0, 1, 2) },
+		given: func(s *errorCase) { s.freeze(majority...) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
 			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
@@ -262,7 +262,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context ends while the nodes are silent": {
-		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*ms, s.cancel) },
+		given: func(s *errorCase) { s.freeze(allNodes...); time.AfterFunc(50*ms, s.cancel) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
 			"Valid Unlock": "Canceled", "Ping": "Canceled RedisError",
@@ -271,7 +271,7 @@ var errorTable = map[string]errorRow{
 	},
 	"the context ends while another client has the lock": {
 		before: func(s *errorCase) { s.more = opts{forever} },
-		given:  func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4); time.AfterFunc(time.Second, s.cancel) },
+		given:  func(s *errorCase) { s.rival(s.another(), allNodes...); time.AfterFunc(time.Second, s.cancel) },
 		want: map[string]string{
 			"Lock Do Lead": "ErrFailed ErrTaken Canceled", "TryLock TryDo": "-: it does not wait",
 			"Extend Valid Unlock AdoptingDo": "-: it does not wait for another client", "Open Ping": noLock,
@@ -279,7 +279,7 @@ var errorTable = map[string]errorRow{
 	},
 	"other callers of the process are ahead": {
 		given: func(s *errorCase) {
-			s.freeze(0, 1, 2, 3, 4)
+			s.freeze(allNodes...)
 			ahead := *s
 			ahead.mutex()
 			s.begins(ahead.m)
@@ -318,7 +318,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the keys are gone": {
-		given: func(s *errorCase) { s.empty(0, 1, 2, 3, 4) },
+		given: func(s *errorCase) { s.empty(allNodes...) },
 		held:  true,
 		want: map[string]string{
 			"Lock TryLock": "-: it has no lock to lose", "Do TryDo": "ErrLockLost Expired",
@@ -453,6 +453,6 @@ func errorOf(f field, mode, operation string, row errorRow) error {
 	case row.given != nil:
 		row.given(s)
 	}
-	defer s.thaw(0, 1, 2, 3, 4)
+	defer s.thaw(allNodes...)
 	return errorOperations[operation](s)
 }

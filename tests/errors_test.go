@@ -21,7 +21,7 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 	for name, lose := range map[string]func(k kit, m *redsync.Mutex){
 		"expired": func(kit, *redsync.Mutex) { time.Sleep(guard) },
 		"proven": func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2)
+			k.lose(majority...)
 			_, _ = m.Valid()
 		},
 		"closed": func(k kit, _ *redsync.Mutex) { _ = k.Close(k.Context()) },
@@ -87,7 +87,7 @@ func (f field) lostKeys(names []string, name string, options ...redsync.Option) 
 func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		k.freeze(0, 1, 2)
+		k.freeze(majority...)
 		_, extended := m.Extend()
 		_, valid := m.Valid()
 		_, unlocked := m.Unlock()
@@ -106,7 +106,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
 		}
-		k.thaw(0, 1, 2)
+		k.thaw(majority...)
 	})
 }
 

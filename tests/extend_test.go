@@ -21,8 +21,8 @@ import (
 func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		k.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
-		time.AfterFunc(3*time.Second, func() { k.thaw(0, 1, 2, 3, 4) })
+		k.freeze(allNodes...) // as a whole: a single connection that is slow would be replaced
+		time.AfterFunc(3*time.Second, func() { k.thaw(allNodes...) })
 		start := time.Now()
 		k.confirms(m.Extend())
 		took(k, start, 3*time.Second)
@@ -33,7 +33,7 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(withSetNXOnExtend)
-		k.lose(0, 1, 2)
+		k.lose(majority...)
 		until := m.Until()
 		time.Sleep(time.Second)
 		failsWith(k, m.Extend, redsync.ErrExtendFailed)
@@ -47,7 +47,7 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withSetNXOnExtend)
-		f.lose(0, 1, 2)
+		f.lose(majority...)
 		ok, err := m.Valid()
 		assert.False(f, ok)
 		require.NotErrorIs(f, err, redsync.ErrLockLost)

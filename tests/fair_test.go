@@ -69,7 +69,7 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 
 func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	play(t, func(f field) {
-		f.stranger(time.Minute, false, 0, 1, 2, 3, 4)
+		f.stranger(time.Minute, false, allNodes...)
 		m := locked(f, f.NewMutex("lock"))
 		f.unlock(m)
 	})

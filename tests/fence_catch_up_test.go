@@ -83,7 +83,7 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.fenced()
 		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
-		f.slowly(2, 100*ms, 0, 1, 2, 3, 4)
+		f.slowly(2, 100*ms, allNodes...)
 		m, start := rs.NewMutex("lock"), time.Now()
 		obtained(f, m)
 		took(f, start, 200*ms, "Lock takes two rounds of 100 ms")
@@ -117,7 +117,7 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			m := f.fenced(hearsAll).NewMutex("lock")
-			f.raising(c.raised, 0, 1, 2, 3, 4)
+			f.raising(c.raised, allNodes...)
 			before := f.commands("evalsha")
 			err := m.TryLock()
 			if c.token != 0 {

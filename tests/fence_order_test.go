@@ -129,7 +129,7 @@ func (c *contest) fault(random *rand.Rand) {
 		case 5:
 			n.On("evalsha", 9, embedded.Fault{Delay: time.Duration(random.IntN(60)) * ms})
 		case 6: // exclusion is violated
-			c.lose(0, 1, 2, 3, 4)
+			c.lose(allNodes...)
 		}
 	}
 	time.Sleep(time.Duration(random.IntN(400)) * ms)

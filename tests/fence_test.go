@@ -101,7 +101,7 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 		require.NoError(f, f.nodes[2].Set("lock", "x"))
 		require.Error(f, m.TryLock())
 		assert.Zero(f, m.Fence(), "after the next Lock has failed, there is no token")
-		f.lose(0, 1, 2)
+		f.lose(majority...)
 		obtained(f, m)
 		assert.Greater(f, m.Fence(), token)
 		f.unlock(m)
@@ -221,7 +221,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 			m := locked(f, a.NewMutex("lock", withFencing))
 			token := m.Fence()
 			synctest.Wait()
-			f.reboot(true, 0, 1, 2)
+			f.reboot(true, majority...)
 			wake(b)
 			f.freeze(3, 4) // only nodes that have forgotten the token answer
 			other := b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms))

@@ -122,7 +122,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
 			time.Sleep(20 * time.Millisecond)
-			f.restsOn("lock", c.ttl-20*time.Millisecond, 0, 1, 2, 3, 4)
+			f.restsOn("lock", c.ttl-20*time.Millisecond, allNodes...)
 		})
 	}
 }

@@ -270,10 +270,10 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 
 		locked(f, m)
 		h = f.holderOf(operator)
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		err = operator.ForceUnlock(f.Context(), h)
 		require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		time.Sleep(5 * time.Second)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
 	})

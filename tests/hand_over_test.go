@@ -62,7 +62,7 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
 			time.Sleep(ms)
-			f.slowly(1, 50*ms, 0, 1, 2, 3, 4)
+			f.slowly(1, 50*ms, allNodes...)
 			var wg sync.WaitGroup
 			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
 			synctest.Wait()

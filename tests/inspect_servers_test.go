@@ -104,7 +104,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		assert.True(t, n.Denied)
 	}
 	assert.Contains(t, inLog(), "{lock}:queue")
-	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), 0, 1, 2, 3, 4)
+	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), allNodes...)
 	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 
 	for _, rule := range alone {
@@ -112,7 +112,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 			continue // a server that knows the script does not need +eval
 		}
 		rules := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })
-		_, err := inspects(t, as(rules).NewMutex("lock"), 0, 1, 2, 3, 4)
+		_, err := inspects(t, as(rules).NewMutex("lock"), allNodes...)
 		require.ErrorIs(t, err, redsync.ErrNoQuorum, "without %s", rule)
 		require.Regexp(t, denies, err.Error())
 	}

@@ -161,7 +161,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 		for _, options := range []opts{nil, {withFair}, {withFencing}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
 				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(0, 1, 2, 3, 4), after(s, 0, 1, 2, 3, 5)).With(options...)
+					rs := s.joint(s.at(allNodes...), after(s, 0, 1, 2, 3, 5)).With(options...)
 					sent := func() (n [6]int) {
 						for i, node := range s.nodes {
 							n[i] = node.Commands("set") + node.Commands("evalsha") + node.Commands("eval") + node.Commands("get")
@@ -205,7 +205,7 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		m := s.joint(poolsOf(before), poolsOf(after)).NewMutex("lock")
 		require.NoError(s, m.TryLock(), "a minority is frozen")
 		value := m.Value()
-		other := s.joint(s.elsewhere(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
+		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
 		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
 		require.True(s, ok, "a process that has just started releases it: %v", err)

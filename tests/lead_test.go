@@ -306,13 +306,13 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		k.nothingLeft()
 
 		err = k.Lead(k.Context(), "lock", func(context.Context) error {
-			k.freeze(0, 1, 2)
+			k.freeze(majority...)
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)
 		var node *redsync.RedisError
 		require.ErrorAs(k, err, &node, "the error names the node whose release failed")
-		k.thaw(0, 1, 2)
+		k.thaw(majority...)
 		time.Sleep(guard)
 	})
 }
@@ -348,14 +348,14 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode opts) {
 				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
 				e.leads(first, 1)
-				c.fail(e.kit, 0, 1, 2, 3, 4)
+				c.fail(e.kit, allNodes...)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
 				time.Sleep(time.Duration(testlength.InGate(15, 15, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))
 				}
-				c.mend(e.kit, 0, 1, 2, 3, 4)
+				c.mend(e.kit, allNodes...)
 				time.Sleep(c.within)
 				require.Zero(e, e.term(2).ended)
 			})

@@ -42,12 +42,12 @@ func TestLoggerLevels(t *testing.T) {
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
 		"a loss is found by Unlock": {func(f field) {
 			m := f.held()
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			_, _ = m.Unlock()
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Unlock of a lock whose loss was proved": {func(f field) {
 			m := f.held()
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			failsWith(f, m.Valid, redsync.ErrLockLost)
 			_, err := m.Unlock()
 			require.Error(f, err)
@@ -55,31 +55,31 @@ func TestLoggerLevels(t *testing.T) {
 		"an extension sets missing keys again": {func(f field) {
 			m := f.held(withSetNXOnExtend)
 			for range 5 {
-				f.lose(0, 1, 2)
+				f.lose(majority...)
 				failsWith(f, m.Extend, redsync.ErrExtendFailed)
 			}
 		}, map[string]int{"WARN redsync: extend failed": 1}},
 		"Unlock and Detach end an Extend": {func(f field) {
-			f.freeze(0, 1, 2)
+			f.freeze(majority...)
 			for _, end := range []func(m *redsync.Mutex){
 				func(m *redsync.Mutex) { _, _ = m.Unlock() },
 				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
 			} {
-				f.thaw(0, 1, 2)
+				f.thaw(majority...)
 				m := locked(f, f.NewMutex("lock"))
 				synctest.Wait()
-				f.freeze(0, 1, 2)
+				f.freeze(majority...)
 				extended := make(chan error)
 				go func() { _, err := m.Extend(); extended <- err }()
 				synctest.Wait()
-				time.AfterFunc(100*ms, func() { f.thaw(0, 1, 2) })
+				time.AfterFunc(100*ms, func() { f.thaw(majority...) })
 				end(m)
 				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
 			}
 		}, map[string]int{}},
 		"a watchdog finds a loss": {func(f field) {
 			f.held(withWatchdog)
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			time.Sleep(20 * time.Second)
 		}, map[string]int{"ERROR redsync: lost": 1}},
 	} {
@@ -110,7 +110,7 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		k.up(0, 1, 4)
 		obtained(k, m)
 		time.Sleep(time.Second)
-		k.lose(0, 1, 2, 3, 4)
+		k.lose(allNodes...)
 		failsWith(k, m.Extend, redsync.ErrLockLost)
 		_, err := m.Unlock()
 		require.Error(k, err)
@@ -178,7 +178,7 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		require.ErrorIs(f, rs.NewMutex("lock").LockContext(limited(f, time.Minute)), redsync.ErrNoQuorum)
 		attempts, _ := of[observe.Attempt](r)
 		assert.GreaterOrEqual(f, len(attempts), 30, "an observer is told of each attempt")
@@ -187,7 +187,7 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
 			`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `, got[0])
 		assert.Regexp(f, `00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`, got[1])
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 	})
 }
 
@@ -202,7 +202,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		for i := range 4 {
 			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), withWatchdog)))
 		}
-		f.kill(0, 1, 2)
+		f.kill(majority...)
 		var waits []*call
 		for i := range 6 { // two for each name
 			waits = append(waits, f.begins(rs.With(log).NewMutex(fmt.Sprint("wanted", i/2))))
@@ -218,7 +218,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		require.Error(f, rs.NewMutex("tried").TryLock())
 		time.Sleep(10 * time.Second)
 		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
-		f.restart(0, 1, 2)
+		f.restart(majority...)
 		time.Sleep(5 * time.Second)
 		assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=4`, strings.Join(book.linesOf("a quorum answers again"), ""))
 	})
@@ -247,7 +247,7 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 // A program that makes a logger for each request gets no line for each request.
 func TestLogOfLoggersForEachRequest(t *testing.T) {
 	playMet(t, func(f field) {
-		f.kill(0, 1, 2)
+		f.kill(majority...)
 		book := newLogbook()
 		for range 1000 {
 			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)))

@@ -62,12 +62,12 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 	var hole *atomic.Bool
 	for name, fault := range map[string]func(f field){
 		"a majority frozen": func(f field) {
-			f.freeze(0, 1, 2)
-			time.AfterFunc(9*time.Second, func() { f.thaw(0, 1, 2) })
+			f.freeze(majority...)
+			time.AfterFunc(9*time.Second, func() { f.thaw(majority...) })
 		},
 		"a majority dead": func(f field) {
-			f.kill(0, 1, 2)
-			time.AfterFunc(9*time.Second, func() { f.restart(0, 1, 2) })
+			f.kill(majority...)
+			time.AfterFunc(9*time.Second, func() { f.restart(majority...) })
 		},
 		"every connection black-holed": func(field) { hole.Store(true) },
 	} {
@@ -141,7 +141,7 @@ func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 		onKit(t, func(k kit) {
 			m := k.held()
 			lost, ctx := m.Lost(), m.Context(k.Context())
-			k.lose(0, 1, 2)
+			k.lose(majority...)
 			require.True(k, open(lost))
 			_, err := operations(m)[name]()
 			require.ErrorIs(k, err, redsync.ErrLockLost)
@@ -196,10 +196,10 @@ func TestContextEndsWithTheHold(t *testing.T) {
 	}{
 		"Unlock": {end: func(k kit, m *redsync.Mutex) { k.unlock(m) }},
 		"Unlock fails": {end: func(k kit, m *redsync.Mutex) {
-			k.freeze(0, 1, 2)
+			k.freeze(majority...)
 			_, err := m.Unlock()
 			require.Error(k, err)
-			k.thaw(0, 1, 2)
+			k.thaw(majority...)
 		}},
 		"Detach": {end: func(k kit, m *redsync.Mutex) {
 			k.detaches(m)
@@ -274,39 +274,37 @@ type endingCall struct {
 
 const slowly = 700 * ms
 
-var allFive = []int{0, 1, 2, 3, 4}
-
 var endingCalls = map[string]endingCall{
-	"Unlock": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Unlock": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		return second(m.UnlockContext(ctx))
 	}},
-	"Detach": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Detach": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		go func() { _, _ = m.Extend() }() // its command may still set the key
 		synctest.Wait()
 		_, err := m.Detach(ctx)
 		return err
 	}},
-	"Close": {false, allFive, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
+	"Close": {false, allNodes, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
 	"ForceUnlock by the holder, while an Unlock comes": {
-		true, allFive, slowly, nil,
+		true, allNodes, slowly, nil,
 		func(k kit, m *redsync.Mutex, ctx context.Context) error {
-			k.thaw(allFive...)
+			k.thaw(allNodes...)
 			st, err := m.Inspect(k.Context())
 			if err != nil {
 				return err
 			}
-			k.freeze(allFive...)
+			k.freeze(allNodes...)
 			time.AfterFunc(100*ms, func() { _, _ = m.Unlock() })
 			return m.ForceUnlock(ctx, st.Holders[0])
 		},
 	},
 	"Extend that finds the loss": {
-		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		false, allNodes, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allNodes...) },
 		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 			return second(m.ExtendContext(ctx))
 		},
 	},
-	"Extend beyond Until": {false, allFive, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Extend beyond Until": {false, allNodes, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		return second(m.ExtendContext(ctx))
 	}},
 }

@@ -71,12 +71,12 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMultiMutex(both, redsync.WithOwner("worker-8@host")).TryLock()
 	},
 	"other callers ahead, TryLock": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		f.calls(f.Redsync, patient(withFair)...)
 		return f.tries(withFair)
 	},
 	"other callers ahead, Lock": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		f.calls(f.Redsync, patient(withFair)...)
 		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(ms)).Lock()
 	},
@@ -109,7 +109,7 @@ var provocations = map[string]func(f speech) error{
 	// Too few nodes answered.
 
 	"nodes silent": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.tries()
 	},
 	"nodes down": func(f speech) error {
@@ -123,7 +123,7 @@ var provocations = map[string]func(f speech) error{
 		return second(m.Valid())
 	},
 	"Inspect, nodes silent": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.inspection(f.Context())
 	},
 	"Inspect, one node down that decides": func(f speech) error {
@@ -201,13 +201,13 @@ var provocations = map[string]func(f speech) error{
 	"too much outstanding": func(f speech) error {
 		f.uses(f.process(pool.WithOutstanding(1)))
 		f.meet()
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		f.begins(f.NewMutex("another"))
 		return f.tries()
 	},
 	"nodes have restarted": func(f speech) error {
 		time.Sleep(time.Minute)
-		f.reboot(true, 0, 1, 2)
+		f.reboot(true, majority...)
 		f.uses(f.process(guards[true]...))
 		_ = f.tries()
 		time.Sleep(3 * time.Second)
@@ -249,7 +249,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"keys gone": func(f speech) error {
 		m := f.held()
-		f.lose(0, 1, 2)
+		f.lose(majority...)
 		return second(m.Extend())
 	},
 	"keys of one name gone": func(f speech) error { return second(f.lostKeys(both, "b").Valid()) },
@@ -268,7 +268,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"expired while nodes are silent": func(f speech) error {
 		m := f.held(redsync.WithExpiry(4 * time.Second))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return second(m.Extend())
 	},
 	"expired, Unlock": func(f speech) error {
@@ -318,7 +318,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"deadline exceeded": func(f speech) error {
 		m := f.held()
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		ctx := limited(f, time.Second)
 		return second(m.ExtendContext(ctx))
 	},
@@ -344,7 +344,7 @@ var provocations = map[string]func(f speech) error{
 	"force, nodes silent": func(f speech) error {
 		f.owned("lock", 0)
 		h := f.holderOf(f.NewMutex("lock"))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
 	},
 	"force, no holder": func(f speech) error { return f.NewMutex("lock").ForceUnlock(f.Context(), redsync.Holder{}) },
@@ -354,7 +354,7 @@ var provocations = map[string]func(f speech) error{
 		return f.inspection(ctx)
 	},
 	"Inspect, deadline exceeded": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		ctx := limited(f, 100*ms)
 		return f.inspection(ctx)
 	},
@@ -400,7 +400,7 @@ var provocations = map[string]func(f speech) error{
 	"a quorum again": func(f speech) error {
 		f.ends(0, 1, 2)
 		_ = f.tries()
-		f.restart(0, 1, 2)
+		f.restart(majority...)
 		time.Sleep(time.Second)
 		return f.NewMutex("lock").Lock()
 	},

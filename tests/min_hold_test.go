@@ -39,7 +39,7 @@ func (f field) restsOn(key string, want time.Duration, nodes ...int) {
 // rests checks that the lock's key has the TTL want on all nodes.
 func (f field) rests(want time.Duration) {
 	f.Helper()
-	f.restsOn("lock", want, 0, 1, 2, 3, 4)
+	f.restsOn("lock", want, allNodes...)
 }
 
 // taken checks that another process finds the lock taken.
@@ -69,13 +69,13 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 					m := locked(f, kind.lock(f.Redsync, options...))
 					assert.Equal(f, expiry-expiry/100-2*ms, m.Remaining(), "the holder's validity is the same as without WithMinHold")
 					for _, key := range kind.keys {
-						f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
+						f.restsOn(key, max(expiry, withDrift), allNodes...)
 					}
 					time.Sleep(3 * time.Second)
 					f.unlock(m)
 					isOver(f, m, redsync.ErrNotHeld)
 					for _, key := range kind.keys {
-						f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
+						f.restsOn(key, withDrift-3*time.Second, allNodes...)
 					}
 					start := time.Now()
 					next := locked(f, kind.lock(f.another(), patient(options...)...))
@@ -224,7 +224,7 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	}
 	playAs(t, "lost on a quorum", func(f field) {
 		m := f.held(redsync.WithMinHold(minHold))
-		f.lose(0, 1, 2)
+		f.lose(majority...)
 		failsWith(f, m.Extend, redsync.ErrLockLost)
 		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
 		f.restsOn("lock", withDrift, 0, 1, 2)

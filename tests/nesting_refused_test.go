@@ -120,7 +120,7 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 		m := f.NewMutex("lock")
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-				f.lose(0, 1, 2, 3, 4)
+				f.lose(allNodes...)
 				<-inner.Done()
 				locked(f, m)
 				f.downgrades(m)
@@ -160,7 +160,7 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-				f.lose(0, 1, 2, 3, 4)
+				f.lose(allNodes...)
 				<-inner.Done()
 				_, err := m.Unlock()
 				require.ErrorIs(f, err, redsync.ErrLockLost, "the Unlock fails, because the hold is over anyway")

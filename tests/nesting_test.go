@@ -325,7 +325,7 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 		lose func(f field)
 		is   error
 	}{
-		"the nodes lose it": {func(f field) { f.lose(0, 1, 2, 3, 4) }, redsync.ErrLockAlreadyExpired},
+		"the nodes lose it": {func(f field) { f.lose(allNodes...) }, redsync.ErrLockAlreadyExpired},
 		"WithMaxHold":       {func(field) {}, redsync.ErrMaxHold},
 		"Close":             {func(f field) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed},
 	} {

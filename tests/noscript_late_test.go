@@ -45,7 +45,7 @@ func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
 		time.Sleep(ms)
 		f.neverInFull()
 
-		f.hasNoScript(100*ms, 0, 1, 2, 3, 4)
+		f.hasNoScript(100*ms, allNodes...)
 		ctx, cancel := context.WithTimeout(f.Context(), 50*ms)
 		defer cancel()
 		require.ErrorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)

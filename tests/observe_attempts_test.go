@@ -61,7 +61,7 @@ func TestObserveAttempt(t *testing.T) {
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.anothers()
-		time.AfterFunc(2500*ms, func() { f.lose(0, 1, 2, 3, 4) })
+		time.AfterFunc(2500*ms, func() { f.lose(allNodes...) })
 		locked(f, f.NewMutex("lock", redsync.WithRetryDelay(400*ms)))
 		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)

@@ -138,9 +138,9 @@ var endings = map[string]func(s ending) counts{
 	},
 	"Unlock without a quorum": func(s ending) counts {
 		m := s.holds()
-		s.freeze(0, 1, 2)
+		s.freeze(majority...)
 		failsWith(s, m.Unlock, redsync.ErrNoQuorum)
-		s.thaw(0, 1, 2)
+		s.thaw(majority...)
 		return counts{acquired: 1, released: 1}
 	},
 	"Unlock after Until": func(s ending) counts {
@@ -321,9 +321,9 @@ var losses = map[string]func(s ending, ctx context.Context) counts{
 		return counts{acquired: 1, released: 1}
 	},
 	"and unlocks it afterwards": func(s ending, ctx context.Context) counts {
-		s.freeze(0, 1, 2)
+		s.freeze(majority...)
 		<-ctx.Done()
-		s.thaw(0, 1, 2)
+		s.thaw(majority...)
 		_, err := redsync.FromContext(ctx).Unlock()
 		require.Error(s, err)
 		return counts{acquired: 1, lost: 1, late: 1}

@@ -116,11 +116,11 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		_, err = m.Detach(call("detach"))
 		require.NoError(k, err)
 		tells("detach", observe.Detached{})
-		k.lose(0, 1, 2, 3, 4)
+		k.lose(allNodes...)
 		require.NoError(k, m.LockContext(call("lock")))
 		_ = seen.taken()
 		time.Sleep(3 * time.Second)
-		k.lose(0, 1, 2)
+		k.lose(majority...)
 		time.Sleep(3 * time.Second)
 		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
 		_, _ = m.Unlock()
@@ -168,8 +168,8 @@ func TestObserveReleased(t *testing.T) {
 			f.delays("evalsha")
 		}, at(3*time.Second, 20*ms), nil},
 		"over before":             {func(field) { time.Sleep(time.Minute - ms) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
-		"found to be over":        {func(f field) { f.lose(0, 1, 2) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
-		"too few answers to tell": {func(f field) { f.freeze(0, 1, 2) }, at(ms, patience), redsync.ErrNoQuorum},
+		"found to be over":        {func(f field) { f.lose(majority...) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
+		"too few answers to tell": {func(f field) { f.freeze(majority...) }, at(ms, patience), redsync.ErrNoQuorum},
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
@@ -196,9 +196,9 @@ func TestObserveExtendedByHand(t *testing.T) {
 		max   time.Duration // WithMaxHold
 	}{
 		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, time.Hour},
-		"unconfirmed":            {func(f field) { f.refuse(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
-		"no answer until Until":  {func(f field) { f.freeze(0, 1, 2) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
-		"proven lost":            {func(f field) { f.lose(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
+		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
+		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
+		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
 		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * time.Second}, redsync.ErrMaxHold, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		time.Sleep(6999 * ms)
 		extended(nil, each, each)
 
-		k.freeze(0, 1, 2) // at 7 s; the extension begins at 9 s, and waits for 900 ms
+		k.freeze(majority...) // at 7 s; the extension begins at 9 s, and waits for 900 ms
 		time.Sleep(4 * time.Second)
 		late := func(took, later time.Duration) observe.Extended {
 			e := each
@@ -241,7 +241,7 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 		}
 		extended(redsync.ErrExtendFailed, late(900*ms, 900*ms), late(900*ms, 1800*ms))
 
-		k.thaw(0, 1, 2, 3, 4)
+		k.thaw(allNodes...)
 		time.Sleep(500 * ms)
 		extended(nil, late(200*ms, 2*time.Second))
 		k.unlock(m)

@@ -365,7 +365,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 		"fair":                permitsOf(1, 1, withFair),
 	} {
 		playMetAs(t, name, func(f field) {
-			f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
+			f.puts(1, "stranger", 3*time.Second, allNodes...)
 			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
 			value := f.owners(0, 1)
 			next := f.calls(f.Redsync, append(next, patient()...)...)

@@ -19,7 +19,7 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(200*ms))
-		f.stranger(900*ms, true, 0, 1, 2, 3, 4)
+		f.stranger(900*ms, true, allNodes...)
 		time.Sleep(10 * ms)
 		f.unlock(m)
 		if mode == nil {
@@ -118,7 +118,7 @@ func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
 			time.Sleep(time.Second)
 			polls := (f.traffic() - before) / 10
 			assert.InDelta(f, 20, polls, 3)
-			f.lose(0, 1, 2, 3, 4)
+			f.lose(allNodes...)
 			f.within(first, 50*ms)
 			assert.False(f, middle.isDone())
 			f.unlock(first.Mutex)

@@ -50,7 +50,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 				m := acquired(f, f.NewMutex("lock", c.holder...))
 				w := f.calls(f.another(c.mode...), patient()...)
 				time.Sleep(777 * ms)
-				f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
+				f.strangerIn(c.queue, time.Second, true, allNodes...)
 				limit := 1015 * ms
 				if back > 0 {
 					limit += 500 * ms
@@ -110,7 +110,7 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 				<-w.done
 				synctest.Wait()
 				inQueues()
-				f.thaw(0, 1, 2)
+				f.thaw(majority...)
 			})
 		})
 	}

@@ -51,7 +51,7 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 		confirmed(t, m.Unlock)
 		took(t, start, 0)
 		time.Sleep(time.Until(locksBegin))
-		k.reboot(true, 0, 1, 2)
+		k.reboot(true, majority...)
 		wake(rs)
 		require.ErrorContains(t, m.TryLock(), "its server started", "the node that replaces a new node does not count as new")
 	})
@@ -75,7 +75,7 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 						return m
 					}
 					m := starts()
-					k.reboot(true, 0, 1, 2)
+					k.reboot(true, majority...)
 					starts()
 					assert.Equal(t, name == "wrong", m.Remaining() > 0, "the lock has another holder")
 				})
@@ -100,7 +100,7 @@ func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 		time.Sleep(time.Minute - 2*ms) // all nodes count
 		m := obtained(t, f.process(guards[guarded]...).NewMutex("lock"))
 		time.Sleep(ms)
-		f.reboot(true, 0, 1, 2)
+		f.reboot(true, majority...)
 		time.Sleep(ms)
 
 		start := time.Now()
@@ -123,11 +123,11 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 				a, b := f.veteran(guards[guarded]...), f.veteran(guards[guarded]...)
 				holder := obtained(t, kind.rival(a))
 				time.Sleep(ms)
-				f.reboot(false, 0, 1, 2)
+				f.reboot(false, majority...)
 				wake(a)
 				ok, err := holder.Extend()
 				assert.Equal(t, !guarded, ok)
-				f.reboot(true, 0, 1, 2)
+				f.reboot(true, majority...)
 				wake(b)
 				locked := kind.lock(b).TryLock()
 				assert.Positive(t, holder.Remaining())
@@ -182,7 +182,7 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 		// Unlock deletes the keys that an extension has set again on such nodes, and they may confirm the Unlock.
 		rs := f.veteran(guards[true]...)
 		m := f.as(rs).held(withSetNXOnExtend)
-		f.reboot(true, 0, 1, 2)
+		f.reboot(true, majority...)
 		wake(rs)
 		failsWith(t, m.Extend, redsync.ErrExtendFailed)
 		time.Sleep(ms)

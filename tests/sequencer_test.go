@@ -215,8 +215,8 @@ func TestCurrentAfterwards(t *testing.T) {
 // Without a quorum, Current does not say that a hold goes on or that it is over.
 func TestCurrentWhereTooFewTell(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"down":                           func(f field) { f.kill(0, 1, 2) },
-		"frozen":                         func(f field) { f.freeze(0, 1, 2) },
+		"down":                           func(f field) { f.kill(majority...) },
+		"frozen":                         func(f field) { f.freeze(majority...) },
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
 		playAs(t, name, func(f field) {
@@ -235,7 +235,7 @@ func TestCurrentWhereTooFewTell(t *testing.T) {
 				require.ErrorIs(f, err, redsync.ErrNoQuorum)
 				require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
 			}
-			f.thaw(0, 1, 2)
+			f.thaw(majority...)
 		})
 	}
 }

@@ -151,7 +151,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
 		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * ms) }},
 		"loss": {between: func(f field, m *redsync.Mutex) {
-			f.lose(0, 1, 2, 3, 4)
+			f.lose(allNodes...)
 			failsWith(f, m.Valid, redsync.ErrLockLost)
 		}},
 	} {
@@ -426,7 +426,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 	playMet(t, func(f field) {
 		m, other := f.NewMutex("lock", withShared), f.NewMutex("lock", withShared)
 		w := f.held()
-		f.slowly(1, 10*ms, 0, 1, 2, 3, 4)
+		f.slowly(1, 10*ms, allNodes...)
 		first := make(chan error)
 		go func() { first <- other.TryLock() }()
 		time.AfterFunc(ms, func() { f.unlock(w) })
@@ -435,7 +435,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 		require.Error(f, <-first, "the first TryLock fails: the nodes executed its attempt before the release")
 		f.unlocks(m)
 
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		for _, most := range []time.Duration{2 * patience, 2 * ms} {
 			go func() { first <- other.TryLock() }()
 			time.Sleep(ms)
@@ -446,7 +446,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 			require.Error(f, <-first)
 			cancel()
 		}
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		f.noKeys()
 	})
 }

@@ -87,7 +87,7 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 				require.Equal(t, former, m.Value())
 			}
 			lost := m.Lost()
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			obtained(t, m)
 			assert.False(t, open(lost))
 			time.Sleep(time.Second)
@@ -167,7 +167,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 				_, err := operation()
 				all = append(all, err)
 			}
-			f.kill(0, 1, 2)
+			f.kill(majority...)
 		}
 		for _, err := range all {
 			require.Error(f, err)

@@ -81,7 +81,7 @@ func TestMutexOverByProofStaysSo(t *testing.T) {
 	for _, finder := range []string{"Extend", "Valid"} {
 		playAs(t, "found by "+finder, func(f field) {
 			m := f.held()
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			ok, err := operations(m)[finder]()
 			assert.False(f, ok)
 			lost := func(err error) {

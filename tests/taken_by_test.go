@@ -94,7 +94,7 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		locked(f, holder)
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
-		time.AfterFunc(900*ms, func() { f.freeze(0, 1, 2) })
+		time.AfterFunc(900*ms, func() { f.freeze(majority...) })
 		start := time.Now()
 		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
 		require.ErrorIs(f, err, context.DeadlineExceeded)
@@ -102,7 +102,7 @@ func TestErrTakenWithoutAnOwner(t *testing.T) {
 		if assert.ErrorAs(f, err, &taken) {
 			assert.Empty(f, taken.Owner)
 		}
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		f.unlock(holder)
 	})
 }

@@ -26,7 +26,7 @@ func (f field) splits(nodes ...int) {
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
 func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 	inEachMode(t, playMet, func(f field, mode opts) {
-		f.splits(0, 1, 2, 3, 4)
+		f.splits(allNodes...)
 		for name, try := range map[string]func(m *redsync.Mutex) error{
 			"TryLock":      (*redsync.Mutex).TryLock,
 			"TryDo":        func(m *redsync.Mutex) error { return f.notRun(m.TryDo(f.Context(), nothing)) },
@@ -65,8 +65,8 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 // The minimal hold counts from the attempt that has won, and not from the call.
 func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 	playMet(t, func(f field) {
-		f.splits(0, 1, 2)
-		time.AfterFunc(time.Nanosecond, func() { f.lose(0, 1, 2) })
+		f.splits(majority...)
+		time.AfterFunc(time.Nanosecond, func() { f.lose(majority...) })
 		m := obtained(f, f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
 		f.unlock(m)
 		f.rests(withDrift)
@@ -76,7 +76,7 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 // When its context ends or Close is called, TryLock ends without another attempt.
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 	playMet(t, func(f field) {
-		f.splits(0, 1, 2)
+		f.splits(majority...)
 		for _, n := range f.nodes {
 			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		}
@@ -95,7 +95,7 @@ func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
 // Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
 func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
 	playMet(t, func(f field) {
-		f.splits(0, 1, 2)
+		f.splits(majority...)
 		f.slow(patience - 30*ms)
 		for range 10 {
 			start := time.Now()

@@ -43,9 +43,9 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 	}{
 		"before":                      {before, func(field) {}, 50 * ms, ""},
 		"after: nobody can tell":      {after, func(field) {}, 50 * ms, "the key is gone now"},
-		"after, and somebody has it":  {after, func(f field) { f.splits(0, 1, 2) }, 50 * ms, "the reply to the release was lost, and another value is there now"},
-		"and nobody listens any more": {before, func(f field) { f.kill(0, 1, 2) }, 50 * ms, "connection refused"},
-		"and the node says no more":   {before, func(f field) { f.freeze(0, 1, 2) }, 450 * ms, "connection lost"},
+		"after, and somebody has it":  {after, func(f field) { f.splits(majority...) }, 50 * ms, "the reply to the release was lost, and another value is there now"},
+		"and nobody listens any more": {before, func(f field) { f.kill(majority...) }, 50 * ms, "connection refused"},
+		"and the node says no more":   {before, func(f field) { f.freeze(majority...) }, 450 * ms, "connection lost"},
 	} {
 		playAs(t, name, func(f field) {
 			m := f.held()
@@ -102,7 +102,7 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 		k.meet()
 		synctest.Wait() // nothing is owed
 		m := k.held()
-		k.freeze(0, 1, 2, 3, 4)
+		k.freeze(allNodes...)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, rs.NewMutex("other").TryLock()) })
 		synctest.Wait()
@@ -110,7 +110,7 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 		require.ErrorAs(t, rs.NewMutex("more").TryLock(), &full)
 		wg.Go(func() { k.unlock(m) })
 		synctest.Wait()
-		k.thaw(0, 1, 2, 3, 4)
+		k.thaw(allNodes...)
 		wg.Wait()
 	})
 }

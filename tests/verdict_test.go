@@ -72,8 +72,8 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 	}{
 		"taken, and two nodes are down":                       {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
 		"a split vote":                                        {split, nil, contention},
-		"taken on a bare quorum":                              {func(f field) { f.splits(0, 1, 2) }, nil, contention},
-		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(0, 1, 2) }, nil, noQuorum},
+		"taken on a bare quorum":                              {func(f field) { f.splits(majority...) }, nil, contention},
+		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(majority...) }, nil, noQuorum},
 		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
@@ -101,9 +101,9 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		want  verdict
 	}{
 		"the lock is taken":               {func(f field) { f.anothers() }, time.Second, contention},
-		"three nodes are down":            {func(f field) { f.kill(0, 1, 2) }, time.Second, noQuorum},
-		"no attempt has an end":           {func(f field) { f.freeze(0, 1, 2) }, 100 * ms, neither},
-		"an attempt has ended in silence": {func(f field) { f.freeze(0, 1, 2) }, 500 * ms, noQuorum},
+		"three nodes are down":            {func(f field) { f.kill(majority...) }, time.Second, noQuorum},
+		"no attempt has an end":           {func(f field) { f.freeze(majority...) }, 100 * ms, neither},
+		"an attempt has ended in silence": {func(f field) { f.freeze(majority...) }, 500 * ms, noQuorum},
 	} {
 		playAs(t, name, func(f field) {
 			b := f.another()
@@ -131,7 +131,7 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	}{
 		"no attempt before":         {func(f field) { f.freeze(allNodes...) }, neither},
 		"the lock was taken before": {field.anothers, contention},
-		"nodes were down before":    {func(f field) { f.refuse(0, 1, 2); f.lockRefused(0, 1, 2) }, noQuorum},
+		"nodes were down before":    {func(f field) { f.refuse(majority...); f.lockRefused(0, 1, 2) }, noQuorum},
 	} {
 		playMetAs(t, name, func(f field) {
 			book, r := newLogbook(), &redsynctest.Recorder{}

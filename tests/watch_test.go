@@ -161,7 +161,8 @@ func (f field) publishes(nodes ...int) {
 	}
 }
 
-var allNodes = []int{0, 1, 2, 3, 4}
+// Nodes of five.
+var allNodes, majority = []int{0, 1, 2, 3, 4}, []int{0, 1, 2}
 
 func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
@@ -406,7 +407,7 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 	for name, end := range map[string]func(f field, ctx context.Context) error{
 		"resigns":  func(field, context.Context) error { return nil },
 		"panics":   func(field, context.Context) error { panic(errWork) },
-		"loses it": func(f field, ctx context.Context) error { f.lose(0, 1, 2, 3, 4); <-ctx.Done(); panic(errWork) },
+		"loses it": func(f field, ctx context.Context) error { f.lose(allNodes...); <-ctx.Done(); panic(errWork) },
 	} {
 		playMetAs(t, name, func(f field) {
 			require.NoError(f, f.Do(f.Context(), "lock", nothing))
@@ -644,9 +645,9 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		}
 		within(3*readEvery/2).sees(redsync.StateFree, 0)
 		f.nobodyWatches(1)
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		within(patience / 2).nothing() // it ends although nodes are silent, and before a Status is known
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 	})
 }
 

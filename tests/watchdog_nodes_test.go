@@ -17,12 +17,12 @@ func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
 	for name, healing := range map[string]opts{"healing": {withSetNXOnExtend}, "not healing": nil} {
 		playAs(t, name, func(f field) {
 			m := f.held(append(healing, withWatchdog)...)
-			f.freeze(0, 1, 2)
+			f.freeze(majority...)
 			time.Sleep(3 * time.Second)
-			f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
+			f.lose(majority...) // an extension with WithSetNXOnExtend would set them again
 			_, err := m.Unlock()
 			require.Error(f, err)
-			f.thaw(0, 1, 2)
+			f.thaw(majority...)
 			for range 100 {
 				time.Sleep(100 * ms)
 				assert.Zero(f, f.nodes.Keys("lock"))
@@ -89,10 +89,10 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(withSetNXOnExtend, withWatchdog)
-		f.kill(0, 1, 2)
+		f.kill(majority...)
 		<-m.Lost()
-		f.lose(0, 1, 2, 3, 4)
-		f.restart(0, 1, 2)
+		f.lose(allNodes...)
+		f.restart(majority...)
 		time.Sleep(time.Minute)
 		f.keysOn(0)
 	})
