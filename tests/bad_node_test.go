@@ -146,8 +146,7 @@ func (s *scene) of(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mute
 
 // holds returns a lock that is held.
 func (s *scene) holds(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-	m := locked(s, s.of(rs, append(slices.Clone(s.holder), options...)...))
-	return m
+	return locked(s, s.of(rs, append(slices.Clone(s.holder), options...)...))
 }
 
 // note notes how long an operation took.

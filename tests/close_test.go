@@ -378,8 +378,7 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		{redsync.WithMinHold(time.Minute)},
 		{redsync.WithExpiry(50 * ms), withWatchdog},
 	} {
-		m := locked(t, rs.NewMutex(name+string(rune('a'+i)), options...))
-		held = append(held, m)
+		held = append(held, locked(t, rs.NewMutex(name+string(rune('a'+i)), options...)))
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex

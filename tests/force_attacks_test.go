@@ -111,7 +111,7 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 
 // The holder asks the nodes because of a message. Close does not wait for that, and releases the lock.
 func TestCloseWhileTheHolderAsks(t *testing.T) {
-	for _, asks := range []time.Duration{0, 5, 20, 60} {
+	for _, asks := range []time.Duration{0, 5 * ms, 20 * ms, 60 * ms} {
 		play(t, func(f field) {
 			rs := f.far()
 			locked(f, rs.NewMutex("lock", heals()...))
@@ -119,7 +119,7 @@ func TestCloseWhileTheHolderAsks(t *testing.T) {
 			h := f.holderOf(f.NewMutex("lock"))
 			f.freeze(majority...)
 			f.nodes[3].Publish(fmt.Sprintf("redsync:%016d", h.Process), "forced "+h.ID)
-			time.Sleep(asks * time.Millisecond)
+			time.Sleep(asks)
 			f.thaw(majority...)
 			start := time.Now()
 			shut(f, rs)

@@ -235,8 +235,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, withWatchdog)...))
-				all = append(all, m)
+				all = append(all, locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, withWatchdog)...)))
 			}
 			time.Sleep(2 * time.Second)
 			operator := f.NewMutex("a", options...)

@@ -22,7 +22,7 @@ var near = everywhere(100 * time.Microsecond)
 func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
-		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
+		b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 		time.Sleep(10 * ms)
 		for i, n := range f.nodes {
 			if i < 2 {
@@ -45,7 +45,7 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
 	inEachMode(t, play, func(f field, mode opts) {
 		all := f.processes(3, near)
-		acquired(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
+		locked(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
 		time.Sleep(10 * ms)
 		for i := range 2 {
 			require.NoError(f, f.nodes[i].Set("a", "stale"))

@@ -25,7 +25,7 @@ var both = []string{"a", "b"}
 // locked returns a lock on several names that is held.
 func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := acquired(f, f.NewMultiMutex(names, options...))
+	m := locked(f, f.NewMultiMutex(names, options...))
 	time.Sleep(ms)
 	return m
 }
@@ -180,7 +180,7 @@ func TestMultiHasOneTokenForAllNames(t *testing.T) {
 		var last uint64
 		for range 3 {
 			for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"b", "c"}, {"c"}, {"c", "a"}} {
-				m := acquired(f, f.another().NewMultiMutex(names, fencing))
+				m := locked(f, f.another().NewMultiMutex(names, fencing))
 				assert.Greater(f, m.Fence(), last, m.Name())
 				last = m.Fence()
 				f.unlock(m)

@@ -23,7 +23,7 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 			if how == "this process" {
 				holds = f.Redsync
 			}
-			b := acquired(f, holds.NewMutex("b", fair...))
+			b := locked(f, holds.NewMutex("b", fair...))
 			if strings.HasPrefix(how, "a waiter") {
 				w := f.callsOn(f.Redsync, "b", fair...)
 				time.Sleep(ms)
@@ -75,7 +75,7 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 	for _, wins := range []bool{false, true} {
 		play(t, func(f field) {
 			other := f.another()
-			b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
+			b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
 			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*ms))
 			time.Sleep(100 * ms)
 			for _, n := range f.nodes {

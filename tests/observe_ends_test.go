@@ -37,7 +37,7 @@ func (s ending) lock(options ...redsync.Option) *redsync.Mutex {
 // holds returns a lock of the kind that is held on all nodes.
 func (s ending) holds(options ...redsync.Option) *redsync.Mutex {
 	s.Helper()
-	m := acquired(s, s.lock(options...))
+	m := locked(s, s.lock(options...))
 	time.Sleep(ms)
 	return m
 }
@@ -190,7 +190,7 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 2, lost: 1, released: 1}
 	},
 	"a hand-over": func(s ending) counts {
-		m := acquired(s, s.kind.rival(s.Redsync))
+		m := locked(s, s.kind.rival(s.Redsync))
 		c := s.begins(s.lock(patient()...))
 		s.unlock(m)
 		s.within(c, time.Second)
@@ -254,7 +254,7 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 1, released: 1}
 	},
 	"TryLock does not wait": func(s ending) counts {
-		m := acquired(s, s.kind.rival(s.Redsync))
+		m := locked(s, s.kind.rival(s.Redsync))
 		require.Error(s, s.lock().TryLock())
 		s.unlock(m)
 		return counts{acquired: 1, released: 1}
@@ -364,8 +364,7 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		var readers []*redsync.Mutex
 		for range 4 {
-			m := acquired(k, k.NewMutex("lock", withShared))
-			readers = append(readers, m)
+			readers = append(readers, locked(k, k.NewMutex("lock", withShared)))
 		}
 		assert.Equal(k, readers[0].Value(), readers[3].Value(), "they share a lock")
 		k.unlock(readers[1])

@@ -92,9 +92,9 @@ func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 			b := &blocker{gate: make(chan struct{})}
 			var log safeBuffer
 			rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			dog := acquired(k, rs.NewMutex("lock", withWatchdog))
+			dog := locked(k, rs.NewMutex("lock", withWatchdog))
 			time.Sleep(3 * time.Second) // the observer is stuck in the first extension
-			m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
+			m := locked(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
 			start := time.Now()
 			<-m.Lost()
 			took(k, start, 988*ms)
@@ -131,7 +131,7 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 		lost := 0
 		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
 		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
-		acquired(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
+		locked(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
 		acquired, _ := of[observe.Acquired](r)
 		assert.Len(k, acquired, 1)
 		time.Sleep(guard)

@@ -34,7 +34,7 @@ func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
 	addresses := []string{miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr(), "redis://" + miniredis.RunT(t).Addr() + "/0", closedPort(t), closedPort(t)}
 	rs, err := redsync.Open(t.Context(), addresses, redsync.WithExpiry(time.Minute))
 	require.NoError(t, err)
-	m := acquired(t, rs.NewMutex("lock"))
+	m := locked(t, rs.NewMutex("lock"))
 	assert.Greater(t, m.Remaining(), 30*time.Second)
 	user{t, rs}.unlock(m)
 	shut(t, rs)

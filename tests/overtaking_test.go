@@ -103,7 +103,7 @@ func TestDetachDoesNotOvertakeAnExtend(t *testing.T) {
 	play(t, func(f field) {
 		var hook atomic.Pointer[func()]
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return pausesAfter{p, &hook} })
-		m := acquired(t, rs.NewMutex("lock"))
+		m := locked(t, rs.NewMutex("lock"))
 		_, err := m.Extend() // the nodes know the script
 		require.NoError(t, err)
 		synctest.Wait()

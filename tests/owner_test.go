@@ -167,7 +167,7 @@ func TestOwnerOutOfRange(t *testing.T) {
 // A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
 func TestOwnerOfTheNextLock(t *testing.T) {
 	playMet(t, func(f field) {
-		m := acquired(t, f.NewMutex("lock"))
+		m := locked(t, f.NewMutex("lock"))
 		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
 		redsync.WithOwner("a").Apply(m)
 		plain := peek.Value(m)

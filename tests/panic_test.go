@@ -141,7 +141,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := acquired(f, rs.NewMutex("lock", redsync.WithObserver(told)))
+		m := locked(f, rs.NewMutex("lock", redsync.WithObserver(told)))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -155,7 +155,7 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
 	playMet(t, func(f field) {
-		giver := acquired(t, f.NewMutex("lock"))
+		giver := locked(t, f.NewMutex("lock"))
 		calls := 0
 		m := f.NewMutex("lock", forever, redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {

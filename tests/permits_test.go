@@ -79,8 +79,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
-			m := acquired(f, f.NewMutex("lock", options...))
-			held = append(held, m)
+			held = append(held, locked(f, f.NewMutex("lock", options...)))
 		}
 		taken := isTaken(f, other.NewMutex("lock", options...).TryLock())
 		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
@@ -152,7 +151,7 @@ func without(s []int, e int) (rest []int) {
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		playMet(t, func(f field) {
-			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
+			m := locked(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
@@ -227,8 +226,7 @@ func TestPermitsOfDifferentNumbers(t *testing.T) {
 		other := f.another()
 		var few, many []*redsync.Mutex
 		for range 5 {
-			m := obtained(f, other.NewMutex("lock", redsync.WithPermits(5)))
-			many = append(many, m)
+			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
 		}
 		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
 		isTaken(f, few[0].TryLock())
@@ -246,7 +244,7 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
 			other := f.another()
-			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
+			m := locked(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
 			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
 			text, err := redsync.ParseSequencer(s.String())
@@ -366,7 +364,7 @@ func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			f.puts(1, "stranger", 3*time.Second, allNodes...)
-			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
+			m := locked(f, f.NewMutex("lock", redsync.WithPermits(1)))
 			value := f.owners(0, 1)
 			next := f.calls(f.Redsync, append(next, patient()...)...)
 			time.Sleep(5 * ms)

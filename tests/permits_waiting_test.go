@@ -17,7 +17,7 @@ import (
 // has changed.
 func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 	playMet(t, func(f field) {
-		held := acquired(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
+		held := locked(f, f.NewMutex("lock", permitsOf(5, 3, withWatchdog)...))
 		other := f.another()
 		head := f.calls(other, permitsOf(5, 3, patient()...)...)
 		var behind []*call
@@ -53,7 +53,7 @@ func TestPermitsOfAHeadThatWantsMoreAreQuiet(t *testing.T) {
 // call of another process does not overtake that call, even if its own attempt is late.
 func TestFairCallWithAPermitLeavesItsPlaceToTheNextOfItsProcess(t *testing.T) {
 	playMet(t, func(f field) {
-		held := acquired(f, f.NewMutex("lock", permitsOf(2, 2)...))
+		held := locked(f, f.NewMutex("lock", permitsOf(2, 2)...))
 		process, other := f.another(), f.another()
 		fair := patient(withFair)
 		late := redsync.WithGenValueFunc(func() (string, error) {

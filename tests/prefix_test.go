@@ -86,7 +86,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := acquired(tr, kind.lock(tr.With(prefix)))
+			m := locked(tr, kind.lock(tr.With(prefix)))
 			s, err := m.Detach(tr.Context())
 			require.NoError(tr, err)
 			over := redsync.WithSequencer(s)
@@ -122,7 +122,7 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 
-		m := acquired(f, p.NewMutex("a"))
+		m := locked(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
 		time.Sleep(ms)
 		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
@@ -155,7 +155,7 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
 			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := acquired(f, f.NewMutex("a", redsync.WithPrefix("p:")))
+		m := locked(f, f.NewMutex("a", redsync.WithPrefix("p:")))
 		redsync.WithPrefix("q:").Apply(m)
 		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
@@ -208,7 +208,7 @@ func TestViaClientCallsHooks(t *testing.T) {
 	}, func(tr trial) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
-		m := acquired(tr, kind.lock(tr.Redsync, withWatchdog))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog))
 		time.Sleep(time.Minute)
 		alive(tr, m)
 		for _, n := range tr.nodes {

@@ -47,7 +47,7 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	} {
 		for _, back := range []time.Duration{0, time.Minute} {
 			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
-				m := acquired(f, f.NewMutex("lock", c.holder...))
+				m := locked(f, f.NewMutex("lock", c.holder...))
 				w := f.calls(f.another(c.mode...), patient()...)
 				time.Sleep(777 * ms)
 				f.strangerIn(c.queue, time.Second, true, allNodes...)
@@ -205,7 +205,7 @@ func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
 					_, err := n.Lpush(key, "x")
 					require.NoError(f, err)
 				}
-				m := acquired(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
+				m := locked(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
 				w := f.calls(f.another(), patient(mode...)...)
 				time.Sleep(10*time.Second + 100*ms)
 				f.unlock(m)

@@ -80,10 +80,3 @@ func TestNewTakesUpTo64Nodes(t *testing.T) {
 		})
 	}
 }
-
-// acquired locks m and returns it.
-func acquired(t testing.TB, m *redsync.Mutex) *redsync.Mutex {
-	t.Helper()
-	locked(t, m)
-	return m
-}

@@ -73,14 +73,14 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 		playAs(t, name, func(f field) {
 			r, book := &redsynctest.Recorder{}, newLogbook()
 			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
-			m := acquired(f, rs.NewMutex("lock"))
+			m := locked(f, rs.NewMutex("lock"))
 			sleepToTheSecond()
 			f.nodes[2].Kill()
 			time.Sleep(ms)
 			uses := func() {
 				f.confirms(m.Extend())
 				f.confirms(m.Valid())
-				other := acquired(f, rs.NewMutex("other"))
+				other := locked(f, rs.NewMutex("other"))
 				synctest.Wait()
 				f.confirms(other.Unlock())
 				time.Sleep(99 * ms)

@@ -50,12 +50,12 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			}
 			veteran := func() *redsync.Redsync {
 				rs := process()
-				meet := acquired(t, rs.NewMutex("meet"))
+				meet := locked(t, rs.NewMutex("meet"))
 				confirmed(t, meet.Unlock)
 				return rs
 			}
 			a, others := veteran(), []*redsync.Redsync{veteran()}
-			m := acquired(t, a.NewMutex("lock"))
+			m := locked(t, a.NewMutex("lock"))
 			until := m.Until()
 			for _, s := range servers[:3] {
 				s.Kill()

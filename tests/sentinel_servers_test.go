@@ -25,7 +25,7 @@ func TestSentinelFailsOver(t *testing.T) {
 			client := set.Client(t)
 			a, b := redsync.New(pool.New(client)), redsync.New(pool.New(set.Client(t)))
 			t.Cleanup(func() { _ = errors.Join(a.Close(context.Background()), b.Close(context.Background())) })
-			held := acquired(t, a.NewMutex("held", withWatchdog, redsync.WithExpiry(20*time.Second)))
+			held := locked(t, a.NewMutex("held", withWatchdog, redsync.WithExpiry(20*time.Second)))
 			blocked := client.Conn() // of go-redis: it ends when the client leaves the old master
 			require.NoError(t, blocked.Ping(t.Context()).Err())
 			require.NoError(t, f.Fail(set))

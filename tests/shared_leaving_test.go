@@ -22,7 +22,7 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := acquired(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
+		m := locked(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
 		synctest.Wait()
 		before := f.traffic()
 		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
@@ -36,7 +36,7 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := acquired(f, f.NewMutex("lock", withShared))
+		r := locked(f, f.NewMutex("lock", withShared))
 		synctest.Wait()
 		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
 		require.NoError(f, err)
@@ -67,7 +67,7 @@ func readSequencer(f field, value string) redsync.Sequencer {
 func TestALateDenialOfAQueue(t *testing.T) {
 	playMet(t, func(f field) {
 		down := &downLog{}
-		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
+		m := locked(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
 		for _, n := range f.nodes[:2] {
 			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
@@ -160,7 +160,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 	playMet(t, func(f field) {
 		other := f.another()
-		taken := acquired(f, other.NewMutex("lock"))
+		taken := locked(f, other.NewMutex("lock"))
 		first := f.calls(f.Redsync, patient(withShared)...)
 		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
@@ -199,7 +199,7 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := acquired(f, f.NewMutex("lock", patient(withShared, redsync.WithLockDelay(20*time.Second))...))
+		m := locked(f, f.NewMutex("lock", patient(withShared, redsync.WithLockDelay(20*time.Second))...))
 		end := m.Until()
 		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
 		assert.False(f, time.Now().Before(end))

@@ -94,13 +94,13 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 			confirmed(t, r.Extend)
 			unlocks(t, r)
 		}
-		w := acquired(t, rs.NewMutex("lock"))
+		w := locked(t, rs.NewMutex("lock"))
 		require.NoError(t, w.Downgrade(t.Context()))
 		obtained(t, other)
 		unlocks(t, w)
 		unlocks(t, other)
 	}
-	holder := acquired(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
+	holder := locked(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
 	writer := make(chan error)
 	w := closed(t, realProcess(servers[:4])).NewMutex("lock", forever)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	shared := withShared
 	apart := locked(t, a.NewMutex("apart}", shared))
 	require.Error(t, a.NewMutex("apart}").TryLock())
-	r := acquired(t, a.NewMutex("lock", shared))
+	r := locked(t, a.NewMutex("lock", shared))
 	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*time.Second))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()

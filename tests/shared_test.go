@@ -157,8 +157,7 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 	} {
 		playAs(t, name, func(f field) {
 			locks := func(option redsync.Option) *redsync.Mutex {
-				m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
-				return m
+				return locked(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
 			}
 			a := locks(c.first)
 			if c.between != nil {
@@ -329,7 +328,7 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		text, err = redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		assert.Equal(f, s, text)
-		c := acquired(f, f.NewMutex("lock", shared))
+		c := locked(f, f.NewMutex("lock", shared))
 		assert.Equal(f, 2, f.entries("lock"), "a new reader does not share a hold that was given away")
 		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), shared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
@@ -349,10 +348,10 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		costs := func(readers int) (commands int) {
 			play(t, func(f field) {
-				plain := acquired(f, f.NewMutex("lock", withShared))
+				plain := locked(f, f.NewMutex("lock", withShared))
 				var all []*redsync.Mutex
 				for range readers {
-					m := acquired(f, f.NewMutex("lock", withShared, withWatchdog))
+					m := locked(f, f.NewMutex("lock", withShared, withWatchdog))
 					all = append(all, m)
 					time.Sleep(ms)
 				}

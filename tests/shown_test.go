@@ -44,9 +44,9 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
-		m := acquired(t, k.NewMutex("lock"))
+		m := locked(t, k.NewMutex("lock"))
 		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
-		other := acquired(t, third.NewMutex("lock"))
+		other := locked(t, third.NewMutex("lock"))
 		c := k.calls(k.Redsync, patient()...)
 		time.Sleep(ms)
 		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
@@ -140,7 +140,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
 		fenced := f.held(withFencing)
 		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := acquired(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
+		over := locked(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
 		values := []string{"secret", over.Value(), fenced.Value()}
 		time.Sleep(2 * time.Second)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }
@@ -210,7 +210,7 @@ func TestLongNamesAreCutInTexts(t *testing.T) {
 	play(t, func(f field) {
 		long, log := strings.Repeat("é", 300), &safeLog{}
 		rs := f.another().With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		locked := acquired(f, rs.NewMutex(long))
+		locked := locked(f, rs.NewMutex(long))
 		over := redsync.WithSequencer(locked.Sequencer())
 		_, extended := rs.NewMutex(long).Extend()
 		for _, err := range []error{

@@ -20,7 +20,7 @@ func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
 			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * ms})
 		}
 		start := time.Now()
-		m := acquired(t, f.NewMutex("lock"))
+		m := locked(t, f.NewMutex("lock"))
 		took(t, start, 200*ms, "Lock returns when the third node has answered")
 		assert.Equal(t, validity, m.Until().Sub(start))
 		assert.Equal(t, 8*time.Second-282*ms, m.Remaining())
@@ -35,7 +35,7 @@ func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
 		for _, unlocked := range []bool{false, true} {
 			m := f.NewMutex("lock")
 			if unlocked {
-				f.unlock(acquired(f, m))
+				f.unlock(locked(f, m))
 				synctest.Wait()
 			}
 			f.silently("idle", func() {

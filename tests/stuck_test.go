@@ -60,7 +60,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 	play(t, func(f field) {
 		var all []*redsync.Mutex
 		for range 2 {
-			all = append(all, acquired(f, f.another().NewMutex(name, withShared, withWatchdog)))
+			all = append(all, locked(f, f.another().NewMutex(name, withShared, withWatchdog)))
 			time.Sleep(ms)
 		}
 		synctest.Wait()

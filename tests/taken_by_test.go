@@ -32,7 +32,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
 			playAs(t, name+", "+kind.column, func(f field) {
-				holder := acquired(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
+				holder := locked(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
 				time.Sleep(12 * time.Second)
 				r := &redsynctest.Recorder{}
 				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
@@ -57,7 +57,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := acquired(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
+		holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
 		commands := func(call func()) int {
 			synctest.Wait()
@@ -83,7 +83,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 // A holder that says no owner, and nodes that do not tell in time, change nothing of the error.
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := acquired(f, f.another().NewMutex("a", withWatchdog))
+		holder := locked(f, f.another().NewMutex("a", withWatchdog))
 		m := f.NewMutex("a", redsync.WithOwner("me"))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, m.TryLock(), &taken)

@@ -135,7 +135,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 					return answer()
 				}}
 				rs := redsync.New(p)
-				m := acquired(t, rs.NewMutex("lock"))
+				m := locked(t, rs.NewMutex("lock"))
 				ok, err := m.Unlock()
 				assert.False(t, ok)
 				if name == "refused" {

@@ -228,11 +228,11 @@ func TestErrTakenHasAName(t *testing.T) {
 			taken := isTaken(t, err)
 			return taken.Name
 		}
-		b := acquired(t, f.NewMutex("b"))
+		b := locked(t, f.NewMutex("b"))
 		for _, option := range []redsync.Option{redsync.WithFailFast(true), withFair, withFencing, withShared} {
 			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
 		}
-		acquired(t, f.NewMutex("permits", onePermit))
+		locked(t, f.NewMutex("permits", onePermit))
 		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
@@ -240,7 +240,7 @@ func TestErrTakenHasAName(t *testing.T) {
 
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {
-				m := acquired(t, f.NewMultiMutex(names))
+				m := locked(t, f.NewMultiMutex(names))
 				time.Sleep(ms)
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("x", "another's"))
@@ -260,7 +260,7 @@ func TestErrTakenHasAName(t *testing.T) {
 // its own.
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
 	playMet(t, func(f field) {
-		b := acquired(t, f.NewMutex("b"))
+		b := locked(t, f.NewMutex("b"))
 		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)
 		for _, m := range []*redsync.Mutex{

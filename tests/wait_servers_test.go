@@ -217,7 +217,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
 	}
-	holder := acquired(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
+	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
 	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
@@ -230,7 +230,7 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		}
 	}
 	unlocks(t, holder)
-	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, withFair))
+	several := locked(t, a.NewMultiMutex([]string{"lock1", "lock2"}, withFair))
 	confirmed(t, several.Unlock)
 	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
 	for _, s := range servers {

@@ -26,7 +26,7 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := acquired(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * time.Second)}, options...)...))
+		m := locked(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * time.Second)}, options...)...))
 		f(t, s, j, m)
 		shut(t, rs)
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 				}
 				return nil, nil
 			}))
-			m := acquired(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
+			m := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
 			start := time.Now()
 			time.AfterFunc(1500*ms, func() { s.Step(2 * time.Hour) })
 			ok, err := operation(m)

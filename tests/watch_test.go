@@ -204,7 +204,7 @@ func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 
 func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 	play(t, func(f field) {
-		m := acquired(f, f.another().NewMutex("lock", withWatchdog, withFencing))
+		m := locked(f, f.another().NewMutex("lock", withWatchdog, withFencing))
 		w := f.watches(f.NewMutex("lock"), nil)
 		first := w.sees(redsync.StateHeld, 1)
 		c := f.calls(f.another(), patient()...)
@@ -229,7 +229,7 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMutex("lock"), nil)
 		w.sees(redsync.StateFree, 0)
-		m := acquired(f, f.another().NewMutex("lock", withWatchdog))
+		m := locked(f, f.another().NewMutex("lock", withWatchdog))
 		time.Sleep(readEvery)
 		writer := w.sees(redsync.StateHeld, 1)
 		f.downgrades(m)
@@ -238,7 +238,7 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 		assert.Equal(f, writer.Holders[0].ID, reader.Holders[0].ID)
 		assert.False(f, writer.Holders[0].Shared)
 		assert.True(f, reader.Holders[0].Shared)
-		other := acquired(f, f.another().NewMutex("lock", withShared, withWatchdog))
+		other := locked(f, f.another().NewMutex("lock", withShared, withWatchdog))
 		for _, readers := range []int{2, 1} {
 			time.Sleep(readEvery)
 			w.sees(redsync.StateHeld, readers)

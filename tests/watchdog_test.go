@@ -21,7 +21,7 @@ import (
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
+		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
 		time.Sleep(30*time.Second + ms)
 		extends := j.extended()
 		for i, at := range extends {
@@ -47,7 +47,7 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
+		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
 		time.Sleep(4500 * ms)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
@@ -78,7 +78,7 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
+		m := locked(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
 		away.Store(true)
 		time.Sleep(4 * time.Second)
 		away.Store(false)
@@ -134,8 +134,10 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 // An extension is under way at Unlock. Whatever its answer is, nothing but releases follows.
 func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
 	for _, late := range []pool.Reply{
-		{Value: int64(1), Fate: pool.Answered, Conn: 1}, {Value: int64(0), Fate: pool.Answered, Conn: 1},
-		{Err: lacksScript{}, Fate: pool.Answered, Conn: 1}, {Err: errPuppet, Conn: 1},
+		{Value: int64(1), Fate: pool.Answered, Conn: 1},
+		{Value: int64(0), Fate: pool.Answered, Conn: 1},
+		{Err: lacksScript{}, Fate: pool.Answered, Conn: 1},
+		{Err: errPuppet, Conn: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked pool.Request

@@ -148,7 +148,7 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 			"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 		} {
 			playAs(t, name+", "+operation, func(f field) {
-				m := acquired(f, c.kind.lock(f.Redsync, append(opts{redsync.WithExpiry(time.Minute)}, c.mode...)...))
+				m := locked(f, c.kind.lock(f.Redsync, append(opts{redsync.WithExpiry(time.Minute)}, c.mode...)...))
 				time.Sleep(3 * time.Second) // one with WithOwner listens
 				for _, n := range f.nodes {
 					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
