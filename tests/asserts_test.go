@@ -111,6 +111,18 @@ func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
 	return s
 }
 
+// releases releases the lock of a holder by force, with a Mutex of an operator.
+func (u user) releases(operator *redsync.Mutex, h redsync.Holder) {
+	u.Helper()
+	require.NoError(u, operator.ForceUnlock(u.Context(), h))
+}
+
+// hasSent checks how many commands of locks the nodes were sent.
+func (f field) hasSent(want int, why ...any) {
+	f.Helper()
+	assert.Equal(f, want, f.traffic(), why...)
+}
+
 // sleepToTheSecond sleeps until the next second of the clock begins.
 func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
 

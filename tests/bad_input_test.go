@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -40,7 +39,7 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
 				refuses(t, m, want)
 			}
-			assert.Zero(f, f.traffic())
+			f.hasSent(0)
 		})
 	}
 }
@@ -57,7 +56,7 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 			refuses(t, f.NewMutex("lock", options...), want)
 			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
 			require.ErrorContains(f, err, want)
-			assert.Zero(f, f.traffic())
+			f.hasSent(0)
 		})
 	}
 	play(t, func(f field) {

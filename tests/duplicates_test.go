@@ -53,7 +53,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				f.keysOn(0)
 				before := f.traffic()
 				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
-				assert.Equal(f, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
+				f.hasSent(before, "the process knows of the duplicate, so it sends nothing more")
 			})
 		}
 	}

@@ -42,7 +42,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 				synctest.Wait()
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				f.releases(operator, h)
 				synctest.Wait()
 				for _, key := range kind.keys {
 					assert.False(f, f.nodes[0].Exists(key))
@@ -137,7 +137,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 		assert.Equal(f, before, asked())
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		f.releases(operator, h)
 		time.Sleep(99 * ms)
 		require.NoError(f, m.Err(), "it was too young to hear of it")
 		time.Sleep(ms)
@@ -183,7 +183,7 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		f.releases(operator, h)
 		time.Sleep(time.Second)
 		alive(f, m)
 		for _, n := range f.nodes[:3] {
@@ -222,8 +222,8 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
 		alive(f, all)
 
-		require.NoError(f, f.NewMultiMutex([]string{"a", "b", "c"}).ForceUnlock(f.Context(), several))
-		require.NoError(f, f.NewMutex("p", redsync.WithPermits(2)).ForceUnlock(f.Context(), ofPermits))
+		f.releases(f.NewMultiMutex([]string{"a", "b", "c"}), several)
+		f.releases(f.NewMutex("p", redsync.WithPermits(2)), ofPermits)
 		synctest.Wait()
 		assert.Empty(f, f.nodes[0].Keys())
 	})
@@ -241,7 +241,7 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 			operator := f.NewMutex("a", options...)
 			for _, h := range f.inspected(operator).Holders {
 				if h.Owner == "w1" {
-					require.NoError(f, operator.ForceUnlock(f.Context(), h))
+					f.releases(operator, h)
 				}
 			}
 			time.Sleep(10 * ms) // the nodes answer the last question in some order
@@ -325,7 +325,7 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				operator := f.NewMutex("lock")
 				h := f.holderOf(operator)
 				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				f.releases(operator, h)
 				time.Sleep(100 * ms)
 				for i, m := range all {
 					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
@@ -350,13 +350,13 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 		m := locked(f, f.another().NewMutex("a", withWatchdog, withSetNXOnExtend))
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		f.releases(operator, h)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
 		time.Sleep(4 * time.Second)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
 		alive(f, m)
-		require.NoError(f, operator.ForceUnlock(f.Context(), again))
+		f.releases(operator, again)
 		next := obtained(f, f.another().NewMutex("a", withWatchdog))
 		time.Sleep(4 * time.Second)
 		isOver(f, m, redsync.ErrLockLost)
