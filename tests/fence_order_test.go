@@ -157,11 +157,8 @@ func contends(f field, seed uint64, turns int) int {
 		withFencing, redsync.WithExpiry(250 * ms), forever,
 		redsync.WithRetryDelay(150 * ms),
 	}
-	if seed%4 == 1 {
+	if seed%2 == 1 {
 		c.options = append(c.options, withFair)
-	}
-	if seed%4 == 2 {
-		c.options = append(c.options, hearsAll)
 	}
 	plan := random(0)
 	var contenders, faults sync.WaitGroup

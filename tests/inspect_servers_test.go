@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -118,18 +117,4 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	}
 	cancel()
 	require.Error(t, <-waited)
-}
-
-// With the rules of a plain lock and those of Inspect, an error names the owner.
-func TestErrTakenNamesTheOwnerWithTheRulesOfThePage(t *testing.T) {
-	t.Parallel()
-	alone, _ := inspectACL(t)
-	servers := realredis.Start(t, 5)
-	locked(t, closed(t, realProcess(servers)).NewMutex("lock", redsync.WithOwner("worker-7@host"), withWatchdog))
-	rs := processAsOn(t, servers, func(int) []string { return append(slices.Clone(plainACL), alone...) })
-	m := rs.NewMutex("lock", redsync.WithOwner("me"))
-	require.Eventually(t, func() bool { // it asks for 50 ms, which can be too short on a slow machine
-		var taken *redsync.ErrTaken
-		return errors.As(m.TryLock(), &taken) && taken.Owner == "worker-7@host"
-	}, soon, 10*ms)
 }

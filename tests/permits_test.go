@@ -307,9 +307,6 @@ func TestPermitsRefuseBadInput(t *testing.T) {
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
 			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
 			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
-			"WithPermits excludes WithShared":            {redsync.WithPermits(3), withShared},
-			"WithPermits excludes WithFencing":           {redsync.WithPermits(3), withFencing},
-			"WithValue excludes WithPermits":             {redsync.WithPermits(3), redsync.WithValue("v")},
 		} {
 			refuses(f.T, f.NewMutex("lock", options...), what)
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)

@@ -59,21 +59,3 @@ func TestPicturesHaveADarkForm(t *testing.T) {
 		assert.Equal(t, want, read(t, dark), path)
 	}
 }
-
-// Every picture is shown on a page, and pages show each picture in both forms.
-func TestPicturesAreShownInBothForms(t *testing.T) {
-	t.Parallel()
-	pages := read(t, "../README.md") + read(t, "../bench/README.md")
-	docs, err := filepath.Glob("../docs/*.md")
-	require.NoError(t, err)
-	for _, page := range docs {
-		pages += read(t, page)
-	}
-	for _, path := range pictures(t) {
-		if name := filepath.Base(path); strings.HasSuffix(name, "-dark.svg") {
-			assert.Regexp(t, `srcset="[^"]*`+name+`">`, pages)
-		} else {
-			assert.Regexp(t, `<img src="[^"]*`+name+`"`, pages)
-		}
-	}
-}
