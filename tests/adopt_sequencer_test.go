@@ -33,13 +33,13 @@ func (f field) given(options ...redsync.Option) redsync.Sequencer {
 }
 
 func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"fencing":    {redsync.WithFencing()},
+	for name, options := range map[string]opts{
+		"fencing":    {withFencing},
 		"no fencing": nil,
 	} {
 		playAs(t, name, func(f field) {
 			other := f.another()
-			s := f.given(redsync.WithFencing())
+			s := f.given(withFencing)
 			require.NotZero(f, s.Token)
 			m := f.NewMutex(s.Name, append(options, redsync.WithSequencer(s))...)
 			assert.Equal(f, s.Value, m.Value())
@@ -55,8 +55,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 			assert.Equal(f, s, m.Sequencer())
 			require.NoError(f, other.Current(f.Context(), m.Sequencer()))
 
-			again, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			again := f.detaches(m)
 			assert.True(f, s == again)
 			assert.Zero(f, m.Fence())
 			m = other.NewMutex(s.Name, append(options, redsync.WithSequencer(again))...)
@@ -65,7 +64,7 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 				return lasts(time.Minute)(ctx)
 			}))
 			assert.Zero(f, m.Fence())
-			require.ErrorIs(f, other.With(redsync.WithFailFast(false)).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
+			require.ErrorIs(f, other.With(hearsAll).Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -73,12 +72,11 @@ func TestWithSequencerAdoptsTheHoldWithItsToken(t *testing.T) {
 // The giver's clock was ahead. The receiver has seen the token, so its own next token is greater at once.
 func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 	play(t, func(f field) {
-		giver := f.another(redsync.WithFencing())
+		giver := f.another(withFencing)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		peek.KnowsToken(giver, "lock", ahead)
 		given := locked(f, giver.NewMutex("lock"))
-		s, err := given.Detach(f.Context())
-		require.NoError(f, err)
+		s := f.detaches(given)
 		require.Greater(f, s.Token, ahead)
 
 		m := f.fenced().NewMutex("lock", redsync.WithSequencer(s))
@@ -86,7 +84,7 @@ func TestLockAfterAnAdoptedHoldHasAGreaterToken(t *testing.T) {
 		f.unlock(m)
 		synctest.Wait()
 		before := f.scripts()
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		assert.Equal(f, s.Token+1, m.Fence())
 		synctest.Wait()
 		assert.Equal(f, before+5, f.scripts(), "Lock takes one round trip")
@@ -113,7 +111,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 		`do not make up the name "lock"`:                                     {name: "lock", of: changed},
 	} {
 		playAs(t, want, func(f field) {
-			options := []redsync.Option{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
+			options := opts{redsync.WithValue(c.value), redsync.WithSequencer(c.of)}
 			for _, m := range []*redsync.Mutex{f.NewMutex(c.name, options...), f.With(options...).NewMutex(c.name)} {
 				refuses(f.T, m, want)
 				require.ErrorContains(f, m.Do(f.Context(), never), want)
@@ -122,7 +120,7 @@ func TestWithSequencerThatFitsNoMutex(t *testing.T) {
 				require.ErrorContains(f, err, want)
 				assert.NotContains(f, m.Lock().Error(), "secret")
 			}
-			assert.Zero(f, f.traffic())
+			f.hasSent(0)
 		})
 	}
 	play(t, func(f field) {

@@ -27,12 +27,134 @@ func kitAs(t *testing.T, name string, f func(k kit)) {
 	t.Run(name, func(t *testing.T) { onKit(t, f) })
 }
 
+// playMet is play with a Redsync that has met all nodes.
+func playMet(t *testing.T, f func(f field)) {
+	t.Helper()
+	play(t, func(met field) { met.meet(); f(met) })
+}
+
+// playMetAs is playMet as a subtest.
+func playMetAs(t *testing.T, name string, f func(f field)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { playMet(t, f) })
+}
+
+// kitMet is onKit with a Redsync that has met all nodes.
+func kitMet(t *testing.T, f func(k kit)) {
+	t.Helper()
+	onKit(t, func(met kit) { met.meet(); f(met) })
+}
+
+// kitMetAs is kitMet as a subtest.
+func kitMetAs(t *testing.T, name string, f func(k kit)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { kitMet(t, f) })
+}
+
 // locked locks m, and returns it.
-func locked(tb testing.TB, m *redsync.Mutex) *redsync.Mutex {
+func locked[M interface{ Lock() error }](tb testing.TB, m M) M {
 	tb.Helper()
 	require.NoError(tb, m.Lock())
 	return m
 }
+
+// obtained locks m with TryLock, and returns it.
+func obtained[M interface{ TryLock() error }](tb testing.TB, m M) M {
+	tb.Helper()
+	require.NoError(tb, m.TryLock())
+	return m
+}
+
+// shut closes a Redsync.
+func shut(tb testing.TB, rs *redsync.Redsync) {
+	tb.Helper()
+	require.NoError(tb, rs.Close(tb.Context()))
+}
+
+// alive checks that m, a lock or a context, has no error.
+func alive(tb testing.TB, m interface{ Err() error }) {
+	tb.Helper()
+	require.NoError(tb, m.Err())
+}
+
+// isOver checks that m, a lock or a context, has ended for that reason.
+func isOver(tb testing.TB, m interface{ Err() error }, reason error) {
+	tb.Helper()
+	require.ErrorIs(tb, m.Err(), reason)
+}
+
+// failsWith checks that an operation fails, and that its error matches each target.
+func failsWith(tb testing.TB, operation func() (bool, error), targets ...error) {
+	tb.Helper()
+	ok, err := operation()
+	assert.False(tb, ok)
+	errorIs(tb, err, targets...)
+}
+
+// keysOn checks on how many nodes the lock's key is.
+func (f field) keysOn(nodes int) {
+	f.Helper()
+	require.Equal(f, nodes, f.nodes.Keys("lock"))
+}
+
+// downgrades makes the hold of m shared.
+func (u user) downgrades(m *redsync.Mutex) {
+	u.Helper()
+	require.NoError(u, m.Downgrade(u.Context()))
+}
+
+// detaches gives the hold of m away.
+func (u user) detaches(m *redsync.Mutex) redsync.Sequencer {
+	u.Helper()
+	s, err := m.Detach(u.Context())
+	require.NoError(u, err)
+	return s
+}
+
+// releases releases the lock of a holder by force, with a Mutex of an operator.
+func (u user) releases(operator *redsync.Mutex, h redsync.Holder) {
+	u.Helper()
+	require.NoError(u, operator.ForceUnlock(u.Context(), h))
+}
+
+// hasSent checks how many commands of locks the nodes were sent.
+func (f field) hasSent(want int, why ...any) {
+	f.Helper()
+	assert.Equal(f, want, f.traffic(), why...)
+}
+
+// sleepToTheSecond sleeps until the next second of the clock begins.
+func sleepToTheSecond() { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }
+
+const ms = time.Millisecond
+
+// confirmed checks that an operation returns true and no error.
+func confirmed(tb testing.TB, operation func() (bool, error)) {
+	tb.Helper()
+	ok, err := operation()
+	require.NoError(tb, err)
+	require.True(tb, ok)
+}
+
+// panicked checks that do panics with what functions of the user panic with.
+func panicked(tb testing.TB, do func()) {
+	tb.Helper()
+	assert.PanicsWithValue(tb, "the user's", do)
+}
+
+// opts are options of a lock.
+type opts = []redsync.Option
+
+// Options that many locks have.
+var (
+	forever           = redsync.WithTries(0)
+	hearsAll          = redsync.WithFailFast(false) // calls wait for all nodes, not for a quorum
+	withWatchdog      = redsync.WithWatchdog()
+	withFair          = redsync.WithFair()
+	withShared        = redsync.WithShared()
+	withFencing       = redsync.WithFencing()
+	withSetNXOnExtend = redsync.WithSetNXOnExtend()
+)
 
 // errorIs checks that err matches each target.
 func errorIs(tb testing.TB, err error, targets ...error) {

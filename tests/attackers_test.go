@@ -25,8 +25,7 @@ func TestANodeThatGrantsEverybody(t *testing.T) {
 		require.ErrorIs(f, f.another().NewMutex("lock").TryLock(), redsync.ErrFailed)
 		f.unlocks(m)
 		f.kill(3, 4)
-		bare := f.NewMutex("lock")
-		require.NoError(f, bare.TryLock())
+		bare := obtained(f, f.NewMutex("lock"))
 		time.Sleep(2 * time.Second) // it tries no longer to fill its key into the other nodes
 		f.restart(3, 4)
 		f.kill(0, 1)
@@ -42,8 +41,8 @@ func TestANodeThatGrantsEverybody(t *testing.T) {
 // messages, and gets nothing that is not free.
 func TestForgedWakeUps(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithWatchdog())
-		w := f.calls(f.another(), redsync.WithTries(0))
+		m := f.held(withWatchdog)
+		w := f.calls(f.another(), forever)
 		time.Sleep(time.Second)
 		channels := f.nodes[0].PubSubChannels("redsync:*")
 		require.NotEmpty(f, channels)
@@ -56,7 +55,7 @@ func TestForgedWakeUps(t *testing.T) {
 					require.NoError(f, client.Publish(f.Context(), channel, "lock").Err())
 				}
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		assert.Less(f, asks()-before, 500, "5000 messages on each channel")
 		require.False(f, w.isDone())

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
@@ -18,7 +17,7 @@ import (
 func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 	for want, option := range map[string]redsync.Option{
 		"WithExpiry(-1s) is out of range":                            redsync.WithExpiry(-time.Second),
-		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * time.Millisecond),
+		"WithExpiry(2ms) is out of range":                            redsync.WithExpiry(2 * ms),
 		"so that it is longer than its drift, and at most 100 years": redsync.WithExpiry(260 * 365 * 24 * time.Hour),
 		"WithTries(-1) is out of range: 0 (no limit)":                redsync.WithTries(-1),
 		"WithRetryDelay(-1ns) is out of range: 0 or":                 redsync.WithRetryDelay(-1),
@@ -40,13 +39,13 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
 				refuses(t, m, want)
 			}
-			assert.Zero(f, f.traffic())
+			f.hasSent(0)
 		})
 	}
 }
 
 func TestHoldOptionsOutOfRange(t *testing.T) {
-	for want, options := range map[string][]redsync.Option{
+	for want, options := range map[string]opts{
 		"WithMaxHold(0s) is out of range: more than 0":   {redsync.WithMaxHold(0)},
 		"WithMaxHold(-1s) is out of range: more than 0":  {redsync.WithMaxHold(-time.Second)},
 		"WithLockDelay(-1ns) is out of range: 0 or more": {redsync.WithLockDelay(-1)},
@@ -57,11 +56,11 @@ func TestHoldOptionsOutOfRange(t *testing.T) {
 			refuses(t, f.NewMutex("lock", options...), want)
 			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
 			require.ErrorContains(f, err, want)
-			assert.Zero(f, f.traffic())
+			f.hasSent(0)
 		})
 	}
 	play(t, func(f field) {
-		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), redsync.WithWatchdog()))
+		f.unlocks(f.held(redsync.WithMaxHold(1), redsync.WithMaxHold(math.MaxInt64), withWatchdog))
 	})
 }
 
@@ -80,12 +79,12 @@ func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
 	var failed *redsync.Redsync // of an Open that failed
 	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.With(redsync.WithFair()).NewMutex("lock").TryLock(), redsync.ErrNoPools)
+	require.ErrorIs(t, failed.With(withFair).NewMutex("lock").TryLock(), redsync.ErrNoPools)
 	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
 	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
 	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
 	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
 	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	}
 }

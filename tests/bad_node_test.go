@@ -65,7 +65,7 @@ var badnesses = []badness{
 // A holding is how a lock is held, and how the next holder waits for it.
 type holding struct {
 	name           string
-	holder, waiter []redsync.Option
+	holder, waiter opts
 	pool           []pool.Option
 	several, joint bool
 	beside         bool // the process has another permit all the time
@@ -73,13 +73,13 @@ type holding struct {
 
 var holdings = []holding{
 	{name: "plain"},
-	{name: "fenced", holder: []redsync.Option{redsync.WithFencing()}, waiter: []redsync.Option{redsync.WithFencing()}},
-	{name: "fair", holder: []redsync.Option{redsync.WithFair()}, waiter: []redsync.Option{redsync.WithFair()}},
-	{name: "reader before writer", holder: []redsync.Option{redsync.WithShared()}},
-	{name: "writer before reader", waiter: []redsync.Option{redsync.WithShared()}},
+	{name: "fenced", holder: opts{withFencing}, waiter: opts{withFencing}},
+	{name: "fair", holder: opts{withFair}, waiter: opts{withFair}},
+	{name: "reader before writer", holder: opts{withShared}},
+	{name: "writer before reader", waiter: opts{withShared}},
 	{
 		name: "permits", beside: true,
-		holder: []redsync.Option{redsync.WithPermits(2)}, waiter: []redsync.Option{redsync.WithPermits(2)},
+		holder: opts{redsync.WithPermits(2)}, waiter: opts{redsync.WithPermits(2)},
 	},
 	{name: "several names", several: true},
 	{name: "joint sets", joint: true},
@@ -90,8 +90,8 @@ var holdings = []holding{
 type scene struct {
 	field
 	holding
-	options []redsync.Option // of all locks
-	late    atomic.Int64     // how much longer a message to or from the bad node takes
+	options opts         // of all locks
+	late    atomic.Int64 // how much longer a message to or from the bad node takes
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -109,7 +109,7 @@ func (s *scene) every(ctx context.Context, steps ...func()) {
 	go func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			steps[i%len(steps)]()
-			time.Sleep(50*time.Millisecond + s.random(50*time.Millisecond))
+			time.Sleep(50*ms + s.random(50*ms))
 		}
 	}()
 }
@@ -120,7 +120,7 @@ func (s *scene) remote() *redsync.Redsync {
 	for i, n := range s.nodes {
 		pools = append(pools, pool.New(n.Client(func(o *redis.Options) {
 			o.Dialer = n.DialVia(func(bool) time.Duration {
-				delay := 2*time.Millisecond + s.random(time.Millisecond)
+				delay := 2*ms + s.random(ms)
 				if i == bad {
 					delay += time.Duration(s.late.Load())
 				}
@@ -133,7 +133,7 @@ func (s *scene) remote() *redsync.Redsync {
 		rs = redsync.NewJoint(pools, pools[1:])
 	}
 	s.closes(rs)
-	return rs.With(append(s.options, redsync.WithTries(0))...)
+	return rs.With(append(s.options, forever)...)
 }
 
 // of returns a lock of a process.
@@ -146,9 +146,7 @@ func (s *scene) of(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mute
 
 // holds returns a lock that is held.
 func (s *scene) holds(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-	m := s.of(rs, append(slices.Clone(s.holder), options...)...)
-	require.NoError(s, m.Lock())
-	return m
+	return locked(s, s.of(rs, append(slices.Clone(s.holder), options...)...))
 }
 
 // note notes how long an operation took.
@@ -179,9 +177,9 @@ func (s *scene) ObserveExtended(_ context.Context, e observe.Extended) {
 func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 	m := s.holds(rs)
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(8 * time.Millisecond) // less than the time for which a lock is handed over directly
+	time.Sleep(8 * ms) // less than the time for which a lock is handed over directly
 	if rs != next {
-		time.Sleep(s.random(300 * time.Millisecond))
+		time.Sleep(s.random(300 * ms))
 		s.times("Extend", m.Extend)
 		s.times("Valid", m.Valid)
 	}
@@ -191,9 +189,9 @@ func (s *scene) holdAndHandOver(rs, next *redsync.Redsync, handOver string) {
 // handOverDuringAttempt notes how long a waiter waits that makes its attempt while the lock is unlocked.
 func (s *scene) handOverDuringAttempt(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * time.Millisecond) // all nodes have it
+	time.Sleep(10 * ms) // all nodes have it
 	waiter := s.begins(s.of(next, patient(s.waiter...)...))
-	time.Sleep(s.random(8 * time.Millisecond))
+	time.Sleep(s.random(8 * ms))
 	s.handsOver(m, waiter, "hand-over during an attempt")
 }
 
@@ -206,7 +204,7 @@ func (s *scene) handsOver(m *redsync.Mutex, waiter *call, handOver string) {
 	require.NoError(s, waiter.err)
 	s.note(handOver, waiter.at.Sub(start))
 	_, _ = waiter.Unlock()
-	time.Sleep(10*time.Millisecond + s.random(100*time.Millisecond))
+	time.Sleep(10*ms + s.random(100*ms))
 }
 
 // holdToTheEnd notes how long after its Until a hold is lost.
@@ -220,7 +218,7 @@ func (s *scene) holdToTheEnd(rs *redsync.Redsync) {
 
 // loseToAThief notes how long the extensions of a watchdog take, and how long after a theft the hold is lost.
 func (s *scene) loseToAThief(rs *redsync.Redsync) {
-	m := s.holds(rs, redsync.WithWatchdog(), redsync.WithObserver(s))
+	m := s.holds(rs, withWatchdog, redsync.WithObserver(s))
 	time.Sleep(m.Remaining() * 3 / 4) // two extensions
 	s.steal()
 	start := time.Now()
@@ -228,7 +226,7 @@ func (s *scene) loseToAThief(rs *redsync.Redsync) {
 	s.note("Lost after a theft", time.Since(start))
 	for _, operation := range []string{"Extend", "Valid"} {
 		m := s.holds(rs)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		s.steal()
 		start := time.Now()
 		_, err := operations(m)[operation]()
@@ -236,7 +234,7 @@ func (s *scene) loseToAThief(rs *redsync.Redsync) {
 		require.ErrorIs(s, err, redsync.ErrLockLost, operation)
 		require.False(s, open(m.Lost()))
 	}
-	time.Sleep(s.random(100 * time.Millisecond))
+	time.Sleep(s.random(100 * ms))
 }
 
 // steal deletes all locks.
@@ -253,7 +251,7 @@ func (s *scene) steal() {
 // giveAway notes how long it takes to give a lock to another process, and to use it there.
 func (s *scene) giveAway(rs, next *redsync.Redsync) {
 	m := s.holds(rs)
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * ms)
 	start := time.Now()
 	sequencer, err := m.Detach(s.Context())
 	s.note("Detach, all nodes", time.Since(start))
@@ -266,21 +264,21 @@ func (s *scene) giveAway(rs, next *redsync.Redsync) {
 // callFunctions notes how long Do and Downgrade take, and readers beside it.
 func (s *scene) callFunctions(rs *redsync.Redsync) {
 	s.times("Do", func() (bool, error) { return true, s.of(rs, s.holder...).Do(s.Context(), nothing) })
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * ms)
 	if len(s.holder)+len(s.waiter) == 0 && !s.several {
 		m := s.holds(rs)
 		s.times("Downgrade", func() (bool, error) { return true, m.Downgrade(s.Context()) })
-		reader := rs.NewMutex("lock", redsync.WithShared())
+		reader := rs.NewMutex("lock", withShared)
 		s.times("Lock, of a second reader", func() (bool, error) { return true, reader.Lock() })
 		s.unlock(m)
 		s.times("Unlock, of the last reader", reader.Unlock)
 	}
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * ms)
 }
 
 // waitForAll notes how long operations take that wait for all nodes.
 func (s *scene) waitForAll(rs *redsync.Redsync) {
-	m := s.holds(rs, redsync.WithFailFast(false))
+	m := s.holds(rs, hearsAll)
 	s.times("Extend, all nodes", m.Extend)
 	s.times("Valid, all nodes", m.Valid)
 	s.times("Unlock, all nodes", m.Unlock)
@@ -290,7 +288,7 @@ func (s *scene) waitForAll(rs *redsync.Redsync) {
 func (s *scene) closeHeld() {
 	rs := s.remote()
 	for i := range 5 {
-		require.NoError(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...).Lock())
+		locked(s, rs.NewMutex(fmt.Sprint("closed", i), s.holder...))
 	}
 	time.Sleep(time.Second)
 	start := time.Now()
@@ -311,7 +309,7 @@ func (h holding) plays(
 		a, b := s.remote(), s.remote()
 		s.meets(a, b)
 		if s.beside {
-			s.holds(a, redsync.WithWatchdog())
+			s.holds(a, withWatchdog)
 		}
 		if begin != nil {
 			begin(ctx, s)
@@ -358,13 +356,13 @@ func (s *scene) meets(processes ...*redsync.Redsync) {
 // A node that is bad and good in turn is not always known to be bad when a round begins. Then a split costs the
 // patience for it. If the node has answered within 100 ms before, it counts as far, and the patience is 125 ms at most.
 // A waiter that tries again, because it has heard the node again, is not handed the lock directly.
-const surprise = 125 * time.Millisecond
+const surprise = 125 * ms
 
 // limit returns how long an operation may take beside a bad node if it takes without without one.
 func (b badness) limit(operation string, percent int, without, deadline time.Duration) time.Duration {
-	limit := without*12/10 + 5*time.Millisecond
+	limit := without*12/10 + 5*ms
 	if operation == "Close" || strings.HasSuffix(operation, ", all nodes") {
-		limit += deadline + 5*time.Millisecond // it begins when the last of the other nodes has answered
+		limit += deadline + 5*ms // it begins when the last of the other nodes has answered
 	}
 	if b.comes && percent > 50 {
 		limit += surprise
@@ -382,7 +380,7 @@ func (s *scene) learns(processes ...*redsync.Redsync) {
 		require.NoError(s, s.nodes[i].Set("taken", "by another"))
 	}
 	for _, rs := range processes {
-		time.Sleep(10 * time.Millisecond)                  // nothing is left of the attempts of the former process
+		time.Sleep(10 * ms)                                // nothing is left of the attempts of the former process
 		if m := rs.NewMutex("taken"); m.TryLock() == nil { // the node is good, at least now
 			_, _ = m.Unlock()
 		}

@@ -46,16 +46,15 @@ func (a *attempts) ObserveAttempt(_ context.Context, e observe.Attempt) { *a = a
 func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
-		options []redsync.Option
+		options opts
 	}{
 		"plain":   {"set", nil},
-		"fencing": {"evalsha", []redsync.Option{redsync.WithFencing()}},
-		"fair":    {"evalsha", []redsync.Option{redsync.WithFair()}},
+		"fencing": {"evalsha", opts{withFencing}},
+		"fair":    {"evalsha", opts{withFair}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ahead := steps(t)
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				var told attempts
 				m := f.NewMutex("lock", append(c.options, redsync.WithObserver(&told))...)
 				f.stepsOn(c.command, ahead, validity)
@@ -63,7 +62,7 @@ func TestTryLockWhoseAnswersComeAfterItsValidityFails(t *testing.T) {
 				require.ErrorIs(f, err, redsync.ErrNoQuorum)
 				require.NotErrorIs(f, err, redsync.ErrFailed)
 				require.ErrorContains(f, err, "too few nodes answered in time")
-				require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+				isOver(f, m, redsync.ErrNotHeld)
 				require.Len(f, told, 1)
 				assert.Equal(f, validity, told[0].Took)
 				require.ErrorIs(f, told[0].Err, redsync.ErrNoQuorum, "the attempt has failed")
@@ -81,14 +80,13 @@ func TestExtendWhoseAnswersComeAfterUntilBringsNothingBack(t *testing.T) {
 		by   time.Duration
 		held bool
 	}{
-		"before Until": {validity - 4*time.Second - time.Millisecond - time.Nanosecond, true},
-		"at Until":     {validity - 4*time.Second - time.Millisecond, false},
+		"before Until": {validity - 4*time.Second - ms - time.Nanosecond, true},
+		"at Until":     {validity - 4*time.Second - ms, false},
 		"after Until":  {5 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ahead := steps(t)
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				m := f.held()
 				time.Sleep(4 * time.Second)
 				f.stepsOn("evalsha", ahead, c.by)

@@ -34,12 +34,11 @@ func TestCloseUnlocksWhatIsHeld(t *testing.T) {
 	onKit(t, func(k kit) {
 		copied := k.With(redsync.WithExpiry(time.Hour))
 		held := locked(k, copied.NewMutex("lock"))
-		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*time.Millisecond)))
+		over := locked(k, k.NewMutex("over", redsync.WithExpiry(10*ms)))
 		time.Sleep(time.Second)
-		require.NoError(k, k.Close(k.Context()))
+		shut(k, k.Redsync)
 		k.nothingLeft()
-		_, err := over.Unlock()
-		require.ErrorIs(k, err, redsync.ErrClosed)
+		failsWith(k, over.Unlock, redsync.ErrClosed)
 		for _, m := range []*redsync.Mutex{held, k.NewMutex("new"), copied.NewMutex("new")} {
 			refuses(t, m, "closed")
 			require.ErrorIs(k, m.Lock(), redsync.ErrClosed)
@@ -53,7 +52,7 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		waiting := k.nodes.Process()
-		k.freeze(0, 1, 2)
+		k.freeze(majority...)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.ErrorIs(k, k.NewMutex("other").Lock(), redsync.ErrClosed) })
 		wg.Go(func() {
@@ -61,14 +60,14 @@ func TestCloseEndsOperationsUnderWay(t *testing.T) {
 			assert.ErrorIs(k, err, redsync.ErrClosed)
 		})
 		wg.Go(func() { assert.ErrorIs(k, waiting.NewMutex("lock").Lock(), redsync.ErrClosed) })
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		start := time.Now()
 		ctx := limited(k, 2*time.Second)
 		wg.Go(func() { assert.NoError(k, waiting.Close(ctx), "nothing was sent to the frozen nodes") })
 		require.Error(k, k.Close(ctx), "three nodes keep their keys")
 		wg.Wait()
 		took(k, start, 2*time.Second)
-		k.thaw(0, 1, 2, 3, 4)
+		k.thaw(allNodes...)
 		time.Sleep(time.Second)
 		k.nothingLeft()
 	})
@@ -135,7 +134,7 @@ func (p *slowPool) next() (req pool.Request, ok bool) {
 func locksMany(t *testing.T, rs *redsync.Redsync, count int) {
 	t.Helper()
 	for i := range count {
-		require.NoError(t, rs.NewMutex(fmt.Sprint("lock", i)).Lock())
+		locked(t, rs.NewMutex(fmt.Sprint("lock", i)))
 		if i%500 == 0 {
 			synctest.Wait() // for the slowest node
 		}
@@ -150,14 +149,14 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := [3]*slowPool{{}, {}, {}}
 				rs := redsync.New(nodes[0], nodes[1], nodes[2]).With(
-					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*time.Millisecond))
+					redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(50*ms))
 				locksMany(t, rs, count)
 				nodes[2].frozen = frozen
 				start := time.Now()
-				require.NoError(t, rs.Close(t.Context()))
-				want := 200 * time.Millisecond // four node deadlines
+				shut(t, rs)
+				want := 200 * ms // four node deadlines
 				if frozen {
-					want += 50 * time.Millisecond // Close returns one node deadline after it has sent the last release
+					want += 50 * ms // Close returns one node deadline after it has sent the last release
 				}
 				took(t, start, want)
 				synctest.Wait() // Close does not wait for the goroutines of the nodes
@@ -188,18 +187,18 @@ func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 // The end of its context ends Close, but not within a node deadline, and not within 500 ms.
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 	for _, c := range []struct{ deadline, limit, want time.Duration }{
-		{0, -1, 400 * time.Millisecond}, // over before Close
-		{0, 30 * time.Millisecond, 400 * time.Millisecond},
-		{0, 700 * time.Millisecond, 700 * time.Millisecond},
-		{time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond},
-		{time.Minute, 30 * time.Millisecond, 500 * time.Millisecond},
+		{0, -1, 400 * ms}, // over before Close
+		{0, 30 * ms, 400 * ms},
+		{0, 700 * ms, 700 * ms},
+		{ms, 30 * ms, 50 * ms},
+		{time.Minute, 30 * ms, 500 * ms},
 	} {
 		onKit(t, func(k kit) {
 			rs := k.Redsync
 			if c.deadline > 0 {
 				rs = k.With(redsync.WithNodeTimeout(c.deadline), redsync.WithExpiry(time.Hour))
 			}
-			require.NoError(k, rs.NewMutex("lock").Lock())
+			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
 			reason := errors.New("in a hurry")
 			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, reason)
@@ -207,9 +206,9 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				assert.Error(k, rs.Close(ctx), "the program may end after either Close")
-				assert.Equal(k, c.want, time.Since(start).Truncate(5*time.Millisecond))
+				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
 			err := rs.Close(ctx)
 			took(k, start, c.want, "%+v", c)
@@ -227,8 +226,8 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 		refusal error
 		times   []time.Duration
 	}{
-		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}},
-		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * time.Millisecond}},
+		"it owes too much": {&pool.OutstandingError{Limit: 3}, []time.Duration{0, 100 * ms, 200 * ms}},
+		"it cannot be":     {errPuppet, []time.Duration{0, 0, 100 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -248,18 +247,18 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 					return nil, nil
 				}})
 				for _, name := range []string{"first", "second", "refused"} {
-					require.NoError(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)).Lock())
-					time.Sleep(time.Millisecond) // they are released in this order
+					locked(t, rs.NewMutex(name, redsync.WithExpiry(time.Minute)))
+					time.Sleep(ms) // they are released in this order
 				}
 				start = time.Now()
 				go func() {
 					for range 2 {
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * ms)
 						(<-answered)()
 					}
 				}()
-				ctx := limited(t, 210*time.Millisecond)
-				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(time.Millisecond)).Close(ctx), `the release of 1 lock ("refused")`)
+				ctx := limited(t, 210*ms)
+				require.ErrorContains(t, rs.With(redsync.WithNodeTimeout(ms)).Close(ctx), `the release of 1 lock ("refused")`)
 				assert.Equal(t, c.times, times)
 			})
 		})
@@ -269,9 +268,9 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
 // Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"plain":  {redsync.WithLockDelay(time.Hour)},
-		"shared": {redsync.WithLockDelay(time.Hour), redsync.WithShared()},
+		"shared": {redsync.WithLockDelay(time.Hour), withShared},
 	} {
 		playAs(t, name, func(f field) {
 			wall := clocktest.StepWall(f.T)
@@ -280,9 +279,9 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 			several := locked(f, other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour)))
 			synctest.Wait()
 			wall.Step(time.Minute)
-			require.NoError(f, other.Close(f.Context()))
+			shut(f, other)
 			for _, m := range []*redsync.Mutex{m, several} {
-				require.ErrorIs(f, m.Err(), redsync.ErrLockAlreadyExpired)
+				isOver(f, m, redsync.ErrLockAlreadyExpired)
 				require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
 			}
 			f.have(5, append(both, "lock")...)
@@ -325,10 +324,9 @@ func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
 			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
 		},
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			for _, name := range c.held {
-				require.NoError(k, k.NewMutex(name).Lock())
+				locked(k, k.NewMutex(name))
 			}
 			synctest.Wait()
 			k.freeze(2, 3, 4)
@@ -368,20 +366,19 @@ func closeClients(t *testing.T, clients ...*redis.Client) {
 func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.Mutex, calls func() []error) {
 	t.Helper()
 	rs := on(clients)
-	for i, options := range [][]redsync.Option{
+	for i, options := range []opts{
 		nil,
-		{redsync.WithWatchdog()},
-		{redsync.WithFencing()},
+		{withWatchdog},
+		{withFencing},
 		{redsync.WithExpiry(time.Hour)},
 		{redsync.WithPermits(2)},
-		{redsync.WithShared(), redsync.WithWatchdog()},
-		{redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
+		{withShared, withWatchdog},
+		{withSetNXOnExtend, withWatchdog},
 		{redsync.WithLockDelay(time.Minute)},
 		{redsync.WithMinHold(time.Minute)},
-		{redsync.WithExpiry(50 * time.Millisecond), redsync.WithWatchdog()},
+		{redsync.WithExpiry(50 * ms), withWatchdog},
 	} {
-		m := locked(t, rs.NewMutex(name+string(rune('a'+i)), options...))
-		held = append(held, m)
+		held = append(held, locked(t, rs.NewMutex(name+string(rune('a'+i)), options...)))
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -399,12 +396,12 @@ func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.M
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithRetryDelay(time.Hour)}} {
+	for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
 		for range 3 {
-			call(rs.NewMutex(name+"d", append(options, redsync.WithTries(0))...).Lock)
+			call(rs.NewMutex(name+"d", append(options, forever)...).Lock)
 		}
 	}
-	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, redsync.WithTries(0)).Lock)
+	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, forever).Lock)
 	call(func() error { return rs.Do(endless, name+"do", work) })
 	call(func() error { return rs.Lead(endless, name+"lead", work) })
 	call(func() error { return rs.Lead(endless, name+"d", work) })
@@ -466,22 +463,21 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
-		m := locked(f, on(clients).NewMutex("lock", redsync.WithWatchdog()))
+		m := locked(f, on(clients).NewMutex("lock", withWatchdog))
 		closeClients(f.T, clients[:2]...)
 		time.Sleep(time.Minute)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.confirms(m.Extend())
 		closeClients(f.T, clients[2])
 		time.Sleep(closedWithin)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
 		require.ErrorContains(f, m.Err(), named(2)+clientClosed)
 		assert.NotContains(f, m.Err().Error(), named(3))
 		other := f.process().NewMutex("lock")
 		require.Error(f, other.TryLock())
-		_, err := m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		failsWith(f, m.Unlock, redsync.ErrLockLost)
 		time.Sleep(guard)
-		require.NoError(f, other.TryLock())
+		obtained(f, other)
 	})
 }
 
@@ -494,25 +490,25 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
 		}
 		rs := redsync.New(pools...)
-		m := locked(f, rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithExpiry(3*time.Second)))
+		m := locked(f, rs.NewMutex("lock", withWatchdog, redsync.WithExpiry(3*time.Second)))
 		closeClients(f.T, clients...)
 		<-m.Lost()
 		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
-		require.ErrorContains(f, rs.NewMutex("other", redsync.WithTries(0)).Lock(), clientClosed)
-		require.NoError(f, rs.Close(f.Context()))
+		require.ErrorContains(f, rs.NewMutex("other", forever).Lock(), clientClosed)
+		shut(f, rs)
 	})
 }
 
 // Nodes accept connections and say nothing. Close does not wait for what waits for a connection, and nothing of that is
 // sent later.
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		for _, after := range []time.Duration{time.Millisecond, time.Second} {
+	inEachMode(t, onKit, func(k kit, mode opts) {
+		for _, after := range []time.Duration{ms, time.Second} {
 			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
 				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
 				k.freeze(silent...)
 				m := func(name string) *redsync.Mutex {
-					return rs.NewMutex(name, slices.Concat(mode, []redsync.Option{redsync.WithTries(0), redsync.WithObserver(r)})...)
+					return rs.NewMutex(name, slices.Concat(mode, opts{forever, redsync.WithObserver(r)})...)
 				}
 				var wg sync.WaitGroup
 				wg.Go(func() { _ = m("a").TryLock() })
@@ -520,10 +516,10 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				wg.Go(func() { _ = m("c").Do(k.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil }) })
 				time.Sleep(after)
 				start := time.Now()
-				require.NoError(k, rs.Close(k.Context()))
+				shut(k, rs)
 				wg.Wait()
 				took(k, start, 0, "after %v", after)
-				if after < 400*time.Millisecond {
+				if after < 400*ms {
 					assert.Empty(k, redsynctest.Events[observe.NodeDown](r), "nobody knows yet")
 				}
 				k.thaw(silent...)
@@ -531,5 +527,19 @@ func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 				k.nothingLeft()
 			}
 		}
+	})
+}
+
+func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
+	play(t, func(f field) {
+		clients := clientsOf(f.nodes)
+		rs := on(clients)
+		unlocked, left := locked(f, rs.NewMutex("lock")), locked(f, rs.NewMutex("left"))
+		closeClients(f.T, clients...)
+		f.unlock(unlocked)
+		shut(f, rs) // unlocks what is left
+		f.keysOn(0)
+		assert.Zero(f, left.Remaining())
+		assert.Zero(f, f.nodes.Keys("left"))
 	})
 }

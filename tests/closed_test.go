@@ -19,10 +19,10 @@ import (
 // connections, and succeeds. Whatever the lost commands have done, or do later, nothing stays behind.
 func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 	parallelComputing(t)
-	fair, users := redsync.WithFair(), redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })
+	fair, users := withFair, redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })
 	options := map[string]redsync.Option{
-		"plainly": redsync.WithTries(1), "fenced": redsync.WithFencing(), "fair": fair, "user's values": users,
-		"set again": redsync.WithSetNXOnExtend(), "all nodes": redsync.WithFailFast(false), "with an owner": redsync.WithOwner("me"),
+		"plainly": redsync.WithTries(1), "fenced": withFencing, "fair": fair, "user's values": users,
+		"set again": withSetNXOnExtend, "all nodes": hearsAll, "with an owner": redsync.WithOwner("me"),
 		"a minimal hold": redsync.WithMinHold(time.Second),
 	}
 	calls := map[string]func(f field, m *redsync.Mutex) error{
@@ -53,16 +53,15 @@ func TestFirstCallAfterTheConnectionsWereClosed(t *testing.T) {
 					if at++; at%every != 0 {
 						continue
 					}
-					play(t, func(f field) {
-						f.meet()
+					playMet(t, func(f field) {
 						m := kind.lock(f.Redsync, option)
 						if call != "TryLock" {
-							require.NoError(f, m.Lock())
+							locked(f, m)
 							time.Sleep(time.Second)
 						}
 						for _, n := range f.nodes {
 							if first == "set" && fault == "not executed" {
-								what.Then = func(args []string) { time.AfterFunc(1500*time.Millisecond, func() { late(n, args) }) }
+								what.Then = func(args []string) { time.AfterFunc(1500*ms, func() { late(n, args) }) }
 							}
 							n.On(first, 1, what)
 						}

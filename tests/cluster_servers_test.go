@@ -66,23 +66,19 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 
 	waiter := rs.NewMutex("moves", redsync.WithExpiry(2*time.Minute))
 	waited := make(chan error)
-	ok, err := held.Extend()
-	require.True(t, ok, "%v", err)
+	confirmed(t, held.Extend)
 	go func() { waited <- waiter.Lock() }()
-	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // it waits
-	ok, err = held.Unlock()
-	require.True(t, ok, "%v", err)
+	time.Sleep(100 * ms) //nolint:forbidigo // it waits
+	confirmed(t, held.Unlock)
 	start := time.Now()
 	require.NoError(t, <-waited)
 	assert.Less(t, time.Since(start), 40*time.Second, "the waiter did not wait for a node deadline")
-	ok, err = waiter.Unlock()
-	require.True(t, ok, "%v", err)
+	confirmed(t, waiter.Unlock)
 	for i := range 5 {
 		m := rs.NewMutex(fmt.Sprint("{moves}", i), redsync.WithExpiry(2*time.Minute))
 		start := time.Now()
-		require.NoError(t, m.Lock())
-		ok, err := m.Unlock()
-		require.True(t, ok, "%v", err)
+		locked(t, m)
+		confirmed(t, m.Unlock)
 		assert.Less(t, time.Since(start), 40*time.Second, "a node deadline")
 	}
 	for _, s := range servers {
@@ -92,7 +88,6 @@ func TestClusterLocksInASlotThatMoves(t *testing.T) {
 	for _, s := range []*realredis.Server{target, source, servers[3-from-to]} {
 		realredis.Must(t, s, "cluster", "setslot", slot, "node", id)
 	}
-	require.NoError(t, held.Lock())
-	ok, err = held.Unlock()
-	require.True(t, ok, "%v", err)
+	locked(t, held)
+	confirmed(t, held.Unlock)
 }

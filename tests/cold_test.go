@@ -85,12 +85,12 @@ func TestCallsToFarNodes(t *testing.T) {
 		at     place
 		expiry time.Duration
 	}{
-		{"500 ms", plainly(500 * time.Millisecond), 8 * time.Second},
-		{"400 ms with TLS", withTLS(400 * time.Millisecond), 8 * time.Second},
-		{"250 ms", plainly(250 * time.Millisecond), 8 * time.Second},
-		{"250 ms, expiry 2 s", plainly(250 * time.Millisecond), 2 * time.Second},
-		{"200 ms, TLS, expiry 2 s", withTLS(200 * time.Millisecond), 2 * time.Second},
-		{"a dial of 3 s", place{3 * time.Second, 50 * time.Millisecond}, 8 * time.Second},
+		{"500 ms", plainly(500 * ms), 8 * time.Second},
+		{"400 ms with TLS", withTLS(400 * ms), 8 * time.Second},
+		{"250 ms", plainly(250 * ms), 8 * time.Second},
+		{"250 ms, expiry 2 s", plainly(250 * ms), 2 * time.Second},
+		{"200 ms, TLS, expiry 2 s", withTLS(200 * ms), 2 * time.Second},
+		{"a dial of 3 s", place{3 * time.Second, 50 * ms}, 8 * time.Second},
 	} {
 		for i, call := range slices.Sorted(maps.Keys(farCalls)) {
 			for _, kind := range lockKinds {
@@ -115,12 +115,11 @@ func TestCallsToFarNodes(t *testing.T) {
 // A greeting takes two round trips: HELLO, and everything else in one write.
 func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
 	play(t, func(f field) {
-		at := plainly(100 * time.Millisecond)
+		at := plainly(100 * ms)
 		rs := f.from(at, at, at)
 		for _, trips := range []int{4, 1} {
 			start := time.Now()
-			m := rs.NewMutex(fmt.Sprint(trips))
-			require.NoError(f, m.TryLock())
+			m := obtained(f, rs.NewMutex(fmt.Sprint(trips)))
 			took(f, start, time.Duration(trips)*at.answer)
 			assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano(), "the validity counts from before the dial")
 		}
@@ -131,8 +130,8 @@ func TestFirstTryLockTakesFourRoundTrips(t *testing.T) {
 func TestTryLockWaitsForAFarNodeThatDecides(t *testing.T) {
 	play(t, func(f field) {
 		require.NoError(f, f.nodes[0].Set("lock", "another"))
-		rs := f.from(place{}, place{}, plainly(200*time.Millisecond))
-		require.NoError(f, rs.NewMutex("lock").TryLock())
+		rs := f.from(place{}, place{}, plainly(200*ms))
+		obtained(f, rs.NewMutex("lock"))
 	})
 }
 
@@ -148,7 +147,7 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 		"a dial":                    {dead, guard, time.Hour, 4 * time.Second, "no answer to the dial within 4s"},
 		"a greeting":                {place{}, guard, time.Hour, time.Second, "no answer to the greeting within 1s"},
 		"a context that is shorter": {dead, guard, time.Second, time.Second, "no answer to the dial yet"},
-		"a short expiry":            {dead, 6 * time.Millisecond, time.Hour, 3 * time.Millisecond, "no answer to the dial within 3ms"},
+		"a short expiry":            {dead, 6 * ms, time.Hour, 3 * ms, "no answer to the dial within 3ms"},
 	} {
 		playAs(t, name, func(f field) {
 			rs := redsync.New(pool.New(c.at.client(f.nodes[0]))).With(redsync.WithExpiry(c.expiry))

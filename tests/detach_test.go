@@ -22,11 +22,11 @@ import (
 // This file tests locks that are given away.
 
 func TestDetachGivesTheLockAway(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"default": nil,
-		"watched": {redsync.WithWatchdog()},
-		"healing": {redsync.WithWatchdog(), redsync.WithSetNXOnExtend()},
-		"fenced":  {redsync.WithFencing(), redsync.WithWatchdog()},
+		"watched": {withWatchdog},
+		"healing": {withWatchdog, withSetNXOnExtend},
+		"fenced":  {withFencing, withWatchdog},
 	} {
 		playAs(t, name, func(f field) {
 			other := f.another()
@@ -34,8 +34,7 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 			want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: peek.Value(m)}
 			lost := m.Lost()
 			start, before := time.Now(), f.traffic()
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			s := f.detaches(m)
 			took(f, start, 0)
 			assert.Equal(f, want, s)
 
@@ -44,20 +43,20 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 				assert.False(f, ok, name)
 				require.ErrorIs(f, err, redsync.ErrNotHeld, name)
 			}
-			require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+			isOver(f, m, redsync.ErrNotHeld)
 			assert.Zero(f, m.Until())
 			assert.Zero(f, m.Remaining())
 			assert.Zero(f, m.Fence())
 			assert.Zero(f, m.Sequencer())
 			assert.Empty(f, m.Value())
-			assert.Equal(f, before, f.traffic(), "Detach sends nothing")
+			f.hasSent(before, "Detach sends nothing")
 
-			require.NoError(f, f.Close(f.Context()))
-			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), redsync.WithWatchdog())
+			shut(f, f.Redsync)
+			given := other.NewMutex(s.Name, redsync.WithValue(s.Value), withWatchdog)
 			f.confirms(given.Extend())
 			time.Sleep(time.Minute)
-			require.NoError(f, given.Err())
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			alive(f, given)
+			f.keysOn(5)
 			assert.True(f, open(lost))
 			f.unlocks(given)
 		})
@@ -67,12 +66,12 @@ func TestDetachGivesTheLockAway(t *testing.T) {
 // Nobody adopts the lock, so its keys expire.
 func TestDetachedAndNotAdoptedRunsOut(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		_, err := m.Detach(nil) //nolint:staticcheck // it is context.Background
 		require.NoError(k, err)
 		time.Sleep(8 * time.Second)
 		k.nothingLeft()
-		require.NoError(k, m.TryLock())
+		obtained(k, m)
 		k.unlocks(m)
 	})
 }
@@ -87,7 +86,7 @@ func TestDetachFails(t *testing.T) {
 		"unlocked": {func(f field, m *redsync.Mutex) { f.unlock(m) }, []error{redsync.ErrNotHeld}},
 		"expired":  {func(field, *redsync.Mutex) { time.Sleep(validity) }, []error{redsync.ErrLockAlreadyExpired}},
 		"lost": {func(f field, m *redsync.Mutex) {
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			_, _ = m.Valid()
 		}, []error{redsync.ErrLockLost, redsync.ErrLockAlreadyExpired}},
 		"closed": {func(f field, _ *redsync.Mutex) { _ = f.Close(f.Context()) }, []error{redsync.ErrClosed}},
@@ -104,7 +103,7 @@ func TestDetachFails(t *testing.T) {
 			assert.Zero(f, s)
 			assert.Equal(f, err, m.Err(), "a Detach that fails leaves the Mutex as it was")
 			assert.Equal(f, name == "canceled", m.Remaining() > 0)
-			assert.Equal(f, before, f.traffic())
+			f.hasSent(before)
 		})
 	}
 	play(t, func(f field) {
@@ -126,27 +125,26 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 		limit   time.Duration // of the context
 		waits   time.Duration
 	}{
-		"an acquire":                       {false, 200 * time.Millisecond, time.Hour, 200 * time.Millisecond},
-		"an extension that heals":          {true, 200 * time.Millisecond, time.Hour, 200 * time.Millisecond},
-		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * time.Millisecond},
-		"no longer than its context":       {false, 2 * time.Second, 100 * time.Millisecond, 100 * time.Millisecond},
+		"an acquire":                       {false, 200 * ms, time.Hour, 200 * ms},
+		"an extension that heals":          {true, 200 * ms, time.Hour, 200 * ms},
+		"no longer than the node deadline": {false, 2 * time.Second, time.Hour, 400 * ms},
+		"no longer than its context":       {false, 2 * time.Second, 100 * ms, 100 * ms},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
-			other, m := f.another(), f.NewMutex("lock", redsync.WithSetNXOnExtend())
+		playMetAs(t, name, func(f field) {
+			other, m := f.another(), f.NewMutex("lock", withSetNXOnExtend)
 			command := "set"
 			if c.extends {
 				command = "evalsha"
-				require.NoError(f, m.Lock())
-				time.Sleep(time.Millisecond)
+				locked(f, m)
+				time.Sleep(ms)
 				f.confirms(m.Extend()) // the nodes know the script
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 			}
 			f.nodes[4].On(command, 1, embedded.Fault{Delay: c.delay})
 			if c.extends {
 				f.confirms(m.Extend())
 			} else {
-				require.NoError(f, m.Lock())
+				locked(f, m)
 			}
 			ctx := limited(f, c.limit)
 			start := time.Now()
@@ -154,10 +152,10 @@ func TestDetachWaitsForTheAnswersOfSlowNodes(t *testing.T) {
 			require.NoError(f, err)
 			took(f, start, c.waits)
 			f.unlock(other.NewMutex("lock", redsync.WithValue(s.Value)))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			came := false
 			for range 300 {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * ms)
 				came = came || f.nodes.Keys("lock") > 0
 			}
 			assert.Equal(f, c.waits < c.delay, came, "whether a late command set a key after the Unlock")
@@ -173,27 +171,27 @@ func TestDetachWhoseValidityEndsWhileItWaits(t *testing.T) {
 	}{"shown": {true, 1}, "not shown": {false, 0}} {
 		t.Run(name, func(t *testing.T) {
 			observingKit(t, func(k kit, r *redsynctest.Recorder) {
-				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*time.Millisecond))
+				m := k.NewMutex("lock", redsync.WithExpiry(time.Second), redsync.WithNodeTimeout(400*ms))
 				k.freeze(4) // as a whole: a single connection that is slow would be replaced
-				time.AfterFunc(1200*time.Millisecond, func() { k.thaw(4) })
-				require.NoError(k, m.Lock())
+				time.AfterFunc(1200*ms, func() { k.thaw(4) })
+				locked(k, m)
 				if c.shown {
 					require.NotEmpty(k, m.Value())
 				}
 				lost := m.Lost()
-				time.Sleep(800 * time.Millisecond)
+				time.Sleep(800 * ms)
 				start := time.Now()
 				s, err := m.Detach(k.Context())
-				took(k, start, 400*time.Millisecond)
+				took(k, start, 400*ms)
 				errorIs(k, err, redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 				assert.Zero(k, s)
 				assert.False(k, open(lost))
-				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+				isOver(k, m, redsync.ErrNotHeld)
 				_, told := only[observe.Lost](t, r)
 				require.ErrorIs(k, told, redsync.ErrLockLost)
 				detached, _ := of[observe.Detached](r)
 				assert.Empty(k, detached)
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * ms)
 				assert.Equal(k, c.left, k.keys("lock"), "if the value was shown, only the slow node has a key left")
 			})
 		})
@@ -206,7 +204,7 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range testlength.InGate(10, 10, 50, 50) {
 				play(t, func(f field) {
-					m := f.held(redsync.WithWatchdog(), redsync.WithSetNXOnExtend())
+					m := f.held(withWatchdog, withSetNXOnExtend)
 					var wg sync.WaitGroup
 					var unlocked, detached bool
 					var s redsync.Sequencer
@@ -240,9 +238,8 @@ func TestDetachAmongOtherCalls(t *testing.T) {
 func TestObserveDetached(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
-		time.Sleep(999 * time.Millisecond)
-		_, err := m.Detach(k.Context())
-		require.NoError(k, err)
+		time.Sleep(999 * ms)
+		k.detaches(m)
 		got, _ := only[observe.Detached](k.T, r)
 		assert.Equal(k, observe.Detached{Name: "lock", Mode: observe.Plain, Held: time.Second, Left: validity - time.Second}, got)
 	})

@@ -98,11 +98,11 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 			assert.Equal(k, 5, k.keys("lock"))
 			return lasts(time.Minute)(ctx)
 		}))
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-		time.Sleep(time.Millisecond)
+		isOver(k, m, redsync.ErrNotHeld)
+		time.Sleep(ms)
 		k.nothingLeft()
 
-		require.NoError(k, m.Lock())
+		locked(k, m)
 		time.Sleep(validity)
 		require.ErrorIs(k, m.Err(), redsync.ErrLockAlreadyExpired, "a later Lock has no watchdog: Do has not changed the settings of m")
 	})
@@ -110,17 +110,17 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 
 func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 	onKit(t, func(k kit) {
-		k.held(redsync.WithWatchdog())
+		k.held(withWatchdog)
 		for name, do := range map[string]func() (bool, error){
 			"Mutex":   func() (bool, error) { return k.NewMutex("lock").TryDo(k.Context(), never) },
 			"Redsync": func() (bool, error) { return k.TryDo(k.Context(), "lock", never) },
-			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, redsync.WithFair()) },
+			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, withFair) },
 		} {
 			start := time.Now()
 			require.ErrorIs(k, k.notRun(do()), errOthers, name)
 			took(k, start, 0, name)
 		}
-		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, redsync.WithFencing())), errWork)
+		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, withFencing)), errWork)
 		require.NoError(k, k.ran(k.TryDo(k.Context(), "other", nothing)))
 	})
 }
@@ -156,7 +156,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 		"zero Mutex":   {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, "no pools", redsync.ErrNoPools},
 		"closed, and it adopts": {func(k kit) *redsync.Mutex {
 			rs := k.another()
-			require.NoError(k, rs.Close(k.Context()))
+			shut(k, rs)
 			return rs.NewMutex("lock", redsync.WithValue("v"))
 		}, never, "closed", redsync.ErrClosed},
 	} {
@@ -169,7 +169,7 @@ func TestDoThatCannotBegin(t *testing.T) {
 					require.ErrorIs(k, err, c.is)
 				}
 				require.NotErrorIs(k, err, redsync.ErrFailed)
-				require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
+				isOver(k, m, redsync.ErrNotHeld)
 				k.nothingLeft()
 			})
 		})
@@ -181,13 +181,13 @@ func TestDoThatCannotBegin(t *testing.T) {
 // Do fails while an earlier Lock of the same Mutex holds the lock, and that hold goes on.
 func TestDoOfAMutexThatIsHeld(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do doing) {
-		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), redsync.WithFailFast(false)))
+		m := locked(k, k.NewMutex("lock", redsync.WithTries(2), hearsAll))
 		until := m.Until()
 		if err := do(m, k.Context(), never); !errors.Is(err, errOthers) { // of Do
-			require.ErrorAs(k, err, new(*redsync.ErrTaken))
+			isTaken(k, err)
 			require.ErrorIs(k, err, redsync.ErrFailed)
 		}
-		require.NoError(k, m.Err())
+		alive(k, m)
 		assert.Equal(k, until, m.Until())
 		_, err := m.Detach(k.Context())
 		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")
@@ -196,8 +196,8 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 
 // The Dos take turns. Detach fails within each of them, no matter which Dos have ended before.
 func TestManyDosOfOneMutex(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
-		m := k.NewMutex("lock", append(mode, redsync.WithTries(0))...)
+	inEachMode(t, onKit, func(k kit, mode opts) {
+		m := k.NewMutex("lock", append(mode, forever)...)
 		inside, count := 0, 0
 		var wg sync.WaitGroup
 		for range 5 {
@@ -229,12 +229,12 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 	for want, end := range map[error]func(k kit, m *redsync.Mutex){
 		redsync.ErrNotHeld: func(k kit, m *redsync.Mutex) { k.unlock(m) },
 		redsync.ErrLockLost: func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2, 3, 4)
+			k.lose(allNodes...)
 			<-m.Lost()
 		},
 	} {
 		kitAs(t, want.Error(), func(k kit) {
-			m := k.NewMutex("lock", redsync.WithTries(0))
+			m := k.NewMutex("lock", forever)
 			begun, ended := make(chan struct{}), make(chan struct{})
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -249,7 +249,7 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 				assert.ErrorContains(k, err, `do "lock"`)
 				close(ended)
 			})
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			wg.Go(func() {
 				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
 					close(begun)
@@ -305,7 +305,7 @@ func TestDoAdopts(t *testing.T) {
 					assert.ErrorContains(k, err, "Do unlocks it")
 					return lasts(time.Minute)(ctx)
 				}))
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				k.nothingLeft()
 				_, _ = only[observe.Acquired](k.T, r)
 				_, _ = only[observe.Released](k.T, r)
@@ -324,7 +324,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 		want  []error
 	}{
 		"another's":  {func(_ kit, s *redsync.Sequencer) { s.Value = "wrong" }, []error{redsync.ErrLockAlreadyExpired}},
-		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(0, 1, 2) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
+		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(majority...) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachDo(t, onKit, func(k kit, do doing) {
@@ -342,7 +342,7 @@ func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
 				_, why := only[observe.Extended](k.T, r)
 				require.ErrorIs(k, err, why)
 				assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
-				k.thaw(0, 1, 2)
+				k.thaw(majority...)
 				if s.Value != "wrong" {
 					require.NoError(k, do(m, k.Context(), lasts(time.Minute)), "it can adopt the lock later")
 				}
@@ -367,7 +367,7 @@ func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
 		} {
 			playAs(t, name+" "+other, func(f field) {
 				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
-				f.slowly(1, 100*time.Millisecond, 0, 1, 2, 3, 4)
+				f.slowly(1, 100*ms, allNodes...)
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					err := adopt(f, m)

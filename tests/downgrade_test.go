@@ -32,7 +32,7 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 				m := f.held()
 				ctx, cancel := context.WithCancel(f.Context())
 				defer cancel()
-				f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+				f.hasNoScript(10*ms, allNodes...)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -42,10 +42,10 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 						succeeded++
 					}
 				}()
-				time.Sleep(time.Millisecond)
-				require.NoError(f, m.Downgrade(f.Context()))
+				time.Sleep(ms)
+				f.downgrades(m)
 				<-done
-				require.NoError(f, m.Err())
+				alive(f, m)
 				f.confirms(m.Valid())
 				f.unlocks(m)
 			})
@@ -58,12 +58,12 @@ func TestANodeThatLacksTheScriptExecutesItAfterTheDowngrade(t *testing.T) {
 // that execute its commands only after the Downgrade refuse them.
 func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
-		m := f.held(redsync.WithWatchdog())
-		f.hasNoScript(10*time.Millisecond, 0, 1, 2, 3, 4)
+		m := f.held(withWatchdog)
+		f.hasNoScript(10*ms, allNodes...)
 		time.Sleep(guard / 3)
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		time.Sleep(20 * time.Second)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		events, errs := of[observe.Extended](r)
 		assert.Greater(f, len(events), 5)
 		for _, err := range errs {
@@ -77,15 +77,15 @@ func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 func TestDowngradeSetsMissingKeys(t *testing.T) {
 	for heals, keys := range map[bool]int{true: 5, false: 3} {
 		play(t, func(f field) {
-			var options []redsync.Option
+			var options opts
 			if heals {
-				options = append(options, redsync.WithSetNXOnExtend())
+				options = append(options, withSetNXOnExtend)
 			}
 			m := f.held(options...)
 			f.lose(3, 4)
-			require.NoError(f, m.Downgrade(f.Context()))
+			f.downgrades(m)
 			synctest.Wait()
-			assert.Equal(f, keys, f.nodes.Keys("lock"))
+			f.keysOn(keys)
 			f.unlocks(m)
 		})
 	}
@@ -94,21 +94,19 @@ func TestDowngradeSetsMissingKeys(t *testing.T) {
 // A writer has got the lock after it has waited in the line of its process. The line knows at once that its Downgrade
 // excludes no reader any more.
 func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		taken := f.as(other).held()
 		writer := f.calls(f.Redsync, patient()...)
-		time.Sleep(10 * time.Millisecond)
-		reader := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
+		reader := f.calls(f.Redsync, patient(withShared)...)
+		time.Sleep(10 * ms)
 		f.unlock(taken)
-		f.within(writer, 10*time.Millisecond)
-		time.Sleep(100 * time.Millisecond)
+		f.within(writer, 10*ms)
+		time.Sleep(100 * ms)
 		require.False(f, reader.isDone())
-		require.NoError(f, writer.Downgrade(f.Context()))
-		f.within(reader, 10*time.Millisecond)
+		f.downgrades(writer.Mutex)
+		f.within(reader, 10*ms)
 		f.unlock(reader.Mutex)
 		f.unlocks(writer.Mutex)
 		f.nobodyWaits()
@@ -120,13 +118,13 @@ func TestDowngradeOfAWriterThatHasWaitedLetsInTheNextOfItsLine(t *testing.T) {
 func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held()
-		r := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(10 * time.Millisecond)
+		r := f.calls(f.Redsync, patient(withShared)...)
+		time.Sleep(10 * ms)
 		for i, n := range f.nodes {
 			require.Len(f, f.inQueue(i), 1)
 			n.Del("{lock}:queue")
 		}
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		assert.Zero(f, f.within(r, time.Second))
 		f.unlock(r.Mutex)
 		f.unlocks(m)
@@ -137,8 +135,7 @@ func TestDowngradeWakesAReaderOfThisProcessThatNoQueueHas(t *testing.T) {
 // A goroutine outside of a Do may call Downgrade just as the function begins. Either an exclusive call has joined, and Downgrade
 // fails, or Downgrade comes first, and no exclusive call joins.
 func TestDowngradeJustAsADoBegins(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for range testlength.InGate(20, 50, 500, 500) {
 			m := f.NewMutex("lock")
 			var shared error

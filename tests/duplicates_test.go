@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,11 +19,8 @@ import (
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/internal/script"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
-	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file tests that two pools that lead to one server are found, and what happens then.
@@ -43,7 +39,7 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 		"guarded":   {pool.WithRestartGuard(guard)},
 		"new nodes": {pool.WithRestartGuard(guard), newNodes},
 	} {
-		for _, option := range []redsync.Option{redsync.WithFailFast(false), redsync.WithTries(0)} {
+		for _, option := range []redsync.Option{hearsAll, forever} {
 			playAs(t, name, func(f field) {
 				m := process(f.pick(0, 1, 2, 1, 1, 1), of...).NewMutex("lock", option)
 				start := time.Now()
@@ -53,11 +49,11 @@ func TestDuplicateNodeIsAnErrorOfTheFirstLock(t *testing.T) {
 				require.ErrorContains(f, err, "nodes #1 and #3")
 				took(f, start, 0, "Lock does not wait: retries would not help")
 				assert.Zero(f, m.Remaining())
-				time.Sleep(time.Millisecond)
-				assert.Zero(f, f.nodes.Keys("lock"))
+				time.Sleep(ms)
+				f.keysOn(0)
 				before := f.traffic()
 				require.ErrorIs(f, m.TryLock(), redsync.ErrDuplicateNode)
-				assert.Equal(f, before, f.traffic(), "the process knows of the duplicate, so it sends nothing more")
+				f.hasSent(before, "the process knows of the duplicate, so it sends nothing more")
 			})
 		}
 	}
@@ -135,7 +131,7 @@ func TestDuplicateNodeThatIsDownByNowIsNone(t *testing.T) {
 		require.NotErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode)
 		f.nodes[1].Restart(true)
 		time.Sleep(time.Minute)
-		require.NoError(f, rs.NewMutex("lock").TryLock())
+		obtained(f, rs.NewMutex("lock"))
 	})
 }
 
@@ -152,7 +148,7 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 		works := func() {
 			f.Helper()
 			for _, kind := range lockKinds {
-				for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair(), redsync.WithFailFast(false)} {
+				for _, option := range []redsync.Option{redsync.WithTries(1), withFair, hearsAll} {
 					m := locked(f, kind.lock(rs, option))
 					f.confirms(m.Extend())
 					f.confirms(m.Valid())
@@ -183,8 +179,8 @@ func TestAddressThatLeadsToAnotherNode(t *testing.T) {
 // Two addresses lead to one server, which does not tell who it is. The server is asked twice, and grants once. It confirms
 // an extension only at the address at which it has granted.
 func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"plain": nil, "fencing": {redsync.WithFencing()}, "healing": {redsync.WithSetNXOnExtend()}, "shared": {redsync.WithShared()},
+	for name, options := range map[string]opts{
+		"plain": nil, "fencing": {withFencing}, "healing": {withSetNXOnExtend}, "shared": {withShared},
 	} {
 		playAs(t, name, func(f field) {
 			f.nodes[0].On("info", 1000, embedded.Fault{Err: "NOPERM"})
@@ -199,32 +195,6 @@ func TestServerThatRefusedAtAnAddressConfirmsNoExtensionThere(t *testing.T) {
 			_, _ = m.Unlock()
 		})
 	}
-}
-
-func TestDuplicateNodeOnRealServers(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 2)
-	one := servers[0].Addr()
-	alias := strings.Replace(one, "127.0.0.1", "localhost", 1)
-
-	rs, err := redsync.Open(t.Context(), []string{one, servers[1].Addr(), alias})
-	require.NoError(t, err, "two servers are a quorum of three")
-	r := &redsynctest.Recorder{}
-	m := rs.NewMutex("lock", redsync.WithNodeTimeout(3*time.Second), redsync.WithObserver(r))
-	require.NoError(t, m.TryLock())
-	shown := redsynctest.AwaitEvents[observe.OneServer](t, r, 1)[0]
-	assert.Equal(t, [2]string{one, alias}, shown.Addresses)
-	assert.Len(t, shown.RunID, 40)
-	_, err = m.Unlock()
-	require.NoError(t, err)
-	require.NoError(t, rs.Close(t.Context()))
-	for _, s := range servers {
-		assert.Zero(t, realredis.Must(t, s, "dbsize"))
-	}
-
-	_, err = redsync.Open(t.Context(), []string{one, alias})
-	require.ErrorIs(t, err, redsync.ErrDuplicateNode, "two votes of one server are no quorum of two")
-	require.ErrorContains(t, err, fmt.Sprintf("nodes #0 (%s) and #1 (localhost:", one))
 }
 
 // A stage is three puppets. The test delivers their replies, in any order.

@@ -26,7 +26,7 @@ import (
 type errorCase struct {
 	field
 	mode   string
-	more   []redsync.Option // of the cause
+	more   opts // of the cause
 	m      *redsync.Mutex
 	heir   *redsync.Mutex  // adopts the hold of m
 	ctx    context.Context //nolint:containedctx // of the operation
@@ -36,14 +36,14 @@ type errorCase struct {
 }
 
 // errorModes are the modes of the Mutex under test. With "joint", the set after has the nodes 0, 1 and 2.
-var errorModes = map[string][]redsync.Option{
-	"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(1)},
+var errorModes = map[string]opts{
+	"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(1)},
 	"several names": nil, "joint": nil,
 }
 
 // mutex makes the Mutex under test. Its expiry is shorter than the time after which a pool gives up a connection.
 func (s *errorCase) mutex() {
-	options := slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
+	options := slices.Concat(opts{redsync.WithExpiry(4 * time.Second), redsync.WithTries(2)},
 		errorModes[s.mode], s.more)
 	if s.mode == "several names" {
 		s.m = s.NewMultiMutex([]string{"lock", "other"}, options...)
@@ -76,8 +76,8 @@ func (s *errorCase) rival(rs *redsync.Redsync, nodes ...int) {
 	if s.mode == "permits" {
 		m = rs.NewMutex("lock", redsync.WithExpiry(time.Minute), redsync.WithPermits(1))
 	}
-	require.NoError(s, m.Lock())
-	time.Sleep(time.Millisecond)
+	locked(s, m)
+	time.Sleep(ms)
 }
 
 // deny makes three nodes answer with an error until the end.
@@ -106,7 +106,7 @@ var errorOperations = map[string]errorOperation{
 	"Lead": func(s *errorCase) error {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second) // it campaigns until then
 		defer cancel()
-		return s.Lead(ctx, "lock", s.inside, slices.Concat([]redsync.Option{redsync.WithExpiry(4 * time.Second)},
+		return s.Lead(ctx, "lock", s.inside, slices.Concat(opts{redsync.WithExpiry(4 * time.Second)},
 			errorModes[s.mode], s.more)...)
 	},
 	"AdoptingDo": func(s *errorCase) error { return s.heir.Do(s.ctx, s.inside) },
@@ -186,7 +186,7 @@ type errorRow struct {
 // errorTable is the table. "nil" is no error: TryDo returns false, nil if others have the lock.
 var errorTable = map[string]errorRow{
 	"taken by another client": {
-		given: func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4) },
+		given: func(s *errorCase) { s.rival(s.another(), allNodes...) },
 		want: map[string]string{
 			"Lock TryLock Do": "ErrFailed ErrTaken", "TryDo": "nil", "Lead": "ErrFailed ErrTaken Deadline",
 			"Extend Valid": "ErrTaken ErrLockLost Expired", "Unlock": "ErrTaken Expired", "Open Ping": noLock,
@@ -196,7 +196,7 @@ var errorTable = map[string]errorRow{
 	"a split vote": {
 		given: func(s *errorCase) {
 			second := s.another()
-			s.rival(s.another(), 0, 1, 2, 3, 4)
+			s.rival(s.another(), allNodes...)
 			s.rival(second, 2, 3, 4)
 			s.empty(4)
 		},
@@ -206,7 +206,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"too few nodes are up": {
-		given: func(s *errorCase) { s.kill(0, 1, 2); time.Sleep(time.Millisecond) },
+		given: func(s *errorCase) { s.kill(majority...); time.Sleep(ms) },
 		open: func(ctx context.Context) error {
 			_, err := redsync.Open(ctx, []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"})
 			return err
@@ -218,7 +218,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"too few nodes answer": {
-		given: func(s *errorCase) { s.freeze(0, 1, 2) },
+		given: func(s *errorCase) { s.freeze(majority...) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo": "ErrNoQuorum RedisError", "Lead": "ErrNoQuorum Deadline RedisError",
 			"Extend": "ErrLockLost Expired RedisError", "Valid Unlock": "ErrNoQuorum RedisError",
@@ -236,7 +236,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the process pauses until the validity is over": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(1)} },
+		before: func(s *errorCase) { s.more = opts{redsync.WithTries(1)} },
 		given: func(s *errorCase) {
 			pause := func() { time.Sleep(4 * time.Second) }
 			s.hook.Store(&pause)
@@ -248,7 +248,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context has ended": {
-		given: func(s *errorCase) { s.slow(time.Millisecond); s.cancel() }, // an answer may not come first
+		given: func(s *errorCase) { s.slow(ms); s.cancel() }, // an answer may not come first
 		open: func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
@@ -262,7 +262,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context ends while the nodes are silent": {
-		given: func(s *errorCase) { s.freeze(0, 1, 2, 3, 4); time.AfterFunc(50*time.Millisecond, s.cancel) },
+		given: func(s *errorCase) { s.freeze(allNodes...); time.AfterFunc(50*ms, s.cancel) },
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead": "Canceled", "Extend AdoptingDo": "ErrExtendFailed Canceled",
 			"Valid Unlock": "Canceled", "Ping": "Canceled RedisError",
@@ -270,8 +270,8 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the context ends while another client has the lock": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithTries(0)} },
-		given:  func(s *errorCase) { s.rival(s.another(), 0, 1, 2, 3, 4); time.AfterFunc(time.Second, s.cancel) },
+		before: func(s *errorCase) { s.more = opts{forever} },
+		given:  func(s *errorCase) { s.rival(s.another(), allNodes...); time.AfterFunc(time.Second, s.cancel) },
 		want: map[string]string{
 			"Lock Do Lead": "ErrFailed ErrTaken Canceled", "TryLock TryDo": "-: it does not wait",
 			"Extend Valid Unlock AdoptingDo": "-: it does not wait for another client", "Open Ping": noLock,
@@ -279,11 +279,11 @@ var errorTable = map[string]errorRow{
 	},
 	"other callers of the process are ahead": {
 		given: func(s *errorCase) {
-			s.freeze(0, 1, 2, 3, 4)
+			s.freeze(allNodes...)
 			ahead := *s
 			ahead.mutex()
 			s.begins(ahead.m)
-			time.AfterFunc(50*time.Millisecond, s.cancel)
+			time.AfterFunc(50*ms, s.cancel)
 		},
 		want: map[string]string{
 			"Lock TryLock Do TryDo Lead":     "Canceled",
@@ -306,7 +306,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"an option is out of its range": {
-		before: func(s *errorCase) { s.more = []redsync.Option{redsync.WithExpiry(-1)} },
+		before: func(s *errorCase) { s.more = opts{redsync.WithExpiry(-1)} },
 		unheld: true,
 		open: func(ctx context.Context) error {
 			_, err := redsync.Open(ctx, []string{"127.0.0.1:1"}, redsync.WithExpiry(-1))
@@ -318,7 +318,7 @@ var errorTable = map[string]errorRow{
 		},
 	},
 	"the keys are gone": {
-		given: func(s *errorCase) { s.empty(0, 1, 2, 3, 4) },
+		given: func(s *errorCase) { s.empty(allNodes...) },
 		held:  true,
 		want: map[string]string{
 			"Lock TryLock": "-: it has no lock to lose", "Do TryDo": "ErrLockLost Expired",
@@ -428,8 +428,8 @@ func errorOf(f field, mode, operation string, row errorRow) error {
 	s.inside = func(context.Context) error { assert.Fail(s, "it has the lock"); return nil }
 	switch needs := slices.Contains([]string{"Extend", "Valid", "Unlock", "AdoptingDo"}, operation); {
 	case needs && !row.unheld:
-		require.NoError(s, s.m.Lock())
-		time.Sleep(time.Millisecond)
+		locked(s, s.m)
+		time.Sleep(ms)
 		if operation == "AdoptingDo" {
 			holder := s.m
 			s.more = append(s.more, redsync.WithSequencer(holder.Sequencer()))
@@ -453,6 +453,6 @@ func errorOf(f field, mode, operation string, row errorRow) error {
 	case row.given != nil:
 		row.given(s)
 	}
-	defer s.thaw(0, 1, 2, 3, 4)
+	defer s.thaw(allNodes...)
 	return errorOperations[operation](s)
 }

@@ -21,7 +21,7 @@ func TestErrIsTheSameErrorEachTime(t *testing.T) {
 	for name, lose := range map[string]func(k kit, m *redsync.Mutex){
 		"expired": func(kit, *redsync.Mutex) { time.Sleep(guard) },
 		"proven": func(k kit, m *redsync.Mutex) {
-			k.lose(0, 1, 2)
+			k.lose(majority...)
 			_, _ = m.Valid()
 		},
 		"closed": func(k kit, _ *redsync.Mutex) { _ = k.Close(k.Context()) },
@@ -75,7 +75,7 @@ func TestTheErrorOfACallIsNotThatOfAnother(t *testing.T) {
 // lostKeys returns a lock on several names that has lost the key of one name on the first three nodes.
 func (f field) lostKeys(names []string, name string, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := f.locked(names, append(options, redsync.WithFailFast(false))...)
+	m := f.locked(names, append(options, hearsAll)...)
 	for _, n := range f.nodes[:3] {
 		n.Del(name)
 	}
@@ -87,11 +87,11 @@ func (f field) lostKeys(names []string, name string, options ...redsync.Option) 
 func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		k.freeze(0, 1, 2)
+		k.freeze(majority...)
 		_, extended := m.Extend()
 		_, valid := m.Valid()
 		_, unlocked := m.Unlock()
-		locked := k.NewMutex("other", redsync.WithFailFast(false)).TryLock()
+		locked := k.NewMutex("other", hearsAll).TryLock()
 		for _, err := range []error{locked, extended, valid, unlocked} {
 			var many *multierror.Error
 			require.ErrorAs(k, err, &many)
@@ -106,7 +106,7 @@ func TestErrorsOfNodesMatchInBothWaysOfRedsync(t *testing.T) {
 			many.Errors[0] = nil // the slice is the caller's
 			require.NotNil(k, joinedNodes(err)[0])
 		}
-		k.thaw(0, 1, 2)
+		k.thaw(majority...)
 	})
 }
 
@@ -116,7 +116,7 @@ func TestErrorsOfNodesThatAreTakenOrDownMatchEachByEach(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held()
 		k.down(0, 1)
-		err := k.NewMutex("lock", redsync.WithFailFast(false)).TryLock()
+		err := k.NewMutex("lock", hearsAll).TryLock()
 		var many *multierror.Error
 		require.ErrorAs(k, err, &many)
 		require.Len(k, many.Errors, 5)

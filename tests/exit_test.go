@@ -3,13 +3,17 @@ package redsync_test
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // This file tests what processes leave on the nodes that exit right after a Close whose context has ended.
@@ -35,14 +39,14 @@ func (e exiting) work(context.Context) error {
 var exits = map[string]func(e exiting) error{
 	"plain": func(e exiting) error { return e.locks() },
 	"readers": func(e exiting) error {
-		return errors.Join(e.locks(redsync.WithShared()), e.locks(redsync.WithShared()))
+		return errors.Join(e.locks(withShared), e.locks(withShared))
 	},
 	"permits": func(e exiting) error {
 		return errors.Join(e.locks(redsync.WithPermits(3)), e.locks(redsync.WithPermits(3)))
 	},
-	"fenced": func(e exiting) error { return e.locks(redsync.WithFencing()) },
+	"fenced": func(e exiting) error { return e.locks(withFencing) },
 	"watchdog": func(e exiting) error {
-		return e.locks(redsync.WithFair(), redsync.WithWatchdog(), redsync.WithOwner("it"))
+		return e.locks(withFair, withWatchdog, redsync.WithOwner("it"))
 	},
 	"several": func(e exiting) error { return e.NewMultiMutex(both).LockContext(e.ctx) },
 	"TryDo":   func(e exiting) error { return second(e.TryDo(e.ctx, "x", e.work)) },
@@ -62,13 +66,13 @@ var exits = map[string]func(e exiting) error{
 	"Lead": func(e exiting) error { return e.Lead(e.ctx, "x", e.work) },
 	"waiting": func(e exiting) error {
 		err := e.locks()
-		go func() { _ = e.locks(redsync.WithFair(), redsync.WithTries(0)) }()
-		time.Sleep(time.Millisecond)
+		go func() { _ = e.locks(withFair, forever) }()
+		time.Sleep(ms)
 		return err
 	},
 	"asking": func(e exiting) error {
 		go func() { _ = e.locks() }()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		return nil
 	},
 	"Unlock": func(e exiting) error {
@@ -96,5 +100,36 @@ func TestExitLeavesNothing(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 		})
+	}
+}
+
+// TestExitOfAProcess starts this program again for each way. It exits right after Close, and a server shows what it has
+// left.
+func TestExitOfAProcess(t *testing.T) {
+	if how, address, isChild := strings.Cut(os.Getenv("REDSYNC_EXIT"), "="); isChild {
+		ctx, stop := context.WithCancel(context.Background())
+		rs, err := redsync.Open(ctx, []string{address})
+		err = errors.Join(err, exits[how](exiting{rs, ctx, stop}))
+		stop()
+		if err = errors.Join(err, rs.Close(ctx)); err != nil && !errors.Is(err, redsync.ErrNoQuorum) { // a slow machine
+			panic(err)
+		}
+		os.Exit(map[bool]int{true: 3}[err != nil])
+	}
+	t.Parallel()
+	server := realredis.Start(t, 1)[0]
+	for how := range exits {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestExitOfAProcess$")
+		cmd.Env, cmd.SysProcAttr = append(os.Environ(), "REDSYNC_EXIT="+how+"="+server.Addr()), realredis.EndWithParent()
+		out, err := cmd.CombinedOutput()
+		left := realredis.Must(t, server, "keys", "*")
+		realredis.Must(t, server, "flushall")
+		if cmd.ProcessState.ExitCode() == 3 {
+			continue
+		}
+		require.NoError(t, err, "%s: %s", how, out)
+		for _, key := range left.([]any) {
+			assert.Contains(t, key, ":fence", how)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
+	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/puppet"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -20,8 +21,8 @@ import (
 func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
-		k.freeze(0, 1, 2, 3, 4) // as a whole: a single connection that is slow would be replaced
-		time.AfterFunc(3*time.Second, func() { k.thaw(0, 1, 2, 3, 4) })
+		k.freeze(allNodes...) // as a whole: a single connection that is slow would be replaced
+		time.AfterFunc(3*time.Second, func() { k.thaw(allNodes...) })
 		start := time.Now()
 		k.confirms(m.Extend())
 		took(k, start, 3*time.Second)
@@ -31,15 +32,13 @@ func TestMutexExtendWaitsForSlowNodesUntilTheOldUntil(t *testing.T) {
 
 func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithSetNXOnExtend())
-		k.lose(0, 1, 2)
+		m := k.held(withSetNXOnExtend)
+		k.lose(majority...)
 		until := m.Until()
 		time.Sleep(time.Second)
-		ok, err := m.Extend()
-		assert.False(k, ok)
-		require.ErrorIs(k, err, redsync.ErrExtendFailed)
+		failsWith(k, m.Extend, redsync.ErrExtendFailed)
 		assert.Equal(k, until, m.Until())
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		assert.Equal(k, 5, k.keys("lock"))
 		k.confirms(m.Extend())
 	})
@@ -47,16 +46,15 @@ func TestMutexExtendHealsWithoutCountingWhatItHealed(t *testing.T) {
 
 func TestMutexHealingProvesALossByAnotherValueOnly(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend())
-		f.lose(0, 1, 2)
+		m := f.held(withSetNXOnExtend)
+		f.lose(majority...)
 		ok, err := m.Valid()
 		assert.False(f, ok)
 		require.NotErrorIs(f, err, redsync.ErrLockLost)
 		for _, n := range f.nodes[:3] {
 			require.NoError(f, n.Set("lock", "another"))
 		}
-		_, err = m.Valid()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		failsWith(f, m.Valid, redsync.ErrLockLost)
 	})
 }
 
@@ -78,19 +76,17 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		}}).NewMutex("lock", redsync.WithExpiry(9*time.Second))
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		var wg sync.WaitGroup
 		for range 2 {
 			time.Sleep(time.Second)
 			wg.Go(func() {
-				ok, err := m.Extend()
-				assert.NoError(t, err)
-				assert.True(t, ok)
+				confirmed(t, m.Extend)
 			})
 			synctest.Wait()
 		}
 		require.Len(t, asked, 2)
-		want := time.Now().Add(9*time.Second - 92*time.Millisecond)
+		want := time.Now().Add(9*time.Second - 92*ms)
 		for _, req := range []pool.Request{asked[1], asked[0]} {
 			reply, _ := puppet.Yes(req)
 			req.To.Receive(req.Tag, *reply)
@@ -98,15 +94,14 @@ func TestExtendConfirmedOutOfOrderShortensNothing(t *testing.T) {
 			assert.Equal(t, want, m.Until())
 		}
 		wg.Wait()
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
 // The node does not have the script, and its pool refuses to send the script in full. Extend does not wait for an
 // answer, and says why there is none.
 func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
-	for _, options := range [][]redsync.Option{nil, {redsync.WithSetNXOnExtend()}} {
+	for _, options := range []opts{nil, {withSetNXOnExtend}} {
 		synctest.Test(t, func(t *testing.T) {
 			var refusing atomic.Bool
 			m := locked(t, redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
@@ -126,8 +121,24 @@ func TestExtendWhoseScriptThePoolRefusesSaysSo(t *testing.T) {
 			took(t, start, 0)
 			require.NoError(t, m.Err(), "the lock is still held")
 			refusing.Store(false)
-			_, err = m.Unlock()
-			require.NoError(t, err)
+			confirmed(t, m.Unlock)
 		})
 	}
+}
+
+// The node executes the extension long after the release. The release is repeated, so the key goes.
+func TestMutexHealingExtendLostOnTheWayIsReleasedAfterAll(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(withSetNXOnExtend)
+		f.lose(0)
+		f.nodes[0].On("evalsha", 1, embedded.Fault{LoseCommand: true, Then: func(args []string) {
+			time.AfterFunc(300*ms, func() { _ = f.nodes[0].Set("lock", args[3]) })
+		}})
+		f.confirms(m.Extend())
+		f.unlock(m)
+		time.Sleep(301 * ms)
+		f.keysOn(1)
+		time.Sleep(2 * time.Second)
+		f.keysOn(0)
+	})
 }

@@ -22,11 +22,11 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 	for seed := range uint64(testlength.InGate(1, 2, 4, 4)) { //nolint:gosec // it is not negative
 		playAs(t, fmt.Sprint(seed), func(f field) {
 			r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test repeats itself
-			m := f.held(redsync.WithFair())
+			m := f.held(withFair)
 			var calls []*call
 			for range 8 {
-				calls = append(calls, f.calls(f.another(redsync.WithFair()), patient()...))
-				time.Sleep(time.Millisecond)
+				calls = append(calls, f.calls(f.another(withFair), patient()...))
+				time.Sleep(ms)
 			}
 			for _, n := range f.nodes {
 				for range 200 {
@@ -34,7 +34,7 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 				}
 			}
 			f.unlock(m)
-			assert.Equal(f, ascending(8), f.inOrder(calls, time.Millisecond))
+			assert.Equal(f, ascending(8), f.inOrder(calls, ms))
 			time.Sleep(time.Second)
 			f.nobodyWaits()
 		})
@@ -43,11 +43,10 @@ func TestFairOrderIsThatOfTheCalls(t *testing.T) {
 
 func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 	for count, wins := range map[int]bool{2: true, 3: false} {
-		playAs(t, fmt.Sprint(count), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint(count), func(f field) {
 			ticket := f.stranger(time.Second, false, ascending(count)...)
-			time.Sleep(time.Millisecond)
-			m := f.NewMutex("lock", redsync.WithFair())
+			time.Sleep(ms)
+			m := f.NewMutex("lock", withFair)
 			if err := m.TryLock(); wins {
 				require.NoError(f, err)
 				f.unlock(m)
@@ -63,14 +62,14 @@ func TestFairTryLockIsBehindThoseWhoWait(t *testing.T) {
 					assert.Empty(f, f.inQueue(i))
 				}
 			}
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 		})
 	}
 }
 
 func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 	play(t, func(f field) {
-		f.stranger(time.Minute, false, 0, 1, 2, 3, 4)
+		f.stranger(time.Minute, false, allNodes...)
 		m := locked(f, f.NewMutex("lock"))
 		f.unlock(m)
 	})
@@ -79,7 +78,7 @@ func TestDefaultFirstAttemptMayBarge(t *testing.T) {
 func TestPriority(t *testing.T) {
 	for name, across := range map[string]bool{"in one process": false, "across processes": true} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := locked(k, k.another(mode...).NewMutex("lock"))
 				rs := k.With(mode...)
 				var calls []*call
@@ -88,10 +87,10 @@ func TestPriority(t *testing.T) {
 						rs = k.another(mode...)
 					}
 					calls = append(calls, k.calls(rs, patient(redsync.WithPriority(class))...))
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 				}
 				k.unlock(m)
-				assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, time.Millisecond))
+				assert.Equal(k, []int{5, 1, 3, 0, 4, 2, 6}, k.inOrder(calls, ms))
 				k.nothingLeft()
 			})
 		})

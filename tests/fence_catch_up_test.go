@@ -55,10 +55,10 @@ func TestFenceCatchesUp(t *testing.T) {
 		"two odd, and the last three slow": {[]string{"99999999999999999999999", "99999999999999999999999", ahead, ahead, ahead}, 2000000000000001, 2},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			m := f.fenced(hearsAll).NewMutex("lock")
 			f.registers(c.registers...)
 			before, start := f.scripts(), time.Now()
-			require.NoError(f, m.TryLock())
+			obtained(f, m)
 			want := c.token
 			if want == 0 {
 				want = uint64(start.UnixMicro()) //nolint:gosec // after 1970
@@ -83,13 +83,13 @@ func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.fenced()
 		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
-		f.slowly(2, 100*time.Millisecond, 0, 1, 2, 3, 4)
+		f.slowly(2, 100*ms, allNodes...)
 		m, start := rs.NewMutex("lock"), time.Now()
-		require.NoError(f, m.TryLock())
-		took(f, start, 200*time.Millisecond, "Lock takes two rounds of 100 ms")
+		obtained(f, m)
+		took(f, start, 200*ms, "Lock takes two rounds of 100 ms")
 		assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
 		for _, n := range f.nodes {
-			assert.Equal(f, 8*time.Second-100*time.Millisecond, n.TTL("lock"), "the second round does not prolong the key")
+			assert.Equal(f, 8*time.Second-100*ms, n.TTL("lock"), "the second round does not prolong the key")
 		}
 	})
 }
@@ -116,8 +116,8 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 		"for all": {9, 3, 0},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-			f.raising(c.raised, 0, 1, 2, 3, 4)
+			m := f.fenced(hearsAll).NewMutex("lock")
+			f.raising(c.raised, allNodes...)
 			before := f.commands("evalsha")
 			err := m.TryLock()
 			if c.token != 0 {
@@ -156,6 +156,42 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 			f.noKeys()
 			got, _ := f.nodes[0].Get(fenceKey)
 			assert.Equal(f, odd, got)
+		})
+	}
+}
+
+// A value that nodes have already is a grant to nobody, whatever their registers are.
+func TestFenceValueOfAnother(t *testing.T) {
+	for _, ahead := range []string{"", "2000000000000000"} {
+		play(t, func(f field) {
+			value := "value " + ahead
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set("lock", value))
+				n.SetTTL("lock", time.Hour)
+			}
+			f.registers(ahead, ahead, ahead, ahead, ahead)
+			m := f.NewMutex("lock", withFencing, redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
+			isTaken(f, m.TryLock())
+			assert.Zero(f, m.Fence())
+		})
+	}
+}
+
+// Grants whose replies are lost have raised the registers.
+func TestFenceRepliesLost(t *testing.T) {
+	for _, lost := range []int{2, 3, 5} {
+		play(t, func(f field) {
+			m := f.fenced().NewMutex("lock", redsync.WithRetryDelay(100*ms))
+			for _, n := range f.nodes[:lost] {
+				n.On("evalsha", 1, embedded.Fault{LoseReply: true})
+			}
+			first := uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+			locked(f, m)
+			token := m.Fence()
+			assert.Equal(f, lost > 2, token > first)
+			f.unlock(m)
+			f.areAt(token, token, token, token, token)
+			f.noKeys()
 		})
 	}
 }

@@ -30,10 +30,10 @@ var poisons = []string{"18446744073709551615", "18446744073709551000", "92233720
 // fencedKinds are locks with tokens, by kind.
 var fencedKinds = map[string]func(*redsync.Redsync) *redsync.Mutex{
 	"plain":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock") },
-	"fair":   func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFair()) },
-	"reader": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithShared()) },
+	"fair":   func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", withFair) },
+	"reader": func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", withShared) },
 	"names":  func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMultiMutex([]string{"lock", "other"}) },
-	"all":    func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", redsync.WithFailFast(false)) },
+	"all":    func(rs *redsync.Redsync) *redsync.Mutex { return rs.NewMutex("lock", hearsAll) },
 }
 
 // Two nodes of five have such a register. Locks of every kind go on. The values become nobody's token, and come to no
@@ -49,16 +49,15 @@ func TestFenceRegistersThatNoClientCanHaveWritten(t *testing.T) {
 				f.registers("", poison, "", poison, "")
 				last := uint64(0)
 				for range 4 {
-					rs := process(f.nodes).With(redsync.WithFencing(), redsync.WithObserver(r)) // each time another process
+					rs := process(f.nodes).With(withFencing, redsync.WithObserver(r)) // each time another process
 					for range 3 {
-						m := of(rs)
-						require.NoError(f, m.TryLock())
+						m := obtained(f, of(rs))
 						assert.Greater(f, m.Fence(), last)
 						assert.LessOrEqual(f, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
 						last = m.Fence()
 						f.unlock(m)
 					}
-					require.NoError(f, rs.Close(f.Context()))
+					shut(f, rs)
 				}
 				f.areAt(last, poison, last, poison, last)
 				told := redsynctest.Events[observe.RegisterIgnored](r)
@@ -102,7 +101,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 			playAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
 				nodes := f.nodes[:len(c.registers)]
 				f.registers(c.registers...)
-				m := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
+				m := process(nodes).NewMutex("lock", withFencing, redsync.WithFailFast(failFast))
 				err := m.TryLock()
 				if c.token == "" {
 					require.ErrorIs(f, err, redsync.ErrNoQuorum)
@@ -118,8 +117,7 @@ func TestFenceFollowsFarRegistersOfAQuorum(t *testing.T) {
 				assert.Equal(f, c.token, strconv.FormatUint(m.Fence()-1, 10))
 				f.unlock(m)
 				time.Sleep(time.Second)
-				next := process(nodes).NewMutex("lock", redsync.WithFencing(), redsync.WithFailFast(failFast))
-				require.NoError(f, next.TryLock())
+				next := obtained(f, process(nodes).NewMutex("lock", withFencing, redsync.WithFailFast(failFast)))
 				assert.Greater(f, strconv.FormatUint(next.Fence(), 10), c.token, "the order goes on")
 				f.unlock(next)
 			})
@@ -132,8 +130,7 @@ func TestFenceRegisterWithinADayIsFollowed(t *testing.T) {
 	play(t, func(f field) {
 		edge := ahead(24 * time.Hour)
 		f.registers(edge, edge, edge, "", "")
-		m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
-		require.NoError(f, m.TryLock())
+		m := obtained(f, f.fenced(hearsAll).NewMutex("lock"))
 		assert.Equal(f, edge, strconv.FormatUint(m.Fence()-1, 10))
 	})
 }
@@ -146,7 +143,7 @@ func TestFenceFarRegistersAndASilentNodeOfThree(t *testing.T) {
 			f.registers(registers...)
 			f.nodes[2].Freeze()
 			start := time.Now()
-			err := process(f.nodes[:3]).NewMutex("lock", redsync.WithFencing()).TryLock()
+			err := process(f.nodes[:3]).NewMutex("lock", withFencing).TryLock()
 			require.ErrorIs(f, err, redsync.ErrNoQuorum)
 			require.ErrorContains(f, err, "which no client can have written")
 			if registers[1] == "" {
@@ -230,14 +227,14 @@ func TestFenceTokensStayClockReadingsBesideALiar(t *testing.T) {
 							require.LessOrEqual(f, last, uint64(time.Now().Add(time.Second).UnixMicro()), name) //nolint:gosec // after 1970
 							f.unlock(m)
 						}
-						require.NoError(f, rs.Close(f.Context()))
+						shut(f, rs)
 					}
 					pools := []pool.Pool{liar(lie)}
 					for _, c := range clientsOf(honest) {
 						pools = append(pools, pool.New(c))
 					}
-					locks(redsync.New(pools...).With(redsync.WithFencing()))
-					locks(process(honest).With(redsync.WithFencing())) // it has gone, and another process takes over
+					locks(redsync.New(pools...).With(withFencing))
+					locks(process(honest).With(withFencing)) // it has gone, and another process takes over
 					f.areAt("", last, last, last, last)
 				})
 			}
@@ -253,8 +250,7 @@ func TestFenceIsRecoveredByDeletingTheRegisters(t *testing.T) {
 		rs := f.fenced()
 		f.registers(spoilt, spoilt, spoilt, spoilt, "")
 		for range 2 {
-			m := rs.NewMutex("lock")
-			require.NoError(f, m.TryLock())
+			m := obtained(f, rs.NewMutex("lock"))
 			f.unlock(m)
 		}
 		require.ErrorIs(f, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
@@ -263,8 +259,7 @@ func TestFenceIsRecoveredByDeletingTheRegisters(t *testing.T) {
 			n.Del(fenceKey)
 		}
 		for _, rs := range []*redsync.Redsync{rs, f.fenced()} {
-			m := rs.NewMutex("lock")
-			require.NoError(f, m.TryLock())
+			m := obtained(f, rs.NewMutex("lock"))
 			assert.LessOrEqual(f, m.Fence(), uint64(time.Now().Add(time.Second).UnixMicro())) //nolint:gosec // after 1970
 			f.unlock(m)
 		}

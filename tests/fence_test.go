@@ -22,7 +22,7 @@ func TestFenceIsTheClock(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		time.Sleep(1234567 * time.Microsecond)
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		assert.EqualValues(f, time.Now().UnixMicro(), m.Fence())
 		first := m.Fence()
 		f.areAt(first, first, first, first, first)
@@ -56,9 +56,9 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 		},
 	} {
 		playAs(t, name, func(f field) {
-			m := f.fenced(redsync.WithFailFast(false)).NewMutex("lock")
+			m := f.fenced(hearsAll).NewMutex("lock")
 			fault(f, false)
-			require.NoError(f, m.TryLock())
+			obtained(f, m)
 			fault(f, true)
 			held := m.Fence()
 			f.unlock(m)
@@ -71,15 +71,14 @@ func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
 func TestFenceUnlockTooLate(t *testing.T) {
 	play(t, func(f field) {
 		m, other := f.fenced().NewMutex("lock"), f.fenced().NewMutex("lock")
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		first := m.Fence()
 		time.Sleep(9 * time.Second)
-		require.NoError(f, other.TryLock())
+		obtained(f, other)
 		second := other.Fence()
 		assert.Greater(f, second, first)
 		assert.Equal(f, first, m.Fence(), "Fence returns the token even after the expiry")
-		_, err := m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.Zero(f, m.Fence())
 		f.areAt(second, second, second, second, second)
 		f.confirms(other.Valid())
@@ -90,7 +89,7 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		assert.Zero(f, m.Fence(), "idle")
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		token := m.Fence()
 		time.Sleep(5 * time.Second)
 		f.confirms(m.Extend())
@@ -102,8 +101,8 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 		require.NoError(f, f.nodes[2].Set("lock", "x"))
 		require.Error(f, m.TryLock())
 		assert.Zero(f, m.Fence(), "after the next Lock has failed, there is no token")
-		f.lose(0, 1, 2)
-		require.NoError(f, m.TryLock())
+		f.lose(majority...)
+		obtained(f, m)
 		assert.Greater(f, m.Fence(), token)
 		f.unlock(m)
 		assert.Zero(f, m.Fence(), "unlocked")
@@ -115,14 +114,14 @@ func TestFenceOfThoseWithout(t *testing.T) {
 	play(t, func(f field) {
 		fenced := locked(f, f.fenced().NewMutex("lock"))
 		token := fenced.Fence()
-		adopted := f.NewMutex("lock", redsync.WithFencing(), redsync.WithValue(fenced.Value()))
+		adopted := f.NewMutex("lock", withFencing, redsync.WithValue(fenced.Value()))
 		f.confirms(adopted.Extend())
 		assert.Zero(f, adopted.Fence())
 		f.unlock(adopted)
 		f.areAt(token, token, token, token, token)
 
 		time.Sleep(time.Hour)
-		for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+		for _, option := range []redsync.Option{redsync.WithTries(1), withFair} {
 			plain := locked(f, f.another().NewMutex("lock", option))
 			synctest.Wait() // all nodes have it
 			assert.Zero(f, plain.Fence())
@@ -145,7 +144,7 @@ func TestFenceRegisterIsKeptForADay(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		for range 3 {
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			f.unlock(m)
 			f.areAt(fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0))
 			time.Sleep(23 * time.Hour)
@@ -176,14 +175,14 @@ func TestFenceKeysOfNames(t *testing.T) {
 
 func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		want    time.Duration
 	}{
 		"plain":         {nil, quarantine},
-		"fencing":       {[]redsync.Option{redsync.WithFencing()}, fencedQuarantine},
-		"fair":          {[]redsync.Option{redsync.WithFencing(), redsync.WithFair()}, fencedQuarantine},
-		"node deadline": {[]redsync.Option{redsync.WithFencing(), redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
-		"short expiry":  {[]redsync.Option{redsync.WithFencing(), redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*time.Millisecond},
+		"fencing":       {opts{withFencing}, fencedQuarantine},
+		"fair":          {opts{withFencing, withFair}, fencedQuarantine},
+		"node deadline": {opts{withFencing, redsync.WithNodeTimeout(time.Second)}, quarantine + 13*time.Second},
+		"short expiry":  {opts{withFencing, redsync.WithExpiry(2 * time.Second)}, quarantine + 10*time.Second + 3*100*ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := k.process(guards[true]...).NewMutex("lock", c.options...)
@@ -191,7 +190,7 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 			time.Sleep(c.want - time.Nanosecond)
 			require.ErrorIs(k, m.TryLock(), redsync.ErrNoQuorum)
 			time.Sleep(time.Nanosecond)
-			require.NoError(k, m.TryLock())
+			obtained(k, m)
 			k.unlock(m)
 		})
 	}
@@ -219,15 +218,15 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 			if c.skew > 0 {
 				peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
 			}
-			m := locked(f, a.NewMutex("lock", redsync.WithFencing()))
+			m := locked(f, a.NewMutex("lock", withFencing))
 			token := m.Fence()
 			synctest.Wait()
-			f.reboot(true, 0, 1, 2)
+			f.reboot(true, majority...)
 			wake(b)
 			f.freeze(3, 4) // only nodes that have forgotten the token answer
-			other := b.NewMutex("lock", redsync.WithFencing(), redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
+			other := b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms))
 			start := time.Now()
-			require.NoError(f, other.Lock())
+			locked(f, other)
 			if c.guarded {
 				assert.Greater(f, time.Since(start), guard+10*time.Second)
 			} else {
@@ -242,7 +241,7 @@ func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
 // A node answers a fencing acquire with a bare OK, as if it were a plain SET. That is no grant: the
 // node has raised no register, so the lock would have a token that no register knows.
 func TestFenceBareOKIsNoGrant(t *testing.T) {
-	for _, option := range []redsync.Option{redsync.WithTries(1), redsync.WithFair()} {
+	for _, option := range []redsync.Option{redsync.WithTries(1), withFair} {
 		synctest.Test(t, func(t *testing.T) {
 			rs := redsync.New(&puppet.Puppet{Answer: func(req pool.Request) (*pool.Reply, error) {
 				if len(req.Args) > 11 { // it has more arguments than a release
@@ -250,10 +249,10 @@ func TestFenceBareOKIsNoGrant(t *testing.T) {
 				}
 				return puppet.Yes(req)
 			}})
-			m := rs.NewMutex("lock", option, redsync.WithFencing())
+			m := rs.NewMutex("lock", option, withFencing)
 			require.ErrorContains(t, m.TryLock(), `odd answer to an acquire: "OK"`)
 			assert.Zero(t, m.Fence())
-			require.NoError(t, rs.Close(t.Context()))
+			shut(t, rs)
 		})
 	}
 }

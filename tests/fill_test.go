@@ -47,7 +47,7 @@ func (f field) bare(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mut
 	back := f.rival("lock")
 	m := locked(f, rs.NewMutex("lock", options...))
 	back()
-	require.Equal(f, 3, f.nodes.Keys("lock"))
+	f.keysOn(3)
 	return m
 }
 
@@ -63,8 +63,7 @@ func (f field) on(m *redsync.Mutex, key string) (count int) {
 }
 
 func TestFillSetsNoKeyThatWasThere(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.bare(f.Redsync)
 		f.lose(0)
 		time.Sleep(2 * time.Second)
@@ -73,8 +72,7 @@ func TestFillSetsNoKeyThatWasThere(t *testing.T) {
 }
 
 func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock"))
 		won := time.Now()
@@ -118,14 +116,13 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		"plain":         {redsync.WithTries(1), guard},
 		"lock delay":    {redsync.WithLockDelay(3 * time.Second), guard + 3*time.Second},
 		"minimal hold":  {redsync.WithMinHold(minHold), withDrift},
-		"fencing":       {redsync.WithFencing(), guard},
+		"fencing":       {withFencing, guard},
 		"without limit": {redsync.WithMaxHold(time.Hour), guard},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
 			time.Sleep(20 * time.Millisecond)
-			f.restsOn("lock", c.ttl-20*time.Millisecond, 0, 1, 2, 3, 4)
+			f.restsOn("lock", c.ttl-20*time.Millisecond, allNodes...)
 		})
 	}
 }
@@ -133,8 +130,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 // Each kind of lock is filled up by a script of its own, several names all or none.
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {
-		playAs(t, kind.column, func(f field) {
-			f.meet()
+		playMetAs(t, kind.column, func(f field) {
 			keys := kind.keys
 			back := f.rival(keys[0])
 			m := locked(f, kind.lock(f.Redsync))
@@ -174,19 +170,18 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 // A node may grant another permit than the one that was won. It is given back, and the permit that was won is taken.
 func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 	for _, weight := range []int{1, 2} {
-		playAs(t, fmt.Sprint("weight ", weight), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
 				f.puts(slot, "rival", time.Hour, 3, 4)
 			}
-			options := []redsync.Option{redsync.WithPermits(2 * weight)}
+			options := opts{redsync.WithPermits(2 * weight)}
 			if weight > 1 {
-				options = append(options, redsync.WithWeight(weight), redsync.WithFair())
+				options = append(options, redsync.WithWeight(weight), withFair)
 			}
 			var m *redsync.Mutex
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
 				m = f.NewMutex("lock", options...)
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				value := m.Value()
 				time.Sleep(time.Millisecond)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
@@ -235,7 +230,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 				if runs.Load() == 0 {
 					continue
 				}
-				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				f.keysOn(5)
 				f.reboot(true, forgetful)
 				for _, rs := range processes {
 					wake(rs)
@@ -251,8 +246,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 
 // After Unlock the fill lasts for the rest of the minimal hold, also if the node executes it late.
 func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
 		f.unlock(m)
@@ -261,11 +255,11 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		f.rests(withDrift - 20*time.Millisecond)
 		f.taken()
 		time.Sleep(withDrift - 20*time.Millisecond)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		back()
 		f.unlock(m) // sends the first fill
 		f.rests(withDrift)
@@ -273,7 +267,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 
 		back = f.rival("lock")
 		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		f.unlock(m)
 		back()
 		f.freeze(3)
@@ -283,20 +277,17 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		assert.LessOrEqual(f, f.nodes[3].TTL("lock"), withDrift-minHold/2-2*time.Second, "the release follows the fill")
 		time.Sleep(withDrift)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
 }
 
 // A fill that Unlock has just sent does not confirm that the lock was held until then.
 func TestUnlockDoesNotCountItsFill(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.bare(f.Redsync, redsync.WithMinHold(minHold))
 		f.lose(0)
-		ok, err := m.Unlock()
-		assert.False(f, ok)
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-		assert.Equal(f, 4, f.nodes.Keys("lock"))
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
+		f.keysOn(4)
 	})
 }
 
@@ -311,8 +302,7 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 		},
 		"frozen": func(_ field, n *embedded.Node) { n.Freeze(); time.AfterFunc(time.Second, n.Thaw) },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			m := f.bare(f.Redsync)
 			for _, n := range f.nodes[3:] {
 				faulty(f, n)
@@ -320,18 +310,17 @@ func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
 			time.Sleep(25 * time.Millisecond) // the fill is under way
 			f.unlock(m)
 			time.Sleep(3 * time.Second)
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 			locked(f, f.NewMutex("lock"))
 			time.Sleep(time.Millisecond)
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			f.keysOn(5)
 		})
 	}
 }
 
 func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 	for name, late := range map[string]time.Duration{"refused before": 0, "refused after": 10 * time.Millisecond} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			back := f.rival("lock")
 			for _, n := range f.nodes[3:] {
 				n.On("set", 1, embedded.Fault{Delay: late})
@@ -342,10 +331,10 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 			f.atOnce(giver, receiver)
 			time.Sleep(late)
 			back()
-			assert.Equal(f, 3, f.nodes.Keys("lock"))
+			f.keysOn(3)
 			time.Sleep(20*time.Millisecond - late)
 			synctest.Wait()
-			assert.Equal(f, 5, f.nodes.Keys("lock"))
+			f.keysOn(5)
 			f.unlocks(receiver.Mutex)
 		})
 	}
@@ -354,7 +343,7 @@ func TestLockThatIsHandedOverIsFilled(t *testing.T) {
 // The vote of a filled node soon counts for extensions if the node has a restart guard, or if the lock heals. The
 // extension right behind the fill never counts it.
 func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{"plain": nil, "healing": {redsync.WithSetNXOnExtend()}} {
+	for name, options := range map[string]opts{"plain": nil, "healing": {withSetNXOnExtend}} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				counts := guarded || options != nil
@@ -397,9 +386,8 @@ func TestExtensionsCountOldFills(t *testing.T) {
 		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
 	} {
 		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
-			playAs(t, fmt.Sprint(name, " after ", after), func(f field) {
-				f.meet()
-				m := f.bare(f.Redsync, redsync.WithWatchdog())
+			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
+				m := f.bare(f.Redsync, withWatchdog)
 				time.Sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)

@@ -19,19 +19,18 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 		want  time.Duration
 	}{
 		"all answer":                       {func(kit) {}, 0},
-		"one is frozen: the node deadline": {func(k kit) { k.freeze(4) }, 400 * time.Millisecond},
-		"one is slow":                      {func(k kit) { k.nodes.Node(2).Delay(70 * time.Millisecond) }, 70 * time.Millisecond},
+		"one is frozen: the node deadline": {func(k kit) { k.freeze(4) }, 400 * ms},
+		"one is slow":                      {func(k kit) { k.nodes.Node(2).Delay(70 * ms) }, 70 * ms},
 		"two are dead":                     {func(k kit) { k.down(0, 1) }, 0},
 	} {
 		kitAs(t, name, func(k kit) {
 			c.fault(k)
 			start := time.Now()
-			m := k.NewMutex("lock")
-			require.NoError(k, m.TryLock())
+			m := obtained(k, k.NewMutex("lock"))
 			took(k, start, c.want)
 			assert.Equal(k, start.Add(validity).UnixNano(), m.Until().UnixNano())
 			start = time.Now()
-			require.NoError(k, k.NewMutex("other").TryLock())
+			obtained(k, k.NewMutex("other"))
 			require.NoError(k, k.With(redsync.WithExpiry(time.Minute)).NewMutex("third").TryLock(), "a copy from With does not wait: it knows the nodes, too")
 			took(k, start, 0)
 		})
@@ -41,16 +40,16 @@ func TestFirstLockWaitsForEveryNodeOnce(t *testing.T) {
 // The caller keeps half of the time that its context has left.
 func TestFirstLockLeavesTimeToItsContext(t *testing.T) {
 	for name, c := range map[string]struct{ timeout, want time.Duration }{
-		"shorter than the node deadline": {100 * time.Millisecond, 50 * time.Millisecond},
-		"hardly longer":                  {500 * time.Millisecond, 250 * time.Millisecond},
-		"long enough":                    {time.Second, 400 * time.Millisecond},
+		"shorter than the node deadline": {100 * ms, 50 * ms},
+		"hardly longer":                  {500 * ms, 250 * ms},
+		"long enough":                    {time.Second, 400 * ms},
 	} {
 		kitAs(t, name, func(k kit) {
 			k.freeze(4)
 			ctx := limited(k, c.timeout)
 			start := time.Now()
 			require.NoError(k, k.NewMutex("lock").LockContext(ctx))
-			require.NoError(k, ctx.Err())
+			alive(k, ctx)
 			took(k, start, c.want)
 		})
 	}
@@ -60,10 +59,10 @@ func TestFirstLockThatIsInterruptedHasWaitedForAll(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.freeze(4)
 		ctx, cancel := context.WithCancel(k.Context())
-		time.AfterFunc(30*time.Millisecond, cancel)
+		time.AfterFunc(30*ms, cancel)
 		start := time.Now()
 		_ = k.NewMutex("lock").LockContext(ctx)
-		require.NoError(k, k.NewMutex("other").Lock())
-		took(k, start, 30*time.Millisecond)
+		locked(k, k.NewMutex("other"))
+		took(k, start, 30*ms)
 	})
 }

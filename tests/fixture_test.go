@@ -60,7 +60,7 @@ func observingKit(t *testing.T, f func(k kit, r *redsynctest.Recorder)) {
 	t.Helper()
 	onKit(t, func(plain kit) {
 		plain.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		f(plain, r)
@@ -185,6 +185,7 @@ func (k kit) another(options ...redsync.Option) *redsync.Redsync {
 func (f field) another(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process()
+	f.closes(rs)
 	f.as(rs).meet()
 	return rs.With(options...)
 }
@@ -212,7 +213,7 @@ func (f field) veteran(options ...pool.Option) *redsync.Redsync {
 	f.Helper()
 	rs := f.process(append(options, newNodes)...)
 	f.as(rs.With(redsync.WithExpiry(time.Second))).meet()
-	time.Sleep(max(time.Millisecond, time.Until(locksBegin)))
+	time.Sleep(max(ms, time.Until(locksBegin)))
 	return rs
 }
 
@@ -229,8 +230,8 @@ func (u user) closes(rs ...*redsync.Redsync) {
 func (u user) closesAtOnce() {
 	u.Helper()
 	start := time.Now()
-	require.NoError(u, u.Close(u.Context()))
-	assert.Zero(u, time.Since(start))
+	shut(u, u.Redsync)
+	took(u, start, 0)
 }
 
 // realProcess returns a process whose node deadlines are long enough for a slow machine.
@@ -298,10 +299,10 @@ func (j *journal) extended() []time.Duration {
 
 // Durations that follow from the default options.
 const (
-	guard    = 8 * time.Second       // the expiry
-	drift    = 82 * time.Millisecond // of the expiry
+	guard    = 8 * time.Second // the expiry
+	drift    = 82 * ms         // of the expiry
 	validity = guard - drift
-	patience = 400 * time.Millisecond // the node deadline
+	patience = 400 * ms // the node deadline
 
 	// How long a restarted node does not count under the restart guard.
 	quarantine       = guard + drift + time.Second
@@ -324,13 +325,13 @@ func withAndWithout(t *testing.T, f func(f field, guarded bool)) {
 	}
 }
 
-var modes = map[string][]redsync.Option{
+var modes = map[string]opts{
 	"default": nil,
-	"fair":    {redsync.WithFair()},
+	"fair":    {withFair},
 }
 
 // inEachMode runs test in each mode. run is play or onKit, and makes what test gets.
-func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode []redsync.Option)) {
+func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, mode opts)) {
 	t.Helper()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -341,8 +342,8 @@ func inEachMode[On any](t *testing.T, run func(*testing.T, func(On)), test func(
 
 // patient returns the options of a waiter whose retry delay is an hour, so that only something else can make it try
 // again.
-func patient(more ...redsync.Option) []redsync.Option {
-	return append([]redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}, more...)
+func patient(more ...redsync.Option) opts {
+	return append(opts{forever, redsync.WithRetryDelay(time.Hour)}, more...)
 }
 
 // operations are Unlock, Extend and Valid by name.
@@ -370,37 +371,31 @@ func named(i int) string { return fmt.Sprintf("node #%d (127.0.0.1:%d): ", i, 70
 // held returns a Mutex that holds the lock on all five nodes.
 func (k kit) held(options ...redsync.Option) *redsync.Mutex {
 	k.Helper()
-	m := k.NewMutex("lock", options...)
-	require.NoError(k, m.Lock())
-	time.Sleep(time.Millisecond)
+	m := locked(k, k.NewMutex("lock", options...))
+	time.Sleep(ms)
 	require.Equal(k, 5, k.keys("lock"))
 	return m
 }
 
 func (f field) held(options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := f.NewMutex("lock", options...)
-	require.NoError(f, m.Lock())
-	time.Sleep(time.Millisecond)
-	require.Equal(f, 5, f.nodes.Keys("lock"))
+	m := locked(f, f.NewMutex("lock", options...))
+	time.Sleep(ms)
+	f.keysOn(5)
 	return m
 }
 
 // meet calls Lock once, so that every node answers the Redsync. A first Lock waits for that, and later ones do not.
 func (u user) meet() {
 	u.Helper()
-	m := u.NewMutex("meet")
-	require.NoError(u, m.Lock())
-	_, err := m.Unlock()
-	require.NoError(u, err)
+	m := locked(u, u.NewMutex("meet"))
+	u.confirms(m.Unlock())
 	synctest.Wait() // Unlock returns at a quorum
 }
 
 func (u user) unlock(m *redsync.Mutex) {
 	u.Helper()
-	ok, err := m.Unlock()
-	require.NoError(u, err)
-	assert.True(u, ok)
+	u.confirms(m.Unlock())
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that no key is left.
@@ -408,7 +403,7 @@ func (f field) unlocks(m *redsync.Mutex) {
 	f.Helper()
 	f.unlock(m)
 	time.Sleep(3 * time.Second)
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 }
 
 // unlocks unlocks m, which must hold the lock, and checks that nothing is left.
@@ -500,9 +495,9 @@ func (f field) scripts() int {
 func (f field) noKeys() {
 	f.Helper()
 	synctest.Wait()
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 	time.Sleep(2 * time.Second)
-	assert.Zero(f, f.nodes.Keys("lock"))
+	f.keysOn(0)
 }
 
 // nobodyWaits checks that all queues are empty.
@@ -555,7 +550,7 @@ const fenceKey = "{lock}:fence"
 // fenced returns a process whose locks have fencing tokens. It has met the nodes by a lock without fencing.
 func (f field) fenced(options ...redsync.Option) *redsync.Redsync {
 	f.Helper()
-	rs := f.another(append(options, redsync.WithFencing())...)
+	rs := f.another(append(options, withFencing)...)
 	synctest.Wait()
 	return rs
 }
@@ -643,7 +638,7 @@ func (f field) reboot(empty bool, nodes ...int) {
 // wake makes rs notice that its connections are gone, and open new ones.
 func wake(rs *redsync.Redsync) {
 	_ = rs.NewMutex("wake").TryLock()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * ms)
 }
 
 // slow makes every node answer scripts and SET late, the next 1000 of each.
@@ -657,7 +652,7 @@ func (f field) slow(by time.Duration) {
 // delays makes node i take i times 10 ms for its next such command.
 func (f field) delays(command string) {
 	for i, n := range f.nodes {
-		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * time.Millisecond})
+		n.On(command, 1, embedded.Fault{Delay: time.Duration(i) * 10 * ms})
 	}
 }
 
@@ -751,13 +746,13 @@ func (u user) atOnce(m *redsync.Mutex, c *call) {
 }
 
 // handed hands a lock over from giver to receiver, which have these options. It also returns the giver's Until.
-func (f field) handed(giving, receiving []redsync.Option) (giver *redsync.Mutex, receiver *call, until time.Time) {
+func (f field) handed(giving, receiving opts) (giver *redsync.Mutex, receiver *call, until time.Time) {
 	f.Helper()
 	f.meet()
 	giver = f.NewMutex("lock", giving...)
-	require.NoError(f, giver.Lock())
+	locked(f, giver)
 	receiver = f.calls(f.Redsync, patient(receiving...)...)
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	until = giver.Until()
 	before := f.traffic()
 	f.atOnce(giver, receiver)
@@ -800,9 +795,9 @@ func ascending(n int) []int {
 func waiting(then time.Time) redsync.Option {
 	return redsync.WithRetryDelayFunc(func(int) time.Duration {
 		if time.Now().Before(then) {
-			return 100 * time.Millisecond
+			return 100 * ms
 		}
-		return time.Millisecond
+		return ms
 	})
 }
 
@@ -846,7 +841,7 @@ func observing(t *testing.T, f func(f field, r *redsynctest.Recorder)) {
 	t.Helper()
 	play(t, func(plain field) {
 		plain.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		r := &redsynctest.Recorder{}
 		plain.Redsync = plain.With(redsync.WithObserver(r))
 		f(plain, r)

@@ -34,7 +34,7 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 	for ms := 0; ms < 30; ms += testlength.InGate(7, 7, 1, 1) {
 		at := time.Duration(ms) * time.Millisecond
 		play(t, func(f field) {
-			m := locked(f, f.another().NewMutex("lock", redsync.WithOwner("w"), redsync.WithWatchdog()))
+			m := locked(f, f.another().NewMutex("lock", redsync.WithOwner("w"), withWatchdog))
 			time.Sleep(1500 * time.Millisecond)
 			h := f.holderOf(f.NewMutex("lock"))
 			a := f.newcomer(0, everywhere(10*time.Millisecond))
@@ -45,8 +45,8 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 			assert.LessOrEqual(f, time.Since(start), at+time.Millisecond)
 			time.Sleep(time.Second)
 			if at > 0 {
-				require.ErrorIs(f, m.Err(), redsync.ErrForced)
-				assert.Zero(f, f.nodes.Keys("lock"))
+				isOver(f, m, redsync.ErrForced)
+				f.keysOn(0)
 			}
 		})
 	}
@@ -55,10 +55,10 @@ func TestForceUnlockGoesOnAfterItsContext(t *testing.T) {
 // A value that one node alone has is cleared away there. The holder of the lock is left alone.
 func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 	play(t, func(f field) {
-		m := f.another(redsync.WithOwner("w")).NewMutex("lock", redsync.WithWatchdog())
+		m := f.another(redsync.WithOwner("w")).NewMutex("lock", withWatchdog)
 		require.NoError(f, f.nodes[0].Set("lock", "Tq2NfQ6zYQ1dUt4QkPJqkA=="))
 		f.nodes[0].SetTTL("lock", time.Minute)
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		operator := f.NewMutex("lock")
 		s := f.inspected(operator)
 		h := s.Nodes[0].Holders[0]
@@ -66,7 +66,7 @@ func TestForceUnlockOfAValueWithoutAQuorum(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		v, _ := f.nodes[0].Get("lock")
 		assert.NotEqual(f, "Tq2NfQ6zYQ1dUt4QkPJqkA==", v)
-		require.NoError(f, m.Err())
+		alive(f, m)
 	})
 }
 
@@ -85,11 +85,11 @@ func TestVeryLongMessagesOfAForceEndNothing(t *testing.T) {
 		}
 		_ = c.Close()
 		time.Sleep(10 * time.Second)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		operator := f.NewMutex("lock")
 		f.forces(operator)
 		time.Sleep(100 * time.Millisecond)
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		isOver(f, m, redsync.ErrForced)
 	})
 }
 
@@ -103,8 +103,28 @@ func TestForceUnlockEndsMinimalHoldAndLockDelay(t *testing.T) {
 			f.forces(operator)
 			time.Sleep(200 * time.Millisecond)
 			synctest.Wait()
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
-			assert.Zero(f, f.nodes.Keys("lock"))
+			isOver(f, m, redsync.ErrForced)
+			f.keysOn(0)
+		})
+	}
+}
+
+// The holder asks the nodes because of a message. Close does not wait for that, and releases the lock.
+func TestCloseWhileTheHolderAsks(t *testing.T) {
+	for _, asks := range []time.Duration{0, 5 * ms, 20 * ms, 60 * ms} {
+		play(t, func(f field) {
+			rs := f.far()
+			locked(f, rs.NewMutex("lock", heals()...))
+			time.Sleep(1500 * time.Millisecond)
+			h := f.holderOf(f.NewMutex("lock"))
+			f.freeze(majority...)
+			f.nodes[3].Publish(fmt.Sprintf("redsync:%016d", h.Process), "forced "+h.ID)
+			time.Sleep(asks)
+			f.thaw(majority...)
+			start := time.Now()
+			shut(f, rs)
+			assert.Less(f, time.Since(start), time.Second)
+			f.keysOn(0)
 		})
 	}
 }

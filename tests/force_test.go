@@ -36,13 +36,13 @@ func (u user) forces(operator *redsync.Mutex) {
 
 func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		for _, owner := range [][]redsync.Option{nil, {redsync.WithOwner("worker-7@host")}} {
+		for _, owner := range []opts{nil, {redsync.WithOwner("worker-7@host")}} {
 			playAs(t, kind.column, func(f field) {
-				holder := locked(f, kind.lock(f.another(owner...), redsync.WithWatchdog()))
+				holder := locked(f, kind.lock(f.another(owner...), withWatchdog))
 				synctest.Wait()
 				operator := kind.lock(f.Redsync)
 				h := f.holderOf(operator)
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
+				f.releases(operator, h)
 				synctest.Wait()
 				for _, key := range kind.keys {
 					assert.False(f, f.nodes[0].Exists(key))
@@ -51,8 +51,7 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 				require.ErrorIs(f, err, redsync.ErrNotHeld)
 				require.NotErrorIs(f, err, redsync.ErrNoQuorum)
 				<-holder.Lost()
-				_, err = holder.Unlock()
-				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 			})
 		}
 	}
@@ -61,18 +60,18 @@ func TestForceUnlockReleasesALockOfEachKind(t *testing.T) {
 // Who learns when: the table of ForceUnlock.
 func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 	const trip = 2 * hop
-	owner := []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog()}
+	owner := opts{redsync.WithOwner("w"), withWatchdog}
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		held    time.Duration // for how long by then
 		within  time.Duration
 		down    []int // nodes
 	}{
 		"owner, held for long":                  {owner, 5 * time.Second, 2 * trip, nil},
 		"owner that heals, with two nodes down": {heals(), 5 * time.Second, 2 * trip, []int{1, 3}},
-		"owner without a watchdog":              {[]redsync.Option{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
-		"owner, held for a moment":              {owner, 100 * time.Millisecond, time.Second, nil},
-		"watchdog without an owner":             {[]redsync.Option{redsync.WithWatchdog()}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
+		"owner without a watchdog":              {opts{redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)}, 5 * time.Second, 2 * trip, nil},
+		"owner, held for a moment":              {owner, 100 * ms, time.Second, nil},
+		"watchdog without an owner":             {opts{withWatchdog}, 5 * time.Second, 8*time.Second/3 + 2*trip, nil},
 		"neither":                               {nil, time.Second, 8 * time.Second, nil},
 	} {
 		playAs(t, name, func(f field) {
@@ -80,7 +79,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			holder := locked(f, f.far().With(redsync.WithObserver(r)).NewMutex("a", c.options...))
 			time.Sleep(c.held)
 			f.kill(c.down...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.forces(f.NewMutex("a"))
 			start := time.Now()
 			<-holder.Lost()
@@ -94,8 +93,7 @@ func TestWhenTheHolderLearnsOfTheForce(t *testing.T) {
 			assert.Equal(f, err, lost[0].Err)
 			time.Sleep(10 * time.Second)
 			assert.Empty(f, f.nodes[0].Keys(), "nobody has taken it back")
-			_, err = holder.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			failsWith(f, holder.Unlock, redsync.ErrLockAlreadyExpired)
 		})
 	}
 }
@@ -128,25 +126,23 @@ func TestForceEndsTheContextOfDo(t *testing.T) {
 // A process that listens already asks the nodes for each hold once that has lasted a second, because it has not heard of a
 // force before. A hold that is shorter asks nobody.
 func TestAHoldThatLastsAsksOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		rs := f.another(redsync.WithOwner("w"))
-		f.closes(rs)
 		long := locked(f, rs.NewMutex("long", redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		asked := func() int { return f.nodes[0].Commands("evalsha") + f.nodes[0].Commands("eval") }
 		before, connections := asked(), f.connections()
 		m := locked(f, rs.NewMutex("a"))
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(900 * ms)
 		assert.Equal(f, before, asked())
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
-		time.Sleep(99 * time.Millisecond)
+		f.releases(operator, h)
+		time.Sleep(99 * ms)
 		require.NoError(f, m.Err(), "it was too young to hear of it")
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		synctest.Wait()
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		isOver(f, m, redsync.ErrForced)
 		assert.Equal(f, connections, f.connections(), "the process listens on one connection to each node")
 		f.unlock(long)
 	})
@@ -156,7 +152,7 @@ func TestAHoldThatLastsAsksOnce(t *testing.T) {
 func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 	play(t, func(f field) {
 		m := locked(f, f.another().NewMutex("a", heals()...))
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(1500 * ms)
 		h := f.holderOf(f.NewMutex("a"))
 		channel := fmt.Sprintf("redsync:%016d", h.Process)
 		client := f.nodes[0].Client()
@@ -165,13 +161,13 @@ func TestAFalseMessageOfAForceLosesNothing(t *testing.T) {
 			require.NoError(f, client.Publish(f.Context(), channel, "forced "+h.ID).Err())
 			require.NoError(f, client.Publish(f.Context(), channel, "forced 00000000").Err())
 			require.NoError(f, client.Publish(f.Context(), channel, "forced ").Err())
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		synctest.Wait()
 		asked := f.nodes[1].Commands("evalsha") - before
 		assert.Positive(f, asked)
 		assert.LessOrEqual(f, asked, 28, "20, one for each node, and extensions")
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.unlock(m)
 		require.NoError(f, client.Close())
 	})
@@ -187,14 +183,14 @@ func TestAForceThatWasNotHeardIsFoundAfterwards(t *testing.T) {
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		f.releases(operator, h)
 		time.Sleep(time.Second)
-		require.NoError(f, m.Err())
+		alive(f, m)
 		for _, n := range f.nodes[:3] {
 			n.Disconnect()
 		}
 		time.Sleep(5 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
 		require.NotErrorIs(f, m.Err(), redsync.ErrForced, "nodes may as well have lost their data")
 	})
 }
@@ -224,10 +220,10 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
-		require.NoError(f, all.Err())
+		alive(f, all)
 
-		require.NoError(f, f.NewMultiMutex([]string{"a", "b", "c"}).ForceUnlock(f.Context(), several))
-		require.NoError(f, f.NewMutex("p", redsync.WithPermits(2)).ForceUnlock(f.Context(), ofPermits))
+		f.releases(f.NewMultiMutex([]string{"a", "b", "c"}), several)
+		f.releases(f.NewMutex("p", redsync.WithPermits(2)), ofPermits)
 		synctest.Wait()
 		assert.Empty(f, f.nodes[0].Keys())
 	})
@@ -235,21 +231,20 @@ func TestForceUnlockOfWhatTheMutexCannotRelease(t *testing.T) {
 
 // One of several readers, and one of several holders of permits, is released. The others go on.
 func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
-	for _, options := range [][]redsync.Option{{redsync.WithShared()}, {redsync.WithPermits(3)}} {
+	for _, options := range []opts{{withShared}, {redsync.WithPermits(3)}} {
 		play(t, func(f field) {
 			var all []*redsync.Mutex
 			for i := range 3 {
-				m := locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, redsync.WithWatchdog())...))
-				all = append(all, m)
+				all = append(all, locked(f, f.another(redsync.WithOwner(fmt.Sprint("w", i))).NewMutex("a", append(options, withWatchdog)...)))
 			}
 			time.Sleep(2 * time.Second)
 			operator := f.NewMutex("a", options...)
 			for _, h := range f.inspected(operator).Holders {
 				if h.Owner == "w1" {
-					require.NoError(f, operator.ForceUnlock(f.Context(), h))
+					f.releases(operator, h)
 				}
 			}
-			time.Sleep(10 * time.Millisecond) // the nodes answer the last question in some order
+			time.Sleep(10 * ms) // the nodes answer the last question in some order
 			require.ErrorIs(f, all[1].Err(), redsync.ErrForced)
 			assert.Len(f, f.inspected(operator).Holders, 2)
 			time.Sleep(20 * time.Second)
@@ -263,21 +258,21 @@ func TestForceUnlockReleasesOneOfSeveral(t *testing.T) {
 func TestForceUnlockOfAFormerHolder(t *testing.T) {
 	play(t, func(f field) {
 		m, operator := f.NewMutex("a"), f.another().NewMutex("a")
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		h := f.holderOf(operator)
 		f.unlock(m)
-		other := locked(f, f.another().NewMutex("a", redsync.WithWatchdog()))
+		other := locked(f, f.another().NewMutex("a", withWatchdog))
 		err := operator.ForceUnlock(f.Context(), h)
 		isTaken(f, err)
 		require.NotErrorIs(f, err, redsync.ErrNotHeld)
 		f.unlock(other)
 
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		h = f.holderOf(operator)
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		err = operator.ForceUnlock(f.Context(), h)
 		require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		time.Sleep(5 * time.Second)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State, "the release goes on")
 	})
@@ -287,9 +282,8 @@ func TestForceUnlockOfAFormerHolder(t *testing.T) {
 func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
-			holder := kind.rival(f.another(), redsync.WithWatchdog())
-			require.NoError(f, holder.Lock())
-			waits := kind.lock(f.another(), redsync.WithTries(0), redsync.WithRetryDelay(time.Hour))
+			holder := locked(f, kind.rival(f.another(), withWatchdog))
+			waits := kind.lock(f.another(), forever, redsync.WithRetryDelay(time.Hour))
 			done := make(chan error, 1)
 			go func() { done <- waits.Lock() }()
 			time.Sleep(2 * time.Second)
@@ -297,7 +291,7 @@ func TestForceUnlockWakesTheNextWaiter(t *testing.T) {
 			start := time.Now()
 			f.forces(operator)
 			require.NoError(f, <-done)
-			assert.LessOrEqual(f, time.Since(start), 10*time.Millisecond)
+			assert.LessOrEqual(f, time.Since(start), 10*ms)
 			f.unlock(waits)
 			<-holder.Lost()
 		})
@@ -312,11 +306,11 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 		option redsync.Option
 		holds  int
 		seen   bool
-	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {redsync.WithShared(), 3, false}} {
-		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * time.Millisecond
-		for offset := -12 * time.Millisecond; offset <= 12*time.Millisecond; offset += step {
+	}{"plain": {redsync.WithTries(1), 1, false}, "seen": {redsync.WithTries(1), 1, true}, "readers": {withShared, 3, false}} {
+		step := time.Duration(testlength.InGate(8, 4, 1, 1)) * ms
+		for offset := -12 * ms; offset <= 12*ms; offset += step {
 			playAs(t, fmt.Sprint(name, offset), func(f field) {
-				rs := f.newcomer(0, everywhere(3*time.Millisecond))
+				rs := f.newcomer(0, everywhere(3*ms))
 				f.closes(rs)
 				f.as(rs).meet()
 				start := time.Now()
@@ -331,14 +325,13 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 				operator := f.NewMutex("lock")
 				h := f.holderOf(operator)
 				time.Sleep(time.Until(start.Add(2*time.Second + offset))) // the watchdog extends
-				require.NoError(f, operator.ForceUnlock(f.Context(), h))
-				time.Sleep(100 * time.Millisecond)
+				f.releases(operator, h)
+				time.Sleep(100 * ms)
 				for i, m := range all {
 					require.ErrorIs(f, m.Err(), redsync.ErrForced, "holder %d", i)
 				}
-				assert.Zero(f, f.nodes.Keys("lock"))
-				next := f.another().NewMutex("lock")
-				require.NoError(f, next.TryLock())
+				f.keysOn(0)
+				next := obtained(f, f.another().NewMutex("lock"))
 				f.unlock(next)
 			})
 		}
@@ -346,29 +339,28 @@ func TestAHolderThatHearsOfTheForceTakesNothingBack(t *testing.T) {
 }
 
 // heals returns the options of a holder that hears of a force, and heals.
-func heals() []redsync.Option {
-	return []redsync.Option{redsync.WithOwner("w"), redsync.WithWatchdog(), redsync.WithSetNXOnExtend()}
+func heals() opts {
+	return opts{redsync.WithOwner("w"), withWatchdog, withSetNXOnExtend}
 }
 
 // A holder that heals and does not hear of the force takes the lock back, on all nodes. A second force is one too many for it
 // if another has the lock by then.
 func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.another().NewMutex("a", redsync.WithWatchdog(), redsync.WithSetNXOnExtend()))
+		m := locked(f, f.another().NewMutex("a", withWatchdog, withSetNXOnExtend))
 		operator := f.NewMutex("a")
 		h := f.holderOf(operator)
-		require.NoError(f, operator.ForceUnlock(f.Context(), h))
+		f.releases(operator, h)
 		assert.Equal(f, redsync.StateFree, f.inspected(operator).State)
 		time.Sleep(4 * time.Second)
 		again := f.holderOf(operator)
 		assert.Equal(f, h.ID, again.ID)
-		require.NoError(f, m.Err())
-		require.NoError(f, operator.ForceUnlock(f.Context(), again))
-		next := f.another().NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, next.TryLock())
+		alive(f, m)
+		f.releases(operator, again)
+		next := obtained(f, f.another().NewMutex("a", withWatchdog))
 		time.Sleep(4 * time.Second)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		require.NoError(f, next.Err())
+		isOver(f, m, redsync.ErrLockLost)
+		alive(f, next)
 		f.unlock(next)
 	})
 }
@@ -376,17 +368,17 @@ func TestAHolderThatHealsAndDoesNotHearTakesTheLockBack(t *testing.T) {
 // A lock that is too young to listen is released by force, and then its extension sets it again. What the nodes have told
 // that extension counts when the holder begins to listen.
 func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
-	for _, held := range []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 700 * time.Millisecond} {
+	for _, held := range []time.Duration{100 * ms, 600 * ms, 700 * ms} {
 		play(t, func(f field) {
 			m := f.another().NewMutex("a", append(heals(), redsync.WithExpiry(2*time.Second))...)
 			start := time.Now()
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			time.Sleep(held)
 			operator := f.NewMutex("a")
 			f.forces(operator)
-			time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
+			time.Sleep(time.Until(start.Add(1100 * ms)))
 			synctest.Wait()
-			require.ErrorIs(f, m.Err(), redsync.ErrForced)
+			isOver(f, m, redsync.ErrForced)
 			assert.Empty(f, f.nodes[0].Keys())
 		})
 	}
@@ -395,15 +387,15 @@ func TestAYoungHolderThatHealsTakesNothingBack(t *testing.T) {
 // The operator is far from most nodes. Their messages come when the holder has already asked, because of that of the first.
 func TestAMessageWhileTheHolderAsksMakesItAskAgain(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.newcomer(0, everywhere(3*time.Millisecond))
-		far := f.newcomer(1, func(_, node int) time.Duration { return time.Duration(min(node, 1)) * 8 * time.Millisecond })
+		rs := f.newcomer(0, everywhere(3*ms))
+		far := f.newcomer(1, func(_, node int) time.Duration { return time.Duration(min(node, 1)) * 8 * ms })
 		f.closes(rs, far)
 		f.as(rs).meet()
 		f.as(far).meet()
 		m := locked(f, rs.NewMutex("a", redsync.WithOwner("w"), redsync.WithExpiry(time.Minute)))
 		time.Sleep(2 * time.Second)
 		f.forces(far.NewMutex("a"))
-		time.Sleep(200 * time.Millisecond)
-		require.ErrorIs(f, m.Err(), redsync.ErrForced)
+		time.Sleep(200 * ms)
+		isOver(f, m, redsync.ErrForced)
 	})
 }

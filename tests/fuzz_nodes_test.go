@@ -64,17 +64,17 @@ func FuzzName(f *testing.F) {
 		if len(name) > 1<<16 || name == other || !allowed(other) {
 			t.Skip()
 		}
-		options := []redsync.Option{redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)}
+		options := opts{forever, redsync.WithRetryDelay(time.Hour)}
 		fences := how&1 != 0
 		if fences {
-			options = append(options, redsync.WithFencing())
+			options = append(options, withFencing)
 		}
 		if how&2 != 0 {
-			options = append(options, redsync.WithFair())
+			options = append(options, withFair)
 		}
 		onThree(t, func(t *testing.T, nodes embedded.Nodes, a, b *redsync.Redsync) {
-			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), redsync.WithFencing()))
-			time.Sleep(time.Millisecond)
+			beside := locked(t, a.NewMutex(other, redsync.WithExpiry(time.Hour), withFencing))
+			time.Sleep(ms)
 			before := contents(nodes[0], name)
 			require.Len(t, before, 2)
 
@@ -86,29 +86,25 @@ func FuzzName(f *testing.F) {
 				require.Equal(t, before, contents(nodes[0]))
 				return
 			}
-			require.NoError(t, first.Lock())
+			locked(t, first)
 			require.Equal(t, name, first.Name())
 			isTaken(t, second.TryLock())
 			waits := make(chan error, 1)
 			go func() { waits <- second.Lock() }()
 			time.Sleep(2 * time.Second)
-			ok, err := first.Extend()
-			require.True(t, ok, "%v", err)
-			ok, err = first.Valid()
-			require.True(t, ok, "%v", err)
+			confirmed(t, first.Extend)
+			confirmed(t, first.Valid)
 			require.Equal(t, before, contents(nodes[0], name))
 
 			released, token := time.Now(), first.Fence()
-			ok, err = first.Unlock()
-			require.True(t, ok, "%v", err)
+			confirmed(t, first.Unlock)
 			require.NoError(t, <-waits)
 			require.Equal(t, released, time.Now(), "the waiter has the lock at the moment of the release")
 			require.Equal(t, fences, second.Fence() > token)
 			if fences {
 				require.NoError(t, a.Current(t.Context(), second.Sequencer()))
 			}
-			ok, err = second.Unlock()
-			require.True(t, ok, "%v", err)
+			confirmed(t, second.Unlock)
 			time.Sleep(5 * time.Second)
 			want := maps.Clone(before)
 			if fences {
@@ -116,8 +112,7 @@ func FuzzName(f *testing.F) {
 			}
 			require.Equal(t, want, contents(nodes[0]))
 			require.Positive(t, beside.Remaining())
-			ok, err = beside.Valid()
-			require.True(t, ok, "%v", err)
+			confirmed(t, beside.Valid)
 		})
 	})
 }
@@ -128,20 +123,20 @@ func FuzzName(f *testing.F) {
 func FuzzOptions(f *testing.F) {
 	const s = int64(time.Second)
 	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
-	f.Add(int64(3*time.Millisecond), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
+	f.Add(int64(3*ms), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
 	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
 	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
 	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
 	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
 	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
 	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class int, how uint16) {
-		options := []redsync.Option{
+		options := opts{
 			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
 			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
 		}
 		for bit, more := range []redsync.Option{
 			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
-			redsync.WithFencing(), redsync.WithFair(), redsync.WithWatchdog(), redsync.WithSetNXOnExtend(), redsync.WithFailFast(false), redsync.WithHandOver(false), redsync.WithValue("adopted"),
+			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), redsync.WithValue("adopted"),
 		} {
 			if how>>bit&1 != 0 {
 				options = append(options, more)
@@ -160,13 +155,13 @@ func FuzzOptions(f *testing.F) {
 			checkBelief := func() {
 				t.Helper()
 				left := m.Remaining()
-				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*time.Millisecond)
+				require.LessOrEqual(t, m.Until().Sub(start), time.Duration(expiry)-2*ms)
 				if how&2 != 0 {
 					require.LessOrEqual(t, m.Until().Sub(start), time.Duration(maxHold))
 				}
 				for i, n := range nodes {
 					if n.Exists("lock") && left > 0 {
-						require.GreaterOrEqual(t, n.TTL("lock"), left+2*time.Millisecond, "node %d", i)
+						require.GreaterOrEqual(t, n.TTL("lock"), left+2*ms, "node %d", i)
 						require.LessOrEqual(t, n.TTL("lock").Milliseconds(), time.Duration(expiry).Milliseconds()+time.Duration(delay).Milliseconds()+1)
 					}
 				}

@@ -17,7 +17,7 @@ import (
 )
 
 func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		clients := clientsOf(f.nodes)
 		var calls []*call
@@ -26,32 +26,32 @@ func TestRedsyncsOnTheSameClientsAreServedInOrder(t *testing.T) {
 			f.closes(rs)
 			calls = append(calls, f.calls(rs, patient(mode...)...))
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		before := f.commands("evalsha")
 		time.Sleep(10 * time.Second)
 		assert.LessOrEqual(f, f.commands("evalsha")-before, 5*2*22, "ten Redsyncs together send no more than one would: an attempt and its release every half second")
 		start := time.Now()
 		f.unlock(m)
-		assert.Equal(f, ascending(10), f.inOrder(calls, time.Millisecond))
-		took(f, start, 10*time.Millisecond, "nobody waits for a timer")
+		assert.Equal(f, ascending(10), f.inOrder(calls, ms))
+		took(f, start, 10*ms, "nobody waits for a timer")
 		f.nobodyWaits()
 	})
 }
 
 // Close ends only what belongs to its own Redsync.
 func TestCloseEndsNothingOfAnotherRedsync(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
 		f.closes(a, b)
 		first, second := f.calls(a, patient(mode...)...), f.calls(b, patient(mode...)...)
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(f, a.Close(f.Context()))
+		time.Sleep(10 * ms)
+		shut(f, a)
 		<-first.done
 		require.ErrorIs(f, first.err, redsync.ErrClosed)
 		require.ErrorIs(f, a.NewMutex("lock").Lock(), redsync.ErrClosed)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		f.atOnce(m, second)
 		f.unlock(second.Mutex)
 		assert.Equal(f, 5, f.commands("subscribe"))
@@ -71,14 +71,14 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		f.held()
 		clients := clientsOf(f.nodes)
 		a, b := on(clients), on(clients)
-		ctx := limited(f, 30*time.Millisecond)
+		ctx := limited(f, 30*ms)
 		require.Error(f, a.NewMutex("lock").LockContext(ctx))
-		require.NoError(f, a.Close(f.Context()))
+		shut(f, a)
 		synctest.Wait()
 		assert.Equal(f, 5, subscriptions(), "b may wait")
-		require.NoError(f, b.Close(f.Context()))
+		shut(f, b)
 		require.NoError(f, a.Close(f.Context()), "which counts once")
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		synctest.Wait()
 		assert.Zero(f, subscriptions())
 
@@ -86,7 +86,7 @@ func TestCloseOfTheLastRedsyncEndsTheSubscriptions(t *testing.T) {
 		c := on(clients)
 		f.closes(c)
 		w := f.calls(c, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		assert.Equal(f, 10, f.commands("subscribe"))
 		w.cancel()
 		<-w.done
@@ -100,7 +100,7 @@ func TestRedsyncsOnTheSameClientsShareKnownTokens(t *testing.T) {
 		f.closes(a, b)
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		peek.KnowsToken(a, "lock", ahead)
-		m := locked(f, b.NewMutex("lock", redsync.WithFencing()))
+		m := locked(f, b.NewMutex("lock", withFencing))
 		assert.Equal(f, ahead+1, m.Fence())
 	})
 }
@@ -113,5 +113,5 @@ func TestARedsyncThatNobodyClosesIsNotKept(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		runtime.GC()
 		return keeper.Value() == nil
-	}, time.Minute, 10*time.Millisecond)
+	}, time.Minute, 10*ms)
 }

@@ -31,7 +31,7 @@ func TestHandOver(t *testing.T) {
 		}
 		assert.Equal(f, until, m.Until())
 		assert.Equal(f, time.Until(until), m.Remaining())
-		require.NoError(f, m.Err())
+		alive(f, m)
 		f.confirms(m.Valid())
 
 		assert.Zero(f, giver.Until())
@@ -42,14 +42,14 @@ func TestHandOver(t *testing.T) {
 			require.ErrorIs(f, err, redsync.ErrNotHeld, name)
 		}
 		synctest.Wait()
-		assert.Equal(f, 5, f.nodes.Keys("lock"))
+		f.keysOn(5)
 
 		time.Sleep(time.Second)
 		f.confirms(m.Extend())
 		assert.Equal(f, validity, time.Until(m.Until()))
 		f.unlock(m.Mutex)
 		time.Sleep(time.Second)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.nobodyWaits()
 	})
 }
@@ -57,20 +57,19 @@ func TestHandOver(t *testing.T) {
 // The giver's extension arrives while the receiver holds the lock, or after the receiver's Unlock.
 func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 	for name, unlockFirst := range map[string]bool{"arrives before the receiver's Unlock": false, "arrives after it": true} {
-		playAs(t, name, func(f field) {
-			f.meet()
-			giver := locked(f, f.NewMutex("lock", redsync.WithSetNXOnExtend()))
+		playMetAs(t, name, func(f field) {
+			giver := locked(f, f.NewMutex("lock", withSetNXOnExtend))
 			m := f.calls(f.Redsync, patient()...)
 			until := giver.Until()
-			time.Sleep(time.Millisecond)
-			f.slowly(1, 50*time.Millisecond, 0, 1, 2, 3, 4)
+			time.Sleep(ms)
+			f.slowly(1, 50*ms, allNodes...)
 			var wg sync.WaitGroup
 			wg.Go(func() { assert.ErrorIs(f, second(giver.Extend()), redsync.ErrNotHeld) })
 			synctest.Wait()
 			f.atOnce(giver, m)
 			assert.Equal(f, until, m.Until())
 			if !unlockFirst {
-				time.Sleep(60 * time.Millisecond)
+				time.Sleep(60 * ms)
 				assert.Equal(f, until, m.Until())
 				f.confirms(m.Valid())
 			}
@@ -84,48 +83,47 @@ func TestHandOverWithAnExtensionOnTheWay(t *testing.T) {
 // The next release lets them in.
 func TestHandOverLetsOtherProcessesIn(t *testing.T) {
 	for expiry, limit := range map[time.Duration]time.Duration{
-		8 * time.Second:        20 * time.Millisecond,
-		100 * time.Millisecond: 10 * time.Millisecond,
+		8 * time.Second: 20 * ms,
+		100 * ms:        10 * ms,
 	} {
-		playAs(t, fmt.Sprint(expiry), func(f field) {
-			f.meet()
+		playMetAs(t, fmt.Sprint(expiry), func(f field) {
 			other := f.another()
 			ctx, cancel := context.WithCancel(f.Context())
 			var wg sync.WaitGroup
 			var rounds atomic.Int64
 			for range 10 {
 				wg.Go(func() {
-					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*time.Millisecond))...)
+					m := f.NewMutex("lock", patient(redsync.WithExpiry(expiry), redsync.WithNodeTimeout(40*ms))...)
 					for ctx.Err() == nil {
 						if m.LockContext(ctx) != nil {
 							return
 						}
 						rounds.Add(1)
-						time.Sleep(time.Millisecond)
+						time.Sleep(ms)
 						_, err := m.Unlock()
 						assert.NoError(f, err)
 					}
 				})
 			}
-			time.Sleep(111 * time.Millisecond)
+			time.Sleep(111 * ms)
 			for range 5 {
 				before := rounds.Load()
 				c := f.calls(other, patient()...)
-				took := f.within(c, 2*limit+3*time.Millisecond)
+				took := f.within(c, 2*limit+3*ms)
 				assert.GreaterOrEqual(f, rounds.Load()-before, took.Milliseconds()-2, "the lock was handed over about once per millisecond meanwhile")
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * ms)
 				f.unlock(c.Mutex)
-				time.Sleep(23 * time.Millisecond)
+				time.Sleep(23 * ms)
 			}
 			before, start := f.commands("set")+f.commands("evalsha"), time.Now()
-			time.Sleep(100 * time.Millisecond)
-			chains := 100*time.Millisecond/limit + 1
+			time.Sleep(100 * ms)
+			chains := 100*ms/limit + 1
 			assert.LessOrEqual(f, f.commands("set")+f.commands("evalsha")-before, int(chains)*10, "%v", time.Since(start))
 			cancel()
 			wg.Wait()
 			time.Sleep(time.Second)
 			f.nobodyWaits()
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 		})
 	}
 }
@@ -136,16 +134,16 @@ func TestNoHandOver(t *testing.T) {
 		giving, receiving redsync.Option
 		after             time.Duration // from the acquire to Unlock
 	}{
-		"WithFair":                          {redsync.WithFair(), redsync.WithFair(), 0},
-		"WithFair of the receiver":          {nil, redsync.WithFair(), 0},
+		"WithFair":                          {withFair, withFair, 0},
+		"WithFair of the receiver":          {nil, withFair, 0},
 		"WithMaxHold":                       {redsync.WithMaxHold(time.Hour), nil, 0},
 		"WithMaxHold of the receiver":       {nil, redsync.WithMaxHold(time.Hour), 0},
 		"WithValue":                         {redsync.WithValue("v"), nil, 0},
 		"WithValue of the receiver":         {nil, redsync.WithValue("v"), 0},
 		"WithSequencer":                     {redsync.WithSequencer(redsync.Sequencer{Name: "lock", Value: "v"}), nil, 0},
-		"WithFencing":                       {redsync.WithFencing(), redsync.WithFencing(), 0},
-		"WithFencing of the giver":          {redsync.WithFencing(), nil, 0},
-		"WithFencing of the receiver":       {nil, redsync.WithFencing(), 0},
+		"WithFencing":                       {withFencing, withFencing, 0},
+		"WithFencing of the giver":          {withFencing, nil, 0},
+		"WithFencing of the receiver":       {nil, withFencing, 0},
 		"WithGenValueFunc":                  {redsync.WithGenValueFunc(value), nil, 0},
 		"WithGenValueFunc of the receiver":  {nil, redsync.WithGenValueFunc(value), 0},
 		"WithHandOver(false)":               {redsync.WithHandOver(false), nil, 0},
@@ -154,17 +152,16 @@ func TestNoHandOver(t *testing.T) {
 		"another lock delay":                {nil, redsync.WithLockDelay(time.Second), 0},
 		"another drift":                     {nil, redsync.WithDriftFactor(0.02), 0},
 		"another owner":                     {redsync.WithOwner("a"), redsync.WithOwner("b"), 0},
-		"20 ms after the acquire":           {nil, nil, 20 * time.Millisecond},
-		"a tenth of the expiry after":       {redsync.WithExpiry(100 * time.Millisecond), redsync.WithExpiry(100 * time.Millisecond), 10 * time.Millisecond},
-		"much later, although it extended ": {redsync.WithWatchdog(), nil, 10 * time.Second},
+		"20 ms after the acquire":           {nil, nil, 20 * ms},
+		"a tenth of the expiry after":       {redsync.WithExpiry(100 * ms), redsync.WithExpiry(100 * ms), 10 * ms},
+		"much later, although it extended ": {withWatchdog, nil, 10 * time.Second},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			if c.giving == nil {
-				c.giving = redsync.WithTries(0)
+				c.giving = forever
 			}
 			if c.receiving == nil {
-				c.receiving = redsync.WithTries(0)
+				c.receiving = forever
 			}
 			giver := locked(f, f.NewMutex("lock", c.giving))
 			value := peek.Value(giver)
@@ -181,11 +178,10 @@ func TestNoHandOver(t *testing.T) {
 
 func TestHandOverWithinTheCap(t *testing.T) {
 	for expiry, after := range map[time.Duration]time.Duration{
-		8 * time.Second:        19 * time.Millisecond,
-		100 * time.Millisecond: 9 * time.Millisecond,
+		8 * time.Second: 19 * ms,
+		100 * ms:        9 * ms,
 	} {
-		onKit(t, func(k kit) {
-			k.meet()
+		kitMet(t, func(k kit) {
 			giver := locked(k, k.NewMutex("lock", redsync.WithExpiry(expiry)))
 			m := k.calls(k.Redsync, patient(redsync.WithExpiry(expiry))...)
 			time.Sleep(after)
@@ -199,8 +195,7 @@ func TestHandOverWithinTheCap(t *testing.T) {
 
 // A waiter gives up at the moment of the hand-over. Whichever comes first, no key is left.
 func TestHandOverToOneThatGivesUpAtTheSameMoment(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		both := map[bool]int{}
 		for i := range testlength.InGate(20, 50, 200, 200) {
 			giver := locked(k, k.NewMutex("lock"))
@@ -241,15 +236,14 @@ func (c errHook) Err() error {
 // A waiter is handed the lock right after its retry delay has ended. It has already left its line by that time, and
 // must not miss the lock.
 func TestWaiterIsHandedTheLockAtTheEndOfItsRetryDelay(t *testing.T) {
-	const delay = 10 * time.Millisecond
+	const delay = 10 * ms
 	for name, option := range map[string]redsync.Option{
 		"WithRetryDelay":     redsync.WithRetryDelay(delay),
 		"WithRetryDelayFunc": redsync.WithRetryDelayFunc(func(int) time.Duration { return delay }),
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			giver := locked(k, k.NewMutex("lock"))
-			m := k.NewMutex("lock", redsync.WithTries(0), option)
+			m := k.NewMutex("lock", forever, option)
 			start, unlocked := time.Now(), false
 			ctx := errHook{k.Context(), func() {
 				if time.Since(start) >= delay && !unlocked {

@@ -67,12 +67,12 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
 				c.down(f)
-				time.Sleep(time.Millisecond) // connections that were cut are known to be
+				time.Sleep(ms) // connections that were cut are known to be
 				f.uses()
 				time.Sleep(c.after)
 				for range 20 {
 					f.uses()
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
@@ -85,7 +85,7 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 				time.Sleep(time.Second)
 				for range 20 {
 					f.uses()
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
@@ -118,14 +118,14 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: refusal})
 				sent := f.traffic()
 				time.Sleep(2 * time.Second)
-				assert.Equal(f, sent, f.traffic(), "nothing is sent to find out")
+				f.hasSent(sent, "nothing is sent to find out")
 				for range 20 {
 					f.uses()
 					if code == "OOM" || code == "NOPERM" { // the node still prolongs keys
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 				}
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
@@ -148,9 +148,9 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		for range 100 { // ten seconds
 			f.nodes[2].On("set", 1, embedded.Fault{Err: "LOADING Redis is loading the dataset in memory"})
 			f.uses()
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * ms)
 			f.uses()
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * ms)
 		}
 		down, up := toldOfNodes(r)
 		assert.InDelta(f, 10, len(down), 1)
@@ -165,39 +165,11 @@ func TestFlappingNodeIsToldOncePerSecond(t *testing.T) {
 		f.nodes[2].Kill()
 		for range 15 {
 			f.uses()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 		}
 		down, _ = toldOfNodes(r)
 		require.Len(f, down, 1)
 		assert.ErrorContains(f, down[0].Err, "connection" /* lost, or refused */)
-	})
-}
-
-// A restarted node answers, but its grants do not count at first. It is reported down until they do.
-func TestNodeInQuarantineIsToldOnce(t *testing.T) {
-	onKit(t, func(k kit) {
-		time.Sleep(time.Minute)
-		r := &redsynctest.Recorder{}
-		rs := k.process(pool.WithRestartGuard(guard)).With(redsync.WithObserver(r))
-		k.Redsync = rs
-		k.meet()
-		k.reboot(true, 2)
-		wake(rs)
-		for range 50 {
-			k.uses()
-			time.Sleep(100 * time.Millisecond)
-		}
-		down, up := toldOfNodes(r)
-		require.Len(k, down, 1)
-		assert.Empty(k, up)
-		for range 50 {
-			k.uses()
-			time.Sleep(100 * time.Millisecond)
-		}
-		down, up = toldOfNodes(r)
-		assert.Empty(k, down)
-		assert.Len(k, up, 1)
-		_ = rs.Close(k.Context())
 	})
 }
 
@@ -229,7 +201,7 @@ func TestNamesOfNodes(t *testing.T) {
 		assert.Contains(f, log.text.String(), `address="zone 1"`)
 		pools[1].(*renamed).name = "elsewhere"
 		require.ErrorContains(f, rs.NewMutex("lock").TryLock(), "node #1 (elsewhere): ")
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 	})
 }
 
@@ -250,9 +222,9 @@ func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 		f.closes(second)
 		user{f.T, first}.uses()
 		f.nodes[4].Kill()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		user{f.T, first}.uses()
-		require.NoError(f, first.Close(f.Context()))
+		shut(f, first)
 		down, _ := toldOfNodes(a)
 		require.Len(f, down, 1)
 		f.nodes[4].Restart(false)

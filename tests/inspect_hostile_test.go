@@ -56,7 +56,7 @@ func TestAHugeValueEndsNoConnection(t *testing.T) {
 	testlength.NotShort(t) // the race detector takes long for so many bytes
 	for key, tells := range map[string]bool{"lock": false, "{lock}:queue": true, "{lock}:fence": true} {
 		playAs(t, key, func(f field) {
-			holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("lock", redsync.WithWatchdog()))
+			holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("lock", withWatchdog))
 			f.meet()
 			connected := func() (count int) {
 				for _, n := range f.nodes {

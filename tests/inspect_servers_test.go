@@ -2,12 +2,10 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,10 +48,10 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	alone, all := inspectACL(t)
 	servers := realredis.Start(t, 5)
 	holding := closed(t, realProcess(servers))
-	holder := locked(t, holding.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()))
-	locked(t, holding.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog()))
+	holder := locked(t, holding.NewMutex("lock", withFencing, redsync.WithOwner("worker-7@host"), withWatchdog))
+	locked(t, holding.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 	ctx, cancel := context.WithCancel(t.Context())
-	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", redsync.WithTries(0)), make(chan error, 1)
+	waiter, waited := closed(t, realProcess(servers)).NewMutex("lock", forever), make(chan error, 1)
 	go func() { waited <- waiter.LockContext(ctx) }()
 	awaitTickets(t, servers, 1)
 	as := func(rules []string) *redsync.Redsync {
@@ -79,7 +77,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 	require.Eventually(t, func() bool { // on a busy machine the waiter may renew its tickets too late
 		s, err = inspects(t, rs.NewMutex("lock"))
 		return err != nil || len(s.Waiters) == 1
-	}, soon, 10*time.Millisecond)
+	}, soon, 10*ms)
 	require.NoError(t, err)
 	require.Len(t, s.Holders, 1)
 	assert.Equal(t, "worker-7@host", s.Holders[0].Owner)
@@ -105,7 +103,7 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 		assert.True(t, n.Denied)
 	}
 	assert.Contains(t, inLog(), "{lock}:queue")
-	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), 0, 1, 2, 3, 4)
+	_, err = inspects(t, rs.NewMutex("lock", redsync.WithPermits(2)), allNodes...)
 	require.ErrorIs(t, err, redsync.ErrNoQuorum)
 
 	for _, rule := range alone {
@@ -113,24 +111,10 @@ func TestInspectWithTheRulesOfThePage(t *testing.T) {
 			continue // a server that knows the script does not need +eval
 		}
 		rules := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == rule })
-		_, err := inspects(t, as(rules).NewMutex("lock"), 0, 1, 2, 3, 4)
+		_, err := inspects(t, as(rules).NewMutex("lock"), allNodes...)
 		require.ErrorIs(t, err, redsync.ErrNoQuorum, "without %s", rule)
 		require.Regexp(t, denies, err.Error())
 	}
 	cancel()
 	require.Error(t, <-waited)
-}
-
-// With the rules of a plain lock and those of Inspect, an error names the owner.
-func TestErrTakenNamesTheOwnerWithTheRulesOfThePage(t *testing.T) {
-	t.Parallel()
-	alone, _ := inspectACL(t)
-	servers := realredis.Start(t, 5)
-	locked(t, closed(t, realProcess(servers)).NewMutex("lock", redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()))
-	rs := processAsOn(t, servers, func(int) []string { return append(slices.Clone(plainACL), alone...) })
-	m := rs.NewMutex("lock", redsync.WithOwner("me"))
-	require.Eventually(t, func() bool { // it asks for 50 ms, which can be too short on a slow machine
-		var taken *redsync.ErrTaken
-		return errors.As(m.TryLock(), &taken) && taken.Owner == "worker-7@host"
-	}, soon, 10*time.Millisecond)
 }

@@ -45,7 +45,7 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 				assert.Equal(f, redsync.StateHeld, s.State)
 				require.Len(f, s.Holders, 1)
 				h := s.Holders[0]
-				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*time.Millisecond))
+				assert.InDelta(f, 9*time.Second, h.TTL, float64(10*ms))
 				assert.Equal(f, kind.shared, h.Shared)
 				assert.Equal(f, operator.Names(), h.Names)
 				assert.Equal(f, "redsync", h.Library)
@@ -77,8 +77,8 @@ func TestInspectSaysWhoHoldsALockOfEachKind(t *testing.T) {
 // Several names: one Status each. A holder of one of them, and a holder of all.
 func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 	play(t, func(f field) {
-		all, b := f.NewMultiMutex([]string{"a", "b", "c"}), f.another().NewMutex("b", redsync.WithFencing())
-		require.NoError(f, b.Lock())
+		all, b := f.NewMultiMutex([]string{"a", "b", "c"}), f.another().NewMutex("b", withFencing)
+		locked(f, b)
 		s := f.inspected(all)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.Len(f, s.Holders, 1)
@@ -98,13 +98,12 @@ func TestInspectOfSeveralNamesHasAStatusForEach(t *testing.T) {
 func TestInspectSaysWhoWaits(t *testing.T) {
 	for _, kind := range lockKinds {
 		playAs(t, kind.column, func(f field) {
-			holder := kind.rival(f.another(), redsync.WithWatchdog())
-			require.NoError(f, holder.Lock())
+			holder := locked(f, kind.rival(f.another(), withWatchdog))
 			ctx, cancel := context.WithCancel(f.Context())
 			defer cancel()
 			done := make(chan error, 3)
-			busy := f.another(redsync.WithTries(0), redsync.WithWatchdog())
-			for i, rs := range []*redsync.Redsync{busy, busy, f.another(redsync.WithTries(0))} {
+			busy := f.another(forever, withWatchdog)
+			for i, rs := range []*redsync.Redsync{busy, busy, f.another(forever)} {
 				go func() { done <- kind.lock(rs, redsync.WithExpiry(time.Duration(4+i)*time.Second)).LockContext(ctx) }()
 			}
 			time.Sleep(2 * time.Second)
@@ -149,7 +148,7 @@ func TestInspectSeesHoldersOfOtherLibraries(t *testing.T) {
 					n.SetTTL("a", time.Duration(10+i)*time.Second)
 				}
 			}
-			for _, m := range []*redsync.Mutex{f.NewMutex("a"), f.NewMutex("a", redsync.WithShared())} {
+			for _, m := range []*redsync.Mutex{f.NewMutex("a"), f.NewMutex("a", withShared)} {
 				s := f.inspected(m)
 				require.Len(f, s.Holders, 1, "%q", value)
 				h := s.Holders[0]
@@ -181,7 +180,7 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 					n.SetTTL("a", time.Minute)
 				}
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			s, err := f.NewMutex("a").Inspect(f.Context())
 			assert.Equal(f, want, s.State)
 			assert.Equal(f, want == redsync.StateUnknown, errors.Is(err, redsync.ErrNoQuorum), "%v", err)
@@ -205,27 +204,27 @@ func TestInspectNeedsAQuorum(t *testing.T) {
 // A frozen node delays Inspect by the node deadline and no more. It says so in Status.Nodes.
 func TestInspectWaitsForEachNodeUntilTheNodeDeadline(t *testing.T) {
 	play(t, func(f field) {
-		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*time.Millisecond)))
+		m := locked(f, f.NewMutex("a", redsync.WithNodeTimeout(300*ms)))
 		synctest.Wait()
 		f.freeze(3)
 		start := time.Now()
 		s := f.inspected(m)
-		took(f, start, 300*time.Millisecond)
+		took(f, start, 300*ms)
 		assert.Equal(f, redsync.StateHeld, s.State)
 		require.ErrorContains(f, s.Nodes[3].Err, "no answer within 300ms")
 		var node *redsync.RedisError
 		require.ErrorAs(f, s.Nodes[3].Err, &node)
 		assert.Equal(f, 3, node.Node)
 
-		ctx := limited(f, 10*time.Millisecond)
+		ctx := limited(f, 10*ms)
 		start = time.Now()
 		s, err := m.Inspect(ctx)
 		require.NoError(f, err, "it was decided")
-		took(f, start, 10*time.Millisecond)
+		took(f, start, 10*ms)
 		assert.Equal(f, redsync.StateHeld, s.State)
 
 		f.freeze(1, 2)
-		s, err = m.Inspect(limited(f, 10*time.Millisecond))
+		s, err = m.Inspect(limited(f, 10*ms))
 		errorIs(f, err, context.DeadlineExceeded, redsync.ErrNoQuorum)
 		assert.Equal(f, redsync.StateUnknown, s.State)
 		assert.NotContains(f, err.Error(), "300ms", "%v", err)
@@ -250,7 +249,7 @@ func TestInspectThatAsksNobody(t *testing.T) {
 		require.Error(f, err)
 		assert.Equal(f, traffic, f.nodes[0].Traffic())
 		rs := f.another()
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 		_, err = rs.NewMutex("a").Inspect(f.Context())
 		require.ErrorIs(f, err, redsync.ErrClosed)
 	})
@@ -286,7 +285,7 @@ func TestInspectDoesNotCountNodesUnderTheRestartGuard(t *testing.T) {
 		for _, n := range f.nodes[:3] {
 			n.Kill()
 			n.Restart(true)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 		}
 		require.Positive(f, m.Remaining())
 		s, err := rs.NewMutex("a").Inspect(f.Context())

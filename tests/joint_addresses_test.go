@@ -13,7 +13,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/peek"
 	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
@@ -26,11 +25,11 @@ import (
 func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
 	c.Helper()
 	c.nodes[late].Freeze()
-	require.NoError(c, m.Lock())
+	locked(c, m)
 	c.nodes[emptied].Kill()
 	c.nodes[emptied].Restart(true)
 	c.nodes[late].Thaw()
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	c.nodes[late].Del(m.Name())
 }
 
@@ -43,8 +42,7 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 				var moving movable
 				moving.to.Store(s.nodes[0])
 				rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
-				m := rs.NewMutex("meet")
-				require.NoError(s, m.TryLock())
+				m := obtained(s, rs.NewMutex("meet"))
 				s.unlock(m)
 				if denied {
 					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
@@ -76,14 +74,13 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 			assert.NoError(s, m.TryLock())
 			s.unlock(m)
 		})
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		start := time.Now()
-		m := rs.NewMutex("lock", redsync.WithExpiry(2*time.Second))
-		require.NoError(s, m.TryLock())
-		took(s, start, 100*time.Millisecond)
+		m := obtained(s, rs.NewMutex("lock", redsync.WithExpiry(2*time.Second)))
+		took(s, start, 100*ms)
 		s.unlock(m)
 		patient.Wait()
-		took(s, start, 400*time.Millisecond-time.Millisecond)
+		took(s, start, 400*ms-ms)
 		s.nodes[5].Thaw()
 	})
 }
@@ -92,7 +89,7 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 // servers the nodes are.
 func TestJointFirstCallWithAShortContext(t *testing.T) {
 	changing(t, 5, func(s change) {
-		slow := func(bool) time.Duration { return 5 * time.Millisecond }
+		slow := func(bool) time.Duration { return 5 * ms }
 		on := func() (pools []pool.Pool) {
 			for _, n := range s.nodes {
 				pools = append(pools, pool.New(n.Client(func(o *redis.Options) { o.Dialer = n.DialVia(slow) })))
@@ -100,7 +97,7 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 			return pools
 		}
 		rs := s.joint(on(), on())
-		ctx := limited(s, time.Millisecond)
+		ctx := limited(s, ms)
 		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
 		m := rs.NewMutex("second")
 		require.NoError(s, m.TryLock(), "nobody has the lock")
@@ -127,8 +124,8 @@ func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 			before, after = append(before, pool.New(n.Client(), guards[true]...)), append(after, pool.New(n.Client(), guards[true]...))
 		}
 		log := &healthLog{}
-		rs := s.joint(before, after).With(redsync.WithObserver(log), redsync.WithFailFast(false))
-		require.NoError(s, rs.NewMutex("meet").TryLock())
+		rs := s.joint(before, after).With(redsync.WithObserver(log), hearsAll)
+		obtained(s, rs.NewMutex("meet"))
 		s.nodes[0].Kill()
 		s.nodes[0].Restart(true)
 		for i := range 20 {
@@ -166,27 +163,6 @@ func TestJointNewNodesThatRestart(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The runbook's limit of tokens: what counts is the last Lock of a process of before, even if a joint process locked
-// the name earlier.
-func TestJointTokensAfterALockOfAnOlderProcess(t *testing.T) {
-	changing(t, 6, func(s change) {
-		token := func(rs *redsync.Redsync) uint64 {
-			m := locked(s, rs.NewMutex("lock", redsync.WithFencing()))
-			defer s.unlock(m)
-			return m.Fence()
-		}
-		token(s.joint(s.at(0, 1, 2), s.at(3, 4, 5)))
-		ahead := s.alone(s.elsewhere(0, 1, 2))
-		peek.KnowsToken(ahead, "lock", uint64(time.Now().Add(time.Hour).UnixMicro()))
-		last := token(ahead)
-		time.Sleep(10 * time.Second)
-		assert.Less(s, token(s.alone(s.elsewhere(3, 4, 5))), last, "the token is too low, because no joint process has had the lock since")
-		between := token(s.joint(s.elsewhere(0, 1, 2), s.elsewhere(3, 4, 5)))
-		assert.Greater(s, between, last)
-		assert.Greater(s, token(s.alone(s.elsewhere(3, 4, 5))), between)
-	})
 }
 
 // The sets are 0, 1, 2 and 0, 1, 3, and the address of node 3 leads a joint process to server 2. Without node 0 the

@@ -105,11 +105,11 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				changing(t, 6, func(s change) {
 					rs := s.joint(s.at(c.before...), after(s, c.after...))
-					require.NoError(s, rs.NewMutex("meet").TryLock())
+					obtained(s, rs.NewMutex("meet"))
 					for _, i := range c.frozen {
 						s.nodes[i].Freeze()
 					}
-					m := rs.NewMutex("lock", redsync.WithWatchdog(), redsync.WithTries(1))
+					m := rs.NewMutex("lock", withWatchdog, redsync.WithTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
 						time.Sleep(20 * time.Second)
@@ -158,10 +158,10 @@ func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
 // A server that is in both sets is asked once, even if it has a different address in each set.
 func TestJointAsksASharedNodeOnce(t *testing.T) {
 	for kind, after := range addresses {
-		for _, options := range [][]redsync.Option{nil, {redsync.WithFair()}, {redsync.WithFencing()}} {
+		for _, options := range []opts{nil, {withFair}, {withFencing}} {
 			t.Run(fmt.Sprint(kind, len(options)), func(t *testing.T) {
 				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(0, 1, 2, 3, 4), after(s, 0, 1, 2, 3, 5)).With(options...)
+					rs := s.joint(s.at(allNodes...), after(s, 0, 1, 2, 3, 5)).With(options...)
 					sent := func() (n [6]int) {
 						for i, node := range s.nodes {
 							n[i] = node.Commands("set") + node.Commands("evalsha") + node.Commands("eval") + node.Commands("get")
@@ -191,16 +191,10 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
 		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
-		on := func(clients []*redis.Client) (pools []pool.Pool) {
-			for _, c := range clients {
-				pools = append(pools, pool.New(c))
-			}
-			return pools
-		}
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				m := s.joint(on(before), on(after)).NewMutex(fmt.Sprint("lock", i))
+				m := s.joint(poolsOf(before), poolsOf(after)).NewMutex(fmt.Sprint("lock", i))
 				assert.NoError(s, m.TryLock())
 				s.unlock(m)
 			})
@@ -208,16 +202,16 @@ func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 		all.Wait()
 		s.nodes[1].Freeze()
 		s.nodes[3].Freeze()
-		m := s.joint(on(before), on(after)).NewMutex("lock")
+		m := s.joint(poolsOf(before), poolsOf(after)).NewMutex("lock")
 		require.NoError(s, m.TryLock(), "a minority is frozen")
 		value := m.Value()
-		other := s.joint(s.elsewhere(0, 1, 2, 3, 4), s.elsewhere(0, 1, 2, 3, 4))
+		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
 		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
 		require.True(s, ok, "a process that has just started releases it: %v", err)
 		time.Sleep(time.Second)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
-		require.NoError(s, other.NewMutex("lock").TryLock())
+		obtained(s, other.NewMutex("lock"))
 		s.nodes[1].Thaw()
 		s.nodes[3].Thaw()
 	})
@@ -230,16 +224,15 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		var moving movable
 		moving.to.Store(s.nodes[2])
 		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving.client())))
-		require.NoError(s, rs.NewMutex("meet").TryLock())
+		obtained(s, rs.NewMutex("meet"))
 		moving.to.Store(s.nodes[3])
 		s.nodes[2].Kill()
 		s.nodes[2].Restart(false)
 		for range 2 { // each finds the lost connection to one address
-			require.NoError(s, rs.NewMutex("meet too").Lock())
+			locked(s, rs.NewMutex("meet too"))
 			time.Sleep(10 * time.Second)
 		}
-		m := rs.NewMutex("lock")
-		require.NoError(s, m.TryLock())
+		m := obtained(s, rs.NewMutex("lock"))
 		time.Sleep(time.Second)
 		assert.Equal(s, 4, s.nodes.Keys("lock"), "each server is a node of its own")
 		s.unlock(m)
@@ -255,8 +248,7 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 			after = append(after, pool.New(n.Client(func(o *redis.Options) { o.DB = other })))
 		}
 		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
-		m := rs.NewMutex("lock")
-		require.NoError(s, m.TryLock())
+		m := obtained(s, rs.NewMutex("lock"))
 		time.Sleep(time.Second)
 		for _, n := range s.nodes {
 			assert.True(s, n.DB(0).Exists("lock"))
@@ -284,7 +276,7 @@ func TestJointWaitersAreWoken(t *testing.T) {
 						s.joint(s.elsewhere(was...), s.elsewhere(is...)), s.alone(s.elsewhere(is...)),
 					}
 					for i, rs := range all {
-						require.NoError(s, rs.NewMutex(fmt.Sprint("meet", i)).Lock())
+						locked(s, rs.NewMutex(fmt.Sprint("meet", i)))
 					}
 					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
 					w := user{s.T, nil}.calls(all[pair[1]], patient(mode...)...)
@@ -293,7 +285,7 @@ func TestJointWaitersAreWoken(t *testing.T) {
 					s.unlock(m)
 					<-w.done
 					require.NoError(s, w.err)
-					assert.Less(s, time.Since(start), 10*time.Millisecond, "the retry delay is an hour")
+					assert.Less(s, time.Since(start), 10*ms, "the retry delay is an hour")
 					s.unlock(w.Mutex)
 				})
 			})
@@ -338,16 +330,16 @@ func TestJointRestartGuard(t *testing.T) {
 					rs := s.joint(before, after)
 					m := rs.NewMutex("lock")
 					s.nodes[2].Freeze()
-					require.NoError(s, m.Lock())
+					locked(s, m)
 					s.nodes[0].Kill()
 					s.nodes[0].Restart(true)
 					s.nodes[2].Thaw()
 					s.nodes[2].Del("lock") // the key that it set late
 					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(100 * ms)
 					}
-					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", redsync.WithFailFast(false)).TryLock(), "its server started")
+					require.ErrorContains(s, s.joint(before, after).NewMutex("lock", hearsAll).TryLock(), "its server started")
 					require.ErrorContains(s, rs.NewMutex("lock", redsync.WithExpiry(time.Minute)).TryLock(), "which pool #")
 				})
 			})

@@ -64,7 +64,7 @@ func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 		{"three, and two frozen", []int{2, 3, 4}, func(f field) { f.freeze(0, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode opts) {
 				rs := f.another()
 				f.denies(denials[i], c.deny...)
 				c.rest(f)
@@ -82,7 +82,7 @@ func TestLeadEndsIfTheNodesDenyIt(t *testing.T) {
 
 // Candidates go on while a quorum might still grant them the lock.
 func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		f.denies(denials[0], 0, 1)
 		f.kill(2, 3)
 		rs, ctx := f.process(), f.Context()
@@ -99,7 +99,7 @@ func TestLeadGoesOnWhileAQuorumMayBePossible(t *testing.T) {
 
 // The permissions of the user may change while it campaigns, and while it leads.
 func TestLeadEndsWhenItsPermissionsDo(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		leader, candidate, ctx := f.another(), f.another(), f.Context()
 		serve := func(ctx context.Context) error {
 			<-ctx.Done()
@@ -145,7 +145,7 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 	require.NoError(t, leads(append(slices.Clone(smallestACL), "~{lock}:fence")))
 	require.NoError(t, leads(fenced), "without the queues")
 	for name, err := range map[string]error{
-		"a fair queue": leads(fenced, redsync.WithFair()),
+		"a fair queue": leads(fenced, withFair),
 		"the register": leads(smallestACL),
 		"the commands": leads([]string{"~lock", "+get"}),
 	} {
@@ -167,14 +167,13 @@ func TestLeadOnServersThatDenyTheUserSomething(t *testing.T) {
 
 // A Lock ends by its tries or its context. It goes on while nodes deny it the lock, and gets it when they allow it.
 func TestALockGoesOnWhileNodesDenyIt(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[:3] {
 			for _, command := range []string{"set", "evalsha"} {
 				n.On(command, 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
 			}
 		}
-		w := f.calls(f.Redsync, redsync.WithTries(0))
+		w := f.calls(f.Redsync, forever)
 		time.Sleep(10 * time.Second)
 		require.False(f, w.isDone())
 		for _, n := range f.nodes[:3] {

@@ -102,13 +102,6 @@ func (e *election) term(n int) term {
 	return *e.terms[n-1]
 }
 
-// count returns how many terms there have been.
-func (e *election) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.terms)
-}
-
 // leads checks that c is the leader, and that its term is number n.
 func (e *election) leads(c *candidate, n int) {
 	e.Helper()
@@ -139,7 +132,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 		onKit(t, func(k kit) {
 			err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 				time.Sleep(time.Minute) // many expiries
-				require.NoError(k, ctx.Err())
+				alive(k, ctx)
 				assert.Equal(k, 5, k.keys("lock"))
 				m := redsync.FromContext(ctx)
 				assert.Equal(k, "lock", m.Name())
@@ -149,7 +142,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 			})
 			require.ErrorIs(k, err, want)
 			assert.Equal(k, want == nil, err == nil)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			k.nothingLeft()
 		})
 	}
@@ -173,7 +166,7 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		require.NotErrorIs(k, err, redsync.ErrFailed)
 		errorIs(k, err, context.Canceled, errWork)
 		rs := k.nodes.Process()
-		require.NoError(k, rs.Close(k.Context()))
+		shut(k, rs)
 		require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
 		took(k, start, 0, "Lead returns at once")
 		k.nothingLeft()
@@ -184,13 +177,13 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		for name, option := range map[string]redsync.Option{
-			"WithShared":    redsync.WithShared(),
+			"WithShared":    withShared,
 			"WithPermits":   redsync.WithPermits(1),
 			"WithValue":     redsync.WithValue("x"),
 			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
 		} {
 			for _, rs := range []*redsync.Redsync{k.Redsync, k.With(option)} {
-				options := []redsync.Option{option}
+				options := opts{option}
 				if rs != k.Redsync {
 					options = nil
 				}
@@ -204,7 +197,7 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 }
 
 func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
-	inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
 		e.leads(first, 1)
@@ -296,7 +289,7 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 		require.PanicsWithValue(k, "no", func() {
 			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
 		})
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 
 		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
@@ -305,21 +298,21 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			require.False(k, ok)
 			require.ErrorContains(k, err, "Lead releases it when its function returns")
 			require.Positive(k, m.Remaining(), "nobody else leads while the context goes on")
-			require.NoError(k, ctx.Err())
+			alive(k, ctx)
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 
 		err = k.Lead(k.Context(), "lock", func(context.Context) error {
-			k.freeze(0, 1, 2)
+			k.freeze(majority...)
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)
 		var node *redsync.RedisError
 		require.ErrorAs(k, err, &node, "the error names the node whose release failed")
-		k.thaw(0, 1, 2)
+		k.thaw(majority...)
 		time.Sleep(guard)
 	})
 }
@@ -352,17 +345,17 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 		"frozen": {kit.freeze, kit.thaw, guard + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onElection, func(e *election, mode []redsync.Option) {
+			inEachMode(t, onElection, func(e *election, mode opts) {
 				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
 				e.leads(first, 1)
-				c.fail(e.kit, 0, 1, 2, 3, 4)
+				c.fail(e.kit, allNodes...)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
 				time.Sleep(time.Duration(testlength.InGate(15, 15, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))
 				}
-				c.mend(e.kit, 0, 1, 2, 3, 4)
+				c.mend(e.kit, allNodes...)
 				time.Sleep(c.within)
 				require.Zero(e, e.term(2).ended)
 			})
@@ -388,28 +381,5 @@ func TestRetryDelaysOfCandidates(t *testing.T) {
 		mu.Unlock()
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
 		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
-	})
-}
-
-// While the nodes change, there is never more than one leader: see NewJoint.
-func TestLeadersWhileTheNodesChange(t *testing.T) {
-	inEachMode(t, func(t *testing.T, f func(c change)) { changing(t, 5, f) }, func(c change, mode []redsync.Option) {
-		e := &election{kit: kit{user: user{T: c.T}}}
-		before, after := c.at(0, 1, 2), c.at(2, 3, 4)
-		var last *candidate
-		for n, rs := range []*redsync.Redsync{c.alone(before), c.joint(before, after), c.joint(before, after), c.alone(after)} {
-			next := e.runs(rs, mode...)
-			time.Sleep(10 * time.Second)
-			if last != nil {
-				e.leads(last, n)
-				last.resign <- struct{}{}
-				require.ErrorIs(e, e.returned(last), errResigned)
-			}
-			time.Sleep(time.Second)
-			e.leads(next, n+1)
-			last = next
-		}
-		last.cancel(nil)
-		require.NoError(e, e.returned(last))
 	})
 }

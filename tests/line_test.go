@@ -20,11 +20,11 @@ import (
 
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	const waiters = 30
-	for name, options := range map[string][]redsync.Option{
+	for name, options := range map[string]opts{
 		"handed over":     nil,
 		"not handed over": {redsync.WithHandOver(false)},
-		"fair":            {redsync.WithFair()},
-		"polling":         {redsync.WithRetryDelay(5 * time.Millisecond)},
+		"fair":            {withFair},
+		"polling":         {redsync.WithRetryDelay(5 * ms)},
 	} {
 		kitAs(t, name, func(k kit) {
 			m := locked(k, k.another(options...).NewMutex("lock"))
@@ -35,8 +35,8 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 			time.Sleep(time.Second)
 			k.unlock(m)
 			start := time.Now()
-			assert.Equal(k, ascending(waiters), k.inOrder(calls, time.Millisecond))
-			took(k, start, waiters*time.Millisecond, "each waiter is woken, and none waits for a timer")
+			assert.Equal(k, ascending(waiters), k.inOrder(calls, ms))
+			took(k, start, waiters*ms, "each waiter is woken, and none waits for a timer")
 			k.nothingLeft()
 		})
 	}
@@ -44,7 +44,7 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 
 // WithTries counts retry delays. A waiter behind others gives up when its own delays are over.
 func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		m := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		other := k.another(mode...)
 		var calls []*call
@@ -52,7 +52,7 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 		for i := range 10 {
 			starts = append(starts, time.Now())
 			calls = append(calls, k.calls(other, redsync.WithTries(3+i%3), redsync.WithRetryDelay(time.Second)))
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 		}
 		for i, c := range calls {
 			<-c.done
@@ -71,9 +71,9 @@ func TestEachWaiterOfAProcessGivesUpAfterItsOwnTries(t *testing.T) {
 func TestWaiterOfAProcessTriesRightBehindTheRelease(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithHandOver(false))
-		time.Sleep(time.Millisecond) // each node has it
+		time.Sleep(ms) // each node has it
 		c := f.calls(f.Redsync, patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		before := f.commands("set")
 		f.atOnce(m, c)
 		synctest.Wait()
@@ -116,7 +116,7 @@ func (d *delays) taken() []int {
 // The retry delays of a waiter behind others are counted, but do not wake it. It asks its DelayFunc for them ahead of
 // time, and once for each.
 func TestWaitersBehindOthersSleep(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		const waiters = 100
 		holder := k.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		b := k.another(mode...)
@@ -125,7 +125,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 		var asked []*delays
 		start := time.Now()
 		for i := range waiters {
-			d := &delays{delay: 100 * time.Millisecond}
+			d := &delays{delay: 100 * ms}
 			tries := 0
 			if i%2 == 0 {
 				tries = 32
@@ -144,7 +144,7 @@ func TestWaitersBehindOthersSleep(t *testing.T) {
 		assert.LessOrEqual(k, calls()-before, 31)
 		for i := 0; i < waiters; i += 2 {
 			<-all[i].done
-			assert.Equal(k, 3100*time.Millisecond, all[i].at.Sub(start), "#%d", i)
+			assert.Equal(k, 3100*ms, all[i].at.Sub(start), "#%d", i)
 			require.ErrorIs(k, all[i].err, redsync.ErrFailed)
 			want := ascending(32)[1:]
 			assert.Equal(k, want, asked[i].taken(), "#%d", i)
@@ -162,10 +162,10 @@ func TestWaiterBehindOthersFailsAtADelayThatIsNegative(t *testing.T) {
 		k.calls(b, patient()...)
 		start := time.Now()
 		w := k.calls(b, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
-			return time.Duration(4-tries) * 100 * time.Millisecond
+			return time.Duration(4-tries) * 100 * ms
 		}))
 		<-w.done
 		require.ErrorContains(k, w.err, "WithRetryDelayFunc(-100ms) is out of range")
-		assert.Equal(k, 600*time.Millisecond+10*time.Millisecond, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
+		assert.Equal(k, 600*ms+10*ms, w.at.Sub(start), "a retry delay of 0 is replaced by a short one")
 	})
 }

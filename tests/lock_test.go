@@ -24,7 +24,7 @@ func TestMutexLockWithoutAQuorumIsNotTakenAlthoughOneNodeRefuses(t *testing.T) {
 		k.freeze(2, 3)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		took(k, start, 400*time.Millisecond, "TryLock waits for the frozen nodes, which might still answer")
+		took(k, start, 400*ms, "TryLock waits for the frozen nodes, which might still answer")
 		var taken *redsync.ErrTaken
 		require.NotErrorAs(k, err, &taken)
 		var down *redsync.RedisError
@@ -39,7 +39,7 @@ func TestMutexTryLockSplitSaysWhatItKnows(t *testing.T) {
 		k.freeze(3, 4)
 		start := time.Now()
 		err := k.nodes.Process().NewMutex("lock").TryLock()
-		assert.Less(k, time.Since(start), 400*time.Millisecond)
+		assert.Less(k, time.Since(start), 400*ms)
 		taken := isTaken(k, err)
 		assert.Equal(k, []int{0, 1}, taken.Nodes)
 		for i := range 5 {
@@ -120,7 +120,7 @@ func TestNilContextIsBackground(t *testing.T) {
 		require.NoError(k, k.ran(k.TryDo(nil, "lock", work)))
 		assert.Nil(k, redsync.FromContext(nil))
 
-		require.NoError(k, m.Lock())
+		locked(k, m)
 		s, err := m.Detach(nil)
 		require.NoError(k, err)
 		m = k.NewMutex("lock", redsync.WithSequencer(s))
@@ -137,18 +137,17 @@ func TestNilContextIsBackground(t *testing.T) {
 
 func TestMutexNodeDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		want    time.Duration
 	}{
-		"5 % of the default expiry":       {nil, 400 * time.Millisecond},
-		"at least 50 ms":                  {[]redsync.Option{redsync.WithExpiry(500 * time.Millisecond)}, 50 * time.Millisecond},
-		"at most half of the validity":    {[]redsync.Option{redsync.WithExpiry(22 * time.Millisecond), redsync.WithDriftFactor(0)}, 10 * time.Millisecond},
-		"by WithTimeoutFactor":            {[]redsync.Option{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
-		"by WithNodeTimeout":              {[]redsync.Option{redsync.WithNodeTimeout(7 * time.Millisecond)}, 7 * time.Millisecond},
-		"half of the longest of validity": {[]redsync.Option{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * time.Millisecond},
+		"5 % of the default expiry":       {nil, 400 * ms},
+		"at least 50 ms":                  {opts{redsync.WithExpiry(500 * ms)}, 50 * ms},
+		"at most half of the validity":    {opts{redsync.WithExpiry(22 * ms), redsync.WithDriftFactor(0)}, 10 * ms},
+		"by WithTimeoutFactor":            {opts{redsync.WithTimeoutFactor(0.25)}, 2 * time.Second},
+		"by WithNodeTimeout":              {opts{redsync.WithNodeTimeout(7 * ms)}, 7 * ms},
+		"half of the longest of validity": {opts{redsync.WithTimeoutFactor(1), redsync.WithDriftFactor(0)}, 3999 * ms},
 	} {
-		kitAs(t, name, func(k kit) {
-			k.meet()
+		kitMetAs(t, name, func(k kit) {
 			k.freeze(0, 2, 4)
 			start := time.Now()
 			require.ErrorIs(k, k.NewMutex("lock", c.options...).TryLock(), redsync.ErrNoQuorum)
@@ -160,15 +159,15 @@ func TestMutexNodeDeadline(t *testing.T) {
 func TestMutexWithoutFailFastWaitsForEveryNode(t *testing.T) {
 	play(t, func(f field) {
 		for i, n := range f.nodes {
-			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * time.Millisecond})
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i+1) * 10 * ms})
 		}
 		start := time.Now()
-		m := locked(f, f.NewMutex("lock", redsync.WithFailFast(false)))
-		took(f, start, 50*time.Millisecond)
-		assert.Equal(f, 5, f.nodes.Keys("lock"))
+		m := locked(f, f.NewMutex("lock", hearsAll))
+		took(f, start, 50*ms)
+		f.keysOn(5)
 		f.freeze(1)
 		start = time.Now()
 		f.confirms(m.Extend())
-		took(f, start, 400*time.Millisecond, "the call waits for the frozen nodes until the node deadline")
+		took(f, start, 400*ms, "the call waits for the frozen nodes until the node deadline")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,91 +34,56 @@ func TestLoggerLevels(t *testing.T) {
 		happens func(f field)
 		want    map[string]int // entries above the level debug
 	}{
-		"all is well": {func(f field) {
-			m := f.held(redsync.WithWatchdog())
-			time.Sleep(20 * time.Second)
-			f.confirms(m.Extend())
-			f.unlock(m)
-		}, map[string]int{}},
-		"the lock is taken and two nodes are down": {func(f field) {
-			f.held(redsync.WithWatchdog())
-			f.kill(0, 1)
-			require.Error(f, f.NewMutex("lock").TryLock())
-		}, map[string]int{"WARN redsync: node is down": 2}},
 		"a node is down": {func(f field) {
 			f.kill(0)
-			m := locked(f, f.NewMutex("lock", redsync.WithWatchdog()))
+			m := locked(f, f.NewMutex("lock", withWatchdog))
 			time.Sleep(20 * time.Second)
 			f.unlock(m)
 		}, map[string]int{"WARN redsync: node is down": 2}}, // after 10 s again
-		"no quorum is reachable": {func(f field) {
-			f.kill(0, 1, 2)
-			require.Error(f, f.NewMutex("lock", redsync.WithTries(2)).Lock())
-		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
-		"the lock expires": {func(f field) {
-			m := f.held()
-			time.Sleep(10 * time.Second)
-			_ = m.Err()
-			_, _ = m.Extend()
-		}, map[string]int{"ERROR redsync: lost": 1}},
 		"a loss is found by Unlock": {func(f field) {
 			m := f.held()
-			f.lose(0, 1, 2)
+			f.lose(majority...)
 			_, _ = m.Unlock()
 		}, map[string]int{"ERROR redsync: lost": 1}},
 		"Unlock of a lock whose loss was proved": {func(f field) {
 			m := f.held()
-			f.lose(0, 1, 2)
-			_, err := m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
-			_, err = m.Unlock()
+			f.lose(majority...)
+			failsWith(f, m.Valid, redsync.ErrLockLost)
+			_, err := m.Unlock()
 			require.Error(f, err)
 		}, map[string]int{"ERROR redsync: lost": 1}},
-		"Unlock without a quorum": {func(f field) {
-			m := f.held()
-			f.kill(0, 1, 2)
-			_, err := m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrNoQuorum)
-		}, map[string]int{"WARN redsync: no quorum": 1, "WARN redsync: node is down": 3}},
 		"an extension sets missing keys again": {func(f field) {
-			m := f.held(redsync.WithSetNXOnExtend())
+			m := f.held(withSetNXOnExtend)
 			for range 5 {
-				f.lose(0, 1, 2)
-				_, err := m.Extend()
-				require.ErrorIs(f, err, redsync.ErrExtendFailed)
+				f.lose(majority...)
+				failsWith(f, m.Extend, redsync.ErrExtendFailed)
 			}
 		}, map[string]int{"WARN redsync: extend failed": 1}},
 		"Unlock and Detach end an Extend": {func(f field) {
-			f.freeze(0, 1, 2)
+			f.freeze(majority...)
 			for _, end := range []func(m *redsync.Mutex){
 				func(m *redsync.Mutex) { _, _ = m.Unlock() },
 				func(m *redsync.Mutex) { _, _ = m.Detach(f.Context()) },
 			} {
-				f.thaw(0, 1, 2)
+				f.thaw(majority...)
 				m := locked(f, f.NewMutex("lock"))
 				synctest.Wait()
-				f.freeze(0, 1, 2)
+				f.freeze(majority...)
 				extended := make(chan error)
 				go func() { _, err := m.Extend(); extended <- err }()
 				synctest.Wait()
-				time.AfterFunc(100*time.Millisecond, func() { f.thaw(0, 1, 2) })
+				time.AfterFunc(100*ms, func() { f.thaw(majority...) })
 				end(m)
 				require.ErrorIs(f, <-extended, redsync.ErrNotHeld)
 			}
 		}, map[string]int{}},
 		"a watchdog finds a loss": {func(f field) {
-			f.held(redsync.WithWatchdog())
-			f.lose(0, 1, 2)
+			f.held(withWatchdog)
+			f.lose(majority...)
 			time.Sleep(20 * time.Second)
 		}, map[string]int{"ERROR redsync: lost": 1}},
-		"Close ends a hold and gives up on a node": {func(f field) {
-			f.held()
-			f.kill(0)
-			require.NoError(f, f.Close(f.Context()))
-		}, map[string]int{"WARN redsync: releases unconfirmed": 1, "WARN redsync: node is down": 1}},
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			book := newLogbook()
 			f.Redsync = f.With(redsync.WithLogger(slog.New(book)))
 			c.happens(f)
@@ -144,12 +108,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 		m = k.NewMutex("lock")
 		require.Error(k, m.TryLock())
 		k.up(0, 1, 4)
-		require.NoError(k, m.TryLock())
+		obtained(k, m)
 		time.Sleep(time.Second)
-		k.lose(0, 1, 2, 3, 4)
-		_, err := m.Extend()
-		require.ErrorIs(k, err, redsync.ErrLockLost)
-		_, err = m.Unlock()
+		k.lose(allNodes...)
+		failsWith(k, m.Extend, redsync.ErrLockLost)
+		_, err := m.Unlock()
 		require.Error(k, err)
 		got := map[string]string{}
 		synctest.Wait()
@@ -179,12 +142,11 @@ func TestLoggerMessagesAndAttributes(t *testing.T) {
 
 // The value proves the ownership of a lock, so no event and no log entry may contain it.
 func TestEventsAndLogNeverContainAValue(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		k.Redsync = k.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(1))
 		var values []string
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		values = append(values, m.Value())
 		require.Error(k, k.NewMutex("lock").Lock())
 		a := k.NewMutex("lock", redsync.WithValue(m.Value()))
@@ -198,7 +160,7 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 		_, _ = a.Unlock()
 		own := rand.Text()
 		constant := redsync.WithGenValueFunc(func() (string, error) { return own, nil })
-		require.NoError(k, k.NewMutex("other", constant).Lock())
+		locked(k, k.NewMutex("other", constant))
 		require.Error(k, k.NewMutex("other", constant).Lock())
 		values = append(values, own)
 		_ = k.Close(k.Context())
@@ -213,11 +175,10 @@ func TestEventsAndLogNeverContainAValue(t *testing.T) {
 
 // While a Lock finds no quorum, the log says so at once and then every 10 s. Observers are told of each attempt.
 func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book, r := newLogbook(), &redsynctest.Recorder{}
 		rs := f.With(redsync.WithLogger(slog.New(book)), redsync.WithObserver(r))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		require.ErrorIs(f, rs.NewMutex("lock").LockContext(limited(f, time.Minute)), redsync.ErrNoQuorum)
 		attempts, _ := of[observe.Attempt](r)
 		assert.GreaterOrEqual(f, len(attempts), 30, "an observer is told of each attempt")
@@ -226,23 +187,22 @@ func TestLogOfALockThatFindsNoQuorum(t *testing.T) {
 		assert.Regexp(f, `00:00:00.400Z level=WARN msg="redsync: no quorum" lock=lock tries=1 error="redsync: 3 of 5 nodes failed, 3 needed: `+
 			`node #0 \(127.0.0.1:7001\): no answer within 400ms; node #1 \(127.0.0.1:7002\): `, got[0])
 		assert.Regexp(f, `00:00:10.\d+Z level=WARN msg="redsync: no quorum" for=10\S*s lock=lock tries=\d+ error="redsync: 3 of 5 nodes failed`, got[1])
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 	})
 }
 
 // The lines of an outage count the names that calls wait for, and the locks that could not be extended, as they are then.
 // A TryLock does not wait. Copies of a Redsync with the same logger have one line.
 func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
-		rs := f.With(log, redsync.WithTries(0), redsync.WithExpiry(time.Minute))
+		rs := f.With(log, forever, redsync.WithExpiry(time.Minute))
 		var held []*redsync.Mutex
 		for i := range 4 {
-			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), redsync.WithWatchdog())))
+			held = append(held, locked(f, rs.With(log).NewMutex(fmt.Sprint("held", i), withWatchdog)))
 		}
-		f.kill(0, 1, 2)
+		f.kill(majority...)
 		var waits []*call
 		for i := range 6 { // two for each name
 			waits = append(waits, f.begins(rs.With(log).NewMutex(fmt.Sprint("wanted", i/2))))
@@ -258,7 +218,7 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 		require.Error(f, rs.NewMutex("tried").TryLock())
 		time.Sleep(10 * time.Second)
 		assert.Contains(f, book.linesOf("no quorum")[4], "names_waiting=2 locks_unextended=3 ")
-		f.restart(0, 1, 2)
+		f.restart(majority...)
 		time.Sleep(5 * time.Second)
 		assert.Regexp(f, `level=INFO msg="redsync: a quorum answers again" after=4`, strings.Join(book.linesOf("a quorum answers again"), ""))
 	})
@@ -266,15 +226,14 @@ func TestLinesOfAnOutageCountWhatIsTrue(t *testing.T) {
 
 // Close says for each node how many releases the node has not confirmed, however the locks got the logger.
 func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		book := newLogbook()
 		log := redsync.WithLogger(slog.New(book))
 		for i := range 30 {
-			require.NoError(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log).Lock())
+			locked(f, f.With(log).NewMutex(fmt.Sprint("lock", i), log))
 		}
 		f.freeze(3, 4)
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		want := make([]string, 2)
 		for i := range want {
 			want[i] = fmt.Sprintf(`time=2000-01-01T00:00:00.400Z level=WARN msg="redsync: releases unconfirmed" node=%d `+
@@ -287,9 +246,8 @@ func TestLogOfCloseHasOneLineForEachNode(t *testing.T) {
 
 // A program that makes a logger for each request gets no line for each request.
 func TestLogOfLoggersForEachRequest(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.kill(0, 1, 2)
+	playMet(t, func(f field) {
+		f.kill(majority...)
 		book := newLogbook()
 		for range 1000 {
 			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)))
@@ -324,11 +282,11 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 			l.ObserveExtended(ctx, observe.Extended{Name: name, Watchdog: true, Err: redsync.ErrExtendFailed})
 			l.ObserveOneServer(ctx, one)
 			l.ObserveTwoServers(ctx, observe.TwoServers{Nodes: one.Nodes})
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 		}
 		for range 1500 {
 			l.ObserveEventsDropped(ctx, observe.EventsDropped{Events: 3})
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 		}
 		assert.Equal(t, map[string]int{
 			"WARN redsync: release given up":                            2,
@@ -347,14 +305,13 @@ func TestLogOfWhatHappensAgainAndAgain(t *testing.T) {
 // While all is well, there is no line above Debug, whatever the program does. That includes contention, a context that
 // ends in an attempt on a lock that is taken, and Close while locks are held.
 func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
-	lose := []string{"Lost", "Err", "Context"} // in these rows a lock runs out
 	onTrial(t, 3, threeNodes, func(tr trial) {
 		book := newLogbook()
 		tr.Redsync = tr.With(redsync.WithLogger(slog.New(book)))
 		kind := lockKinds[tr.kind]
 		for _, row := range modeRows {
 			switch {
-			case slices.Contains(lose, row.name), row.cells[tr.kind] != works:
+			case row.cells[tr.kind] != works:
 				continue
 			case row.use != nil:
 				m := kind.lock(tr.Redsync)
@@ -366,15 +323,15 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 			}
 			require.Empty(tr, book.above(), "%s: %s", row.name, &book.text)
 		}
-		m := locked(tr, kind.lock(tr.Redsync, redsync.WithWatchdog(), redsync.WithMaxHold(10*time.Minute)))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog, redsync.WithMaxHold(10*time.Minute)))
 		time.Sleep(time.Minute)
-		rival := kind.rival(tr.Redsync, redsync.WithTries(0), redsync.WithRetryDelay(10*time.Millisecond))
+		rival := kind.rival(tr.Redsync, forever, redsync.WithRetryDelay(10*ms))
 		for d := 0; d < 100; d += 9 {
 			for _, n := range tr.nodes {
-				n.On("set", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
-				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * time.Millisecond})
+				n.On("set", 1<<20, embedded.Fault{Delay: 10 * ms})
+				n.On("evalsha", 1<<20, embedded.Fault{Delay: 10 * ms})
 			}
-			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*time.Millisecond)
+			ctx, cancel := context.WithTimeout(tr.Context(), time.Duration(d)*ms)
 			require.Error(tr, rival.LockContext(ctx))
 			_, _ = m.ExtendContext(ctx)
 			cancel()
@@ -385,10 +342,9 @@ func TestLogSaysNothingWhileAllIsWell(t *testing.T) {
 		waits := make(chan error)
 		go func() { waits <- rival.Lock() }()
 		time.Sleep(time.Second)
-		require.NoError(tr, tr.Close(tr.Context()))
+		shut(tr, tr.Redsync)
 		require.ErrorIs(tr, <-waits, redsync.ErrClosed)
-		_, err := m.Unlock()
-		require.ErrorIs(tr, err, redsync.ErrClosed)
+		failsWith(tr, m.Unlock, redsync.ErrClosed)
 		assert.Empty(tr, book.above(), "%s", &book.text)
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -21,7 +20,7 @@ func TestForgedQueueThatIsTooLongGoes(t *testing.T) {
 			require.NoError(f, n.Set("{lock}:queue", strings.Repeat(fmt.Sprintf("0:%047d %013d\n", 1, int64(9999999999999)), 16_001)))
 		}
 		ctx := limited(f, 10*time.Second)
-		m := f.NewMutex("lock", redsync.WithFair(), redsync.WithTries(0))
+		m := f.NewMutex("lock", withFair, forever)
 		require.NoError(f, m.LockContext(ctx))
 		f.unlock(m)
 	})

@@ -62,31 +62,31 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 	var hole *atomic.Bool
 	for name, fault := range map[string]func(f field){
 		"a majority frozen": func(f field) {
-			f.freeze(0, 1, 2)
-			time.AfterFunc(9*time.Second, func() { f.thaw(0, 1, 2) })
+			f.freeze(majority...)
+			time.AfterFunc(9*time.Second, func() { f.thaw(majority...) })
 		},
 		"a majority dead": func(f field) {
-			f.kill(0, 1, 2)
-			time.AfterFunc(9*time.Second, func() { f.restart(0, 1, 2) })
+			f.kill(majority...)
+			time.AfterFunc(9*time.Second, func() { f.restart(majority...) })
 		},
 		"every connection black-holed": func(field) { hole.Store(true) },
 	} {
 		for _, watched := range []bool{false, true} {
 			playAs(t, name, func(f field) {
 				hole = &atomic.Bool{}
-				var options []redsync.Option
+				var options opts
 				if watched {
-					options = append(options, redsync.WithWatchdog())
+					options = append(options, withWatchdog)
 				}
 				a := partitioned(f.nodes, hole)
 				m := a.NewMutex("lock", options...)
 				start := time.Now()
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				lost, until := m.Lost(), m.Until()
 				require.Equal(f, validity, until.Sub(start))
 				time.Sleep(time.Second)
 				fault(f)
-				other := f.NewMutex("lock", redsync.WithTries(0), waiting(start.Add(7900*time.Millisecond)))
+				other := f.NewMutex("lock", forever, waiting(start.Add(7900*ms)))
 				var wg sync.WaitGroup
 				var acquired time.Duration
 				wg.Go(func() {
@@ -101,7 +101,7 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 				wg.Wait()
 				assert.GreaterOrEqual(f, acquired, 8*time.Second, "another process acquires the lock no earlier than the drift after Until")
 				if name == "every connection black-holed" {
-					assert.Less(f, acquired, 8*time.Second+2*time.Millisecond)
+					assert.Less(f, acquired, 8*time.Second+2*ms)
 				}
 				_ = a.Close(f.Context())
 			})
@@ -112,12 +112,12 @@ func TestLostIsClosedAtUntilBeforeAnotherAcquires(t *testing.T) {
 func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 	for _, healing := range []bool{false, true} {
 		play(t, func(f field) {
-			options := []redsync.Option{redsync.WithWatchdog(), redsync.WithExpiry(9 * time.Second)}
+			options := opts{withWatchdog, redsync.WithExpiry(9 * time.Second)}
 			if healing {
-				options = append(options, redsync.WithSetNXOnExtend())
+				options = append(options, withSetNXOnExtend)
 			}
 			m := f.held(options...)
-			start := m.Until().Add(92*time.Millisecond - 9*time.Second)
+			start := m.Until().Add(92*ms - 9*time.Second)
 			lost, ctx := m.Lost(), m.Context(f.Context())
 			f.occupy("lock", 1, 2, 3)
 			<-lost
@@ -128,12 +128,10 @@ func TestLostAtOnceWhenAnExtensionOfTheWatchdogProvesTheLoss(t *testing.T) {
 			assert.Zero(f, m.Until())
 			errorIs(f, f.ended(ctx), redsync.ErrLockLost, redsync.ErrLockAlreadyExpired)
 			before := f.traffic()
-			_, err := m.Extend()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Extend, redsync.ErrLockLost)
 			time.Sleep(time.Minute)
-			assert.Equal(f, before, f.traffic())
-			_, err = m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			f.hasSent(before)
+			failsWith(f, m.Unlock, redsync.ErrLockLost)
 		})
 	}
 }
@@ -143,13 +141,13 @@ func TestLostAtOnceWhenACallProvesTheLoss(t *testing.T) {
 		onKit(t, func(k kit) {
 			m := k.held()
 			lost, ctx := m.Lost(), m.Context(k.Context())
-			k.lose(0, 1, 2)
+			k.lose(majority...)
 			require.True(k, open(lost))
 			_, err := operations(m)[name]()
 			require.ErrorIs(k, err, redsync.ErrLockLost)
 			assert.False(k, open(lost))
 			assert.False(k, open(m.Lost()))
-			require.ErrorIs(k, m.Err(), redsync.ErrLockLost)
+			isOver(k, m, redsync.ErrLockLost)
 			_, _ = m.Unlock()
 			require.ErrorIs(k, k.ended(ctx), redsync.ErrLockLost, "it keeps its cause")
 		})
@@ -160,22 +158,22 @@ func TestLostBelongsToOneHold(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.NewMutex("lock")
 		assert.Nil(k, m.Lost())
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-		require.NoError(k, m.Lock())
+		isOver(k, m, redsync.ErrNotHeld)
+		locked(k, m)
 		first := m.Lost()
 		assert.Equal(k, first, m.Lost())
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 		assert.Nil(k, m.Lost())
-		require.ErrorIs(k, m.Err(), redsync.ErrNotHeld)
-		require.NoError(k, m.Lock())
+		isOver(k, m, redsync.ErrNotHeld)
+		locked(k, m)
 		second := m.Lost()
 		assert.NotEqual(k, first, second)
 		<-second
 		assert.True(k, open(first), "a clean Unlock does not close it")
-		require.NoError(k, m.Lock())
+		locked(k, m)
 		assert.True(k, open(m.Lost()))
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 		time.Sleep(time.Minute)
 		assert.True(k, open(first))
@@ -187,7 +185,7 @@ func TestLostBelongsToOneHold(t *testing.T) {
 // ended checks that ctx has ended by now, without waiting for anything, and returns its cause.
 func (u user) ended(ctx context.Context) error {
 	u.Helper()
-	require.ErrorIs(u, ctx.Err(), context.Canceled)
+	isOver(u, ctx, context.Canceled)
 	return context.Cause(ctx)
 }
 
@@ -198,14 +196,13 @@ func TestContextEndsWithTheHold(t *testing.T) {
 	}{
 		"Unlock": {end: func(k kit, m *redsync.Mutex) { k.unlock(m) }},
 		"Unlock fails": {end: func(k kit, m *redsync.Mutex) {
-			k.freeze(0, 1, 2)
+			k.freeze(majority...)
 			_, err := m.Unlock()
 			require.Error(k, err)
-			k.thaw(0, 1, 2)
+			k.thaw(majority...)
 		}},
 		"Detach": {end: func(k kit, m *redsync.Mutex) {
-			_, err := m.Detach(k.Context())
-			require.NoError(k, err)
+			k.detaches(m)
 			time.Sleep(guard) // nobody adopts it
 		}},
 		"Close": {
@@ -222,7 +219,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 				m := locked(k, kind.lock(k.Redsync))
 				ctx := m.Context(k.Context())
 				time.Sleep(time.Until(m.Until()) - 1)
-				require.NoError(k, ctx.Err())
+				alive(k, ctx)
 				c.end(k, m)
 				cause := k.ended(ctx)
 				if c.is == nil {
@@ -245,8 +242,7 @@ func TestContextEndsWithTheHold(t *testing.T) {
 func TestContextEndsBeforeAReleaseIsSent(t *testing.T) {
 	for name, end := range map[string]func(rs *redsync.Redsync, m *redsync.Mutex) error{
 		"Unlock": func(_ *redsync.Redsync, m *redsync.Mutex) error {
-			_, err := m.Unlock()
-			return err
+			return second(m.Unlock())
 		},
 		"Close": func(rs *redsync.Redsync, _ *redsync.Mutex) error { return rs.Close(context.Background()) },
 	} {
@@ -276,45 +272,40 @@ type endingCall struct {
 	call   func(k kit, m *redsync.Mutex, ctx context.Context) error
 }
 
-const slowly = 700 * time.Millisecond
-
-var allFive = []int{0, 1, 2, 3, 4}
+const slowly = 700 * ms
 
 var endingCalls = map[string]endingCall{
-	"Unlock": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
-		_, err := m.UnlockContext(ctx)
-		return err
+	"Unlock": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+		return second(m.UnlockContext(ctx))
 	}},
-	"Detach": {true, allFive, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+	"Detach": {true, allNodes, slowly, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
 		go func() { _, _ = m.Extend() }() // its command may still set the key
 		synctest.Wait()
 		_, err := m.Detach(ctx)
 		return err
 	}},
-	"Close": {false, allFive, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
+	"Close": {false, allNodes, slowly, nil, func(k kit, _ *redsync.Mutex, ctx context.Context) error { return k.Close(ctx) }},
 	"ForceUnlock by the holder, while an Unlock comes": {
-		true, allFive, slowly, nil,
+		true, allNodes, slowly, nil,
 		func(k kit, m *redsync.Mutex, ctx context.Context) error {
-			k.thaw(allFive...)
+			k.thaw(allNodes...)
 			st, err := m.Inspect(k.Context())
 			if err != nil {
 				return err
 			}
-			k.freeze(allFive...)
-			time.AfterFunc(100*time.Millisecond, func() { _, _ = m.Unlock() })
+			k.freeze(allNodes...)
+			time.AfterFunc(100*ms, func() { _, _ = m.Unlock() })
 			return m.ForceUnlock(ctx, st.Holders[0])
 		},
 	},
 	"Extend that finds the loss": {
-		false, allFive, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allFive...) },
+		false, allNodes, slowly, func(k kit, _ *redsync.Mutex) { k.lose(allNodes...) },
 		func(_ kit, m *redsync.Mutex, ctx context.Context) error {
-			_, err := m.ExtendContext(ctx)
-			return err
+			return second(m.ExtendContext(ctx))
 		},
 	},
-	"Extend beyond Until": {false, allFive, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
-		_, err := m.ExtendContext(ctx)
-		return err
+	"Extend beyond Until": {false, allNodes, 3 * guard, nil, func(_ kit, m *redsync.Mutex, ctx context.Context) error {
+		return second(m.ExtendContext(ctx))
 	}},
 }
 
@@ -326,7 +317,7 @@ type ownContext func(k kit, parent context.Context, work ownWork)
 
 var ownContexts = map[string]ownContext{
 	"Context": func(k kit, parent context.Context, work ownWork) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		work(m, m.Context(parent))
 	},
 	"Do": func(k kit, parent context.Context, work ownWork) {
@@ -344,8 +335,8 @@ var ownContexts = map[string]ownContext{
 		})
 	},
 	"Context beside another lock's": func(k kit, parent context.Context, work ownWork) {
-		m, other := k.held(redsync.WithWatchdog()), k.NewMutex("other", redsync.WithWatchdog())
-		require.NoError(k, other.Lock())
+		m, other := k.held(withWatchdog), k.NewMutex("other", withWatchdog)
+		locked(k, other)
 		work(m, other.Context(m.Context(other.Context(parent))))
 	},
 }
@@ -354,17 +345,12 @@ var ownContexts = map[string]ownContext{
 type derivation func(k kit, ctx context.Context, end func()) context.Context
 
 var derivations = map[string]derivation{
-	"itself":  func(_ kit, ctx context.Context, _ func()) context.Context { return ctx },
-	"a child": func(k kit, ctx context.Context, _ func()) context.Context { return k.limited(ctx, time.Hour) },
+	"itself": func(_ kit, ctx context.Context, _ func()) context.Context { return ctx },
 	"a child at its deadline": func(k kit, ctx context.Context, _ func()) context.Context {
-		return k.limited(ctx, slowly-100*time.Millisecond)
-	},
-	"its parent has ended": func(_ kit, ctx context.Context, end func()) context.Context {
-		end()
-		return ctx
+		return k.limited(ctx, slowly-100*ms)
 	},
 	"its parent ends": func(_ kit, ctx context.Context, end func()) context.Context {
-		time.AfterFunc(slowly-100*time.Millisecond, end)
+		time.AfterFunc(slowly-100*ms, end)
 		return ctx
 	},
 }
@@ -380,14 +366,13 @@ func (k kit) limited(ctx context.Context, d time.Duration) context.Context {
 func TestCallIgnoresTheEndOfItsContextThatItCauses(t *testing.T) {
 	outcome := func(t *testing.T, c endingCall, hold ownContext, derive derivation, isOwn bool) (did string) {
 		t.Helper()
-		onKit(t, func(k kit) {
-			k.meet()
+		kitMet(t, func(k kit) {
 			k.Redsync = k.With(redsync.WithExpiry(6*time.Second), redsync.WithNodeTimeout(2*time.Second),
-				redsync.WithOwner("holder"), redsync.WithSetNXOnExtend())
+				redsync.WithOwner("holder"), withSetNXOnExtend)
 			parent, end := context.WithCancelCause(k.Context())
 			enough := errors.New("enough")
 			hold(k, parent, func(m *redsync.Mutex, ctx context.Context) {
-				time.Sleep(1500 * time.Millisecond) // it hears of a force by then
+				time.Sleep(1500 * ms) // it hears of a force by then
 				if c.before != nil {
 					c.before(k, m)
 				}
@@ -444,7 +429,7 @@ func TestContextOfAMutexThatIsNotHeld(t *testing.T) {
 func TestContextEndsWithItsParent(t *testing.T) {
 	type key struct{}
 	onKit(t, func(k kit) {
-		m, enough := k.held(redsync.WithWatchdog()), errors.New("enough")
+		m, enough := k.held(withWatchdog), errors.New("enough")
 		parent, cancel := context.WithCancelCause(context.WithValue(k.Context(), key{}, "of the parent"))
 		ctx := m.Context(parent)
 		assert.Equal(k, "of the parent", ctx.Value(key{}))
@@ -462,11 +447,11 @@ func TestContextEndsWithItsParent(t *testing.T) {
 		assert.Equal(k, want, got)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		require.ErrorIs(k, ctx.Err(), context.DeadlineExceeded)
+		isOver(k, ctx, context.DeadlineExceeded)
 
 		require.NoError(k, m.Err(), "the hold goes on")
 		ctx = m.Context(nil) //nolint:staticcheck // nil is context.Background
-		require.NoError(k, ctx.Err())
+		alive(k, ctx)
 		k.unlock(m)
 		assert.Equal(k, context.Canceled, k.ended(ctx))
 		assert.Equal(k, enough, k.ended(m.Context(parentOf(enough))), "also if m is not held")
@@ -510,7 +495,7 @@ func (f foreign) Done() <-chan struct{} { return f.done }
 // a bubble ends with its goroutines. Package context has one for each foreign parent.
 func TestContextLeavesNothingBehind(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		var ctxs []context.Context
 		synctest.Wait()
 		before := runtime.NumGoroutine()
@@ -531,7 +516,7 @@ func TestContextLeavesNothingBehind(t *testing.T) {
 func TestContextIsForgottenWithItsParent(t *testing.T) {
 	type key struct{}
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithWatchdog())
+		m := k.held(withWatchdog)
 		step := func() weak.Pointer[[1 << 10]byte] {
 			value := new([1 << 10]byte)
 			parent, cancel := context.WithCancel(context.WithValue(k.Context(), key{}, value))
@@ -543,7 +528,7 @@ func TestContextIsForgottenWithItsParent(t *testing.T) {
 		synctest.Wait()
 		runtime.GC()
 		assert.Nil(k, value.Value())
-		require.NoError(k, m.Err())
+		alive(k, m)
 		k.unlock(m)
 	})
 }

@@ -16,13 +16,13 @@ import (
 func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 	play(t, func(f field) {
 		limit := 20 * time.Second
-		m := f.NewMutex("lock", redsync.WithMaxHold(limit), redsync.WithWatchdog())
+		m := f.NewMutex("lock", redsync.WithMaxHold(limit), withWatchdog)
 		start := time.Now()
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		lost := m.Lost()
 		for range 19 {
 			time.Sleep(time.Second)
-			require.NoError(f, m.Err())
+			alive(f, m)
 			assert.LessOrEqual(f, m.Until().Sub(start), limit)
 		}
 		assert.Equal(f, limit, m.Until().Sub(start), "the last extension is shortened, not left out")
@@ -32,15 +32,15 @@ func TestMaxHoldEndsAWatchedLockExactly(t *testing.T) {
 		errorIs(f, err, redsync.ErrExtendFailed, redsync.ErrMaxHold)
 		require.NotErrorIs(f, err, redsync.ErrLockLost)
 		require.NoError(f, m.Err(), "the lock is still held")
-		assert.Equal(f, before, f.traffic(), "Extend sends nothing")
+		f.hasSent(before, "Extend sends nothing")
 		<-lost
 		took(f, start, limit)
 		errorIs(f, m.Err(), redsync.ErrLockLost, redsync.ErrMaxHold, redsync.ErrLockAlreadyExpired)
 		_, err = m.Extend()
 		errorIs(f, err, redsync.ErrLockAlreadyExpired, redsync.ErrMaxHold)
-		time.Sleep(drift + time.Millisecond)
+		time.Sleep(drift + ms)
 		assert.Zero(f, f.nodes.Keys("lock"), "the keys run out one drift after Until")
-		assert.Equal(f, before, f.traffic())
+		f.hasSent(before)
 	})
 }
 
@@ -48,7 +48,7 @@ func TestMaxHoldShorterThanTheExpiryShortensTheKeys(t *testing.T) {
 	play(t, func(f field) {
 		m := f.NewMutex("lock", redsync.WithMaxHold(time.Second), redsync.WithLockDelay(time.Minute))
 		start := time.Now()
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		synctest.Wait()
 		assert.Equal(f, time.Second, m.Until().Sub(start))
 		for _, n := range f.nodes {
@@ -62,7 +62,7 @@ func TestMaxHoldThatIsNotReachedIsNoCause(t *testing.T) {
 		m := k.held(redsync.WithMaxHold(time.Hour))
 		<-m.Lost()
 		require.NotErrorIs(k, m.Err(), redsync.ErrMaxHold)
-		require.ErrorIs(k, m.Err(), redsync.ErrLockLost)
+		isOver(k, m, redsync.ErrLockLost)
 	})
 }
 
@@ -75,7 +75,7 @@ func TestMaxHoldCutsAnAdoptedLock(t *testing.T) {
 			assert.Equal(k, limit, m.Until().Sub(start))
 			<-m.Lost()
 			took(k, start, limit)
-			require.ErrorIs(k, m.Err(), redsync.ErrMaxHold)
+			isOver(k, m, redsync.ErrMaxHold)
 		})
 	}
 }

@@ -71,27 +71,27 @@ var provocations = map[string]func(f speech) error{
 		return f.NewMultiMutex(both, redsync.WithOwner("worker-8@host")).TryLock()
 	},
 	"other callers ahead, TryLock": func(f speech) error {
-		f.freeze(0, 1, 2)
-		f.calls(f.Redsync, patient(redsync.WithFair())...)
-		return f.tries(redsync.WithFair())
+		f.freeze(majority...)
+		f.calls(f.Redsync, patient(withFair)...)
+		return f.tries(withFair)
 	},
 	"other callers ahead, Lock": func(f speech) error {
-		f.freeze(0, 1, 2)
-		f.calls(f.Redsync, patient(redsync.WithFair())...)
-		return f.NewMutex("lock", redsync.WithFair(), redsync.WithTries(2), redsync.WithRetryDelay(time.Millisecond)).Lock()
+		f.freeze(majority...)
+		f.calls(f.Redsync, patient(withFair)...)
+		return f.NewMutex("lock", withFair, redsync.WithTries(2), redsync.WithRetryDelay(ms)).Lock()
 	},
 	"taken, adopted, others on one node": func(f speech) error {
 		m := f.held()
 		f.lose(0, 1)
 		require.NoError(f, f.nodes[2].Set("lock", "another's"))
-		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), redsync.WithFailFast(false)).Unlock())
+		return second(f.NewMutex("lock", redsync.WithValue(m.Value()), hearsAll).Unlock())
 	},
 
 	"a queue that is too long": func(f speech) error {
 		for _, n := range f.nodes {
 			require.NoError(f, n.Set("{lock}:queue", strings.Repeat("0", 1<<20+1)))
 		}
-		return f.tries(redsync.WithFair())
+		return f.tries(withFair)
 	},
 	"taken, waited for": func(f speech) error {
 		f.occupy("lock")
@@ -109,7 +109,7 @@ var provocations = map[string]func(f speech) error{
 	// Too few nodes answered.
 
 	"nodes silent": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.tries()
 	},
 	"nodes down": func(f speech) error {
@@ -123,7 +123,7 @@ var provocations = map[string]func(f speech) error{
 		return second(m.Valid())
 	},
 	"Inspect, nodes silent": func(f speech) error {
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.inspection(f.Context())
 	},
 	"Inspect, one node down that decides": func(f speech) error {
@@ -201,13 +201,13 @@ var provocations = map[string]func(f speech) error{
 	"too much outstanding": func(f speech) error {
 		f.uses(f.process(pool.WithOutstanding(1)))
 		f.meet()
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		f.begins(f.NewMutex("another"))
 		return f.tries()
 	},
 	"nodes have restarted": func(f speech) error {
 		time.Sleep(time.Minute)
-		f.reboot(true, 0, 1, 2)
+		f.reboot(true, majority...)
 		f.uses(f.process(guards[true]...))
 		_ = f.tries()
 		time.Sleep(3 * time.Second)
@@ -249,7 +249,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"keys gone": func(f speech) error {
 		m := f.held()
-		f.lose(0, 1, 2)
+		f.lose(majority...)
 		return second(m.Extend())
 	},
 	"keys of one name gone": func(f speech) error { return second(f.lostKeys(both, "b").Valid()) },
@@ -268,7 +268,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"expired while nodes are silent": func(f speech) error {
 		m := f.held(redsync.WithExpiry(4 * time.Second))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return second(m.Extend())
 	},
 	"expired, Unlock": func(f speech) error {
@@ -278,7 +278,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"late, Unlock": func(f speech) error {
 		m := f.held()
-		time.Sleep(8018 * time.Millisecond)
+		time.Sleep(8018 * ms)
 		return second(m.Unlock())
 	},
 	"not confirmed, Unlock": func(f speech) error {
@@ -293,7 +293,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"closed meanwhile": func(f speech) error {
 		m := f.held()
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		return m.Err()
 	},
 	"held for the longest time": func(f speech) error {
@@ -304,8 +304,7 @@ var provocations = map[string]func(f speech) error{
 	"extended for the longest time": func(f speech) error {
 		m := f.held(redsync.WithMaxHold(9 * time.Second))
 		time.Sleep(5 * time.Second)
-		_, err := m.Extend()
-		require.NoError(f, err)
+		f.confirms(m.Extend())
 		return second(m.Extend())
 	},
 	"not locked": func(f speech) error { return second(f.NewMutex("lock").Unlock()) },
@@ -319,14 +318,14 @@ var provocations = map[string]func(f speech) error{
 	},
 	"deadline exceeded": func(f speech) error {
 		m := f.held()
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		ctx := limited(f, time.Second)
 		return second(m.ExtendContext(ctx))
 	},
 	"released by force, and told": func(f speech) error {
 		m := f.owned("lock", 2*time.Second)
 		require.NoError(f, f.NewMutex("lock").ForceUnlock(f.Context(), f.holderOf(f.NewMutex("lock"))))
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		return second(m.Unlock())
 	},
 	"force, nobody holds": func(f speech) error {
@@ -345,7 +344,7 @@ var provocations = map[string]func(f speech) error{
 	"force, nodes silent": func(f speech) error {
 		f.owned("lock", 0)
 		h := f.holderOf(f.NewMutex("lock"))
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		return f.NewMutex("lock").ForceUnlock(f.Context(), h)
 	},
 	"force, no holder": func(f speech) error { return f.NewMutex("lock").ForceUnlock(f.Context(), redsync.Holder{}) },
@@ -355,19 +354,19 @@ var provocations = map[string]func(f speech) error{
 		return f.inspection(ctx)
 	},
 	"Inspect, deadline exceeded": func(f speech) error {
-		f.freeze(0, 1, 2)
-		ctx := limited(f, 100*time.Millisecond)
+		f.freeze(majority...)
+		ctx := limited(f, 100*ms)
 		return f.inspection(ctx)
 	},
 	"an owner that is empty":      func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("")).Lock() },
 	"an owner that does not show": func(f speech) error { return f.NewMutex("lock", redsync.WithOwner("worker\u200b")).Lock() },
 	"option out of range":         func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(-1)).Lock() },
 	"a number without a unit":     func(f speech) error { return f.NewMutex("lock", redsync.WithExpiry(8)).Lock() },
-	"options exclude each other":  func(f speech) error { return f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()).Lock() },
+	"options exclude each other":  func(f speech) error { return f.NewMutex("lock", redsync.WithPermits(2), withShared).Lock() },
 	"no name":                     func(f speech) error { return f.NewMutex("").Lock() },
 	"reserved name":               func(f speech) error { return f.NewMutex("{x}:queue").Lock() },
 	"closed": func(f speech) error {
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		return f.NewMutex("lock").Lock()
 	},
 	"no pools": func(speech) error { return redsync.New().NewMutex("lock").Lock() },
@@ -381,12 +380,12 @@ var provocations = map[string]func(f speech) error{
 	},
 	"a writer within a reader": func(f speech) error {
 		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) },
-			redsync.WithShared())
+			withShared)
 	},
 	"a Lock within a Do": func(f speech) error {
 		return f.Do(f.Context(), "lock", func(ctx context.Context) error { return f.NewMutex("lock").LockContext(ctx) })
 	},
-	"a second Lock of a reader": func(f speech) error { return f.held(redsync.WithShared()).TryLock() },
+	"a second Lock of a reader": func(f speech) error { return f.held(withShared).TryLock() },
 
 	// What is only in the log.
 
@@ -401,12 +400,12 @@ var provocations = map[string]func(f speech) error{
 	"a quorum again": func(f speech) error {
 		f.ends(0, 1, 2)
 		_ = f.tries()
-		f.restart(0, 1, 2)
+		f.restart(majority...)
 		time.Sleep(time.Second)
 		return f.NewMutex("lock").Lock()
 	},
 	"some keys gone, set again": func(f speech) error {
-		m := f.locked(both, redsync.WithSetNXOnExtend(), redsync.WithFailFast(false))
+		m := f.locked(both, withSetNXOnExtend, hearsAll)
 		for _, n := range f.nodes[:3] {
 			n.Del("b")
 		}
@@ -429,7 +428,7 @@ var provocations = map[string]func(f speech) error{
 	},
 	"a register that nobody can have written": func(f speech) error {
 		require.NoError(f, f.nodes[0].Set(fenceKey, strings.Repeat("9", 19)))
-		return f.tries(redsync.WithFencing(), redsync.WithFailFast(false))
+		return f.tries(withFencing, hearsAll)
 	},
 	"Close, a node down": func(f speech) error {
 		f.held()
@@ -440,8 +439,7 @@ var provocations = map[string]func(f speech) error{
 		for _, n := range f.nodes {
 			n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM this user has no permissions to run the command"})
 		}
-		m := f.another().NewMutex("lock")
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex("lock"))
 		time.AfterFunc(time.Second, func() { _, _ = m.Unlock() })
 		return f.NewMutex("lock").Lock()
 	},
@@ -484,7 +482,7 @@ func (f field) occupy(name string, nodes ...int) {
 
 // owned gives a name to another process, which says its owner, on all nodes, and waits for a while.
 func (f field) owned(name string, held time.Duration) *redsync.Mutex {
-	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), redsync.WithWatchdog()).NewMutex(name))
+	m := locked(f, f.another(redsync.WithOwner("worker-7@host"), withWatchdog).NewMutex(name))
 	synctest.Wait() // the lock is held as soon as a quorum has answered
 	time.Sleep(held)
 	return m
@@ -550,7 +548,7 @@ func provoke(t *testing.T, name string) (log string, err error) {
 		})))}
 		s.Redsync = f.With(s.log)
 		s.meet()
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		err = provocations[name](s)
 		synctest.Wait()
 		log = text.String()
@@ -767,7 +765,7 @@ func TestTextsOfServers(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				pools = append(pools, pool.New(client))
 			}
-			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), redsync.WithFailFast(false)) // all nodes are heard
+			rs := redsync.New(pools...).With(redsync.WithTimeoutFactor(0.4), hearsAll) // all nodes are heard
 			t.Cleanup(func() { _ = rs.Close(t.Context()) })
 			err := rs.NewMutex("lock").TryLock()
 			require.ErrorIs(t, err, redsync.ErrNoQuorum)

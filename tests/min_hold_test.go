@@ -24,7 +24,7 @@ import (
 // minHold is the minimal hold in most of these tests, and withDrift is how long keys stay because of it.
 const (
 	minHold   = 20 * time.Second
-	withDrift = minHold + minHold/100 + 2*time.Millisecond
+	withDrift = minHold + minHold/100 + 2*ms
 )
 
 // restsOn checks the TTL of a key on these nodes.
@@ -39,14 +39,13 @@ func (f field) restsOn(key string, want time.Duration, nodes ...int) {
 // rests checks that the lock's key has the TTL want on all nodes.
 func (f field) rests(want time.Duration) {
 	f.Helper()
-	f.restsOn("lock", want, 0, 1, 2, 3, 4)
+	f.restsOn("lock", want, allNodes...)
 }
 
 // taken checks that another process finds the lock taken.
 func (f field) taken() {
 	f.Helper()
 	rs := f.another()
-	f.closes(rs)
 	isTaken(f, rs.NewMutex("lock").TryLock())
 }
 
@@ -62,28 +61,27 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 				if fencing && kind.permit {
 					continue
 				}
-				playAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
-					f.meet()
-					options := []redsync.Option{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
+				playMetAs(t, fmt.Sprint(lockKinds[k].column, " ", expiry, " fencing ", fencing), func(f field) {
+					options := opts{redsync.WithMinHold(minHold), redsync.WithExpiry(expiry)}
 					if fencing {
-						options = append(options, redsync.WithFencing())
+						options = append(options, withFencing)
 					}
 					m := locked(f, kind.lock(f.Redsync, options...))
-					assert.Equal(f, expiry-expiry/100-2*time.Millisecond, m.Remaining(), "the holder's validity is the same as without WithMinHold")
+					assert.Equal(f, expiry-expiry/100-2*ms, m.Remaining(), "the holder's validity is the same as without WithMinHold")
 					for _, key := range kind.keys {
-						f.restsOn(key, max(expiry, withDrift), 0, 1, 2, 3, 4)
+						f.restsOn(key, max(expiry, withDrift), allNodes...)
 					}
 					time.Sleep(3 * time.Second)
 					f.unlock(m)
-					require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+					isOver(f, m, redsync.ErrNotHeld)
 					for _, key := range kind.keys {
-						f.restsOn(key, withDrift-3*time.Second, 0, 1, 2, 3, 4)
+						f.restsOn(key, withDrift-3*time.Second, allNodes...)
 					}
 					start := time.Now()
 					next := locked(f, kind.lock(f.another(), patient(options...)...))
 					took := time.Since(start)
 					assert.GreaterOrEqual(f, took, withDrift-3*time.Second)
-					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*time.Millisecond)
+					assert.LessOrEqual(f, took, withDrift-3*time.Second+20*ms)
 					if fencing {
 						assert.Positive(f, next.Fence())
 					}
@@ -96,12 +94,11 @@ func TestMinHoldLetsKeysRestAfterUnlock(t *testing.T) {
 
 // Several permits rest as one does. Permits that nodes have granted beyond those that were won are given back at once.
 func TestMinHoldOfPermits(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[3:] { // two nodes have the first slot taken, and grant another one
 			require.NoError(f, n.Set("{lock}:slot:0", "another's"))
 		}
-		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair(), redsync.WithMinHold(minHold)))
+		m := locked(f, f.NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair, redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		synctest.Wait()
 		resting := 0
@@ -116,7 +113,7 @@ func TestMinHoldOfPermits(t *testing.T) {
 		}
 		assert.LessOrEqual(f, resting, 10)
 		assert.GreaterOrEqual(f, resting, 6)
-		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), redsync.WithFair())
+		third := f.another().NewMutex("lock", redsync.WithPermits(3), redsync.WithWeight(2), withFair)
 		isTaken(f, third.TryLock())
 		time.Sleep(withDrift)
 		for _, n := range f.nodes[3:] {
@@ -137,7 +134,7 @@ func TestMinHoldAfterACrash(t *testing.T) {
 		{5 * time.Second, minHold, withDrift},
 	} {
 		play(t, func(f field) {
-			require.NoError(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)).Lock())
+			locked(f, f.NewMutex("lock", redsync.WithLockDelay(c.delay), redsync.WithMinHold(c.d)))
 			f.rests(c.want)
 		})
 	}
@@ -147,8 +144,8 @@ func TestMinHoldAfterACrash(t *testing.T) {
 // for an expiry, and not for another minimal hold. A key that an extension sets again lasts as long as the others.
 func TestMinHoldAndExtensions(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), redsync.WithSetNXOnExtend())
-		time.Sleep(7*time.Second - time.Millisecond)
+		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(8*time.Second), withSetNXOnExtend)
+		time.Sleep(7*time.Second - ms)
 		f.lose(3)
 		f.confirms(m.Extend())
 		f.rests(withDrift - 7*time.Second)
@@ -167,22 +164,21 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 	for _, expiry := range []time.Duration{time.Second, time.Minute} {
 		for _, same := range []bool{false, true} {
 			t.Run(fmt.Sprint(expiry, " in the same process ", same), func(t *testing.T) {
-				inEachMode(t, play, func(f field, mode []redsync.Option) {
-					f.meet()
-					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), redsync.WithWatchdog())...)
-					start := time.Now().Add(-time.Millisecond)
+				inEachMode(t, playMet, func(f field, mode opts) {
+					m := f.held(append(mode, redsync.WithMinHold(minHold), redsync.WithExpiry(expiry), withWatchdog)...)
+					start := time.Now().Add(-ms)
 					rs := f.Redsync
 					if !same {
 						rs = f.another()
 					}
 					c := f.calls(rs, patient(mode...)...)
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 					behind := f.calls(f.another(), patient(mode...)...)
 					time.Sleep(3 * time.Second)
 					f.unlock(m)
 					f.within(c, time.Minute)
 					assert.GreaterOrEqual(f, c.at.Sub(start), withDrift)
-					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*time.Millisecond)
+					assert.LessOrEqual(f, c.at.Sub(start), withDrift+20*ms)
 					f.atOnce(c.Mutex, behind)
 					f.unlocks(behind.Mutex)
 					f.nobodyWaits()
@@ -196,14 +192,14 @@ func TestMinHoldIsOverForWaitersInTime(t *testing.T) {
 func TestMinHoldOfTheSameMutex(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held(redsync.WithMinHold(minHold))
-		start := time.Now().Add(-time.Millisecond)
+		start := time.Now().Add(-ms)
 		k.unlock(m)
 		isTaken(k, m.TryLock())
 		require.ErrorIs(k, k.notRun(k.TryDo(k.Context(), "lock", nothing, redsync.WithMinHold(minHold))), errOthers)
-		time.Sleep(time.Until(start.Add(withDrift - time.Millisecond)))
+		time.Sleep(time.Until(start.Add(withDrift - ms)))
 		isTaken(k, m.TryLock())
-		time.Sleep(time.Millisecond)
-		require.NoError(k, m.TryLock())
+		time.Sleep(ms)
+		obtained(k, m)
 	})
 }
 
@@ -213,14 +209,12 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	for name, end := range map[string]func(f field, m *redsync.Mutex){
 		"nothing": func(field, *redsync.Mutex) {},
 		"unlock": func(f field, m *redsync.Mutex) {
-			_, err := m.Unlock()
-			require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		},
 		"next lock": func(f field, m *redsync.Mutex) { require.Error(f, m.TryLock()) },
 		"close":     func(f field, _ *redsync.Mutex) { f.closesAtOnce() },
 	} {
-		playAs(t, name, func(f field) {
-			f.meet()
+		playMetAs(t, name, func(f field) {
 			m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
 			<-m.Lost()
 			end(f, m)
@@ -230,12 +224,11 @@ func TestMinHoldOfAHoldThatIsOver(t *testing.T) {
 	}
 	playAs(t, "lost on a quorum", func(f field) {
 		m := f.held(redsync.WithMinHold(minHold))
-		f.lose(0, 1, 2)
-		_, err := m.Extend()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
+		f.lose(majority...)
+		failsWith(f, m.Extend, redsync.ErrLockLost)
 		require.NoError(f, m.TryLock(), "TryLock succeeds, because the nodes have lost the keys")
 		f.restsOn("lock", withDrift, 0, 1, 2)
-		f.restsOn("lock", withDrift-time.Millisecond, 3, 4)
+		f.restsOn("lock", withDrift-ms, 3, 4)
 	})
 }
 
@@ -249,23 +242,20 @@ func TestMinHoldOfAttemptsThatFail(t *testing.T) {
 		}
 		require.Error(f, f.NewMutex("lock", lock).TryLock())
 		synctest.Wait()
-		assert.Equal(f, 3, f.nodes.Keys("lock"))
+		f.keysOn(3)
 	})
-	playAs(t, "too late", func(f field) {
-		f.meet()
+	playMetAs(t, "too late", func(f field) {
 		f.slow(validity / 2)
 		m := f.NewMutex("lock", lock, redsync.WithExpiry(5*time.Second), redsync.WithNodeTimeout(time.Second))
 		require.Error(f, m.TryLock())
 		time.Sleep(validity)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
-	playAs(t, "observer panics", func(f field) {
-		f.meet()
+	playMetAs(t, "observer panics", func(f field) {
 		assert.Panics(f, func() { _ = f.NewMutex("lock", lock, redsync.WithObserver(panics{on: "attempt"})).Lock() })
 		f.noKeys()
 	})
-	playAs(t, "closed meanwhile", func(f field) {
-		f.meet()
+	playMetAs(t, "closed meanwhile", func(f field) {
 		close := redsync.WithObserver(closer{f.Redsync})
 		require.ErrorIs(f, f.NewMutex("lock", lock, close).TryLock(), redsync.ErrClosed)
 		f.noKeys()
@@ -287,13 +277,13 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
 		f.freeze(3, 4)
 		f.unlock(m)
-		f.restsOn("lock", withDrift-time.Millisecond, 0, 1, 2)
+		f.restsOn("lock", withDrift-ms, 0, 1, 2)
 		time.Sleep(2 * time.Second)
 		f.thaw(3, 4)
 		time.Sleep(time.Second)
 		for _, i := range []int{3, 4} {
 			assert.LessOrEqual(f, f.nodes[i].TTL("lock"), withDrift-time.Second)
-			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-time.Millisecond)
+			assert.GreaterOrEqual(f, f.nodes[i].TTL("lock"), withDrift-3*time.Second-ms)
 		}
 	})
 	for name, fault := range map[string]embedded.Fault{
@@ -309,7 +299,7 @@ func TestMinHoldWithNodesThatFailAtUnlock(t *testing.T) {
 			f.nodes[4].On("evalsha", times, fault)
 			f.unlock(m)
 			time.Sleep(5 * time.Second)
-			f.rests(withDrift - 5*time.Second - time.Millisecond)
+			f.rests(withDrift - 5*time.Second - ms)
 			f.closesAtOnce()
 		})
 	}
@@ -331,8 +321,8 @@ func TestMinHoldUndoesLateExtensions(t *testing.T) {
 		f.nodes[4].On("evalsha", 1, embedded.Fault{LoseReply: true, Again: 11 * time.Second})
 		f.confirms(m.Extend())
 		f.unlock(m)
-		time.Sleep(11*time.Second + time.Millisecond)
-		f.restsOn("lock", 8*time.Second-time.Millisecond, 4)
+		time.Sleep(11*time.Second + ms)
+		f.restsOn("lock", 8*time.Second-ms, 4)
 		time.Sleep(withDrift - 18*time.Second)
 		f.noKeys()
 	})
@@ -346,7 +336,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 		m := f.held(redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
 		wall.Step(30 * time.Second)
 		f.unlock(m)
-		f.rests(withDrift - time.Millisecond)
+		f.rests(withDrift - ms)
 		wall.Step(-time.Hour)
 		f.taken()
 	})
@@ -355,7 +345,7 @@ func TestMinHoldAndAWallClockSetForward(t *testing.T) {
 // The release raises the registers of fencing tokens although the keys stay.
 func TestMinHoldRaisesTheRegisters(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithMinHold(minHold), redsync.WithFencing())
+		m := f.held(redsync.WithMinHold(minHold), withFencing)
 		for _, n := range f.nodes {
 			n.Del(fenceKey)
 		}
@@ -374,7 +364,7 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 		}
 		sent := f.scripts()
 		f.unlock(m)
-		f.rests(withDrift - time.Millisecond)
+		f.rests(withDrift - ms)
 		assert.Equal(f, sent+10, f.scripts(), "each node refuses one release, and is sent another that names no queue")
 	})
 }
@@ -382,15 +372,14 @@ func TestMinHoldWithoutAQueue(t *testing.T) {
 // The time of the restart guard must cover the TTL that the minimal hold needs.
 func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 	play(t, func(f field) {
-		rs := f.veteran(pool.WithRestartGuard(withDrift - time.Millisecond))
+		rs := f.veteran(pool.WithRestartGuard(withDrift - ms))
 		f.closes(rs)
 		err := rs.NewMutex("lock", redsync.WithMinHold(minHold)).TryLock()
 		require.ErrorContains(f, err, "WithMinHold(20.202s)")
 		require.ErrorContains(f, err, "WithRestartGuard")
 		fits := f.veteran(pool.WithRestartGuard(withDrift))
 		f.closes(fits)
-		m := fits.NewMutex("lock", redsync.WithMinHold(minHold))
-		require.NoError(f, m.TryLock())
+		m := obtained(f, fits.NewMutex("lock", redsync.WithMinHold(minHold)))
 		f.unlock(m)
 		f.rests(withDrift)
 	})
@@ -398,18 +387,17 @@ func TestMinHoldUnderTheRestartGuard(t *testing.T) {
 
 // Detach and Downgrade fail, and the hold goes on. Unlock does not hand the lock over directly.
 func TestMinHoldIsNeitherDetachedNorDowngradedNorHandedOver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.held(redsync.WithMinHold(time.Second))
 		_, err := m.Detach(f.Context())
 		require.ErrorContains(f, err, "WithMinHold")
 		require.ErrorContains(f, m.Downgrade(f.Context()), "WithMinHold")
-		require.NoError(f, m.Err())
+		alive(f, m)
 		c := f.calls(f.Redsync, patient(redsync.WithMinHold(time.Second))...)
 		f.unlock(m)
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(900 * ms)
 		assert.False(f, c.isDone(), "Unlock does not hand the lock to the waiter directly")
-		f.within(c, 200*time.Millisecond)
+		f.within(c, 200*ms)
 	})
 }
 

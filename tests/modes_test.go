@@ -59,10 +59,10 @@ var lockKinds = []lockKind{
 		return rs.NewMultiMutex([]string{"c", "a", "b"}, options...)
 	}, []string{"a", "b", "c"}, []string{"a", "b", "c"}, false, false, observe.Names},
 	{"shared", "WithShared", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-		return rs.NewMutex("a", append([]redsync.Option{redsync.WithShared()}, options...)...)
+		return rs.NewMutex("a", append(opts{withShared}, options...)...)
 	}, []string{"a"}, []string{"a"}, true, false, observe.Shared},
 	{"permits", "WithPermits", func(rs *redsync.Redsync, options ...redsync.Option) *redsync.Mutex {
-		return rs.NewMutex("a", append([]redsync.Option{onePermit}, options...)...)
+		return rs.NewMutex("a", append(opts{onePermit}, options...)...)
 	}, []string{"a"}, []string{permitKey}, false, true, observe.Permits},
 }
 
@@ -72,12 +72,12 @@ var onePermit = redsync.WithPermits(1)
 const permitKey = "{a}:slot:0"
 
 // options returns the options that make a lock of the kind with Redsync.Do.
-func (k lockKind) options() []redsync.Option {
+func (k lockKind) options() opts {
 	switch {
 	case k.shared:
-		return []redsync.Option{redsync.WithShared()}
+		return opts{withShared}
 	case k.permit:
-		return []redsync.Option{onePermit}
+		return opts{onePermit}
 	}
 	return nil
 }
@@ -119,23 +119,23 @@ func method(name string, use func(user, lockKind, *redsync.Mutex)) modeRow {
 var modeRows = []modeRow{
 	opt("WithExpiry", redsync.WithExpiry(4*time.Second)),
 	opt("WithTries", redsync.WithTries(2)),
-	opt("WithRetryDelay", redsync.WithRetryDelay(time.Millisecond)),
+	opt("WithRetryDelay", redsync.WithRetryDelay(ms)),
 	opt("WithRetryDelayFunc", redsync.WithRetryDelayFunc(func(int) time.Duration { return 0 })),
 	opt("WithDriftFactor", redsync.WithDriftFactor(0.1)),
 	opt("WithTimeoutFactor", redsync.WithTimeoutFactor(0.1)),
-	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*time.Millisecond)),
-	opt("WithFailFast", redsync.WithFailFast(false)),
+	opt("WithNodeTimeout", redsync.WithNodeTimeout(100*ms)),
+	opt("WithFailFast", hearsAll),
 	{name: "WithShufflePools", cells: inAll(idle), option: always(redsync.WithShufflePools(true))},
 	opt("WithGenValueFunc", redsync.WithGenValueFunc(freshValue())),
 	opt("WithOwner", redsync.WithOwner("worker-7@host")),
-	opt("WithSetNXOnExtend", redsync.WithSetNXOnExtend()),
-	opt("WithWatchdog", redsync.WithWatchdog()),
+	opt("WithSetNXOnExtend", withSetNXOnExtend),
+	opt("WithWatchdog", withWatchdog),
 	opt("WithMaxHold", redsync.WithMaxHold(time.Minute)),
 	opt("WithLockDelay", redsync.WithLockDelay(time.Second)),
-	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * time.Millisecond))},
-	opt("WithFair", redsync.WithFair()),
+	{name: "WithMinHold", cells: []string{works, works, fails, works}, option: always(redsync.WithMinHold(5 * ms))},
+	opt("WithFair", withFair),
 	opt("WithPriority", redsync.WithPriority(7)),
-	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(redsync.WithFencing())},
+	{name: "WithFencing", cells: []string{works, works, works, fails}, option: always(withFencing)},
 	{name: "WithHandOver", cells: []string{works, idle, works, works}, option: always(redsync.WithHandOver(true))},
 	opt("WithObserver", redsync.WithObserver(&redsynctest.Recorder{})),
 	opt("WithLogger", redsync.WithLogger(slog.New(slog.DiscardHandler))),
@@ -153,7 +153,7 @@ var modeRows = []modeRow{
 			}))
 		},
 	},
-	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(redsync.WithShared())},
+	{name: "WithShared", cells: []string{works, fails, works, fails}, option: always(withShared)},
 	{name: "WithPermits", cells: []string{works, fails, fails, works}, option: always(onePermit)},
 	{name: "WithWeight", cells: []string{fails, fails, fails, works}, option: always(redsync.WithWeight(1))},
 	{name: "WithValue", cells: []string{works, fails, fails, fails}, option: func(over redsync.Sequencer) redsync.Option {
@@ -162,53 +162,24 @@ var modeRows = []modeRow{
 	{name: "WithSequencer", cells: inAll(works), option: redsync.WithSequencer},
 
 	method("Lock", func(u user, kind lockKind, _ *redsync.Mutex) {
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync, redsync.WithTries(1)).Lock(), &taken)
+		isTaken(u, kind.rival(u.Redsync, redsync.WithTries(1)).Lock())
 	}),
 	method("TryLock", func(u user, kind lockKind, _ *redsync.Mutex) {
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
-	}),
-	method("Extend", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Extend()) }),
-	method("Valid", func(u user, _ lockKind, m *redsync.Mutex) { u.confirms(m.Valid()) }),
-	method("Unlock", func(u user, _ lockKind, m *redsync.Mutex) { u.unlock(m) }),
-	method("Watch", func(u user, _ lockKind, m *redsync.Mutex) {
-		for s, err := range m.Watch(u.Context()) {
-			require.NoError(u, err)
-			require.Equal(u, redsync.StateHeld, s.State)
-			break
-		}
+		isTaken(u, kind.rival(u.Redsync).TryLock())
 	}),
 	method("Detach", func(u user, kind lockKind, m *redsync.Mutex) {
 		_, err := m.Detach(u.Context())
 		require.NoError(u, err)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(u, kind.rival(u.Redsync).TryLock(), &taken)
+		isTaken(u, kind.rival(u.Redsync).TryLock())
 		time.Sleep(8 * time.Second) // nobody adopts it
 	}),
 	{name: "Downgrade", cells: []string{works, fails, fails, fails}, use: func(u user, kind lockKind, m *redsync.Mutex) {
-		require.NoError(u, m.Downgrade(u.Context()))
+		u.downgrades(m)
 	}},
 	method("Sequencer", func(u user, _ lockKind, m *redsync.Mutex) {
 		s, err := redsync.ParseSequencer(m.Sequencer().String())
 		require.NoError(u, err)
 		assert.Equal(u, m.Sequencer(), s)
-	}),
-	method("Lost", func(u user, _ lockKind, m *redsync.Mutex) {
-		assert.True(u, open(m.Lost()))
-		time.Sleep(8 * time.Second)
-		assert.False(u, open(m.Lost()))
-	}),
-	method("Err", func(u user, _ lockKind, m *redsync.Mutex) {
-		require.NoError(u, m.Err())
-		time.Sleep(8 * time.Second)
-		require.ErrorIs(u, m.Err(), redsync.ErrLockLost)
-	}),
-	method("Context", func(u user, _ lockKind, m *redsync.Mutex) {
-		ctx := m.Context(u.Context())
-		require.NoError(u, ctx.Err())
-		time.Sleep(8 * time.Second)
-		require.ErrorIs(u, context.Cause(ctx), redsync.ErrLockLost)
 	}),
 	method("Until", func(u user, _ lockKind, m *redsync.Mutex) { assert.NotZero(u, m.Until()) }),
 	method("Remaining", func(u user, _ lockKind, m *redsync.Mutex) { assert.Positive(u, m.Remaining()) }),
@@ -216,20 +187,10 @@ var modeRows = []modeRow{
 	{name: "Fence", cells: []string{works, works, works, idle}, use: func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Zero(u, m.Fence())
 		u.unlock(m)
-		fenced := kind.lock(u.Redsync, redsync.WithFencing())
-		require.NoError(u, fenced.Lock())
+		fenced := locked(u, kind.lock(u.Redsync, withFencing))
 		assert.Positive(u, fenced.Fence())
 		u.unlock(fenced)
 	}},
-	method("ForceUnlock", func(u user, kind lockKind, m *redsync.Mutex) {
-		former := u.inspected(m).Holders[0]
-		u.unlock(m)
-		require.ErrorIs(u, kind.lock(u.Redsync).ForceUnlock(u.Context(), former), redsync.ErrNotHeld)
-		require.NoError(u, m.Lock())
-	}),
-	method("Inspect", func(u user, _ lockKind, m *redsync.Mutex) {
-		assert.Len(u, u.inspected(m).Holders, 1)
-	}),
 	method("Name", func(u user, kind lockKind, m *redsync.Mutex) {
 		assert.Equal(u, strings.Join(kind.names, ", "), m.Name())
 	}),
@@ -265,6 +226,10 @@ var modeRows = []modeRow{
 		u.unlock(m)
 		require.NoError(u, u.Lead(u.Context(), "a", nothing))
 	}},
+
+	// Tests that go through lockKinds use these.
+	method("Extend", nil), method("Valid", nil), method("Unlock", nil), method("Lost", nil), method("Err", nil),
+	method("Context", nil), method("ForceUnlock", nil), method("Inspect", nil), method("Watch", nil),
 
 	// See environments.
 	{name: "WithPrefix", cells: inAll(works)},
@@ -368,7 +333,7 @@ type trial struct {
 func (tr trial) try(rows ...modeRow) {
 	tr.Helper()
 	what := rows[0].name
-	rs, options := tr.With(rows[0].option(tr.over)), []redsync.Option(nil)
+	rs, options := tr.With(rows[0].option(tr.over)), opts(nil)
 	for _, r := range rows[1:] {
 		what += " and " + r.name
 		options = append(options, r.option(tr.over))
@@ -383,7 +348,7 @@ func (tr trial) try(rows ...modeRow) {
 		}
 		tr.lives(m, what, prefixed(strings.TrimSuffix(tr.NewMutex("a").Name(), "a"), keys))
 	}
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * ms)
 	for i, n := range tr.nodes {
 		for _, key := range n.Keys() {
 			require.Contains(tr, key, ":fence", "%s: this key is left on node %d", what, i)
@@ -404,7 +369,7 @@ func prefixed(prefix string, keys []string) (all []string) {
 func (tr trial) lives(m *redsync.Mutex, what string, keys []string) {
 	tr.Helper()
 	require.NoError(tr, m.Lock(), what)
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	for _, n := range tr.nodes {
 		for _, key := range keys {
 			require.True(tr, n.Exists(key), "%s: %s", what, key)
@@ -504,7 +469,7 @@ func TestMethodsOfEachKind(t *testing.T) {
 			}
 			m := kind.lock(tr.Redsync)
 			require.NoError(tr, m.Lock(), r.name)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			r.use(tr.user, kind, m)
 			_, _ = m.Unlock()
 			time.Sleep(time.Second)

@@ -20,23 +20,22 @@ var near = everywhere(100 * time.Microsecond)
 // answers can look as if it did. The caller still waits for the name that another process holds, and has the lock when
 // that name is released.
 func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
-		f.closes(other)
-		b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
-		time.Sleep(10 * time.Millisecond)
+		b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
+		time.Sleep(10 * ms)
 		for i, n := range f.nodes {
 			if i < 2 {
 				require.NoError(f, n.Set("a", "stale")) // which nobody releases
 			} else if i > 2 {
-				n.On("evalsha", 1<<20, embedded.Fault{Delay: time.Millisecond}) // the others answer first
+				n.On("evalsha", 1<<20, embedded.Fault{Delay: ms}) // the others answer first
 			}
 		}
 		multi := f.callsSeveral(f.Redsync, both, patient(mode...)...)
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(1100 * ms)
 		require.True(f, open(multi.done))
 		f.unlock(b)
-		f.within(multi, 20*time.Millisecond)
+		f.within(multi, 20*ms)
 		f.unlock(multi.Mutex)
 	})
 }
@@ -44,10 +43,10 @@ func TestMultiWaitsForTheNameThatIsTakenOnAQuorum(t *testing.T) {
 // Calls wait for the same two names. One name is taken on two nodes for ever, and the other is held on four. The calls
 // do not wake each other by their attempts. They only show their tickets twice a second, like calls for one name.
 func TestMultisThatWaitDoNotWakeEachOtherByANameOfAMinority(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		all := f.processes(3, near)
-		acquired(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
-		time.Sleep(10 * time.Millisecond)
+		locked(f, all[2].NewMutex("b", redsync.WithExpiry(time.Hour)))
+		time.Sleep(10 * ms)
 		for i := range 2 {
 			require.NoError(f, f.nodes[i].Set("a", "stale"))
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -26,8 +25,8 @@ var both = []string{"a", "b"}
 // locked returns a lock on several names that is held.
 func (f field) locked(names []string, options ...redsync.Option) *redsync.Mutex {
 	f.Helper()
-	m := acquired(f, f.NewMultiMutex(names, options...))
-	time.Sleep(time.Millisecond)
+	m := locked(f, f.NewMultiMutex(names, options...))
+	time.Sleep(ms)
 	return m
 }
 
@@ -40,14 +39,13 @@ func (f field) have(count int, names ...string) {
 }
 
 func TestMultiHasAllNamesInOneRoundTrip(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes {
-			n.On("evalsha", 2, embedded.Fault{Delay: 20 * time.Millisecond})
+			n.On("evalsha", 2, embedded.Fault{Delay: 20 * ms})
 		}
 		start := time.Now()
 		m := f.locked([]string{"c", "a", "b", "a"})
-		assert.Less(f, time.Since(start), 40*time.Millisecond)
+		assert.Less(f, time.Since(start), 40*ms)
 		assert.Equal(f, []string{"a", "b", "c"}, m.Names())
 		assert.Equal(f, "a, b, c", m.Name())
 		time.Sleep(time.Second)
@@ -103,7 +101,7 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 		err := rs.NewMultiMutex([]string{"{a}1", "{a}2", "b"}).Lock()
 		require.ErrorContains(t, err, `the names "b" and "{a}1" do not lie in one slot`)
 		require.ErrorContains(t, err, "pool #0")
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 		err = rs.NewMultiMutex([]string{"{a}1", "a", "x{a}"}, redsync.WithTries(1)).LockContext(ctx)
 		cancel()
 		require.NotContains(t, err.Error(), "slot")
@@ -115,22 +113,21 @@ func TestNamesOfAMultiThatLieApart(t *testing.T) {
 // A release of one name wakes a waiter for several names, and the other way round. The retry delays are too long to
 // help.
 func TestMultiAndSinglesWakeEachOther(t *testing.T) {
-	const soon = 50 * time.Millisecond
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	const soon = 50 * ms
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
-		f.closes(other)
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			a, b := f.locked(both[:1], mode...), f.locked(both[1:], mode...)
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.unlock(a)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			require.True(f, open(multi.done))
 			f.unlock(b)
 			f.within(multi, soon)
 
 			first, second := f.callsOn(rs, "a", patient(mode...)...), f.callsOn(other, "b", patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.unlock(multi.Mutex)
 			f.within(first, soon)
 			f.within(second, soon)
@@ -145,21 +142,20 @@ func TestMultiAndSinglesWakeEachOther(t *testing.T) {
 // Without fair mode, a lock on several names that waits for one of them leaves the other names free, and has a ticket only
 // in the queue of that one. In fair mode, it keeps others from them. A waiter that gives up leaves no ticket.
 func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other := f.another()
-		f.closes(other)
 		for _, rs := range []*redsync.Redsync{f.Redsync, other} {
 			b := f.locked([]string{"b"}, redsync.WithExpiry(time.Minute))
 			multi := f.callsSeveral(rs, both, patient(mode...)...)
 			gaveUp := f.callsSeveral(rs, []string{"b", "c"}, patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			gaveUp.cancel()
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * ms)
 			assert.Equal(f, mode != nil, f.nodes[0].Exists("{a}:queue"))
 			assert.True(f, f.nodes[0].Exists("{b}:queue"))
 			assert.False(f, f.nodes[0].Exists("{c}:queue"))
 			single := f.callsOn(other, "a", patient(mode...)...)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			require.Equal(f, mode != nil, open(single.done))
 			if mode == nil {
 				f.unlock(single.Mutex)
@@ -180,11 +176,11 @@ func TestMultiThatWaitsForOneNameLeavesTheOthersFree(t *testing.T) {
 // The token of a lock on several names is greater than all earlier tokens of each name.
 func TestMultiHasOneTokenForAllNames(t *testing.T) {
 	play(t, func(f field) {
-		fencing := redsync.WithFencing()
+		fencing := withFencing
 		var last uint64
 		for range 3 {
 			for _, names := range [][]string{{"a"}, {"a", "b"}, {"b"}, {"b", "c"}, {"c"}, {"c", "a"}} {
-				m := acquired(f, f.another().NewMultiMutex(names, fencing))
+				m := locked(f, f.another().NewMultiMutex(names, fencing))
 				assert.Greater(f, m.Fence(), last, m.Name())
 				last = m.Fence()
 				f.unlock(m)
@@ -200,25 +196,22 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		play(t, func(f field) {
 			for _, unlocks := range []bool{true, false} {
-				m := f.lostKeys(both, "b", redsync.WithTries(0))
+				m := f.lostKeys(both, "b", forever)
 				if shown {
 					_ = m.Value()
 				}
-				_, err := m.Valid()
-				require.ErrorIs(f, err, redsync.ErrLockLost)
+				failsWith(f, m.Valid, redsync.ErrLockLost)
 				if unlocks {
-					_, err = m.Unlock()
-					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+					failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 				}
 				start := time.Now()
 				if shown && !unlocks {
-					var taken *redsync.ErrTaken
-					require.ErrorAs(f, m.TryLock(), &taken)
+					taken := isTaken(f, m.TryLock())
 					assert.Equal(f, "a", taken.Name)
-					_, err = m.Unlock()
+					_, err := m.Unlock()
 					require.ErrorIs(f, err, redsync.ErrNotHeld, "the Lock has ended the lost hold, so Unlock has no keys to delete")
 				}
-				require.NoError(f, m.Lock())
+				locked(f, m)
 				assert.Equal(f, shown && !unlocks, time.Since(start) > 7*time.Second, "Lock waits until the keys of the former hold expire after 8 s")
 				f.unlock(m)
 			}
@@ -230,19 +223,17 @@ func TestMultiThatIsLostAndLockedAgain(t *testing.T) {
 func TestMultiIsLostWithOneOfItsKeys(t *testing.T) {
 	play(t, func(f field) {
 		m := f.lostKeys(both, "b")
-		_, err := m.Valid()
-		require.ErrorIs(f, err, redsync.ErrLockLost)
-		require.ErrorIs(f, m.Err(), redsync.ErrLockLost)
-		_, err = m.Unlock()
-		require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+		failsWith(f, m.Valid, redsync.ErrLockLost)
+		isOver(f, m, redsync.ErrLockLost)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		time.Sleep(time.Second)
 		f.have(0, both...)
 
-		m = f.lostKeys(both, "b", redsync.WithSetNXOnExtend())
+		m = f.lostKeys(both, "b", withSetNXOnExtend)
 		ok, err := m.Extend()
 		require.False(f, ok, "Extend fails, because keys that it sets again do not count")
 		require.ErrorIs(f, err, redsync.ErrExtendFailed)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.have(5, both...)
 		f.confirms(m.Extend())
 		f.unlock(m)
@@ -263,11 +254,9 @@ func (f field) callsOn(rs *redsync.Redsync, name string, options ...redsync.Opti
 func TestMultiIsGivenAway(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		m := f.locked(both, redsync.WithFencing(), redsync.WithWatchdog())
+		m := f.locked(both, withFencing, withWatchdog)
 		token := m.Fence()
-		s, err := m.Detach(f.Context())
-		require.NoError(f, err)
+		s := f.detaches(m)
 		assert.Equal(f, both, s.Names())
 		require.NoError(f, other.Current(f.Context(), s))
 		parsed, err := redsync.ParseSequencer(s.String())
@@ -299,16 +288,5 @@ func TestMultiIsGivenAway(t *testing.T) {
 		time.Sleep(time.Second)
 		f.have(0, both...)
 		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
-	})
-}
-
-// Three processes lock several names and single names, while a minority of nodes fails. No two holders share a name.
-func TestNoTwoHoldersShareAName(t *testing.T) {
-	rushes(t, testlength.Of(1, 1, 100), 11, []bool{false, true}, []string{"a", "b", "c", "d"}, func(r *rush) {
-		l := newLibrary(r)
-		r.run(testlength.InGate(15, 20, 40, 60), func(rs *redsync.Redsync, options []redsync.Option) visit {
-			p := patron{mutex: rs.NewMultiMutex(r.some(), options...), work: r.work()}
-			return func(ctx context.Context) bool { return p.visit(ctx, l) }
-		})
 	})
 }

@@ -15,40 +15,37 @@ import (
 // In fair mode, a free name is kept for a lock on several names that still waits for another of its names. It does not
 // matter which process holds that other name.
 func TestFairMultiIsNotOvertaken(t *testing.T) {
-	fair := patient(redsync.WithFair(), redsync.WithExpiry(time.Minute))
+	fair := patient(withFair, redsync.WithExpiry(time.Minute))
 	for _, how := range []string{"another process", "this process", "a waiter of this process", "a waiter of this process that was served"} {
-		t.Run("held by "+how, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				f.closes(other)
-				holds := other
-				if how == "this process" {
-					holds = f.Redsync
+		playAs(t, "held by "+how, func(f field) {
+			other := f.another()
+			holds := other
+			if how == "this process" {
+				holds = f.Redsync
+			}
+			b := locked(f, holds.NewMutex("b", fair...))
+			if strings.HasPrefix(how, "a waiter") {
+				w := f.callsOn(f.Redsync, "b", fair...)
+				time.Sleep(ms)
+				if strings.HasSuffix(how, "served") {
+					f.callsSeveral(f.Redsync, both, fair...)
+					time.Sleep(ms)
+					f.unlock(b)
+					f.within(w, time.Second)
 				}
-				b := acquired(f, holds.NewMutex("b", fair...))
-				if strings.HasPrefix(how, "a waiter") {
-					w := f.callsOn(f.Redsync, "b", fair...)
-					time.Sleep(time.Millisecond)
-					if strings.HasSuffix(how, "served") {
-						f.callsSeveral(f.Redsync, both, fair...)
-						time.Sleep(time.Millisecond)
-						f.unlock(b)
-						f.within(w, time.Second)
-					}
-				}
-				time.Sleep(100 * time.Millisecond)
-				multi := f.callsSeveral(f.Redsync, both, fair...)
-				time.Sleep(100 * time.Millisecond)
-				behind := f.callsOn(f.Redsync, "a", fair...)
-				time.Sleep(100 * time.Millisecond)
-				for range 5 {
-					ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-					require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
-					cancel()
-				}
-				require.True(f, open(multi.done))
-				require.True(f, open(behind.done))
-			})
+			}
+			time.Sleep(100 * ms)
+			multi := f.callsSeveral(f.Redsync, both, fair...)
+			time.Sleep(100 * ms)
+			behind := f.callsOn(f.Redsync, "a", fair...)
+			time.Sleep(100 * ms)
+			for range 5 {
+				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+				require.Error(f, other.NewMutex("a", fair...).LockContext(ctx), "a later call has overtaken the multi, and the caller of a behind it")
+				cancel()
+			}
+			require.True(f, open(multi.done))
+			require.True(f, open(behind.done))
 		})
 	}
 }
@@ -58,17 +55,16 @@ func TestFairMultiIsNotOvertaken(t *testing.T) {
 func TestMultiOverTwoSlotsDoesNotSilenceOtherReleases(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		c := f.locked([]string{"c"})
 		w := f.callsOn(other, "c", patient()...)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		for _, n := range f.nodes {
 			n.On("evalsha", 2, embedded.Fault{Err: "CROSSSLOT Keys in request don't hash to the same slot"})
 		}
 		require.Error(f, f.NewMultiMutex(both).TryLock())
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		f.unlock(c)
-		f.within(w, 50*time.Millisecond)
+		f.within(w, 50*ms)
 		f.unlock(w.Mutex)
 	})
 }
@@ -79,21 +75,20 @@ func TestWaiterGoesOnAfterTheTryOfAMulti(t *testing.T) {
 	for _, wins := range []bool{false, true} {
 		play(t, func(f field) {
 			other := f.another()
-			f.closes(other)
-			b := acquired(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
-			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*time.Millisecond))
-			time.Sleep(100 * time.Millisecond)
+			b := locked(f, other.NewMutex("b", redsync.WithExpiry(time.Minute)))
+			multi := f.callsSeveral(f.Redsync, both, redsync.WithTries(2), redsync.WithRetryDelay(200*ms))
+			time.Sleep(100 * ms)
 			for _, n := range f.nodes {
-				n.On("evalsha", 2, embedded.Fault{Delay: 50 * time.Millisecond})
+				n.On("evalsha", 2, embedded.Fault{Delay: 50 * ms})
 			}
-			underWay := 120 * time.Millisecond // the try
+			underWay := 120 * ms // the try
 			if wins {
 				f.unlock(b)
-				underWay = 20 * time.Millisecond
+				underWay = 20 * ms
 			}
 			time.Sleep(underWay)
 			require.True(f, open(multi.done))
-			a := f.callsOn(f.Redsync, "a", patient(redsync.WithFair())...)
+			a := f.callsOn(f.Redsync, "a", patient(withFair)...)
 			require.True(f, open(a.done))
 			<-multi.done
 			require.Equal(f, wins, multi.err == nil, "%v", multi.err)

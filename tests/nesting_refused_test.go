@@ -2,10 +2,6 @@ package redsync_test
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,63 +10,59 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
 // This file tests what joined calls do not get, and what they prevent.
 
 // A call whose options ask for more than the hold has must not rely on it.
 func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
-	type options = []redsync.Option
-	shared := redsync.WithShared()
+	type options = opts
+	shared := withShared
 	for name, c := range map[string]struct {
 		less, more options
 		asks       string // what more asks for
 		has, no    string // what a hold with less has, and one with no option
 	}{
-		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * time.Millisecond)}, "(8.001s)", "has 4s", "has 8s"},
+		"WithExpiry":    {options{redsync.WithExpiry(4 * time.Second)}, options{redsync.WithExpiry(8001 * ms)}, "(8.001s)", "has 4s", "has 8s"},
 		"WithLockDelay": {options{redsync.WithLockDelay(time.Second)}, options{redsync.WithLockDelay(2 * time.Second)}, "(2s)", "has 1s", "has 0s"},
 		"WithMaxHold":   {options{redsync.WithMaxHold(time.Hour)}, options{redsync.WithMaxHold(2 * time.Hour)}, "(2h0m0s)", "has 1h0m0s", "has no limit"},
-		"WithFencing":   {nil, options{redsync.WithFencing()}, "()", "has no token", "has no token"},
-		"WithFair":      {nil, options{redsync.WithFair(), redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
+		"WithFencing":   {nil, options{withFencing}, "()", "has no token", "has no token"},
+		"WithFair":      {nil, options{withFair, redsync.WithTries(1), redsync.WithPriority(7), redsync.WithHandOver(false)}, "", "", ""}, // about waiting
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				inside := func(outer, inner options, texts ...string) {
-					for _, outer := range []options{outer, append(options{shared}, outer...)} {
-						f.inside("lock", func(ctx context.Context) {
-							m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
-							synctest.Wait()
-							if len(texts) == 0 {
-								f.joins(ctx, m, redsync.FromContext(ctx), name)
-								return
+		playMetAs(t, name, func(f field) {
+			inside := func(outer, inner options, texts ...string) {
+				for _, outer := range []options{outer, append(options{shared}, outer...)} {
+					f.inside("lock", func(ctx context.Context) {
+						m := f.With(append(options{shared}, inner...)...).NewMutex("lock")
+						synctest.Wait()
+						if len(texts) == 0 {
+							f.joins(ctx, m, redsync.FromContext(ctx), name)
+							return
+						}
+						for _, do := range dos {
+							err := do(m, ctx, never)
+							require.ErrorIs(f, err, redsync.ErrNested)
+							require.NotErrorIs(f, err, redsync.ErrFailed)
+							for _, text := range append(texts, name, `"lock"`) {
+								require.ErrorContains(f, err, text)
 							}
-							for _, do := range dos {
-								err := do(m, ctx, never)
-								require.ErrorIs(f, err, redsync.ErrNested)
-								require.NotErrorIs(f, err, redsync.ErrFailed)
-								for _, text := range append(texts, name, `"lock"`) {
-									require.ErrorContains(f, err, text)
-								}
-							}
-						}, outer...)
-					}
+						}
+					}, outer...)
 				}
-				if c.asks != "" {
-					inside(nil, c.more, c.asks, c.no)
-					inside(c.less, c.more, c.asks, c.has)
-				} else {
-					inside(nil, c.more)
-				}
-				inside(c.more, c.more)
-				inside(c.more, nil)
-				if name == "WithMaxHold" {
-					inside(c.more, c.less, "(1h0m0s)", "has 2h0m0s")
-				} else {
-					inside(c.more, c.less)
-				}
-			})
+			}
+			if c.asks != "" {
+				inside(nil, c.more, c.asks, c.no)
+				inside(c.less, c.more, c.asks, c.has)
+			} else {
+				inside(nil, c.more)
+			}
+			inside(c.more, c.more)
+			inside(c.more, nil)
+			if name == "WithMaxHold" {
+				inside(c.more, c.less, "(1h0m0s)", "has 2h0m0s")
+			} else {
+				inside(c.more, c.less)
+			}
 		})
 	}
 }
@@ -78,8 +70,7 @@ func TestACallThatAsksForMoreThanTheHoldHas(t *testing.T) {
 // A minimal hold counts from the attempt that has locked. A call that comes later, and wants the keys to stay for d
 // from then on, must not rely on them, even if the hold has the same option.
 func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
 			require.NoError(f, f.Do(ctx, "lock", nothing))
 			for _, do := range dos {
@@ -94,8 +85,7 @@ func TestACallWithAMinimalHoldDoesNotJoin(t *testing.T) {
 // While an exclusive call has joined the hold, the hold cannot be downgraded. Readers that have joined do not prevent
 // that.
 func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("lock", func(ctx context.Context) {
 			outer := redsync.FromContext(ctx)
 			require.ErrorIs(f, f.Do(ctx, "lock", func(context.Context) error {
@@ -108,13 +98,13 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 					require.ErrorContains(f, err, `downgrade "lock"`)
 				})
 				assert.Equal(f, until, outer.Until())
-				return f.notRun(f.TryDo(f.Context(), "lock", never, redsync.WithShared()))
+				return f.notRun(f.TryDo(f.Context(), "lock", never, withShared))
 			}), errOthers)
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
 				require.NoError(f, outer.Downgrade(inner))
 				require.NoError(f, outer.Downgrade(inner), "again")
-				return f.ran(f.TryDo(f.Context(), "lock", nothing, redsync.WithShared()))
-			}, redsync.WithShared()))
+				return f.ran(f.TryDo(f.Context(), "lock", nothing, withShared))
+			}, withShared))
 			require.ErrorIs(f, f.Do(ctx, "lock", never), redsync.ErrUpgrade)
 		})
 		require.NoError(f, f.Do(f.Context(), "lock", func(ctx context.Context) error {
@@ -126,15 +116,14 @@ func TestDowngradeWhileCallsHaveJoined(t *testing.T) {
 // The hold of a Do is lost, and the Mutex gets another one, while an exclusive call that had joined the first still runs.
 // That call is not on the second hold, which therefore can be downgraded.
 func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMutex("lock")
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-				f.lose(0, 1, 2, 3, 4)
+				f.lose(allNodes...)
 				<-inner.Done()
-				require.NoError(f, m.Lock())
-				require.NoError(f, m.Downgrade(f.Context()))
+				locked(f, m)
+				f.downgrades(m)
 				f.unlock(m)
 				return nil
 			})
@@ -146,8 +135,7 @@ func TestDowngradeOfTheHoldAfterThatOfADo(t *testing.T) {
 // Unlock must not release the lock while a call that has joined still runs. Once that call has returned, Unlock works
 // as usual.
 func TestUnlockWhileCallsHaveJoined(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMutex("lock")
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			require.NoError(f, f.Do(ctx, "lock", func(inner context.Context) error {
@@ -160,19 +148,19 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 				})
 				_, err := m.Detach(inner)
 				require.ErrorContains(f, err, "Do unlocks it")
-				require.NoError(f, m.Err())
-				assert.Equal(f, 5, f.nodes.Keys("lock"))
+				alive(f, m)
+				f.keysOn(5)
 				return inner.Err()
-			}, redsync.WithShared()))
+			}, withShared))
 			f.unlock(m)
 			synctest.Wait()
-			assert.Zero(f, f.nodes.Keys("lock"))
+			f.keysOn(0)
 			return nil
 		}), redsync.ErrNotHeld)
 
 		require.ErrorIs(f, m.Do(f.Context(), func(ctx context.Context) error {
 			return f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-				f.lose(0, 1, 2, 3, 4)
+				f.lose(allNodes...)
 				<-inner.Done()
 				_, err := m.Unlock()
 				require.ErrorIs(f, err, redsync.ErrLockLost, "the Unlock fails, because the hold is over anyway")
@@ -186,7 +174,7 @@ func TestUnlockWhileCallsHaveJoined(t *testing.T) {
 // The hold ends, or is downgraded, while an exclusive call is about to join it. Then the call locks instead, or fails.
 func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 	for name, change := range map[string]func(m *redsync.Mutex) error{
-		"Unlock":    func(m *redsync.Mutex) error { _, err := m.Unlock(); return err },
+		"Unlock":    func(m *redsync.Mutex) error { return second(m.Unlock()) },
 		"Downgrade": func(m *redsync.Mutex) error { return m.Downgrade(context.Background()) },
 	} {
 		joined, not := 0, 0
@@ -209,7 +197,7 @@ func TestTheHoldChangesWhileACallJoins(t *testing.T) {
 					}
 					ok, err := m.Valid()
 					assert.True(f, ok, "no function runs without the lock")
-					ran, _ := f.TryDo(f.Context(), "lock", nothing, redsync.WithShared())
+					ran, _ := f.TryDo(f.Context(), "lock", nothing, withShared)
 					assert.False(f, ran, "a reader beside an exclusive call")
 					return err
 				})
@@ -242,59 +230,4 @@ func TestDoThatAdoptsDoesNotJoin(t *testing.T) {
 		}), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
 	})
-}
-
-// Goroutines join and leave at random, also after the outer function has returned. No function runs without the lock,
-// and the lock is free afterwards.
-func TestManyNestedCalls(t *testing.T) {
-	ms := func(most int64) { time.Sleep(time.Duration(rand.Int64N(most)) * time.Millisecond) } //nolint:gosec // no secret
-	for range testlength.Of(5, 8, 200) {
-		play(t, func(f field) {
-			other := f.another()
-			f.closes(other)
-			var theirs, ours atomic.Int64
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				for range 10 {
-					assert.NoError(f, other.Do(f.Context(), "lock", func(ctx context.Context) error {
-						theirs.Add(1)
-						defer theirs.Add(-1)
-						time.Sleep(time.Millisecond)
-						assert.Zero(f, ours.Load())
-						return ctx.Err()
-					}, redsync.WithTries(0)))
-					ms(20)
-				}
-			})
-			var work func(ctx context.Context, depth int)
-			work = func(ctx context.Context, depth int) {
-				options := []redsync.Option{redsync.WithTries(0)}
-				if depth > 0 && rand.N(3) == 0 {
-					options = append(options, redsync.WithShared())
-				}
-				err := f.Do(ctx, "lock", func(ctx context.Context) error {
-					ours.Add(1)
-					defer ours.Add(-1)
-					assert.Zero(f, theirs.Load())
-					ms(3)
-					for range min(rand.N(4), 4-depth) {
-						wg.Go(func() {
-							ms(5)
-							work(context.WithoutCancel(ctx), depth+1)
-						})
-					}
-					ms(5)
-					return redsync.FromContext(ctx).Err()
-				}, options...)
-				if !errors.Is(err, redsync.ErrUpgrade) { // inside a reader that has locked anew
-					assert.NoError(f, err)
-				}
-			}
-			for range 5 {
-				work(f.Context(), 0)
-			}
-			wg.Wait()
-			f.noKeys()
-		})
-	}
 }

@@ -20,9 +20,9 @@ import (
 // The limit of the outermost call counts, and the limit of the call that joins, too. Calls that have returned do not
 // count.
 func TestTheLimitsOfBothCallsCount(t *testing.T) {
-	limit := func(n int) []redsync.Option { return []redsync.Option{redsync.WithNesting(n)} }
+	limit := func(n int) opts { return opts{redsync.WithNesting(n)} }
 	for name, c := range map[string]struct {
-		outer, inner []redsync.Option
+		outer, inner opts
 		limit        int
 	}{
 		"none":      {nil, nil, 111},
@@ -30,33 +30,30 @@ func TestTheLimitsOfBothCallsCount(t *testing.T) {
 		"inner":     {limit(4), limit(3), 3},
 		"no room":   {nil, limit(1), 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.inside("lock", func(ctx context.Context) {
-					for range 2 {
-						var joined atomic.Int32
-						var wg sync.WaitGroup
-						for range 110 {
-							wg.Go(func() {
-								err := f.Do(ctx, "lock", func(context.Context) error {
-									joined.Add(1)
-									time.Sleep(time.Second)
-									return errWork
-								}, c.inner...)
-								if !errors.Is(err, errWork) {
-									assert.ErrorIs(f, err, redsync.ErrNested)
-									assert.NotErrorIs(f, err, redsync.ErrFailed)
-									assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
-								}
-							})
-						}
-						wg.Wait()
-						assert.EqualValues(f, c.limit-1, joined.Load())
+		playMetAs(t, name, func(f field) {
+			f.inside("lock", func(ctx context.Context) {
+				for range 2 {
+					var joined atomic.Int32
+					var wg sync.WaitGroup
+					for range 110 {
+						wg.Go(func() {
+							err := f.Do(ctx, "lock", func(context.Context) error {
+								joined.Add(1)
+								time.Sleep(time.Second)
+								return errWork
+							}, c.inner...)
+							if !errors.Is(err, errWork) {
+								assert.ErrorIs(f, err, redsync.ErrNested)
+								assert.NotErrorIs(f, err, redsync.ErrFailed)
+								assert.ErrorContains(f, err, fmt.Sprintf(`WithNesting(%d): the hold of "lock" has %[1]d`, c.limit))
+							}
+						})
 					}
-				}, c.outer...)
-				f.noKeys()
-			})
+					wg.Wait()
+					assert.EqualValues(f, c.limit-1, joined.Load())
+				}
+			}, c.outer...)
+			f.noKeys()
 		})
 	}
 }

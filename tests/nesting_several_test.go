@@ -15,15 +15,14 @@ import (
 
 // A call for several names joins if it finds all of them, in one hold or in several.
 func TestSeveralNamesJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		m := f.NewMultiMutex([]string{"a", "b", "c"})
 		require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
 			synctest.Wait()
 			f.joins(ctx, f.NewMultiMutex([]string{"c", "b", "a"}), m, "all of them")
 			f.joins(ctx, f.NewMultiMutex(both), m, "two of three")
 			f.joins(ctx, f.NewMutex("b"), m, "one")
-			f.joins(ctx, f.NewMutex("b", redsync.WithShared()), m, "read in write")
+			f.joins(ctx, f.NewMutex("b", withShared), m, "read in write")
 			f.refusesNested(ctx, f.NewMultiMutex([]string{"z", "c", "a"}), redsync.ErrNested, `"a", "c"`)
 			require.NoError(f, f.NewMultiMutex([]string{"y", "z"}).Do(ctx, func(inner context.Context) error {
 				assert.Equal(f, "y, z", redsync.FromContext(inner).Name(), "a call joins only if it finds one of its names, so this Do has locked")
@@ -34,11 +33,11 @@ func TestSeveralNamesJoin(t *testing.T) {
 			return m.Err()
 		}))
 		f.inside("a", func(ctx context.Context) {
-			f.inside("b", func(ctx context.Context) {}, redsync.WithShared())
+			f.inside("b", func(ctx context.Context) {}, withShared)
 			require.NoError(f, f.Do(ctx, "b", func(ctx context.Context) error {
 				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade, `"b"`)
 				return nil
-			}, redsync.WithShared()))
+			}, withShared))
 			f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrNested, `a Do around the call holds "a"`)
 		})
 	})
@@ -47,35 +46,32 @@ func TestSeveralNamesJoin(t *testing.T) {
 // The context ends when any of the joined holds is lost, and no hold ends before the call.
 func TestACallOnTwoHolds(t *testing.T) {
 	for _, lost := range both {
-		t.Run(lost, func(t *testing.T) {
-			play(t, func(f field) {
-				var cause error
-				err := f.Do(f.Context(), "a", func(ctx context.Context) error {
-					return f.Do(ctx, "b", func(ctx context.Context) error {
-						err := f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-							for _, n := range f.nodes {
-								n.Del(lost)
-							}
-							<-ctx.Done()
-							cause = context.Cause(ctx)
-							return nil
-						})
-						assert.ErrorIs(f, err, redsync.ErrLockLost)
-						assert.ErrorIs(f, err, cause)
+		playAs(t, lost, func(f field) {
+			var cause error
+			err := f.Do(f.Context(), "a", func(ctx context.Context) error {
+				return f.Do(ctx, "b", func(ctx context.Context) error {
+					err := f.NewMultiMutex(both).Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
+						for _, n := range f.nodes {
+							n.Del(lost)
+						}
+						<-ctx.Done()
+						cause = context.Cause(ctx)
 						return nil
 					})
+					assert.ErrorIs(f, err, redsync.ErrLockLost)
+					assert.ErrorIs(f, err, cause)
+					return nil
 				})
-				require.ErrorIs(f, cause, redsync.ErrLockLost)
-				require.ErrorIs(f, err, cause)
 			})
+			require.ErrorIs(f, cause, redsync.ErrLockLost)
+			require.ErrorIs(f, err, cause)
 		})
 	}
 }
 
 // A semaphore inside itself would wait for its own permit. A lock of the same name is independent of the semaphore.
 func TestPermitsDoNotJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		two := redsync.WithPermits(2)
 		f.inside("lock", func(ctx context.Context) {
 			synctest.Wait()

@@ -65,8 +65,8 @@ func (f field) refusesNested(ctx context.Context, m *redsync.Mutex, want error, 
 			}
 		}
 	})
-	assert.Zero(f, time.Since(start))
-	require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
+	took(f, start, 0)
+	isOver(f, m, redsync.ErrNotHeld)
 }
 
 func TestDoWithinDoJoinsTheHold(t *testing.T) {
@@ -76,40 +76,37 @@ func TestDoWithinDoJoinsTheHold(t *testing.T) {
 		"WithoutCancel": context.WithoutCancel,
 		"WithValue":     func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.inside("lock", func(ctx context.Context) {
-					m := redsync.FromContext(ctx)
-					ctx = derive(ctx)
-					synctest.Wait()
-					f.joins(ctx, m, m, "the same Mutex")
-					f.joins(ctx, f.NewMutex("lock", redsync.WithFair()), m, "another Mutex")
-					f.joins(ctx, f.With(redsync.WithTries(1)).NewMutex("lock"), m, "of a copy of the Redsync")
-					var wg sync.WaitGroup
-					wg.Go(func() { f.joins(ctx, f.NewMutex("lock"), m, "another goroutine") })
-					wg.Wait()
-					f.silently("Redsync", func() {
-						fails := func(context.Context) error { return errWork }
-						require.ErrorIs(f, f.Do(ctx, "lock", fails), errWork)
-						require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
-							return f.ran(f.TryDo(ctx, "lock", fails))
-						})), errWork)
-					})
-					require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
-						other := redsync.FromContext(ctx)
-						assert.Equal(f, "other", other.Name())
-						synctest.Wait()
-						f.joins(ctx, f.NewMutex("lock"), m, "through another name")
-						return f.Do(ctx, "lock", func(ctx context.Context) error {
-							f.joins(ctx, f.NewMutex("other"), other, "through a joined call")
-							return nil
-						})
-					}))
+		playMetAs(t, name, func(f field) {
+			f.inside("lock", func(ctx context.Context) {
+				m := redsync.FromContext(ctx)
+				ctx = derive(ctx)
+				synctest.Wait()
+				f.joins(ctx, m, m, "the same Mutex")
+				f.joins(ctx, f.NewMutex("lock", withFair), m, "another Mutex")
+				f.joins(ctx, f.With(redsync.WithTries(1)).NewMutex("lock"), m, "of a copy of the Redsync")
+				var wg sync.WaitGroup
+				wg.Go(func() { f.joins(ctx, f.NewMutex("lock"), m, "another goroutine") })
+				wg.Wait()
+				f.silently("Redsync", func() {
+					fails := func(context.Context) error { return errWork }
+					require.ErrorIs(f, f.Do(ctx, "lock", fails), errWork)
+					require.ErrorIs(f, f.ran(f.TryDo(ctx, "lock", func(ctx context.Context) error {
+						return f.ran(f.TryDo(ctx, "lock", fails))
+					})), errWork)
 				})
-				f.closesAtOnce() // it does not wait for calls that have joined and returned
-				f.noKeys()
+				require.NoError(f, f.Do(ctx, "other", func(ctx context.Context) error {
+					other := redsync.FromContext(ctx)
+					assert.Equal(f, "other", other.Name())
+					synctest.Wait()
+					f.joins(ctx, f.NewMutex("lock"), m, "through another name")
+					return f.Do(ctx, "lock", func(ctx context.Context) error {
+						f.joins(ctx, f.NewMutex("other"), other, "through a joined call")
+						return nil
+					})
+				}))
 			})
+			f.closesAtOnce() // it does not wait for calls that have joined and returned
+			f.noKeys()
 		})
 	}
 }
@@ -130,7 +127,7 @@ func TestContextOfAJoinedCall(t *testing.T) {
 				left = inner //nolint:fatcontext // to look at it afterwards
 				return nil
 			}))
-			require.ErrorIs(f, left.Err(), context.Canceled)
+			isOver(f, left, context.Canceled)
 
 			err := f.Do(ctx, "lock", never)
 			for _, not := range []error{redsync.ErrFailed, redsync.ErrNested} {
@@ -146,9 +143,8 @@ func TestContextOfAJoinedCall(t *testing.T) {
 
 // The kind of the hold decides: a reader joins any hold, a writer only an exclusive one.
 func TestWhichKindsJoin(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		reader, writer := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock")
+	playMet(t, func(f field) {
+		reader, writer := f.NewMutex("lock", withShared), f.NewMutex("lock")
 		f.inside("lock", func(ctx context.Context) { // a writer's
 			outer := redsync.FromContext(ctx)
 			synctest.Wait()
@@ -167,13 +163,13 @@ func TestWhichKindsJoin(t *testing.T) {
 			outer := redsync.FromContext(ctx)
 			time.Sleep(time.Second)
 			waits := f.calls(f.another(), patient()...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.joins(ctx, reader, outer, "read in read, while a writer waits")
 			require.ErrorIs(f, f.notRun(reader.TryDo(f.Context(), never)), errOthers, "a TryDo without the context does not join, and finds the lock taken")
 			f.refusesNested(context.WithoutCancel(ctx), f.NewMultiMutex([]string{"lock", "z"}), redsync.ErrUpgrade, `"lock"`)
 			require.False(f, waits.isDone())
 			time.AfterFunc(time.Second, func() { f.unlock(waits.Mutex) })
-		}, redsync.WithShared())
+		}, withShared)
 		time.Sleep(2 * time.Second)
 		f.noKeys()
 	})
@@ -183,9 +179,9 @@ func TestWhichKindsJoin(t *testing.T) {
 // between.
 func TestLockWithinDoIsAnError(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
+		shared := withShared
 		var left context.Context
-		for _, outer := range [][]redsync.Option{nil, {shared}} {
+		for _, outer := range []opts{nil, {shared}} {
 			f.inside("lock", func(ctx context.Context) {
 				left = context.WithoutCancel(ctx) //nolint:fatcontext // for calls that come afterwards
 				own := redsync.FromContext(ctx)
@@ -202,9 +198,8 @@ func TestLockWithinDoIsAnError(t *testing.T) {
 					require.Equal(f, outer != nil, errors.Is(writer, redsync.ErrUpgrade))
 					require.Equal(f, outer == nil, errors.Is(writer, redsync.ErrNested))
 				})
-				_, err := own.Valid()
-				require.NoError(f, err)
-				err = f.another().NewMutex("lock").TryLockContext(ctx)
+				f.confirms(own.Valid())
+				err := f.another().NewMutex("lock").TryLockContext(ctx)
 				require.Error(f, err)
 				require.NotErrorIs(f, err, redsync.ErrNested, "another Redsync cannot know that the lock is held around the call")
 			}, outer...)
@@ -238,42 +233,39 @@ var ways = map[string]func() error{
 // context. Do ends the contexts of their functions.
 func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 	for name, end := range ways {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				other := f.another()
-				f.closes(other)
-				var waiter *call
-				var ended, left time.Time
-				var joined, outer sync.WaitGroup
-				outer.Go(func() {
-					defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
-					_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
-						for i := range 3 {
-							joined.Go(func() {
-								assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-									<-inner.Done()
-									assert.Equal(f, ended, time.Now())
-									assert.ErrorIs(f, context.Cause(inner), context.Canceled)
-									time.Sleep(time.Duration(i) * 10 * time.Second)
-									return redsync.FromContext(inner).Err()
-								}))
-							})
-						}
-						synctest.Wait()
-						waiter = f.calls(other, patient()...)
-						time.Sleep(time.Second)
-						defer func() { ended = time.Now() }()
-						return end()
-					})
+		playAs(t, name, func(f field) {
+			other := f.another()
+			var waiter *call
+			var ended, left time.Time
+			var joined, outer sync.WaitGroup
+			outer.Go(func() {
+				defer func() { left = time.Now(); _ = recover() }() //nolint:errcheck // it is that of the way
+				_ = f.Do(f.Context(), "lock", func(ctx context.Context) error {
+					for i := range 3 {
+						joined.Go(func() {
+							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+								<-inner.Done()
+								assert.Equal(f, ended, time.Now())
+								assert.ErrorIs(f, context.Cause(inner), context.Canceled)
+								time.Sleep(time.Duration(i) * 10 * time.Second)
+								return redsync.FromContext(inner).Err()
+							}))
+						})
+					}
+					synctest.Wait()
+					waiter = f.calls(other, patient()...)
+					time.Sleep(time.Second)
+					defer func() { ended = time.Now() }()
+					return end()
 				})
-				outer.Wait()
-				joined.Wait()
-				assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
-				f.within(waiter, 10*time.Millisecond)
-				assert.WithinDuration(f, left, waiter.at, 10*time.Millisecond)
-				f.unlock(waiter.Mutex)
-				f.noKeys()
 			})
+			outer.Wait()
+			joined.Wait()
+			assert.Equal(f, ended.Add(20*time.Second), left, "Do has waited for all joined calls")
+			f.within(waiter, 10*ms)
+			assert.WithinDuration(f, left, waiter.at, 10*ms)
+			f.unlock(waiter.Mutex)
+			f.noKeys()
 		})
 	}
 }
@@ -281,8 +273,7 @@ func TestTheHoldLastsUntilTheJoinedCallsHaveReturned(t *testing.T) {
 // Once the outer function has returned, a call joins the hold only if it is inside a joined function that still runs,
 // because the release waits for that function. Any other call waits for the release and then locks.
 func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		var wg sync.WaitGroup
 		var outer *redsync.Mutex
 		var released time.Time
@@ -292,13 +283,13 @@ func TestCallsThatComeWhileDoWaitsForJoinedOnes(t *testing.T) {
 			wg.Go(func() {
 				<-returned
 				time.Sleep(time.Second)
-				m := f.NewMutex("lock", redsync.WithTries(0))
+				m := f.NewMutex("lock", forever)
 				assert.ErrorIs(f, m.LockContext(ctx), context.Canceled)
 				assert.NoError(f, m.Do(context.WithoutCancel(ctx), func(inner context.Context) error {
 					assert.Same(f, m, redsync.FromContext(inner), "the call has not joined: it has a hold of its own")
 					return inner.Err()
 				}))
-				assert.WithinDuration(f, released, time.Now(), 100*time.Millisecond, "it waits for the release")
+				assert.WithinDuration(f, released, time.Now(), 100*ms, "it waits for the release")
 			})
 			wg.Go(func() {
 				assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
@@ -334,56 +325,54 @@ func TestJoinedCallsLearnOfALoss(t *testing.T) {
 		lose func(f field)
 		is   error
 	}{
-		"the nodes lose it": {func(f field) { f.lose(0, 1, 2, 3, 4) }, redsync.ErrLockAlreadyExpired},
+		"the nodes lose it": {func(f field) { f.lose(allNodes...) }, redsync.ErrLockAlreadyExpired},
 		"WithMaxHold":       {func(field) {}, redsync.ErrMaxHold},
 		"Close":             {func(f field) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed},
 	} {
 		for _, waits := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, the outer function has returned: %v", name, waits), func(t *testing.T) {
-				play(t, func(f field) {
-					lost := func(err error) {
-						assert.ErrorIs(f, err, redsync.ErrLockLost)
-						assert.ErrorIs(f, err, c.is)
-					}
-					var wg sync.WaitGroup
-					joined := make(chan struct{})
-					wg.Go(func() {
-						lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
-							wg.Go(func() {
-								err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
-									close(joined)
-									<-redsync.FromContext(inner).Lost()
-									<-inner.Done()
-									if !waits {
-										lost(context.Cause(inner))
-										assert.Same(f, context.Cause(ctx), context.Cause(inner))
-									}
-									return errWork
-								})
-								lost(err)
-								assert.ErrorIs(f, err, errWork)
-								assert.NotErrorIs(f, err, redsync.ErrFailed)
-								assert.ErrorContains(f, err, `do "lock"`)
+			playAs(t, fmt.Sprintf("%s, the outer function has returned: %v", name, waits), func(f field) {
+				lost := func(err error) {
+					assert.ErrorIs(f, err, redsync.ErrLockLost)
+					assert.ErrorIs(f, err, c.is)
+				}
+				var wg sync.WaitGroup
+				joined := make(chan struct{})
+				wg.Go(func() {
+					lost(f.Do(f.Context(), "lock", func(ctx context.Context) error {
+						wg.Go(func() {
+							err := f.Do(context.WithoutCancel(ctx), "lock", func(inner context.Context) error {
+								close(joined)
+								<-redsync.FromContext(inner).Lost()
+								<-inner.Done()
+								if !waits {
+									lost(context.Cause(inner))
+									assert.Same(f, context.Cause(ctx), context.Cause(inner))
+								}
+								return errWork
 							})
-							<-joined
-							if waits {
-								return nil
-							}
-							<-ctx.Done()
-							if name == "the nodes lose it" {
-								assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
-									assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
-									return again.Err()
-								}))
-							}
+							lost(err)
+							assert.ErrorIs(f, err, errWork)
+							assert.NotErrorIs(f, err, redsync.ErrFailed)
+							assert.ErrorContains(f, err, `do "lock"`)
+						})
+						<-joined
+						if waits {
 							return nil
-						}, redsync.WithMaxHold(10*time.Second)))
-					})
-					<-joined
-					time.Sleep(time.Second)
-					c.lose(f)
-					wg.Wait()
+						}
+						<-ctx.Done()
+						if name == "the nodes lose it" {
+							assert.NoError(f, f.Do(context.WithoutCancel(ctx), "lock", func(again context.Context) error {
+								assert.NotSame(f, redsync.FromContext(ctx), redsync.FromContext(again), "the call has not joined: it has a hold of its own")
+								return again.Err()
+							}))
+						}
+						return nil
+					}, redsync.WithMaxHold(10*time.Second)))
 				})
+				<-joined
+				time.Sleep(time.Second)
+				c.lose(f)
+				wg.Wait()
 			})
 		}
 	}

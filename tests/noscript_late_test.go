@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 )
 
@@ -30,8 +29,8 @@ func (f field) neverInFull() {
 	f.Helper()
 	for range 100 {
 		assert.Zero(f, f.commands("eval"))
-		assert.Zero(f, f.nodes.Keys("lock"))
-		time.Sleep(10 * time.Millisecond)
+		f.keysOn(0)
+		time.Sleep(10 * ms)
 	}
 }
 
@@ -39,17 +38,15 @@ func (f field) neverInFull() {
 // released. They must not be sent the acquire in full: it would set the key again. The same holds for all nodes if they
 // say so after the caller has given up.
 func TestANodeThatLacksTheScriptIsNotAskedOnceTheRoundIsOver(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.hasNoScript(100*time.Millisecond, 3, 4)
-		m := f.NewMutex("lock", redsync.WithFencing())
-		require.NoError(t, m.TryLock())
+	playMet(t, func(f field) {
+		f.hasNoScript(100*ms, 3, 4)
+		m := obtained(t, f.NewMutex("lock", withFencing))
 		f.unlock(m)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		f.neverInFull()
 
-		f.hasNoScript(100*time.Millisecond, 0, 1, 2, 3, 4)
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond)
+		f.hasNoScript(100*ms, allNodes...)
+		ctx, cancel := context.WithTimeout(f.Context(), 50*ms)
 		defer cancel()
 		require.ErrorIs(t, m.TryLockContext(ctx), context.DeadlineExceeded)
 		f.neverInFull()

@@ -22,7 +22,6 @@ func TestObserveAttempt(t *testing.T) {
 	failed := func(err error) bool { return !taken(err) && errors.As(err, new(*redsync.RedisError)) }
 	late := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 	acquired := func(err error) bool { return err == nil }
-	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		taken, down, frozen []int // nodes; the others take longer by their number
 		want                observe.Attempt
@@ -62,8 +61,8 @@ func TestObserveAttempt(t *testing.T) {
 func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 	observing(t, func(f field, r *redsynctest.Recorder) {
 		f.anothers()
-		time.AfterFunc(2500*time.Millisecond, func() { f.lose(0, 1, 2, 3, 4) })
-		require.NoError(f, f.NewMutex("lock", redsync.WithRetryDelay(400*time.Millisecond)).Lock())
+		time.AfterFunc(2500*ms, func() { f.lose(allNodes...) })
+		locked(f, f.NewMutex("lock", redsync.WithRetryDelay(400*ms)))
 		attempts, errs := of[observe.Attempt](r)
 		require.Len(f, attempts, 9)
 		for i, a := range attempts {
@@ -72,7 +71,7 @@ func TestObserveAttemptsAndAcquiredOverSeveralTries(t *testing.T) {
 		}
 		acquired, _ := only[observe.Acquired](f.T, r)
 		assert.Equal(t, observe.Acquired{
-			Name: "lock", Mode: observe.Plain, Took: 2800 * time.Millisecond, Waited: 2800 * time.Millisecond, Tries: 8, Left: validity,
+			Name: "lock", Mode: observe.Plain, Took: 2800 * ms, Waited: 2800 * ms, Tries: 8, Left: validity,
 			Call: acquired.Call,
 		}, acquired)
 	})
@@ -86,9 +85,9 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			do          func() error
 		}{
 			{"lock", "set", m.Lock},
-			{"extend", "evalsha", func() error { _, err := m.Extend(); return err }},
-			{"valid", "evalsha", func() error { _, err := m.Valid(); return err }},
-			{"unlock", "evalsha", func() error { _, err := m.Unlock(); return err }},
+			{"extend", "evalsha", func() error { return second(m.Extend()) }},
+			{"valid", "evalsha", func() error { return second(m.Valid()) }},
+			{"unlock", "evalsha", func() error { return second(m.Unlock()) }},
 		} {
 			forget(r)
 			f.delays(c.command)
@@ -98,7 +97,7 @@ func TestObserveVotesTellsEveryNodeOnceAndWhetherItCounts(t *testing.T) {
 			require.Len(f, votes, 5, c.op)
 			for i, v := range votes {
 				assert.Equal(t, observe.Vote{
-					Name: "lock", Mode: observe.Plain, Node: i, Op: c.op, Took: time.Duration(i) * 10 * time.Millisecond, Late: i > 2,
+					Name: "lock", Mode: observe.Plain, Node: i, Op: c.op, Took: time.Duration(i) * 10 * ms, Late: i > 2,
 				}, v)
 				assert.NoError(t, errs[i])
 			}

@@ -37,8 +37,8 @@ func (s ending) lock(options ...redsync.Option) *redsync.Mutex {
 // holds returns a lock of the kind that is held on all nodes.
 func (s ending) holds(options ...redsync.Option) *redsync.Mutex {
 	s.Helper()
-	m := acquired(s, s.lock(options...))
-	time.Sleep(time.Millisecond)
+	m := locked(s, s.lock(options...))
+	time.Sleep(ms)
 	return m
 }
 
@@ -138,36 +138,33 @@ var endings = map[string]func(s ending) counts{
 	},
 	"Unlock without a quorum": func(s ending) counts {
 		m := s.holds()
-		s.freeze(0, 1, 2)
-		_, err := m.Unlock()
-		require.ErrorIs(s, err, redsync.ErrNoQuorum)
-		s.thaw(0, 1, 2)
+		s.freeze(majority...)
+		failsWith(s, m.Unlock, redsync.ErrNoQuorum)
+		s.thaw(majority...)
 		return counts{acquired: 1, released: 1}
 	},
 	"Unlock after Until": func(s ending) counts {
 		m := s.holds()
 		time.Sleep(guard)
-		_, err := m.Unlock()
-		require.ErrorIs(s, err, redsync.ErrLockAlreadyExpired)
+		failsWith(s, m.Unlock, redsync.ErrLockAlreadyExpired)
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"Extend finds it forgotten": func(s ending) counts {
 		m := s.holds()
 		s.forget()
-		_, err := m.Extend()
-		require.ErrorIs(s, err, redsync.ErrLockLost)
+		failsWith(s, m.Extend, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"the watchdog finds it forgotten": func(s ending) counts {
-		m := s.holds(redsync.WithWatchdog())
+		m := s.holds(withWatchdog)
 		s.forget()
 		time.Sleep(guard)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1, late: 1}
 	},
 	"WithMaxHold": func(s ending) counts {
-		_ = s.holds(redsync.WithWatchdog(), redsync.WithMaxHold(guard))
+		_ = s.holds(withWatchdog, redsync.WithMaxHold(guard))
 		return counts{acquired: 1, lost: 1}
 	},
 	"nobody unlocks": func(s ending) counts {
@@ -175,8 +172,8 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 1, lost: 1}
 	},
 	"Close": func(s ending) counts {
-		m := s.holds(redsync.WithWatchdog())
-		require.NoError(s, s.Close(s.Context()))
+		m := s.holds(withWatchdog)
+		shut(s, s.Redsync)
 		_, _ = m.Unlock()
 		return counts{acquired: 1, lost: 1}
 	},
@@ -188,12 +185,12 @@ var endings = map[string]func(s ending) counts{
 			_, _ = m.Unlock()
 			return counts{acquired: 1, released: 1}
 		}
-		require.NoError(s, m.Lock())
+		locked(s, m)
 		s.unlock(m)
 		return counts{acquired: 2, lost: 1, released: 1}
 	},
 	"a hand-over": func(s ending) counts {
-		m := acquired(s, s.kind.rival(s.Redsync))
+		m := locked(s, s.kind.rival(s.Redsync))
 		c := s.begins(s.lock(patient()...))
 		s.unlock(m)
 		s.within(c, time.Second)
@@ -201,22 +198,18 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 2, released: 2}
 	},
 	"Detach": func(s ending) counts {
-		_, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		s.detaches(s.holds())
 		return counts{acquired: 1, detached: 1}
 	},
 	"Detach, adoption, Unlock": func(s ending) counts {
-		q, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		q := s.detaches(s.holds())
 		m := s.lock(redsync.WithSequencer(q))
-		_, err = m.Extend()
-		require.NoError(s, err)
+		s.confirms(m.Extend())
 		s.unlock(m)
 		return counts{acquired: 2, detached: 1, released: 1}
 	},
 	"Unlock of what was not adopted yet": func(s ending) counts {
-		q, err := s.holds().Detach(s.Context())
-		require.NoError(s, err)
+		q := s.detaches(s.holds())
 		s.unlock(s.lock(redsync.WithSequencer(q)))
 		return counts{acquired: 1, detached: 1, late: 1}
 	},
@@ -261,7 +254,7 @@ var endings = map[string]func(s ending) counts{
 		return counts{acquired: 1, released: 1}
 	},
 	"TryLock does not wait": func(s ending) counts {
-		m := acquired(s, s.kind.rival(s.Redsync))
+		m := locked(s, s.kind.rival(s.Redsync))
 		require.Error(s, s.lock().TryLock())
 		s.unlock(m)
 		return counts{acquired: 1, released: 1}
@@ -291,7 +284,7 @@ var doings = map[string]func(s ending, work func(context.Context) error) error{
 func (s ending) loses(do func(ending, func(context.Context) error) error, lose func(ending, context.Context) counts) (want counts) {
 	own := errors.New("of the function")
 	err := do(s, func(ctx context.Context) error {
-		time.Sleep(time.Millisecond) // until all nodes have it
+		time.Sleep(ms) // until all nodes have it
 		want = lose(s, ctx)
 		return own
 	})
@@ -328,9 +321,9 @@ var losses = map[string]func(s ending, ctx context.Context) counts{
 		return counts{acquired: 1, released: 1}
 	},
 	"and unlocks it afterwards": func(s ending, ctx context.Context) counts {
-		s.freeze(0, 1, 2)
+		s.freeze(majority...)
 		<-ctx.Done()
-		s.thaw(0, 1, 2)
+		s.thaw(majority...)
 		_, err := redsync.FromContext(ctx).Unlock()
 		require.Error(s, err)
 		return counts{acquired: 1, lost: 1, late: 1}
@@ -371,8 +364,7 @@ func TestEachReaderThatSharesALockEndsOnce(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		var readers []*redsync.Mutex
 		for range 4 {
-			m := acquired(k, k.NewMutex("lock", redsync.WithShared()))
-			readers = append(readers, m)
+			readers = append(readers, locked(k, k.NewMutex("lock", withShared)))
 		}
 		assert.Equal(k, readers[0].Value(), readers[3].Value(), "they share a lock")
 		k.unlock(readers[1])
@@ -405,11 +397,10 @@ func TestObserveWaiting(t *testing.T) {
 
 // An observer that panics does not keep the others from their events.
 func TestObserversBehindAPanicAreTold(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		r := &redsynctest.Recorder{}
 		m := k.NewMutex("lock", redsync.WithObserver(panics{on: "acquired"}), redsync.WithObserver(r))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		panicked(t, func() { _ = m.Lock() })
 		acquired, _ := only[observe.Acquired](t, r)
 		assert.Equal(t, "lock", acquired.Name)
 		_, why := only[observe.Lost](t, r)

@@ -65,7 +65,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		type key struct{}
 		var called time.Time
 		call := func(name string) context.Context {
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			called = time.Now()
 			return context.WithValue(k.Context(), key{}, name)
 		}
@@ -92,7 +92,7 @@ func TestObserveContextsAndStarts(t *testing.T) {
 			}
 			assert.Equal(k, wanted, got, name)
 		}
-		m := k.NewMutex("lock", redsync.WithWatchdog())
+		m := k.NewMutex("lock", withWatchdog)
 		require.NoError(k, m.LockContext(call("lock")))
 		tells("lock", observe.Vote{}, observe.Attempt{}, observe.Acquired{})
 		for name, do := range map[string]func(context.Context) (bool, error){"extend": m.ExtendContext, "valid": m.ValidContext} {
@@ -116,11 +116,11 @@ func TestObserveContextsAndStarts(t *testing.T) {
 		_, err = m.Detach(call("detach"))
 		require.NoError(k, err)
 		tells("detach", observe.Detached{})
-		k.lose(0, 1, 2, 3, 4)
+		k.lose(allNodes...)
 		require.NoError(k, m.LockContext(call("lock")))
 		_ = seen.taken()
 		time.Sleep(3 * time.Second)
-		k.lose(0, 1, 2)
+		k.lose(majority...)
 		time.Sleep(3 * time.Second)
 		tells("", observe.Vote{}, observe.Extended{}, observe.Lost{})
 		_, _ = m.Unlock()
@@ -133,18 +133,17 @@ func TestObserveAdoption(t *testing.T) {
 		a := f.NewMutex("lock", redsync.WithValue(f.held().Value()))
 		forget(r)
 		f.delays("evalsha")
-		_, err := a.Extend()
-		require.NoError(f, err)
+		f.confirms(a.Extend())
 		acquired, _ := only[observe.Acquired](f.T, r)
 		assert.Equal(t, observe.Acquired{
-			Name: "lock", Mode: observe.Plain, Took: 20 * time.Millisecond, Left: validity - 20*time.Millisecond,
+			Name: "lock", Mode: observe.Plain, Took: 20 * ms, Left: validity - 20*ms,
 		}, acquired)
 		assert.Empty(t, redsynctest.Events[observe.Extended](r))
 		time.Sleep(time.Second)
 		f.unlock(a)
 		released, _ := only[observe.Released](f.T, r)
 		assert.Equal(t, observe.Released{
-			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * time.Millisecond, Left: validity - 1020*time.Millisecond,
+			Name: "lock", Mode: observe.Plain, Ended: true, Held: 1020 * ms, Left: validity - 1020*ms,
 		}, released)
 
 		a = f.NewMutex("lock", redsync.WithValue(f.held().Value()))
@@ -165,12 +164,12 @@ func TestObserveReleased(t *testing.T) {
 		is    error // what Unlock fails with, nil if it succeeds
 	}{
 		"in time": {func(f field) {
-			time.Sleep(2999 * time.Millisecond)
+			time.Sleep(2999 * ms)
 			f.delays("evalsha")
-		}, at(3*time.Second, 20*time.Millisecond), nil},
-		"over before":             {func(field) { time.Sleep(time.Minute - time.Millisecond) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
-		"found to be over":        {func(f field) { f.lose(0, 1, 2) }, at(time.Millisecond, 0), redsync.ErrLockAlreadyExpired},
-		"too few answers to tell": {func(f field) { f.freeze(0, 1, 2) }, at(time.Millisecond, patience), redsync.ErrNoQuorum},
+		}, at(3*time.Second, 20*ms), nil},
+		"over before":             {func(field) { time.Sleep(time.Minute - ms) }, observe.Released{Held: time.Minute}, redsync.ErrLockAlreadyExpired},
+		"found to be over":        {func(f field) { f.lose(majority...) }, at(ms, 0), redsync.ErrLockAlreadyExpired},
+		"too few answers to tell": {func(f field) { f.freeze(majority...) }, at(ms, patience), redsync.ErrNoQuorum},
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
@@ -196,16 +195,16 @@ func TestObserveExtendedByHand(t *testing.T) {
 		err   error
 		max   time.Duration // WithMaxHold
 	}{
-		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * time.Millisecond, Left: left - 20*time.Millisecond}, nil, time.Hour},
-		"unconfirmed":            {func(f field) { f.refuse(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
-		"no answer until Until":  {func(f field) { f.freeze(0, 1, 2) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
-		"proven lost":            {func(f field) { f.lose(0, 1, 2) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
+		"confirmed by the third": {func(f field) { f.delays("evalsha") }, observe.Extended{Took: 20 * ms, Left: left - 20*ms}, nil, time.Hour},
+		"unconfirmed":            {func(f field) { f.refuse(majority...) }, observe.Extended{Left: left}, redsync.ErrExtendFailed, time.Hour},
+		"no answer until Until":  {func(f field) { f.freeze(majority...) }, observe.Extended{Took: left}, redsync.ErrLockLost, time.Hour},
+		"proven lost":            {func(f field) { f.lose(majority...) }, observe.Extended{Left: left}, redsync.ErrLockLost, time.Hour},
 		"at WithMaxHold":         {func(field) {}, observe.Extended{Left: 2 * time.Second}, redsync.ErrMaxHold, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			observing(t, func(f field, r *redsynctest.Recorder) {
 				m := f.held(redsync.WithMaxHold(c.max))
-				time.Sleep(4999 * time.Millisecond)
+				time.Sleep(4999 * ms)
 				c.given(f)
 				_, extended := m.Extend()
 				got, err := only[observe.Extended](f.T, r)
@@ -220,8 +219,8 @@ func TestObserveExtendedByHand(t *testing.T) {
 
 func TestObserveExtendedByTheWatchdog(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
-		m := k.held(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
-		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*time.Millisecond}
+		m := k.held(redsync.WithExpiry(9*time.Second), withWatchdog)
+		each := observe.Extended{Name: "lock", Mode: observe.Plain, Watchdog: true, Left: 6*time.Second - 92*ms}
 		extended := func(failed error, want ...observe.Extended) {
 			got, errs := of[observe.Extended](r)
 			assert.Equal(t, want, got)
@@ -230,21 +229,21 @@ func TestObserveExtendedByTheWatchdog(t *testing.T) {
 			}
 			forget(r)
 		}
-		time.Sleep(6999 * time.Millisecond)
+		time.Sleep(6999 * ms)
 		extended(nil, each, each)
 
-		k.freeze(0, 1, 2) // at 7 s; the extension begins at 9 s, and waits for 900 ms
+		k.freeze(majority...) // at 7 s; the extension begins at 9 s, and waits for 900 ms
 		time.Sleep(4 * time.Second)
 		late := func(took, later time.Duration) observe.Extended {
 			e := each
 			e.Took, e.Left = took, each.Left-later
 			return e
 		}
-		extended(redsync.ErrExtendFailed, late(900*time.Millisecond, 900*time.Millisecond), late(900*time.Millisecond, 1800*time.Millisecond))
+		extended(redsync.ErrExtendFailed, late(900*ms, 900*ms), late(900*ms, 1800*ms))
 
-		k.thaw(0, 1, 2, 3, 4)
-		time.Sleep(500 * time.Millisecond)
-		extended(nil, late(200*time.Millisecond, 2*time.Second))
+		k.thaw(allNodes...)
+		time.Sleep(500 * ms)
+		extended(nil, late(200*ms, 2*time.Second))
 		k.unlock(m)
 		assert.Empty(t, redsynctest.Events[observe.Lost](r))
 	})

@@ -22,9 +22,8 @@ func TestObserveReleaseUnconfirmedUntilTheKeysHaveRunOut(t *testing.T) {
 	observingKit(t, func(k kit, r *redsynctest.Recorder) {
 		m := k.held()
 		k.down(4)
-		_, err := m.Unlock()
-		require.NoError(k, err)
-		time.Sleep(100 * time.Millisecond)
+		k.confirms(m.Unlock())
+		time.Sleep(100 * ms)
 		got, errs := of[observe.ReleaseUnconfirmed](r)
 		require.Len(k, got, 2, "the release was sent at once, and again after 50 ms")
 		for i, u := range got {
@@ -47,14 +46,14 @@ func TestObserveReleaseGivenUpByClose(t *testing.T) {
 		"it fails before Close": func(k kit, m *redsync.Mutex) { k.down(4); k.unlock(m); synctest.Wait() },
 		"it fails during Close": func(k kit, _ *redsync.Mutex) {
 			k.freeze(4)
-			time.AfterFunc(time.Millisecond, func() { k.down(4) })
+			time.AfterFunc(ms, func() { k.down(4) })
 		},
 		"Close releases it": func(k kit, _ *redsync.Mutex) { k.down(4) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			observingKit(t, func(k kit, r *redsynctest.Recorder) {
 				fails(k, k.held())
-				require.NoError(k, k.Close(k.Context()))
+				shut(k, k.Redsync)
 				got, errs := of[observe.ReleaseUnconfirmed](r)
 				require.NotEmpty(k, got)
 				for i, u := range got {
@@ -89,36 +88,33 @@ func (b *blocker) ObserveExtended(ctx context.Context, e observe.Extended) {
 // deadline, and nothing is told afterwards.
 func TestObserverThatBlocksDelaysNoLock(t *testing.T) {
 	for name, closes := range map[string]bool{"goes on": false, "blocks during Close": true} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				k.meet()
-				b := &blocker{gate: make(chan struct{})}
-				var log safeBuffer
-				rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				dog := acquired(k, rs.NewMutex("lock", redsync.WithWatchdog()))
-				time.Sleep(3 * time.Second) // the observer is stuck in the first extension
-				m := acquired(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
-				start := time.Now()
-				<-m.Lost()
-				assert.Equal(t, 988*time.Millisecond, time.Since(start))
-				time.Sleep(time.Minute)
-				require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
-				lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
-				assert.Empty(t, lost(), "the stuck observer has been told of no loss yet")
-				if closes {
-					start = time.Now()
-					require.NoError(k, rs.Close(k.Context()))
-					assert.Equal(t, patience, time.Since(start))
-					close(b.gate)
-					assert.Empty(t, lost())
-					assert.NotContains(t, log.String(), "lost")
-					return
-				}
+		kitMetAs(t, name, func(k kit) {
+			b := &blocker{gate: make(chan struct{})}
+			var log safeBuffer
+			rs := k.With(redsync.WithObserver(b), redsync.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			dog := locked(k, rs.NewMutex("lock", withWatchdog))
+			time.Sleep(3 * time.Second) // the observer is stuck in the first extension
+			m := locked(k, rs.NewMutex("other", redsync.WithExpiry(time.Second)))
+			start := time.Now()
+			<-m.Lost()
+			took(k, start, 988*ms)
+			time.Sleep(time.Minute)
+			require.NoError(k, dog.Err(), "the watchdog extends the lock although the observer is stuck")
+			lost := func() []observe.Lost { synctest.Wait(); return redsynctest.Events[observe.Lost](&b.Recorder) }
+			assert.Empty(k, lost(), "the stuck observer has been told of no loss yet")
+			if closes {
+				start = time.Now()
+				shut(k, rs)
+				took(k, start, patience)
 				close(b.gate)
-				assert.Len(t, lost(), 1)
-				extended, _ := of[observe.Extended](&b.Recorder)
-				assert.Len(t, extended, 23, "the watchdog has extended 23 times within 63.988 s")
-			})
+				assert.Empty(k, lost())
+				assert.NotContains(k, log.String(), "lost")
+				return
+			}
+			close(b.gate)
+			assert.Len(k, lost(), 1)
+			extended, _ := of[observe.Extended](&b.Recorder)
+			assert.Len(k, extended, 23, "the watchdog has extended 23 times within 63.988 s")
 		})
 	}
 }
@@ -135,7 +131,7 @@ func TestObserverThatIsSetTwiceIsToldOnce(t *testing.T) {
 		lost := 0
 		counts := redsync.WithObserver(onlyLost{func(observe.Lost) { lost++ }})
 		rs := k.With(redsync.WithObserver(r), counts, redsync.WithObserver(r))
-		acquired(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
+		locked(k, rs.NewMutex("lock", redsync.WithObserver(r), counts))
 		acquired, _ := of[observe.Acquired](r)
 		assert.Len(k, acquired, 1)
 		time.Sleep(guard)
@@ -152,12 +148,10 @@ func TestObserversThatAreNoneAreAnError(t *testing.T) {
 		"WithObserver(redsynctest.Recorder): it has no method of an observe": redsync.WithObserver(redsynctest.Recorder{}), //nolint:govet // its methods are on the pointer
 		"WithLogger(nil)": redsync.WithLogger(pointer),
 	} {
-		t.Run(want, func(t *testing.T) {
-			play(t, func(f field) {
-				refuses(f.T, f.NewMutex("lock", option), want)
-				refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
-				assert.Zero(t, f.traffic())
-			})
+		playAs(t, want, func(f field) {
+			refuses(f.T, f.NewMutex("lock", option), want)
+			refuses(f.T, f.With(option).NewMutex("lock", redsync.WithObserver(&redsynctest.Recorder{})), want)
+			f.hasSent(0)
 		})
 	}
 }

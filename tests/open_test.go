@@ -34,10 +34,10 @@ func TestOpenReturnsOnceAQuorumHasAnswered(t *testing.T) {
 	addresses := []string{miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr(), "redis://" + miniredis.RunT(t).Addr() + "/0", closedPort(t), closedPort(t)}
 	rs, err := redsync.Open(t.Context(), addresses, redsync.WithExpiry(time.Minute))
 	require.NoError(t, err)
-	m := acquired(t, rs.NewMutex("lock"))
+	m := locked(t, rs.NewMutex("lock"))
 	assert.Greater(t, m.Remaining(), 30*time.Second)
 	user{t, rs}.unlock(m)
-	require.NoError(t, rs.Close(t.Context()))
+	shut(t, rs)
 }
 
 func TestOpenBadAddressesAreErrors(t *testing.T) {
@@ -116,8 +116,7 @@ func TestOpenEndedByItsContextNamesWhatNodesSaid(t *testing.T) {
 func TestNewOnAnAddressThatNobodyCanDialFailsAtOnce(t *testing.T) {
 	for _, addr := range []string{" h:1", "h:1\n", "h:0", "h:65536", "h:-1", "h", "h:no-such-service"} {
 		client := redis.NewClient(&redis.Options{Addr: addr})
-		err := redsync.New(pool.New(client)).NewMutex("lock").Lock()
-		require.ErrorContains(t, err, fmt.Sprintf("pool #0: address %q: ", addr))
+		require.ErrorContains(t, redsync.New(pool.New(client)).NewMutex("lock").Lock(), fmt.Sprintf("pool #0: address %q: ", addr))
 		require.NoError(t, client.Close())
 	}
 	for _, addr := range []string{"h:1:secret", "[::1]:1:secret", "[::1:secret", "x:h:1:secret"} {
@@ -167,7 +166,7 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		f.freeze(3)
 		start := time.Now()
 		logs(`level=WARN msg="redsync: some nodes do not answer" answered="4 of 5" may_fail=1 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms"`)
-		assert.Equal(f, 250*time.Millisecond, time.Since(start))
+		took(f, start, 250*ms)
 		f.kill(4)
 		logs(`answered="3 of 5" may_fail=0 error="redsync: node #3 (127.0.0.1:7004): no answer within 250ms; node #4 (127.0.0.1:7005): `)
 
@@ -177,7 +176,7 @@ func TestPingNamesTheNodesThatDoNotAnswer(t *testing.T) {
 		f.freeze(3)
 		for range 10 {
 			assert.Empty(f, logs(""))
-			time.Sleep(time.Second - 250*time.Millisecond)
+			time.Sleep(time.Second - 250*ms)
 		}
 		logs("some nodes do not answer")
 		f.thaw(3)
@@ -233,7 +232,7 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 		require.ErrorContains(f, f.With(redsync.WithExpiry(-1)).Ping(f.Context()), "redsync: Ping: WithExpiry(-1ns) is out of range")
 		clients := clientsOf(f.nodes)
 		require.ErrorIs(f, on(append(clients, clients[0])).Ping(f.Context()), redsync.ErrDuplicateNode)
-		require.NoError(f, f.Close(f.Context()))
+		shut(f, f.Redsync)
 		require.ErrorIs(f, f.Ping(f.Context()), redsync.ErrClosed)
 	})
 }
@@ -242,34 +241,29 @@ func TestPingSaysWhatIsWrongWithTheRedsync(t *testing.T) {
 func TestCallsThatCloseInterruptsSaySo(t *testing.T) {
 	for name, call := range map[string]func(f field, held *redsync.Mutex) error{
 		"Ping":    func(f field, _ *redsync.Mutex) error { return f.Ping(f.Context()) },
-		"Unlock":  func(_ field, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
-		"Extend":  func(_ field, m *redsync.Mutex) error { _, err := m.Extend(); return err },
-		"Valid":   func(_ field, m *redsync.Mutex) error { _, err := m.Valid(); return err },
+		"Unlock":  func(_ field, m *redsync.Mutex) error { return second(m.Unlock()) },
+		"Extend":  func(_ field, m *redsync.Mutex) error { return second(m.Extend()) },
+		"Valid":   func(_ field, m *redsync.Mutex) error { return second(m.Valid()) },
 		"Lock":    func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").Lock() },
 		"TryLock": func(f field, _ *redsync.Mutex) error { return f.NewMutex("y").TryLock() },
 		"Lead":    func(f field, _ *redsync.Mutex) error { return f.Lead(f.Context(), "y", nothing) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				f.freeze(allNodes...)
-				start := time.Now()
-				time.AfterFunc(10*time.Millisecond, func() { _ = f.Close(f.Context()) })
-				require.ErrorIs(f, call(f, m), redsync.ErrClosed)
-				if name == "Ping" {
-					assert.Equal(f, 10*time.Millisecond, time.Since(start))
-				}
-			})
+		playAs(t, name, func(f field) {
+			m := f.held()
+			f.freeze(allNodes...)
+			start := time.Now()
+			time.AfterFunc(10*ms, func() { _ = f.Close(f.Context()) })
+			require.ErrorIs(f, call(f, m), redsync.ErrClosed)
+			if name == "Ping" {
+				took(f, start, 10*ms)
+			}
 		})
 	}
 }
 
 func TestPingOfJointSetsNeedsBoth(t *testing.T) {
 	play(t, func(f field) {
-		var pools []pool.Pool
-		for _, client := range clientsOf(f.nodes) {
-			pools = append(pools, pool.New(client))
-		}
+		pools := f.pools()
 		log := &safeLog{}
 		joint := redsync.NewJoint(pools, pools[:3]).With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		f.closes(joint)
@@ -307,7 +301,7 @@ func TestOpenNamesNodesThatDoNotAnswer(t *testing.T) {
 	assert.Contains(t, text, "level=WARN msg=\"redsync: some nodes do not answer\" answered=\"4 of 5\" may_fail=1 error=\"redsync: node #4 ("+addresses[4])
 	assert.Contains(t, text, "NOAUTH")
 	assert.Equal(t, 1, strings.Count(text, "\n"), text)
-	require.NoError(t, rs.Close(t.Context()))
+	shut(t, rs)
 }
 
 // One server with two names counts once. Ping says so also without WithLogger.

@@ -28,7 +28,7 @@ func (u user) ownedBy(value, label string, since time.Time) {
 	u.Helper()
 	owner, ok := script.OwnerOf(value)
 	require.True(u, ok, "%q", value)
-	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(time.Millisecond)}
+	want := script.Owner{Label: label, Process: peek.Keeper(u.Redsync).Process.String(), Since: since.Truncate(ms)}
 	assert.True(u, want.Since.Equal(owner.Since), "since %v, want %v", owner.Since, want.Since)
 	want.Since = owner.Since
 	assert.Equal(u, want, owner)
@@ -42,15 +42,15 @@ func TestOwnerOfEachKind(t *testing.T) {
 			t.Run(fmt.Sprint(title, " ", kind.column), func(t *testing.T) {
 				changing(t, e.nodes, func(c change) {
 					u := user{c.T, e.open(c)}
-					options := []redsync.Option{redsync.WithOwner(oddLabel), redsync.WithWatchdog()}
+					options := opts{redsync.WithOwner(oddLabel), withWatchdog}
 					if !kind.permit {
-						options = append(options, redsync.WithFencing())
+						options = append(options, withFencing)
 					}
 					for _, m := range []*redsync.Mutex{kind.lock(u.Redsync, options...), kind.lock(u.With(options...))} {
 						u.meet()
 						time.Sleep(1500 * time.Microsecond)
 						start := time.Now()
-						require.NoError(u, m.Lock())
+						locked(u, m)
 						synctest.Wait()
 						u.ownedBy(peek.Value(m), oddLabel, start)
 						for _, key := range prefixed(strings.TrimSuffix(u.NewMutex("a").Name(), "a"), kind.keys) {
@@ -60,14 +60,14 @@ func TestOwnerOfEachKind(t *testing.T) {
 							assert.Equal(u, kind.shared, has != peek.Value(m))
 						}
 						rival := kind.rival(u.Redsync)
-						require.ErrorAs(u, rival.TryLock(), new(*redsync.ErrTaken))
+						isTaken(u, rival.TryLock())
 						time.Sleep(30 * time.Second) // the watchdog extends it
 						u.confirms(m.Extend())
 						u.confirms(m.Valid())
 						require.NoError(u, u.Current(u.Context(), m.Sequencer()))
 						u.unlock(m)
 						synctest.Wait()
-						require.NoError(u, rival.TryLock())
+						obtained(u, rival)
 						u.unlock(rival)
 						synctest.Wait()
 					}
@@ -78,8 +78,7 @@ func TestOwnerOfEachKind(t *testing.T) {
 }
 
 func TestOwnerInDoAndLead(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		since, calls := time.Now(), 0
 		says := func(ctx context.Context) error {
 			k.ownedBy(redsync.FromContext(ctx).Value(), oddLabel, since)
@@ -100,41 +99,36 @@ func TestOwnerInDoAndLead(t *testing.T) {
 // receiver.
 func TestOwnerOfAnAdoptedLock(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				receiver := f.as(f.another())
-				f.closes(receiver.Redsync)
-				label := "giver " + oddLabel
-				giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
-				require.NoError(f, giver.Lock())
-				s, err := giver.Detach(f.Context())
-				require.NoError(f, err)
-				for by, encoding := range encodings {
-					data, err := encoding.write(s)
-					require.NoError(f, err, by)
-					var got redsync.Sequencer
-					require.NoError(f, encoding.read(data, &got), by)
-					assert.Equal(f, s, got, by)
-				}
-				time.Sleep(time.Second)
-				m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
-				receiver.confirms(m.Extend())
-				f.ownedBy(peek.Value(m), label, since)
-				require.NoError(f, f.Current(f.Context(), s))
-				given, err := m.Detach(f.Context())
-				require.NoError(f, err)
-				assert.Equal(f, s.Value, given.Value)
-				m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
-				require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
-					f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
-					return nil
-				}))
-				synctest.Wait()
-				require.NoError(f, m.Lock())
-				receiver.ownedBy(peek.Value(m), "receiver", time.Now())
-				receiver.unlock(m)
-			})
+		playMetAs(t, kind.column, func(f field) {
+			receiver := f.as(f.another())
+			f.closes(receiver.Redsync)
+			label := "giver " + oddLabel
+			giver, since := kind.lock(f.Redsync, redsync.WithOwner(label)), time.Now()
+			locked(f, giver)
+			s := f.detaches(giver)
+			for by, encoding := range encodings {
+				data, err := encoding.write(s)
+				require.NoError(f, err, by)
+				var got redsync.Sequencer
+				require.NoError(f, encoding.read(data, &got), by)
+				assert.Equal(f, s, got, by)
+			}
+			time.Sleep(time.Second)
+			m := receiver.NewMutex(s.Name, redsync.WithSequencer(s), redsync.WithOwner("receiver"))
+			receiver.confirms(m.Extend())
+			f.ownedBy(peek.Value(m), label, since)
+			require.NoError(f, f.Current(f.Context(), s))
+			given := f.detaches(m)
+			assert.Equal(f, s.Value, given.Value)
+			m = receiver.NewMutex(s.Name, redsync.WithSequencer(given), redsync.WithOwner("receiver"))
+			require.NoError(f, m.Do(f.Context(), func(ctx context.Context) error {
+				f.ownedBy(redsync.FromContext(ctx).Value(), label, since)
+				return nil
+			}))
+			synctest.Wait()
+			locked(f, m)
+			receiver.ownedBy(peek.Value(m), "receiver", time.Now())
+			receiver.unlock(m)
 		})
 	}
 }
@@ -172,9 +166,8 @@ func TestOwnerOutOfRange(t *testing.T) {
 
 // A lock that was acquired before its Mutex got the option is handed over and shared by the label it was acquired with.
 func TestOwnerOfTheNextLock(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m := acquired(t, f.NewMutex("lock"))
+	playMet(t, func(f field) {
+		m := locked(t, f.NewMutex("lock"))
 		c := f.calls(f.Redsync, patient(redsync.WithOwner("a"))...)
 		redsync.WithOwner("a").Apply(m)
 		plain := peek.Value(m)
@@ -182,7 +175,7 @@ func TestOwnerOfTheNextLock(t *testing.T) {
 		assert.NotEqual(t, plain, peek.Value(c.Mutex))
 		f.ownedBy(peek.Value(c.Mutex), "a", c.at)
 		f.unlocks(c.Mutex)
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		f.ownedBy(peek.Value(m), "a", time.Now())
 		f.unlocks(m)
 	})

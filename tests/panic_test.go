@@ -29,18 +29,16 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 			"Lock": func(m *redsync.Mutex) { _ = m.Lock() },
 			"Do":   func(m *redsync.Mutex) { _ = m.Do(context.Background(), never) },
 		} {
-			t.Run(call+", "+by, func(t *testing.T) {
-				play(t, func(f field) {
-					m := f.NewMutex("lock", option, redsync.WithWatchdog())
-					assert.PanicsWithValue(t, "the user's", func() { do(m) })
-					require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-					assert.Empty(t, m.Value())
-					f.noKeys()
-					before := f.traffic()
-					time.Sleep(time.Minute)
-					assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
-					f.closesAtOnce()
-				})
+			playAs(t, call+", "+by, func(f field) {
+				m := f.NewMutex("lock", option, withWatchdog)
+				panicked(f, func() { do(m) })
+				isOver(f, m, redsync.ErrNotHeld)
+				assert.Empty(f, m.Value())
+				f.noKeys()
+				before := f.traffic()
+				time.Sleep(time.Minute)
+				f.hasSent(before, "nothing extends the lock after the panic")
+				f.closesAtOnce()
 			})
 		}
 	}
@@ -48,13 +46,12 @@ func TestALockWhoseObserverPanicsIsReleased(t *testing.T) {
 
 // Nodes that refuse the attempt have put its ticket in their queues. The ticket must not stay there.
 func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for _, n := range f.nodes[3:] {
 			require.NoError(t, n.Set("lock", "another's"))
 		}
-		m := f.NewMutex("lock", redsync.WithFair(), redsync.WithObserver(panics{on: "attempt"}))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
+		m := f.NewMutex("lock", withFair, redsync.WithObserver(panics{on: "attempt"}))
+		panicked(t, func() { _ = m.Lock() })
 		synctest.Wait()
 		f.nobodyWaits()
 	})
@@ -63,22 +60,22 @@ func TestALockWhoseObserverPanicsLeavesTheQueues(t *testing.T) {
 func TestAnExtendWhoseObserverPanicsAdoptsNothing(t *testing.T) {
 	play(t, func(f field) {
 		value := f.held().Value()
-		m := f.NewMutex("lock", redsync.WithValue(value), redsync.WithWatchdog(), redsync.WithObserver(panics{on: "acquired"}))
-		assert.PanicsWithValue(t, "the user's", func() { _, _ = m.Extend() })
+		m := f.NewMutex("lock", redsync.WithValue(value), withWatchdog, redsync.WithObserver(panics{on: "acquired"}))
+		panicked(t, func() { _, _ = m.Extend() })
 		assert.Equal(t, value, m.Value())
 		assert.Zero(t, m.Until())
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		isOver(t, m, redsync.ErrNotHeld)
 		f.confirms(m.Valid()) // the panic in Extend releases nothing
 		before := f.traffic()
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, before, f.traffic(), "nothing extends the lock after the panic")
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.closesAtOnce()
 	})
 }
 
 func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
-	quick := redsync.WithRetryDelay(10 * time.Millisecond)
+	quick := redsync.WithRetryDelay(10 * ms)
 	at := func(n int) func() bool { // reports whether it is called for the nth time
 		return func() bool { n--; return n == 0 }
 	}
@@ -97,7 +94,7 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 			if now() {
 				panic("the user's")
 			}
-			return 10 * time.Millisecond
+			return 10 * ms
 		})
 	}
 	for name, option := range map[string]func() redsync.Option{
@@ -109,11 +106,11 @@ func TestAWaiterThatPanicsLeavesItsLine(t *testing.T) {
 		"the log":          func() redsync.Option { return logs("redsync: attempt failed") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+			inEachMode(t, onKit, func(k kit, mode opts) {
 				m := k.held(mode...)
 				bad := k.NewMutex("lock", append(mode, quick, option())...)
-				assert.PanicsWithValue(k, "the user's", func() { _ = bad.Lock() })
-				require.ErrorIs(k, bad.Err(), redsync.ErrNotHeld)
+				panicked(k, func() { _ = bad.Lock() })
+				isOver(k, bad, redsync.ErrNotHeld)
 				next := k.calls(k.Redsync, patient(mode...)...)
 				k.atOnce(m, next)
 				k.unlock(next.Mutex)
@@ -140,14 +137,11 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 	play(t, func(f field) {
 		on, told := new(atomic.Bool), make(stacks, 50)
 		on.Store(true)
-		var pools []pool.Pool
-		for _, n := range f.nodes {
-			pools = append(pools, pool.New(n.Client()))
-		}
+		pools := f.pools()
 		pools[0] = refusing{pools[0], on}
 		rs := redsync.New(pools...)
 		f.closes(rs)
-		m := acquired(f, rs.NewMutex("lock", redsync.WithObserver(told)))
+		m := locked(f, rs.NewMutex("lock", redsync.WithObserver(told)))
 		f.unlock(m)
 		for range 2 {
 			stack := <-told
@@ -160,23 +154,22 @@ func TestARefusedSendIsNotToldByTheCaller(t *testing.T) {
 // A waiter is handed the lock while a function of its user runs. Then that function panics. Nobody holds the lock, so
 // it is released.
 func TestWaiterThatPanicsReleasesWhatItWasHanded(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		giver := acquired(t, f.NewMutex("lock"))
+	playMet(t, func(f field) {
+		giver := locked(t, f.NewMutex("lock"))
 		calls := 0
-		m := f.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelayFunc(func(int) time.Duration {
+		m := f.NewMutex("lock", forever, redsync.WithRetryDelayFunc(func(int) time.Duration {
 			if calls++; calls > 1 {
 				before := f.traffic()
 				f.unlock(giver)
 				assert.Equal(t, before, f.traffic(), "the lock is handed over, which sends nothing")
 				panic("the user's")
 			}
-			return 5 * time.Millisecond
+			return 5 * ms
 		}))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.Lock() })
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
+		panicked(t, func() { _ = m.Lock() })
+		isOver(t, m, redsync.ErrNotHeld)
 		synctest.Wait()
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
 		f.nobodyWaits()
 		f.closesAtOnce()
 	})
@@ -196,12 +189,12 @@ func TestAPanicGivesUpOnlyTheLockThatTheObserverIsToldOf(t *testing.T) {
 		m = k.NewMutex("lock", redsync.WithObserver(acquiredFunc(func() {
 			if told++; told == 1 {
 				k.unlock(m)
-				require.NoError(k, m.TryLock())
+				obtained(k, m)
 				panic("the user's")
 			}
 		})))
-		assert.PanicsWithValue(t, "the user's", func() { _ = m.TryLock() })
-		require.NoError(t, m.Err())
+		panicked(t, func() { _ = m.TryLock() })
+		alive(t, m)
 		k.unlock(m)
 		k.nothingLeft()
 	})

@@ -19,10 +19,10 @@ import (
 )
 
 // permitsOf returns options of a lock that takes k of n permits. A weight needs WithFair.
-func permitsOf(n, k int, more ...redsync.Option) []redsync.Option {
-	options := []redsync.Option{redsync.WithPermits(n)}
+func permitsOf(n, k int, more ...redsync.Option) opts {
+	options := opts{redsync.WithPermits(n)}
 	if k > 1 {
-		options = append(options, redsync.WithWeight(k), redsync.WithFair())
+		options = append(options, redsync.WithWeight(k), withFair)
 	}
 	return append(options, more...)
 }
@@ -57,7 +57,7 @@ func (f field) holdsOn(value string, n int) (counts []int) {
 //
 // Before that, it waits until the nodes have finished earlier work, such as a release that Unlock has not waited for.
 func (f field) puts(slot int, value string, ttl time.Duration, nodes ...int) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(ms)
 	for _, i := range nodes {
 		require.NoError(f, f.nodes[i].Set(slotOf(slot), value))
 		f.nodes[i].SetTTL(slotOf(slot), ttl)
@@ -74,24 +74,21 @@ func (f field) nothingOfPermits() {
 }
 
 func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		other, third := f.another(), f.another()
-		f.closes(other, third)
 		options := permitsOf(3, 1, patient(mode...)...)
 		var held []*redsync.Mutex
 		for range 3 {
-			m := acquired(f, f.NewMutex("lock", options...))
-			held = append(held, m)
+			held = append(held, locked(f, f.NewMutex("lock", options...)))
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, other.NewMutex("lock", options...).TryLock(), &taken)
+		taken := isTaken(f, other.NewMutex("lock", options...).TryLock())
 		assert.Len(f, taken.Nodes, 3, "the error names a quorum of nodes, which proves that no permit is free")
 		var waiters []*call
 		for _, rs := range []*redsync.Redsync{other, third, other} {
 			waiters = append(waiters, f.calls(rs, options...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(2500 * ms)
 		f.confirms(held[0].Extend())
 		f.confirms(held[0].Valid())
 		for i, w := range waiters {
@@ -99,7 +96,7 @@ func TestPermitsAdmitSoManyAndWakeTheFirst(t *testing.T) {
 				require.False(f, later.isDone())
 			}
 			f.unlock(held[i])
-			f.within(w, 10*time.Millisecond)
+			f.within(w, 10*ms)
 		}
 		for _, w := range waiters {
 			f.unlock(w.Mutex)
@@ -117,7 +114,7 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 		for range n {
 			m := f.another().NewMutex("lock", permitsOf(n, 1)...)
 			before := f.traffic()
-			require.NoError(f, m.TryLock())
+			obtained(f, m)
 			assert.Equal(f, 5, f.traffic()-before)
 			held = append(held, m)
 		}
@@ -130,31 +127,11 @@ func TestPermitsTakeOneRoundTripAtAnyOccupancy(t *testing.T) {
 		}
 		slots := map[int]bool{}
 		for range 3 {
-			require.NoError(f, held[0].Lock())
+			locked(f, held[0])
 			slots[slices.Index(f.owners(0, n), held[0].Value())] = true
 			f.unlock(held[0])
 		}
 		assert.Len(f, slots, 1)
-		f.nothingOfPermits()
-	})
-}
-
-// The permit of a crashed holder becomes free when it expires. Waiters get it then without polling.
-func TestPermitOfACrashedHolderComesBack(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		crashed := f.another()
-		f.closes(crashed)
-		options := permitsOf(2, 1, patient(mode...)...)
-		a := crashed.NewMutex("lock", append(options, redsync.WithExpiry(3*time.Second))...)
-		b := f.NewMutex("lock", append(options, redsync.WithWatchdog())...)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
-		w := f.calls(f.Redsync, options...)
-		assert.InDelta(f, 3*time.Second, f.within(w, 4*time.Second), float64(100*time.Millisecond))
-		require.ErrorIs(f, a.Err(), redsync.ErrLockLost)
-		f.confirms(b.Valid())
-		f.unlock(b)
-		f.unlock(w.Mutex)
 		f.nothingOfPermits()
 	})
 }
@@ -173,22 +150,21 @@ func without(s []int, e int) (rest []int) {
 // the holder still holds its permit or has unlocked.
 func TestPermitsGiveLateStraysBack(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
-		play(t, func(f field) {
-			f.meet()
-			m := acquired(f, f.NewMutex("lock", redsync.WithPermits(2), redsync.WithWatchdog()))
+		playMet(t, func(f field) {
+			m := locked(f, f.NewMutex("lock", redsync.WithPermits(2), withWatchdog))
 			mine := slices.Index(f.owners(0, 2), m.Value())
 			f.unlock(m)
 			f.puts(mine, "stranger", time.Minute, 4)
 			f.freeze(4)
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			value := m.Value()
 			assert.Equal(f, []int{1, 1, 1, 1, 0}, f.holdsOn(value, 2))
 			if unlocks {
 				f.unlock(m)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * ms)
 			f.thaw(4)
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(200 * ms)
 			assert.Zero(f, f.holdsOn(value, 2)[4])
 			if !unlocks {
 				f.confirms(m.Valid())
@@ -205,14 +181,13 @@ func TestPermitsGiveLateStraysBack(t *testing.T) {
 func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 	for n, weight := range map[int]int{3: 1, 4: 2} {
 		for range testlength.Of(5, 10, 100) {
-			play(t, func(f field) {
-				f.meet()
+			playMet(t, func(f field) {
 				f.puts(0, "a", time.Minute, 0, 1)
 				f.puts(1, "b", time.Minute, 1, 2)
 				f.puts(0, "c", time.Minute, 3)
 				f.puts(1, "d", time.Minute, 4)
 				w := f.calls(f.Redsync, patient(permitsOf(n, weight)...)...)
-				f.within(w, 20*time.Millisecond)
+				f.within(w, 20*ms)
 				f.unlock(w.Mutex)
 			})
 		}
@@ -222,25 +197,24 @@ func TestPermitsFindWhatIsFreeOnAQuorum(t *testing.T) {
 func TestWeightsTakeAllOrNone(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		one, two := f.NewMutex("lock", permitsOf(3, 1, redsync.WithFair())...), other.NewMutex("lock", permitsOf(3, 2)...)
-		require.NoError(f, one.Lock())
-		require.NoError(f, two.Lock())
+		one, two := f.NewMutex("lock", permitsOf(3, 1, withFair)...), other.NewMutex("lock", permitsOf(3, 2)...)
+		locked(f, one)
+		locked(f, two)
 		assert.GreaterOrEqual(f, len(without(without(f.holdsOn(two.Value(), 3), 0), 1)), 3)
 		three := f.calls(f.Redsync, permitsOf(3, 3, patient()...)...)
-		time.Sleep(time.Millisecond)
-		last := f.calls(other, permitsOf(3, 1, patient(redsync.WithFair())...)...)
+		time.Sleep(ms)
+		last := f.calls(other, permitsOf(3, 1, patient(withFair)...)...)
 		f.unlock(two)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.False(f, three.isDone(), "the call for three permits waits: only two are free")
 		require.False(f, last.isDone(), "the last call waits behind the call that wants all permits")
 		f.unlock(one)
-		f.within(three, 10*time.Millisecond)
+		f.within(three, 10*ms)
 		f.confirms(three.Extend())
 		f.confirms(three.Valid())
 		require.False(f, last.isDone())
 		f.unlock(three.Mutex)
-		f.within(last, 10*time.Millisecond)
+		f.within(last, 10*ms)
 		f.unlock(last.Mutex)
 		f.nothingOfPermits()
 	})
@@ -250,21 +224,17 @@ func TestWeightsTakeAllOrNone(t *testing.T) {
 func TestPermitsOfDifferentNumbers(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
 		var few, many []*redsync.Mutex
 		for range 5 {
-			m := other.NewMutex("lock", redsync.WithPermits(5))
-			require.NoError(f, m.TryLock())
-			many = append(many, m)
+			many = append(many, obtained(f, other.NewMutex("lock", redsync.WithPermits(5))))
 		}
 		few = append(few, f.NewMutex("lock", redsync.WithPermits(2)))
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, few[0].TryLock(), &taken)
+		isTaken(f, few[0].TryLock())
 		w := f.calls(f.Redsync, patient(redsync.WithPermits(2))...)
 		for _, m := range many {
 			f.unlock(m)
 		}
-		f.within(w, 10*time.Millisecond)
+		f.within(w, 10*ms)
 		f.unlock(w.Mutex)
 		f.nothingOfPermits()
 	})
@@ -274,22 +244,20 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 	for _, weight := range []int{1, 2} {
 		play(t, func(f field) {
 			other := f.another()
-			f.closes(other)
-			m := acquired(f, f.NewMutex("lock", permitsOf(3, weight, redsync.WithWatchdog())...))
-			s, err := m.Detach(f.Context())
-			require.NoError(f, err)
+			m := locked(f, f.NewMutex("lock", permitsOf(3, weight, withWatchdog)...))
+			s := f.detaches(m)
 			assert.Equal(f, []string{"lock"}, s.Names())
 			text, err := redsync.ParseSequencer(s.String())
 			require.NoError(f, err)
 			assert.Equal(f, s, text)
-			require.NoError(f, other.With(redsync.WithFencing(), redsync.WithPermits(9)).Current(f.Context(), s))
+			require.NoError(f, other.With(withFencing, redsync.WithPermits(9)).Current(f.Context(), s))
 
 			over := redsync.WithSequencer(s)
 			f.confirms(other.NewMutex("lock", permitsOf(3, weight, over)...).Valid())
-			for what, options := range map[string][]redsync.Option{
+			for what, options := range map[string]opts{
 				"WithPermits(4)": {redsync.WithPermits(4), over},
 				"WithWeight(3)":  permitsOf(3, 3, over),
-				"WithShared":     {redsync.WithShared(), over},
+				"WithShared":     {withShared, over},
 			} {
 				require.ErrorContains(f, other.NewMutex("lock", options...).TryLock(), what)
 			}
@@ -304,11 +272,10 @@ func TestPermitIsDetachedAndAdopted(t *testing.T) {
 			require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 			f.nothingOfPermits()
 
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			over = redsync.WithSequencer(m.Sequencer())
 			f.unlock(other.NewMutex("lock", over))
-			_, err = m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			failsWith(f, m.Valid, redsync.ErrLockLost)
 			require.NoError(f, other.NewMutex("lock", over).Lock(), "Lock begins a hold of its own")
 		})
 	}
@@ -334,32 +301,28 @@ func TestSequencersOfPermitsAreChecked(t *testing.T) {
 
 func TestPermitsRefuseBadInput(t *testing.T) {
 	play(t, func(f field) {
-		for what, options := range map[string][]redsync.Option{
+		for what, options := range map[string]opts{
 			"WithPermits(0) is out of range: 1 to 256":   {redsync.WithPermits(0)},
 			"WithPermits(257) is out of range: 1 to 256": {redsync.WithPermits(257)},
 			"WithWeight(4) is out of range: 1 to 3":      permitsOf(3, 4),
 			"WithWeight(2) needs WithFair":               {redsync.WithPermits(3), redsync.WithWeight(2)},
-			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), redsync.WithFair()},
-			"WithPermits excludes WithShared":            {redsync.WithPermits(3), redsync.WithShared()},
-			"WithPermits excludes WithFencing":           {redsync.WithPermits(3), redsync.WithFencing()},
-			"WithValue excludes WithPermits":             {redsync.WithPermits(3), redsync.WithValue("v")},
+			"WithWeight(1) needs WithPermits":            {redsync.WithWeight(1), withFair},
 		} {
 			refuses(f.T, f.NewMutex("lock", options...), what)
 			refuses(f.T, f.With(options[:len(options)-1]...).NewMutex("lock", options[len(options)-1]), what)
 		}
-		refuses(f.T, f.NewMultiMutex(both, redsync.WithPermits(2)), "WithPermits excludes NewMultiMutex")
 		for _, name := range []string{"{lock}:slot:0", "{lock}:slots", "{lock}:slot:255", "{a}:{a}b:slot:7"} {
 			refuses(f.T, f.NewMutex(name), "is reserved")
 		}
-		require.NoError(f, f.NewMutex("{lock}:slot").TryLock())
-		require.NoError(f, f.NewMutex("{lock}:slot:x").TryLock())
+		obtained(f, f.NewMutex("{lock}:slot"))
+		obtained(f, f.NewMutex("{lock}:slot:x"))
 	})
 }
 
 // One Mutex has one permit at a time, and many goroutines may call its Do.
 func TestPermitsOfOneMutex(t *testing.T) {
 	play(t, func(f field) {
-		m := f.NewMutex("lock", redsync.WithPermits(3), redsync.WithTries(0))
+		m := f.NewMutex("lock", redsync.WithPermits(3), forever)
 		var at, most atomic.Int64
 		var all sync.WaitGroup
 		for range 12 {
@@ -375,14 +338,14 @@ func TestPermitsOfOneMutex(t *testing.T) {
 		all.Wait()
 		assert.EqualValues(f, 3, most.Load())
 
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
 		err := m.LockContext(ctx)
 		require.ErrorContains(f, err, "this Mutex holds")
 		require.ErrorIs(f, err, context.DeadlineExceeded)
 		time.AfterFunc(time.Second, func() { f.unlock(m) })
-		require.NoError(f, m.Lock())
+		locked(f, m)
 		f.unlock(m)
 		f.nothingOfPermits()
 	})
@@ -390,30 +353,27 @@ func TestPermitsOfOneMutex(t *testing.T) {
 
 // Unlock hands a permit to a waiter of the process only if that waiter wants the same number of the same permits.
 func TestPermitIsHandedOverWithinTheProcess(t *testing.T) {
-	for name, next := range map[string][]redsync.Option{
+	for name, next := range map[string]opts{
 		"the same":            permitsOf(1, 1),
 		"another number":      permitsOf(2, 1),
 		"not to be handed on": permitsOf(1, 1, redsync.WithHandOver(false)),
-		"fair":                permitsOf(1, 1, redsync.WithFair()),
+		"fair":                permitsOf(1, 1, withFair),
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.puts(1, "stranger", 3*time.Second, 0, 1, 2, 3, 4)
-				m := acquired(f, f.NewMutex("lock", redsync.WithPermits(1)))
-				value := f.owners(0, 1)
-				next := f.calls(f.Redsync, append(next, patient()...)...)
-				time.Sleep(5 * time.Millisecond)
-				f.unlock(m)
-				f.within(next, 10*time.Millisecond)
-				time.Sleep(time.Millisecond)
-				assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
-				require.ErrorIs(f, m.Err(), redsync.ErrNotHeld)
-				f.confirms(next.Extend())
-				f.nobodyWaits()
-				f.unlock(next.Mutex)
-				f.nothingOfPermits()
-			})
+		playMetAs(t, name, func(f field) {
+			f.puts(1, "stranger", 3*time.Second, allNodes...)
+			m := locked(f, f.NewMutex("lock", redsync.WithPermits(1)))
+			value := f.owners(0, 1)
+			next := f.calls(f.Redsync, append(next, patient()...)...)
+			time.Sleep(5 * ms)
+			f.unlock(m)
+			f.within(next, 10*ms)
+			time.Sleep(ms)
+			assert.Equal(f, name == "the same", f.owners(0, 1)[0] == value[0])
+			isOver(f, m, redsync.ErrNotHeld)
+			f.confirms(next.Extend())
+			f.nobodyWaits()
+			f.unlock(next.Mutex)
+			f.nothingOfPermits()
 		})
 	}
 }

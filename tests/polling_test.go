@@ -16,16 +16,16 @@ import (
 // This file tests how often a waiter tries if no message wakes it.
 
 func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
-		w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(200*time.Millisecond))
-		f.stranger(900*time.Millisecond, true, 0, 1, 2, 3, 4)
-		time.Sleep(10 * time.Millisecond)
+		w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(200*ms))
+		f.stranger(900*ms, true, allNodes...)
+		time.Sleep(10 * ms)
 		f.unlock(m)
 		if mode == nil {
-			assert.Equal(f, 190*time.Millisecond, f.within(w, time.Second))
+			assert.Equal(f, 190*ms, f.within(w, time.Second))
 		} else {
-			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*time.Millisecond)
+			assert.GreaterOrEqual(f, f.within(w, time.Second), 890*ms)
 		}
 	})
 }
@@ -33,61 +33,59 @@ func TestPollTakesAFreeLockExceptInFairMode(t *testing.T) {
 // A waiting process asks each node at most three times a second, in every mode and however many of its calls wait, while
 // the nodes can wake it. If they cannot, it asks after each retry delay.
 func TestWaitingProcessAsksSeldomWhileNodesCanWakeIt(t *testing.T) {
-	for mode, options := range map[string][]redsync.Option{
-		"plain": nil, "fair": {redsync.WithFair()}, "readers": {redsync.WithShared()}, "permits": {redsync.WithPermits(2)},
-		"fencing": {redsync.WithFencing()},
-		"several": nil, "several, fair": {redsync.WithFair()},
+	for mode, options := range map[string]opts{
+		"plain": nil, "fair": {withFair}, "readers": {withShared}, "permits": {redsync.WithPermits(2)},
+		"fencing": {withFencing},
+		"several": nil, "several, fair": {withFair},
 	} {
 		for _, deaf := range []bool{false, true} {
 			if deaf && strings.HasPrefix(mode, "several") {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, deaf: %v", mode, deaf), func(t *testing.T) {
-				play(t, func(f field) {
-					keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
-					if mode != "permits" {
-						keys = keys[:1]
-					}
-					for _, n := range f.nodes {
-						if deaf {
-							n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
-						}
-						for _, key := range keys {
-							require.NoError(t, n.Set(key, "another's"))
-							n.SetTTL(key, time.Hour)
-						}
-					}
-					b := f.another(append(options, redsync.WithTries(0))...)
-					var calls []*call
-					for range 5 {
-						m := b.NewMutex("b")
-						if strings.HasPrefix(mode, "several") {
-							m = b.NewMultiMutex([]string{"a", "b", "c"})
-						}
-						calls = append(calls, f.begins(m))
-					}
-					time.Sleep(time.Second)
-					before := f.traffic()
-					time.Sleep(5 * time.Second)
-					perSecond := float64(f.traffic()-before) / 5 / 5
+			playAs(t, fmt.Sprintf("%s, deaf: %v", mode, deaf), func(f field) {
+				keys := []string{"b", "{b}:slot:0", "{b}:slot:1"}
+				if mode != "permits" {
+					keys = keys[:1]
+				}
+				for _, n := range f.nodes {
 					if deaf {
-						assert.Greater(t, perSecond, 8.)
-					} else {
-						assert.LessOrEqual(t, perSecond, 3.)
+						n.On("subscribe", 1<<20, embedded.Fault{Err: "NOPERM no"})
 					}
-					for _, n := range f.nodes {
-						for _, key := range keys {
-							n.Del(key)
-						}
+					for _, key := range keys {
+						require.NoError(f, n.Set(key, "another's"))
+						n.SetTTL(key, time.Hour)
 					}
-					if !deaf { // a release without a message is seen all the same
-						f.within(calls[0], 510*time.Millisecond)
+				}
+				b := f.another(append(options, forever)...)
+				var calls []*call
+				for range 5 {
+					m := b.NewMutex("b")
+					if strings.HasPrefix(mode, "several") {
+						m = b.NewMultiMutex([]string{"a", "b", "c"})
 					}
-					for _, c := range calls {
-						c.cancel()
-						<-c.done
+					calls = append(calls, f.begins(m))
+				}
+				time.Sleep(time.Second)
+				before := f.traffic()
+				time.Sleep(5 * time.Second)
+				perSecond := float64(f.traffic()-before) / 5 / 5
+				if deaf {
+					assert.Greater(f, perSecond, 8.)
+				} else {
+					assert.LessOrEqual(f, perSecond, 3.)
+				}
+				for _, n := range f.nodes {
+					for _, key := range keys {
+						n.Del(key)
 					}
-				})
+				}
+				if !deaf { // a release without a message is seen all the same
+					f.within(calls[0], 510*ms)
+				}
+				for _, c := range calls {
+					c.cancel()
+					<-c.done
+				}
 			})
 		}
 	}
@@ -102,36 +100,34 @@ func (f field) anothers() {
 }
 
 func TestWaiterPollsAtTheShortestRetryDelayInLine(t *testing.T) {
-	short := redsync.WithRetryDelay(50 * time.Millisecond)
-	for name, behind := range map[string][]redsync.Option{
-		"the second": {redsync.WithTries(0), short},
-		"of a function": {redsync.WithTries(0), redsync.WithRetryDelayFunc(func(tries int) time.Duration {
-			return time.Duration(max(10-tries, 5)) * 10 * time.Millisecond
+	short := redsync.WithRetryDelay(50 * ms)
+	for name, behind := range map[string]opts{
+		"the second": {forever, short},
+		"of a function": {forever, redsync.WithRetryDelayFunc(func(tries int) time.Duration {
+			return time.Duration(max(10-tries, 5)) * 10 * ms
 		})},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				b := f.another()
-				f.anothers()
-				first := f.calls(b, patient()...)
-				middle := f.calls(b, patient()...)
-				last := f.calls(b, behind...)
-				time.Sleep(1030 * time.Millisecond)
-				before := f.traffic()
-				time.Sleep(time.Second)
-				polls := (f.traffic() - before) / 10
-				assert.InDelta(t, 20, polls, 3)
-				f.lose(0, 1, 2, 3, 4)
-				f.within(first, 50*time.Millisecond)
-				assert.False(t, middle.isDone())
-				f.unlock(first.Mutex)
-				f.within(middle, 0)
+		playAs(t, name, func(f field) {
+			b := f.another()
+			f.anothers()
+			first := f.calls(b, patient()...)
+			middle := f.calls(b, patient()...)
+			last := f.calls(b, behind...)
+			time.Sleep(1030 * ms)
+			before := f.traffic()
+			time.Sleep(time.Second)
+			polls := (f.traffic() - before) / 10
+			assert.InDelta(f, 20, polls, 3)
+			f.lose(allNodes...)
+			f.within(first, 50*ms)
+			assert.False(f, middle.isDone())
+			f.unlock(first.Mutex)
+			f.within(middle, 0)
 
-				// No waiter in line sets a pace for the others any more.
-				last.cancel()
-				<-last.done
-				f.unlock(middle.Mutex)
-			})
+			// No waiter in line sets a pace for the others any more.
+			last.cancel()
+			<-last.done
+			f.unlock(middle.Mutex)
 		})
 	}
 }

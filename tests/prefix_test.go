@@ -39,8 +39,8 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		m := kind.lock(app)
 		assert.Equal(tr, whole, m.Names())
 		assert.Equal(tr, strings.Join(whole, ", "), m.Name())
-		require.NoError(tr, m.Lock())
-		time.Sleep(time.Millisecond)
+		locked(tr, m)
+		time.Sleep(ms)
 		for _, n := range tr.nodes {
 			assert.ElementsMatch(tr, prefixed("p:", kind.keys), n.Keys())
 		}
@@ -56,15 +56,14 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 			require.Equal(tr, whole, same.Names())
 			assert.Equal(tr, whole, tr.inspected(same).Holders[0].Names)
 			if !kind.shared {
-				var taken *redsync.ErrTaken
 				err := same.TryLock()
-				require.ErrorAs(tr, err, &taken)
+				taken := isTaken(tr, err)
 				assert.Contains(tr, err.Error(), `"p:a`)
 				assert.Contains(tr, whole, taken.Name)
 			}
 		}
 		for _, apart := range []*redsync.Mutex{kind.rival(tr.Redsync), kind.rival(other), kind.rival(other, redsync.WithPrefix("p"))} {
-			require.NoError(tr, apart.TryLock())
+			obtained(tr, apart)
 			tr.unlock(apart)
 		}
 
@@ -75,8 +74,7 @@ func TestPrefixIsAPartOfTheName(t *testing.T) {
 		require.NotErrorIs(tr, err, redsync.ErrLockAlreadyExpired, "that would say that the hold is over")
 
 		require.NoError(tr, kind.on(other, whole).ForceUnlock(tr.Context(), tr.inspected(m).Holders[0]))
-		_, err = m.Valid()
-		require.ErrorIs(tr, err, redsync.ErrLockLost)
+		failsWith(tr, m.Valid, redsync.ErrLockLost)
 		_, _ = m.Unlock()
 	})
 }
@@ -88,7 +86,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 		other := process(tr.nodes)
 		tr.closes(other)
 		for what := range 4 {
-			m := acquired(tr, kind.lock(tr.With(prefix)))
+			m := locked(tr, kind.lock(tr.With(prefix)))
 			s, err := m.Detach(tr.Context())
 			require.NoError(tr, err)
 			over := redsync.WithSequencer(s)
@@ -100,7 +98,7 @@ func TestSequencerPassesALockWithAPrefix(t *testing.T) {
 			assert.Equal(tr, s.Name, adopter.Name(), what)
 			tr.confirms(adopter.Extend())
 			tr.unlock(adopter)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			assert.Empty(tr, tr.nodes[0].Keys(), what)
 		}
 	})
@@ -117,32 +115,32 @@ func TestLocksOfOneNameWithDifferentPrefixes(t *testing.T) {
 			require.ErrorIs(f, short.NewMutex(":a").TryLockContext(ctx), redsync.ErrNested)
 			require.NoError(f, q.Do(ctx, "a", func(ctx context.Context) error {
 				assert.Equal(f, "q:a", redsync.FromContext(ctx).Name())
-				time.Sleep(time.Millisecond)
+				time.Sleep(ms)
 				f.have(5, "p:a", "q:a")
 				return nil
 			}))
 		})
 		time.Sleep(time.Second)
 
-		m := acquired(f, p.NewMutex("a"))
+		m := locked(f, p.NewMutex("a"))
 		same := f.callsOn(short, ":a")
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		require.NoError(f, q.NewMutex("a").TryLock(), "nobody is ahead in its line")
 		f.silently("the lock is handed over", func() {
 			f.unlock(m)
 			f.within(same, 0)
 		})
-		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), redsync.WithFair())
-		time.Sleep(100 * time.Millisecond)
+		fair := f.callsOn(f.another(), "a", redsync.WithPrefix("p:"), withFair)
+		time.Sleep(100 * ms)
 		f.have(5, "{p:a}:queue")
 		f.unlock(same.Mutex)
 		f.within(fair, time.Second)
 		f.unlock(fair.Mutex)
 
 		leads := f.watches(f.another().NewMutex("p:lead"), nil)
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*time.Millisecond)))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
+		require.NoError(f, p.Lead(f.Context(), "lead", lasts(20*ms)))
+		time.Sleep(10 * ms)
 		assert.Len(f, leads.fresh(), 3, "free, held, and free, long before the next look")
 		leads.stops()
 	})
@@ -157,7 +155,7 @@ func TestPrefixOfANameThatCannotBeHad(t *testing.T) {
 			refuses(f.T, p.NewMultiMutex([]string{"a", ":fence"}), `the name "{x}:fence" is reserved`)
 			require.NoError(f, p.Do(f.Context(), ":queue", nothing, redsync.WithPrefix("y")))
 		}
-		m := acquired(f, f.NewMutex("a", redsync.WithPrefix("p:")))
+		m := locked(f, f.NewMutex("a", redsync.WithPrefix("p:")))
 		redsync.WithPrefix("q:").Apply(m)
 		require.ErrorContains(f, m.Lock(), "WithPrefix: this Mutex has its keys already")
 		var none *redsync.Redsync
@@ -210,9 +208,9 @@ func TestViaClientCallsHooks(t *testing.T) {
 	}, func(tr trial) {
 		kind := lockKinds[tr.kind]
 		key := func(name string) string { return "p:" + name }
-		m := acquired(tr, kind.lock(tr.Redsync, redsync.WithWatchdog()))
+		m := locked(tr, kind.lock(tr.Redsync, withWatchdog))
 		time.Sleep(time.Minute)
-		require.NoError(tr, m.Err())
+		alive(tr, m)
 		for _, n := range tr.nodes {
 			for _, name := range kind.keys {
 				require.True(tr, n.Exists(key(name)), "%s, not in %q", key(name), n.Keys())
@@ -229,12 +227,11 @@ func TestViaClientCallsHooks(t *testing.T) {
 		require.NoError(tr, waiter.err)
 		tr.unlock(waiter.Mutex)
 		for _, n := range tr.nodes {
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			require.False(tr, n.Exists(key(kind.keys[0])))
 			require.NoError(tr, n.Set(key(kind.keys[0]), "v4"))
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(tr, kind.rival(tr.Redsync).TryLock(), &taken)
+		isTaken(tr, kind.rival(tr.Redsync).TryLock())
 		for _, n := range tr.nodes {
 			n.Del(key(kind.keys[0]))
 		}

@@ -20,15 +20,15 @@ import (
 // This file shows which waiters have a place in the queues on the nodes, and how they lose it.
 
 func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		b := k.another(mode...)
 		start := time.Now()
-		require.NoError(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*time.Millisecond))...).Lock())
+		locked(k, k.NewMutex("lock", append(mode, redsync.WithExpiry(2300*ms))...))
 		w := k.calls(b, patient()...)
 		<-w.done
 		require.NoError(k, w.err)
-		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*time.Millisecond)
-		assert.LessOrEqual(k, w.at.Sub(start), 2315*time.Millisecond)
+		assert.GreaterOrEqual(k, w.at.Sub(start), 2300*ms)
+		assert.LessOrEqual(k, w.at.Sub(start), 2315*ms)
 	})
 }
 
@@ -37,33 +37,31 @@ func TestWaiterIsServedWhenTheLockRunsOut(t *testing.T) {
 func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		queue  string
-		holder []redsync.Option
-		mode   []redsync.Option
+		holder opts
+		mode   opts
 	}{
 		"default": {queue: "{lock}:queue"},
 		"fair":    {"{lock}:queue", modes["fair"], modes["fair"]},
-		"reader":  {"{lock}:queue", nil, []redsync.Option{redsync.WithShared()}},
-		"permits": {"{lock}:slots", []redsync.Option{redsync.WithPermits(1)}, []redsync.Option{redsync.WithPermits(1), redsync.WithFair()}},
+		"reader":  {"{lock}:queue", nil, opts{withShared}},
+		"permits": {"{lock}:slots", opts{redsync.WithPermits(1)}, opts{redsync.WithPermits(1), withFair}},
 	} {
 		for _, back := range []time.Duration{0, time.Minute} {
-			t.Run(fmt.Sprintf("%s, %v back", name, back), func(t *testing.T) {
-				play(t, func(f field) {
-					m := acquired(t, f.NewMutex("lock", c.holder...))
-					w := f.calls(f.another(c.mode...), patient()...)
-					time.Sleep(777 * time.Millisecond)
-					f.strangerIn(c.queue, time.Second, true, 0, 1, 2, 3, 4)
-					limit := 1015 * time.Millisecond
-					if back > 0 {
-						limit += 500 * time.Millisecond
-						for _, n := range f.nodes {
-							n.SetClock(-back, 1)
-						}
+			playAs(t, fmt.Sprintf("%s, %v back", name, back), func(f field) {
+				m := locked(f, f.NewMutex("lock", c.holder...))
+				w := f.calls(f.another(c.mode...), patient()...)
+				time.Sleep(777 * ms)
+				f.strangerIn(c.queue, time.Second, true, allNodes...)
+				limit := 1015 * ms
+				if back > 0 {
+					limit += 500 * ms
+					for _, n := range f.nodes {
+						n.SetClock(-back, 1)
 					}
-					f.unlock(m)
-					assert.GreaterOrEqual(t, f.within(w, limit), time.Second)
-					f.unlock(w.Mutex)
-					f.nobodyWaits()
-				})
+				}
+				f.unlock(m)
+				assert.GreaterOrEqual(f, f.within(w, limit), time.Second)
+				f.unlock(w.Mutex)
+				f.nobodyWaits()
 			})
 		}
 	}
@@ -71,15 +69,15 @@ func TestWaiterBehindADeadProcessIsServedWithinASecond(t *testing.T) {
 
 // A waiter that has waited for a long time still counts as alive.
 func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(append(mode, redsync.WithExpiry(time.Minute))...)
 		first := f.calls(f.another(mode...), patient()...)
-		time.Sleep(10*time.Second + 499*time.Millisecond)
+		time.Sleep(10*time.Second + 499*ms)
 		second := f.calls(f.another(mode...), patient()...)
 		f.atOnce(m, first)
 		assert.False(f, second.isDone())
 		for range 20 {
-			time.Sleep(97 * time.Millisecond)
+			time.Sleep(97 * ms)
 			ttl := f.nodes[0].TTL("{lock}:queue")
 			assert.GreaterOrEqual(f, ttl, time.Second)
 			assert.LessOrEqual(f, ttl, 2*time.Second)
@@ -91,12 +89,12 @@ func TestWaiterKeepsItsPlaceWhileItLives(t *testing.T) {
 func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 	for name, fault := range map[string]func(f field, nodes ...int){"dead": field.kill, "frozen": field.freeze, "refusing": field.refuse} {
 		t.Run(name, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode opts) {
 				b := f.another(mode...)
 				f.held()
 				fault(f, 0, 1, 2)
-				w := f.calls(b, redsync.WithTries(0), redsync.WithRetryDelay(time.Second))
-				time.Sleep(450 * time.Millisecond) // the node deadline
+				w := f.calls(b, forever, redsync.WithRetryDelay(time.Second))
+				time.Sleep(450 * ms) // the node deadline
 				inQueues := func() {
 					assert.Empty(f, f.inQueue(3))
 					assert.Empty(f, f.inQueue(4))
@@ -106,13 +104,13 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 					if name != "frozen" { // frozen nodes make attempts last, and the waiter is in queues meanwhile
 						inQueues()
 					}
-					time.Sleep(97 * time.Millisecond)
+					time.Sleep(97 * ms)
 				}
 				w.cancel()
 				<-w.done
 				synctest.Wait()
 				inQueues()
-				f.thaw(0, 1, 2)
+				f.thaw(majority...)
 			})
 		})
 	}
@@ -122,17 +120,17 @@ func TestWaiterThatReachesAMinorityIsInNoQueue(t *testing.T) {
 // release the lock itself, so that another process cannot acquire it before the nodes have answered the holder.
 func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testing.T) {
 	play(t, func(f field) {
-		fair := redsync.WithFair()
+		fair := withFair
 		var hook atomic.Pointer[func()]
 		rs := f.wrapped(func(p pool.Pool) pool.Pool { return hooked{p, &hook} })
 		before := f.held(fair)
 		holder := f.calls(rs, patient(fair)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		w := f.calls(rs, patient(fair)...) // it makes no attempt, because its process gets the lock next
 		f.unlock(before)
 		<-holder.done
 		require.NoError(f, holder.err)
-		time.Sleep(30 * time.Millisecond) // longer than a process may hand a lock over within itself
+		time.Sleep(30 * ms) // longer than a process may hand a lock over within itself
 		givesUp := func() { w.cancel(); <-w.done; synctest.Wait() }
 		hook.Store(&givesUp)
 		f.unlock(holder.Mutex)
@@ -141,17 +139,17 @@ func TestWaiterThatGivesUpAsItEntersTheQueuesDoesNotReleaseForTheHolder(t *testi
 }
 
 func TestWaiterWithAShortNodeDeadlineGivesWay(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		for _, expiry := range []time.Duration{time.Minute, time.Second} { // it is unlocked, or runs out
 			m := f.held(append(mode, redsync.WithExpiry(expiry))...)
 			b := f.another(mode...)
-			f.slow(5 * time.Millisecond)
-			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*time.Millisecond))...)
-			hastier := f.calls(b, patient(redsync.WithNodeTimeout(time.Millisecond))...)
+			f.slow(5 * ms)
+			hasty := f.calls(b, patient(redsync.WithNodeTimeout(2*ms))...)
+			hastier := f.calls(b, patient(redsync.WithNodeTimeout(ms))...)
 			usual := f.calls(b, patient()...)
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(1500 * ms)
 			_, _ = m.Unlock()
-			f.within(usual, 20*time.Millisecond)
+			f.within(usual, 20*ms)
 			require.False(f, hasty.isDone())
 
 			// Once the nodes are fast enough, the hasty waiter has its turn in the order of the calls.
@@ -179,13 +177,13 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Minute))
 		b := f.another()
-		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * time.Millisecond, Err: "NOPERM No permissions to access a key"})
-		w := f.calls(b, patient(redsync.WithObserver(napper(20*time.Millisecond)))...)
+		f.nodes[4].On("evalsha", 1000, embedded.Fault{Delay: 5 * ms, Err: "NOPERM No permissions to access a key"})
+		w := f.calls(b, patient(redsync.WithObserver(napper(20*ms)))...)
 		time.Sleep(3 * time.Second) // the queues that it was in have expired
 		f.nobodyWaits()
 		f.nodes[4].Heal()
 		for range 20 {
-			time.Sleep(97 * time.Millisecond)
+			time.Sleep(97 * ms)
 			f.nobodyWaits()
 		}
 		w.cancel()
@@ -196,22 +194,22 @@ func TestWaiterWhomANodeDeniesTheQueueLeavesAllQueues(t *testing.T) {
 
 // While the other nodes are a quorum, the waiter waits in their queues.
 func TestAListInPlaceOfTheQueueOnAMinorityCostsNoWakeUp(t *testing.T) {
-	for key, permits := range map[string][]redsync.Option{
+	for key, permits := range map[string]opts{
 		"{lock}:queue": nil,
 		"{lock}:slots": {redsync.WithPermits(1)},
 	} {
 		t.Run(key, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
+			inEachMode(t, play, func(f field, mode opts) {
 				mode = append(mode, permits...)
 				for _, n := range f.nodes[3:] {
 					_, err := n.Lpush(key, "x")
 					require.NoError(f, err)
 				}
-				m := acquired(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
+				m := locked(f, f.NewMutex("lock", append(mode, redsync.WithExpiry(time.Minute))...))
 				w := f.calls(f.another(), patient(mode...)...)
-				time.Sleep(10*time.Second + 100*time.Millisecond)
+				time.Sleep(10*time.Second + 100*ms)
 				f.unlock(m)
-				assert.Less(f, f.within(w, time.Second), 50*time.Millisecond)
+				assert.Less(f, f.within(w, time.Second), 50*ms)
 				f.unlock(w.Mutex)
 			})
 		})

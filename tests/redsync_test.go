@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -35,9 +34,9 @@ func TestWithCopiesShareNodesAndNotSettings(t *testing.T) {
 	onKit(t, func(k kit) {
 		long := k.With(redsync.WithExpiry(time.Hour), redsync.WithDriftFactor(0))
 		a, b := long.NewMutex("a"), k.NewMutex("b")
-		require.NoError(t, a.Lock())
-		require.NoError(t, b.Lock())
-		assert.Equal(t, time.Hour-2*time.Millisecond, a.Remaining())
+		locked(t, a)
+		locked(t, b)
+		assert.Equal(t, time.Hour-2*ms, a.Remaining())
 		assert.Equal(t, validity, b.Remaining())
 	})
 }
@@ -64,29 +63,20 @@ func TestNewTakesUpTo64Nodes(t *testing.T) {
 	for n, needed := range map[int]int{1: 1, 5: 3, 62: 32, 64: 33} {
 		synctest.Test(t, func(t *testing.T) {
 			u := user{t, puppets(n, needed)}
-			m := u.NewMutex("lock")
-			require.NoError(t, m.TryLock())
+			m := obtained(t, u.NewMutex("lock"))
 			u.confirms(m.Extend())
 			u.confirms(m.Valid())
 			u.unlock(m)
 			u.closesAtOnce()
 
 			rs := puppets(n, needed-1) // one too few
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, rs.NewMutex("lock").TryLock(), &taken)
+			taken := isTaken(t, rs.NewMutex("lock").TryLock())
 			assert.Len(t, taken.Nodes, n-needed+1)
 			assert.Equal(t, n-1, taken.Nodes[len(taken.Nodes)-1])
-			require.NoError(t, rs.Close(t.Context()))
+			shut(t, rs)
 			rs = puppets(n+64, n)
 			refuses(t, rs.NewMutex("lock"), fmt.Sprintf("%d pools are too many: at most 64", n+64))
-			require.NoError(t, rs.Close(t.Context()))
+			shut(t, rs)
 		})
 	}
-}
-
-// acquired locks m and returns it.
-func acquired(t testing.TB, m *redsync.Mutex) *redsync.Mutex {
-	t.Helper()
-	require.NoError(t, m.Lock())
-	return m
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
@@ -32,10 +31,10 @@ func (f field) patient(options ...pool.Option) *redsync.Redsync {
 // node 3 restarts, A's extension sets its key there, and A extends on 1, 2 and 3. That must not move A's Until, because
 // A's key on node 0 expires at the old Until. Then node 0 grants the lock to B, too.
 func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
-	for name, options := range map[string][]redsync.Option{
-		"extended by hand":  {redsync.WithSetNXOnExtend()},
-		"by its watchdog":   {redsync.WithSetNXOnExtend(), redsync.WithWatchdog()},
-		"waiting for nodes": {redsync.WithSetNXOnExtend(), redsync.WithFailFast(false)},
+	for name, options := range map[string]opts{
+		"extended by hand":  {withSetNXOnExtend},
+		"by its watchdog":   {withSetNXOnExtend, withWatchdog},
+		"waiting for nodes": {withSetNXOnExtend, hearsAll},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
@@ -46,10 +45,10 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				}
 				m := a.NewMutex("lock", append(options, redsync.WithExpiry(4*time.Second))...)
 				start := time.Now()
-				require.NoError(t, m.TryLock())
+				obtained(t, m)
 				until := m.Until()
-				time.Sleep(500 * time.Millisecond)
-				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * time.Millisecond})
+				time.Sleep(500 * ms)
+				f.nodes[0].On("set", 1, embedded.Fault{Delay: 3600 * ms})
 				f.nodes[0].On("evalsha", 1000, embedded.Fault{LoseCommand: true})
 				for _, i := range []int{1, 2} { // if they refused B, its votes would be split, and it would not wait for node 0
 					f.nodes[i].On("set", 1, embedded.Fault{LoseCommand: true})
@@ -57,16 +56,16 @@ func TestRestartGuardOfExtendsKeepsASecondQuorumFromForming(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				wg.Go(func() {
-					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*time.Millisecond))
+					other := b.NewMutex("lock", redsync.WithNodeTimeout(3900*ms))
 					if assert.NoError(t, other.TryLock()) {
-						assert.Equal(t, 4100*time.Millisecond, time.Since(start))
+						took(t, start, 4100*ms)
 						assert.Equal(t, !guarded, m.Remaining() > 0, "whether A still counts on the lock that B has acquired")
 					}
 				})
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(300 * ms)
 				f.reboot(true, 3)
 				for range 30 {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(100 * ms)
 					if name != "by its watchdog" {
 						_, _ = m.Extend() // the first sets missing keys, and later ones may count
 					}

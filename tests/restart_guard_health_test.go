@@ -23,48 +23,45 @@ const rounding = time.Second
 func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 	type setting struct {
 		kind    lockKind
-		options []redsync.Option
+		options opts
 		guard   time.Duration
 	}
 	settings := map[string]setting{
-		"fencing": {lockKinds[0], []redsync.Option{redsync.WithFencing()}, fencedQuarantine},
-		"fair":    {lockKinds[0], []redsync.Option{redsync.WithFair()}, quarantine},
+		"fencing": {lockKinds[0], opts{withFencing}, fencedQuarantine},
+		"fair":    {lockKinds[0], opts{withFair}, quarantine},
 	}
 	for _, kind := range lockKinds {
 		settings[kind.column] = setting{kind, nil, quarantine}
 	}
 	for name, s := range settings {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				r := &redsynctest.Recorder{}
-				a := f.veteran(guards[true]...)
-				b := f.veteran(guards[true]...).With(redsync.WithObserver(r))
-				holder := s.kind.rival(a, append(s.options, redsync.WithWatchdog())...)
-				standby := s.kind.lock(b, s.options...)
-				require.NoError(f, holder.Lock())
-				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-				f.reboot(true, 2)
-				restart := time.Now()
-				wake(a)
-				wake(b)
-				require.Error(f, standby.TryLock()) // node 2 grants it
-				down, up := toldOfNodes(r)
-				require.Len(f, down, 1)
-				require.Empty(f, up)
-				_, err := holder.Unlock()
-				require.NoError(f, err)
-				require.NoError(f, holder.Lock()) // on node 2, too
-				for len(up) == 0 && time.Since(restart) < s.guard+rounding {
-					require.Error(f, standby.TryLock())
-					time.Sleep(100 * time.Millisecond)
-					down, up = toldOfNodes(r)
-					require.Empty(f, down)
-				}
-				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, time.Since(restart), s.guard)
+		playAs(t, name, func(f field) {
+			r := &redsynctest.Recorder{}
+			a := f.veteran(guards[true]...)
+			b := f.veteran(guards[true]...).With(redsync.WithObserver(r))
+			holder := s.kind.rival(a, append(s.options, withWatchdog)...)
+			standby := s.kind.lock(b, s.options...)
+			locked(f, holder)
+			sleepToTheSecond()
+			f.reboot(true, 2)
+			restart := time.Now()
+			wake(a)
+			wake(b)
+			require.Error(f, standby.TryLock()) // node 2 grants it
+			down, up := toldOfNodes(r)
+			require.Len(f, down, 1)
+			require.Empty(f, up)
+			f.confirms(holder.Unlock())
+			require.NoError(f, holder.Lock()) // on node 2, too
+			for len(up) == 0 && time.Since(restart) < s.guard+rounding {
 				require.Error(f, standby.TryLock())
-				f.unlock(holder)
-			})
+				time.Sleep(100 * ms)
+				down, up = toldOfNodes(r)
+				require.Empty(f, down)
+			}
+			require.Len(f, up, 1)
+			assert.GreaterOrEqual(f, time.Since(restart), s.guard)
+			require.Error(f, standby.TryLock())
+			f.unlock(holder)
 		})
 	}
 }
@@ -73,54 +70,49 @@ func TestProcessThatNeverGetsTheLockSaysThatANodeIsUpAgain(t *testing.T) {
 // questions, which prove nothing. The log says why the node is down by now.
 func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 	for name, empty := range map[string]bool{"empty": true, "with its keys": false} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				r, book := &redsynctest.Recorder{}, newLogbook()
-				rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
-				m := acquired(f, rs.NewMutex("lock"))
-				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-				f.nodes[2].Kill()
-				time.Sleep(time.Millisecond)
-				uses := func() {
-					_, err := m.Extend()
-					require.NoError(f, err)
-					_, err = m.Valid()
-					require.NoError(f, err)
-					other := acquired(f, rs.NewMutex("other"))
-					synctest.Wait()
-					_, err = other.Unlock()
-					require.NoError(f, err)
-					time.Sleep(99 * time.Millisecond)
-				}
-				for range 30 {
-					uses()
-				}
-				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-				f.nodes[2].Restart(empty)
-				restart := time.Now()
-				down, up := toldOfNodes(r)
-				require.Len(f, down, 1)
-				for len(up) == 0 && time.Since(restart) < quarantine+rounding {
-					uses()
-					down, up = toldOfNodes(r)
-					require.Empty(f, down)
-				}
-				require.Len(f, up, 1)
-				assert.GreaterOrEqual(f, time.Since(restart), quarantine)
-				for range 20 {
-					uses()
-				}
+		playAs(t, name, func(f field) {
+			r, book := &redsynctest.Recorder{}, newLogbook()
+			rs := f.veteran(guards[true]...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(book)))
+			m := locked(f, rs.NewMutex("lock"))
+			sleepToTheSecond()
+			f.nodes[2].Kill()
+			time.Sleep(ms)
+			uses := func() {
+				f.confirms(m.Extend())
+				f.confirms(m.Valid())
+				other := locked(f, rs.NewMutex("other"))
+				synctest.Wait()
+				f.confirms(other.Unlock())
+				time.Sleep(99 * ms)
+			}
+			for range 30 {
+				uses()
+			}
+			sleepToTheSecond()
+			f.nodes[2].Restart(empty)
+			restart := time.Now()
+			down, up := toldOfNodes(r)
+			require.Len(f, down, 1)
+			for len(up) == 0 && time.Since(restart) < quarantine+rounding {
+				uses()
 				down, up = toldOfNodes(r)
-				assert.Empty(f, down)
-				assert.Empty(f, up)
-				lines := book.linesOf("node is down", "node is up again")
-				require.Len(f, lines, 3)
-				assert.Contains(f, lines[0], " error=")
-				assert.NotContains(f, lines[0], "restart guard")
-				assert.Regexp(f, `level=WARN .* for=10s error="its server started [67](\.\d+)?s ago, and the restart guard \(8s \+ 1\.082s\) ignores it for another [23]\.\d+s"$`, lines[1])
-				assert.Regexp(f, `level=INFO .* down=1[2-4](\.\d)?s$`, lines[2])
-				f.unlock(m)
-			})
+				require.Empty(f, down)
+			}
+			require.Len(f, up, 1)
+			assert.GreaterOrEqual(f, time.Since(restart), quarantine)
+			for range 20 {
+				uses()
+			}
+			down, up = toldOfNodes(r)
+			assert.Empty(f, down)
+			assert.Empty(f, up)
+			lines := book.linesOf("node is down", "node is up again")
+			require.Len(f, lines, 3)
+			assert.Contains(f, lines[0], " error=")
+			assert.NotContains(f, lines[0], "restart guard")
+			assert.Regexp(f, `level=WARN .* for=10s error="its server started [67](\.\d+)?s ago, and the restart guard \(8s \+ 1\.082s\) ignores it for another [23]\.\d+s"$`, lines[1])
+			assert.Regexp(f, `level=INFO .* down=1[2-4](\.\d)?s$`, lines[2])
+			f.unlock(m)
 		})
 	}
 }
@@ -129,7 +121,7 @@ func TestRestartedNodeIsNotUpAgainBeforeItsGuardHasEnded(t *testing.T) {
 func TestLogOfAFirstStartSaysTheFiguresOfNow(t *testing.T) {
 	play(t, func(f field) {
 		book := newLogbook()
-		rs := f.process(guards[true]...).With(redsync.WithLogger(slog.New(book)), redsync.WithFencing())
+		rs := f.process(guards[true]...).With(redsync.WithLogger(slog.New(book)), withFencing)
 		for time.Now().Before(locksBegin.Add(20 * time.Second)) {
 			_ = rs.NewMutex("lock").TryLock()
 			time.Sleep(time.Second)

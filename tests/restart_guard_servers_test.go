@@ -23,7 +23,7 @@ import (
 func declaredNew(t *testing.T, servers []*realredis.Server) pool.Option {
 	t.Helper()
 	for _, s := range servers {
-		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return uptime(t, s) >= 3 }, time.Minute, 100*ms)
 	}
 	return pool.WithNoLocksBefore(time.Now().Round(0))
 }
@@ -50,13 +50,12 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			}
 			veteran := func() *redsync.Redsync {
 				rs := process()
-				meet := acquired(t, rs.NewMutex("meet"))
-				_, err := meet.Unlock()
-				require.NoError(t, err)
+				meet := locked(t, rs.NewMutex("meet"))
+				confirmed(t, meet.Unlock)
 				return rs
 			}
 			a, others := veteran(), []*redsync.Redsync{veteran()}
-			m := acquired(t, a.NewMutex("lock"))
+			m := locked(t, a.NewMutex("lock"))
 			until := m.Until()
 			for _, s := range servers[:3] {
 				s.Kill()
@@ -71,7 +70,7 @@ func TestRestartGuardOnRealServers(t *testing.T) {
 			entered := make(chan time.Time)
 			for _, rs := range others {
 				go func() {
-					other := rs.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(5*time.Millisecond))
+					other := rs.NewMutex("lock", forever, redsync.WithRetryDelay(5*ms))
 					assert.NoError(t, other.LockContext(ctx))
 					entered <- time.Now()
 					_, _ = other.Unlock()

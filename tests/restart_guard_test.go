@@ -20,10 +20,10 @@ import (
 
 func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 	for want, option := range map[time.Duration]redsync.Option{ // the longest expiry + drift + 1 s
-		9002 * time.Millisecond:  redsync.WithDriftFactor(0),
-		13002 * time.Millisecond: redsync.WithDriftFactor(0.5),
+		9002 * ms:  redsync.WithDriftFactor(0),
+		13002 * ms: redsync.WithDriftFactor(0.5),
 		// The expiry given to the guard counts, which is the longest of all locks, and not the expiry of this lock.
-		9082 * time.Millisecond: redsync.WithExpiry(time.Second),
+		9082 * ms: redsync.WithExpiry(time.Second),
 	} {
 		onKit(t, func(k kit) {
 			m := k.process(pool.WithRestartGuard(guard)).NewMutex("lock", option)
@@ -36,7 +36,7 @@ func TestRestartGuardFreshDeploymentWaitsForItsQuarantine(t *testing.T) {
 			time.Sleep(want - time.Nanosecond)
 			require.ErrorIs(t, m.TryLock(), redsync.ErrNoQuorum)
 			time.Sleep(time.Nanosecond)
-			require.NoError(t, m.TryLock())
+			obtained(t, m)
 		})
 	}
 }
@@ -46,15 +46,12 @@ func TestRestartGuardIsWaivedByWithNoLocksBefore(t *testing.T) {
 		rs := k.process(pool.WithRestartGuard(guard), newNodes)
 		m := rs.NewMutex("lock")
 		start := time.Now()
-		require.NoError(t, m.TryLock())
-		ok, err := m.Extend()
-		require.NoError(t, err)
-		assert.True(t, ok)
-		_, err = m.Unlock()
-		require.NoError(t, err)
-		assert.Zero(t, time.Since(start))
+		obtained(t, m)
+		confirmed(t, m.Extend)
+		confirmed(t, m.Unlock)
+		took(t, start, 0)
 		time.Sleep(time.Until(locksBegin))
-		k.reboot(true, 0, 1, 2)
+		k.reboot(true, majority...)
 		wake(rs)
 		require.ErrorContains(t, m.TryLock(), "its server started", "the node that replaces a new node does not count as new")
 	})
@@ -73,12 +70,12 @@ func TestWithNoLocksBeforeInAProcessThatStartsAfterARestart(t *testing.T) {
 					time.Sleep(first)
 					starts := func() *redsync.Mutex {
 						m := k.process(pool.WithRestartGuard(guard), pool.WithNoLocksBefore(declared())).NewMutex("lock",
-							redsync.WithTries(0), redsync.WithRetryDelay(50*time.Millisecond))
-						require.NoError(t, m.Lock())
+							forever, redsync.WithRetryDelay(50*ms))
+						locked(t, m)
 						return m
 					}
 					m := starts()
-					k.reboot(true, 0, 1, 2)
+					k.reboot(true, majority...)
 					starts()
 					assert.Equal(t, name == "wrong", m.Remaining() > 0, "the lock has another holder")
 				})
@@ -100,22 +97,20 @@ func TestRestartGuardOfTheLongestTimeNeverCounts(t *testing.T) {
 // an uptime of one second.
 func TestRestartGuardKeepsOthersOutUntilTheHolderIsOver(t *testing.T) {
 	withAndWithout(t, func(f field, guarded bool) {
-		time.Sleep(time.Minute - 2*time.Millisecond) // all nodes count
-		m := f.process(guards[guarded]...).NewMutex("lock")
-		require.NoError(t, m.TryLock())
-		time.Sleep(time.Millisecond)
-		f.reboot(true, 0, 1, 2)
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Minute - 2*ms) // all nodes count
+		m := obtained(t, f.process(guards[guarded]...).NewMutex("lock"))
+		time.Sleep(ms)
+		f.reboot(true, majority...)
+		time.Sleep(ms)
 
 		start := time.Now()
-		other := f.process(guards[guarded]...).NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(18*time.Millisecond)) // 449 times 18 ms is 8.082 s
-		require.NoError(t, other.Lock())
+		locked(t, f.process(guards[guarded]...).NewMutex("lock", forever, redsync.WithRetryDelay(18*ms))) // 449 times 18 ms is 8.082 s
 		if !guarded {
-			assert.Zero(t, time.Since(start))
+			took(t, start, 0)
 			assert.Positive(t, m.Remaining(), "without the guard, another process gets the lock during the hold")
 			return
 		}
-		assert.Equal(t, quarantine-time.Second, time.Since(start))
+		took(t, start, quarantine-time.Second)
 		assert.Zero(t, m.Remaining())
 	})
 }
@@ -126,14 +121,13 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 		t.Run(kind.column, func(t *testing.T) {
 			withAndWithout(t, func(f field, guarded bool) {
 				a, b := f.veteran(guards[guarded]...), f.veteran(guards[guarded]...)
-				holder := kind.rival(a)
-				require.NoError(t, holder.TryLock())
-				time.Sleep(time.Millisecond)
-				f.reboot(false, 0, 1, 2)
+				holder := obtained(t, kind.rival(a))
+				time.Sleep(ms)
+				f.reboot(false, majority...)
 				wake(a)
 				ok, err := holder.Extend()
 				assert.Equal(t, !guarded, ok)
-				f.reboot(true, 0, 1, 2)
+				f.reboot(true, majority...)
 				wake(b)
 				locked := kind.lock(b).TryLock()
 				assert.Positive(t, holder.Remaining())
@@ -150,7 +144,7 @@ func TestRestartGuardIsForEveryKindOfLock(t *testing.T) {
 
 // What counts is the age of the node when the request was sent, because the process that replied may have died since.
 func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
-	extends := func(m *redsync.Mutex) error { _, err := m.Extend(); return err } // a lock that the nodes already have
+	extends := func(m *redsync.Mutex) error { return second(m.Extend()) } // a lock that the nodes already have
 	for name, c := range map[string]struct {
 		option     redsync.Option
 		command    string
@@ -158,25 +152,23 @@ func TestRestartGuardGoesByTheTimeOfTheRequest(t *testing.T) {
 		ask        func(m *redsync.Mutex) error
 	}{
 		"plain":   {redsync.WithTries(1), "set", quarantine, (*redsync.Mutex).TryLock},
-		"fencing": {redsync.WithFencing(), "evalsha", fencedQuarantine, (*redsync.Mutex).TryLock},
-		"fair":    {redsync.WithFair(), "evalsha", quarantine, (*redsync.Mutex).TryLock},
+		"fencing": {withFencing, "evalsha", fencedQuarantine, (*redsync.Mutex).TryLock},
+		"fair":    {withFair, "evalsha", quarantine, (*redsync.Mutex).TryLock},
 		"extend":  {redsync.WithValue("another's"), "evalsha", quarantine, extends},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.process(guards[true]...).NewMutex("lock", c.option)
-				if name == "extend" {
-					f.anothers()
-				}
-				require.Error(t, c.ask(m))
-				age := c.quarantine - 100*time.Millisecond
-				time.Sleep(age)
-				for _, n := range f.nodes {
-					n.On(c.command, 1, embedded.Fault{Delay: 200 * time.Millisecond})
-				}
-				require.ErrorContains(t, c.ask(m), fmt.Sprintf("its server started %v ago", age))
-				require.NoError(t, c.ask(m))
-			})
+		playAs(t, name, func(f field) {
+			m := f.process(guards[true]...).NewMutex("lock", c.option)
+			if name == "extend" {
+				f.anothers()
+			}
+			require.Error(f, c.ask(m))
+			age := c.quarantine - 100*ms
+			time.Sleep(age)
+			for _, n := range f.nodes {
+				n.On(c.command, 1, embedded.Fault{Delay: 200 * ms})
+			}
+			require.ErrorContains(f, c.ask(m), fmt.Sprintf("its server started %v ago", age))
+			require.NoError(f, c.ask(m))
 		})
 	}
 }
@@ -189,13 +181,12 @@ func TestRestartGuardReleasesGoToQuarantinedNodes(t *testing.T) {
 
 		// Unlock deletes the keys that an extension has set again on such nodes, and they may confirm the Unlock.
 		rs := f.veteran(guards[true]...)
-		m := f.as(rs).held(redsync.WithSetNXOnExtend())
-		f.reboot(true, 0, 1, 2)
+		m := f.as(rs).held(withSetNXOnExtend)
+		f.reboot(true, majority...)
 		wake(rs)
-		_, err := m.Extend()
-		require.ErrorIs(t, err, redsync.ErrExtendFailed)
-		time.Sleep(time.Millisecond)
-		assert.Equal(t, 5, f.nodes.Keys("lock"))
+		failsWith(t, m.Extend, redsync.ErrExtendFailed)
+		time.Sleep(ms)
+		f.keysOn(5)
 		f.freeze(3, 4)
 		f.unlock(m)
 		f.thaw(3, 4)
@@ -215,7 +206,7 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 		}
 		rs := redsync.New(pools...)
 		for text, option := range map[string]redsync.Option{
-			"8.001s": redsync.WithExpiry(guard + time.Millisecond), "8.001s)": redsync.WithLockDelay(time.Nanosecond), // rounded up
+			"8.001s": redsync.WithExpiry(guard + ms), "8.001s)": redsync.WithLockDelay(time.Nanosecond), // rounded up
 			"1h0m8s": redsync.WithLockDelay(time.Hour),
 		} {
 			m := rs.NewMutex("lock", option, redsync.WithValue("v"))
@@ -224,8 +215,8 @@ func TestRestartGuardRefusesALongerExpiry(t *testing.T) {
 			require.NotErrorIs(t, m.Lock(), redsync.ErrFailed)
 		}
 		assert.Zero(t, f.traffic())
-		require.NoError(t, rs.NewMutex("lock", redsync.WithExpiry(guard)).Lock())
-		require.NoError(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)).Lock())
+		locked(t, rs.NewMutex("lock", redsync.WithExpiry(guard)))
+		locked(t, rs.NewMutex("lock2", redsync.WithExpiry(guard-time.Second), redsync.WithLockDelay(time.Second)))
 		require.NoError(t, rs.Close(f.Context()), "Close succeeds, because no operation is left under way")
 	})
 }
@@ -236,7 +227,7 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 			n.On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
 		}
 		time.Sleep(time.Hour)
-		err := f.process(guards[guarded]...).NewMutex("lock", redsync.WithFailFast(false)).Lock()
+		err := f.process(guards[guarded]...).NewMutex("lock", hearsAll).Lock()
 		if !guarded {
 			require.NoError(t, err)
 			return
@@ -253,36 +244,33 @@ func TestRestartGuardNeverCountsANodeThatRefusesInfo(t *testing.T) {
 // the time of the guard and the longest TTL, and if the nodes keep their keys or an extension sets them again.
 func TestRestartGuardLetsALockLiveThroughARollingRestart(t *testing.T) {
 	const enough = quarantine + guard
-	heals := redsync.WithSetNXOnExtend()
+	heals := withSetNXOnExtend
 	for name, c := range map[string]struct {
-		options []redsync.Option
+		options opts
 		empty   bool
 		wait    time.Duration
 		kept    bool
 	}{
 		"with their keys":             {nil, false, enough, true},
 		"with their keys, no wait":    {nil, false, time.Second, false},
-		"without, healing":            {[]redsync.Option{heals}, true, enough, true},
-		"without, healing, no wait":   {[]redsync.Option{heals}, true, time.Second, false},
-		"without, healing, the guard": {[]redsync.Option{heals}, true, quarantine, true},
+		"without, healing":            {opts{heals}, true, enough, true},
+		"without, healing, no wait":   {opts{heals}, true, time.Second, false},
+		"without, healing, the guard": {opts{heals}, true, quarantine, true},
 		"without their keys":          {nil, true, enough, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.veteran(guards[true]...).NewMutex("lock", append(c.options, redsync.WithWatchdog())...)
-				require.NoError(t, m.TryLock())
-				for i := range f.nodes {
-					f.reboot(c.empty, i)
-					time.Sleep(c.wait)
-				}
-				time.Sleep(guard)
-				if !c.kept {
-					require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-					return
-				}
-				require.NoError(t, m.Err())
-				f.unlock(m)
-			})
+		playAs(t, name, func(f field) {
+			m := obtained(f, f.veteran(guards[true]...).NewMutex("lock", append(c.options, withWatchdog)...))
+			for i := range f.nodes {
+				f.reboot(c.empty, i)
+				time.Sleep(c.wait)
+			}
+			time.Sleep(guard)
+			if !c.kept {
+				isOver(f, m, redsync.ErrLockLost)
+				return
+			}
+			alive(f, m)
+			f.unlock(m)
 		})
 	}
 }

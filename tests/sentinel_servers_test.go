@@ -25,7 +25,7 @@ func TestSentinelFailsOver(t *testing.T) {
 			client := set.Client(t)
 			a, b := redsync.New(pool.New(client)), redsync.New(pool.New(set.Client(t)))
 			t.Cleanup(func() { _ = errors.Join(a.Close(context.Background()), b.Close(context.Background())) })
-			held := acquired(t, a.NewMutex("held", redsync.WithWatchdog(), redsync.WithExpiry(20*time.Second)))
+			held := locked(t, a.NewMutex("held", withWatchdog, redsync.WithExpiry(20*time.Second)))
 			blocked := client.Conn() // of go-redis: it ends when the client leaves the old master
 			require.NoError(t, blocked.Ping(t.Context()).Err())
 			require.NoError(t, f.Fail(set))
@@ -36,13 +36,12 @@ func TestSentinelFailsOver(t *testing.T) {
 				_ = a.NewMutex("other").TryLock()
 				n, _ := set.Replica.Do("exists", "other")
 				return n == int64(1)
-			}, time.Minute, 20*time.Millisecond, "locks move, too")
-			require.NoError(t, held.Err())
+			}, time.Minute, 20*ms, "locks move, too")
+			alive(t, held)
 			if !f.Cuts {
 				realredis.Must(t, set.Replica, "del", "held")
-				require.NoError(t, b.NewMutex("held").TryLock())
-				_, err := held.Extend()
-				require.ErrorIs(t, err, redsync.ErrLockLost)
+				obtained(t, b.NewMutex("held"))
+				failsWith(t, held.Extend, redsync.ErrLockLost)
 				<-held.Lost()
 			}
 		})

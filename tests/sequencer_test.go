@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/gob"
 	"encoding/json"
-	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,32 +145,11 @@ func FuzzParseSequencer(f *testing.F) {
 	})
 }
 
-func FuzzSequencerOfNames(f *testing.F) {
-	f.Add("a", "b", "c", uint64(7), "v", "a, b, c")
-	f.Add(", ", "", ",", uint64(0), "", "a, b")
-	f.Add("\x00\xff\n", "säule ☃. ", "", uint64(math.MaxUint64), strings.Repeat("v", 10000), "a,_b")
-	f.Fuzz(func(t *testing.T, a, b, c string, token uint64, value, changed string) {
-		for _, names := range [][]string{{a}, {a, b}, {a, b, c}} {
-			s := sequencerOfNames(names, token, value)
-			if len(names) > 1 || a != "" {
-				assert.Equal(t, names, s.Names())
-			}
-			for _, name := range []string{s.Name, changed} {
-				s.Name = name
-				got, err := redsync.ParseSequencer(s.String())
-				require.NoError(t, err)
-				assert.Equal(t, s, got)
-				assert.Equal(t, s.Names(), got.Names())
-			}
-		}
-	})
-}
-
 func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.another(redsync.WithFencing()).NewMutex("lock")
+		m := k.another(withFencing).NewMutex("lock")
 		assert.Zero(t, m.Sequencer(), "idle")
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		want := redsync.Sequencer{Name: "lock", Token: m.Fence(), Value: m.Value()}
 		assert.Equal(t, want, m.Sequencer())
 		assert.Zero(t, k.NewMutex("lock", redsync.WithValue(m.Value())).Sequencer(), "a Mutex that has adopted but not extended has no Sequencer")
@@ -179,7 +157,7 @@ func TestSequencerIsOfTheCurrentHold(t *testing.T) {
 		assert.Equal(t, want, m.Sequencer(), "the Sequencer is there until the hold ends")
 		time.Sleep(time.Nanosecond)
 		assert.Zero(t, m.Sequencer(), "over")
-		require.NoError(t, m.Lock())
+		locked(t, m)
 		k.unlock(m)
 		assert.Zero(t, m.Sequencer(), "unlocked")
 	})
@@ -192,19 +170,17 @@ func TestCurrentWhileHeld(t *testing.T) {
 		"two forgot it":  func(k kit) { k.lose(0, 1) },
 		"extended":       func(kit) { time.Sleep(time.Minute) },
 	} {
-		for _, options := range [][]redsync.Option{{redsync.WithWatchdog()}, {redsync.WithWatchdog(), redsync.WithFencing()}} {
-			t.Run(name, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					server := k.another()
-					m := k.held(options...)
-					s, err := redsync.ParseSequencer(m.Sequencer().String())
-					require.NoError(t, err)
-					fault(k)
-					require.NoError(t, server.Current(k.Context(), s))
-					assert.Positive(t, m.Remaining(), "Current does not end the hold")
-					k.thaw(2, 4)
-					_, _ = m.Unlock()
-				})
+		for _, options := range []opts{{withWatchdog}, {withWatchdog, withFencing}} {
+			kitAs(t, name, func(k kit) {
+				server := k.another()
+				m := k.held(options...)
+				s, err := redsync.ParseSequencer(m.Sequencer().String())
+				require.NoError(k, err)
+				fault(k)
+				require.NoError(k, server.Current(k.Context(), s))
+				assert.Positive(k, m.Remaining(), "Current does not end the hold")
+				k.thaw(2, 4)
+				_, _ = m.Unlock()
 			})
 		}
 	}
@@ -215,25 +191,23 @@ func TestCurrentAfterwards(t *testing.T) {
 		"expired": func(kit, *redsync.Mutex) { time.Sleep(9 * time.Second) },
 		"taken by another": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
-			require.NoError(k, k.another(redsync.WithFencing()).NewMutex("lock").Lock())
+			locked(k, k.another(withFencing).NewMutex("lock"))
 		},
 		"taken by the same": func(k kit, m *redsync.Mutex) {
 			k.unlock(m)
-			require.NoError(k, m.Lock())
+			locked(k, m)
 		},
 		"forgotten by a quorum":  func(k kit, _ *redsync.Mutex) { k.lose(0, 2, 4) },
 		"unlocked, two are down": func(k kit, m *redsync.Mutex) { k.unlock(m); k.down(0, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				server := k.another(redsync.WithFailFast(false)) // it waits for all nodes that can prove the end
-				m := k.held(redsync.WithFencing())
-				s := m.Sequencer()
-				end(k, m)
-				synctest.Wait()
-				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
-				_, _ = m.Unlock()
-			})
+		kitAs(t, name, func(k kit) {
+			server := k.another(hearsAll) // it waits for all nodes that can prove the end
+			m := k.held(withFencing)
+			s := m.Sequencer()
+			end(k, m)
+			synctest.Wait()
+			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired)
+			_, _ = m.Unlock()
 		})
 	}
 }
@@ -241,29 +215,27 @@ func TestCurrentAfterwards(t *testing.T) {
 // Without a quorum, Current does not say that a hold goes on or that it is over.
 func TestCurrentWhereTooFewTell(t *testing.T) {
 	for name, fault := range map[string]func(f field){
-		"down":                           func(f field) { f.kill(0, 1, 2) },
-		"frozen":                         func(f field) { f.freeze(0, 1, 2) },
+		"down":                           func(f field) { f.kill(majority...) },
+		"frozen":                         func(f field) { f.freeze(majority...) },
 		"two failing, one has forgotten": func(f field) { f.refuse(0, 1); f.lose(2) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				server := f.another()
-				s := f.held(redsync.WithFencing()).Sequencer()
-				fault(f)
-				start := time.Now()
-				err := server.Current(f.Context(), s)
-				for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
-					require.NotErrorIs(t, err, not)
-				}
-				require.ErrorAs(t, err, new(*redsync.RedisError))
-				assert.LessOrEqual(t, time.Since(start), patience)
-				assert.NotContains(t, err.Error(), "still held")
-				if name != "two failing, one has forgotten" {
-					require.ErrorIs(f, err, redsync.ErrNoQuorum)
-					require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
-				}
-				f.thaw(0, 1, 2)
-			})
+		playAs(t, name, func(f field) {
+			server := f.another()
+			s := f.held(withFencing).Sequencer()
+			fault(f)
+			start := time.Now()
+			err := server.Current(f.Context(), s)
+			for _, not := range []error{redsync.ErrLockAlreadyExpired, redsync.ErrNotHeld} {
+				require.NotErrorIs(f, err, not)
+			}
+			require.ErrorAs(f, err, new(*redsync.RedisError))
+			assert.LessOrEqual(f, time.Since(start), patience)
+			assert.NotContains(f, err.Error(), "still held")
+			if name != "two failing, one has forgotten" {
+				require.ErrorIs(f, err, redsync.ErrNoQuorum)
+				require.ErrorContains(f, err, `redsync: current "lock": 3 of 5 nodes failed, 3 needed`)
+			}
+			f.thaw(majority...)
 		})
 	}
 }

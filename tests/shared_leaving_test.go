@@ -22,13 +22,13 @@ import (
 func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
 		value := func() (string, error) { return "a line\n" + rand.Text(), nil }
-		m := acquired(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
+		m := locked(f, f.NewMutex("lock", redsync.WithGenValueFunc(value)))
 		synctest.Wait()
 		before := f.traffic()
 		require.ErrorContains(f, m.Downgrade(f.Context()), "line feed")
-		assert.Equal(f, before, f.traffic())
+		f.hasSent(before)
 		f.confirms(m.Extend())
-		require.Error(f, f.NewMutex("lock", redsync.WithShared()).TryLock())
+		require.Error(f, f.NewMutex("lock", withShared).TryLock())
 		f.unlocks(m)
 	})
 }
@@ -36,7 +36,7 @@ func TestAValueWithALineFeedCannotBeDowngraded(t *testing.T) {
 // A Mutex cannot adopt the whole text that readers have in a key, because its Unlock would release them all.
 func TestTheTextOfReadersIsNoValueToAdopt(t *testing.T) {
 	play(t, func(f field) {
-		r := acquired(f, f.NewMutex("lock", redsync.WithShared()))
+		r := locked(f, f.NewMutex("lock", withShared))
 		synctest.Wait()
 		text, err := f.nodes[0].Client().Get(f.Context(), "lock").Result()
 		require.NoError(f, err)
@@ -65,16 +65,15 @@ func readSequencer(f field, value string) redsync.Sequencer {
 
 // The denial of a node whose vote is not needed any more does not mean that the node is down.
 func TestALateDenialOfAQueue(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		down := &downLog{}
-		m := acquired(f, f.NewMutex("lock", redsync.WithObserver(down)))
+		m := locked(f, f.NewMutex("lock", redsync.WithObserver(down)))
 		synctest.Wait()
 		for _, n := range f.nodes[:2] {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond, Err: "NOPERM no permissions"})
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms, Err: "NOPERM no permissions"})
 		}
-		require.NoError(f, m.Downgrade(f.Context()))
-		time.Sleep(20 * time.Millisecond)
+		f.downgrades(m)
+		time.Sleep(20 * ms)
 		require.NoError(f, down.of(0))
 		require.NoError(f, down.of(1))
 		f.unlocks(m)
@@ -89,44 +88,41 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 	reads := func(_ field, m *redsync.Mutex) error { return m.TryLock() }
 	for name, c := range map[string]struct {
 		operation func(f field, m *redsync.Mutex) error
-		options   []redsync.Option
+		options   opts
 	}{
-		"TryLock":         {reads, []redsync.Option{redsync.WithShared()}},
-		"TryLock, fenced": {reads, []redsync.Option{redsync.WithShared(), redsync.WithFencing()}},
+		"TryLock":         {reads, opts{withShared}},
+		"TryLock, fenced": {reads, opts{withShared, withFencing}},
 		"Downgrade":       {func(f field, m *redsync.Mutex) error { return m.Downgrade(f.Context()) }, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				down, r := &downLog{}, &redsynctest.Recorder{}
-				m := f.NewMutex("lock", append(c.options, redsync.WithFailFast(false), // each node has its vote before the round ends
-					redsync.WithObserver(down), redsync.WithObserver(r))...)
-				for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
-					if name == "Downgrade" {
-						require.NoError(f, m.Lock())
-					}
-					synctest.Wait()
-					if sends > 1 {
-						for i, n := range f.nodes {
-							n.On("evalsha", 1+i/4, embedded.Fault{Err: denial}) // the last one denies both commands
-						}
-					}
-					before := f.traffic()
-					require.NoError(f, c.operation(f, m))
-					assert.Equal(f, before+5*sends, f.traffic())
-					for i := range 4 {
-						require.NoError(f, down.of(i), "node %d", i)
-					}
-					f.unlocks(m)
+		playMetAs(t, name, func(f field) {
+			down, r := &downLog{}, &redsynctest.Recorder{}
+			m := f.NewMutex("lock", append(c.options, hearsAll, // each node has its vote before the round ends
+				redsync.WithObserver(down), redsync.WithObserver(r))...)
+			for _, sends := range []int{2, 1} { // the second time the library knows what the nodes deny
+				if name == "Downgrade" {
+					locked(f, m)
 				}
-				require.ErrorContains(f, down.of(4), "NOPERM")
-				told := redsynctest.Events[observe.WakeUpDenied](r)
-				assert.Len(f, told, 5, "each node once")
-				for _, d := range told {
-					require.ErrorContains(f, d.Err, denial)
+				synctest.Wait()
+				if sends > 1 {
+					for i, n := range f.nodes {
+						n.On("evalsha", 1+i/4, embedded.Fault{Err: denial}) // the last one denies both commands
+					}
 				}
-				f.noKeys()
-			})
+				before := f.traffic()
+				require.NoError(f, c.operation(f, m))
+				assert.Equal(f, before+5*sends, f.traffic())
+				for i := range 4 {
+					require.NoError(f, down.of(i), "node %d", i)
+				}
+				f.unlocks(m)
+			}
+			require.ErrorContains(f, down.of(4), "NOPERM")
+			told := redsynctest.Events[observe.WakeUpDenied](r)
+			assert.Len(f, told, 5, "each node once")
+			for _, d := range told {
+				require.ErrorContains(f, d.Err, denial)
+			}
+			f.noKeys()
 		})
 	}
 }
@@ -134,17 +130,16 @@ func TestANodeThatDeniesTheQueueIsSentAnotherCommand(t *testing.T) {
 // When readers and a writer wait in one line, the readers before the writer share one hold, and the reader behind the
 // writer does not.
 func TestReadersUpToTheFirstWriterShare(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		shared := patient(redsync.WithShared())
+	playMet(t, func(f field) {
+		shared := patient(withShared)
 		first := f.held()
 		var line []*call
-		for _, options := range [][]redsync.Option{shared, shared, patient(), shared} {
+		for _, options := range []opts{shared, shared, patient(), shared} {
 			line = append(line, f.calls(f.Redsync, options...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		f.unlock(first)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for i, done := range []bool{true, true, false, false} {
 			require.Equal(f, done, line[i].isDone(), i)
 		}
@@ -152,7 +147,7 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 		f.unlock(line[0].Mutex)
 		f.unlock(line[1].Mutex)
 		for _, c := range line[2:] {
-			f.within(c, 10*time.Millisecond)
+			f.within(c, 10*ms)
 			f.unlock(c.Mutex)
 		}
 		f.nobodyWaits()
@@ -163,20 +158,18 @@ func TestReadersUpToTheFirstWriterShare(t *testing.T) {
 // its place. The first shares the hold of the second, and its ticket leaves the queues with that hold. While the ticket
 // leads a queue, the node tells this process of a release instead of the next waiter.
 func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		taken := acquired(f, other.NewMutex("lock"))
-		first := f.calls(f.Redsync, patient(redsync.WithShared())...)
-		time.Sleep(100 * time.Millisecond)
+		taken := locked(f, other.NewMutex("lock"))
+		first := f.calls(f.Redsync, patient(withShared)...)
+		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 1)
-		second := f.calls(f.Redsync, patient(redsync.WithShared(), redsync.WithPriority(1))...)
-		time.Sleep(100 * time.Millisecond)
+		second := f.calls(f.Redsync, patient(withShared, redsync.WithPriority(1))...)
+		time.Sleep(100 * ms)
 		require.Len(f, f.inQueue(0), 2)
 		f.unlock(taken)
-		f.within(first, 10*time.Millisecond)
-		f.within(second, 10*time.Millisecond)
+		f.within(first, 10*ms)
+		f.within(second, 10*ms)
 		require.Equal(f, 1, f.entries("lock"))
 		f.unlock(first.Mutex)
 		f.unlock(second.Mutex)
@@ -186,17 +179,16 @@ func TestTheTicketOfAReaderThatSharesAHoldLeavesTheQueues(t *testing.T) {
 
 // A reader that asks for more than the reader before it in line, a token or another expiry, does not share its hold.
 func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
-	for _, option := range []redsync.Option{redsync.WithFencing(), redsync.WithExpiry(9 * time.Second)} {
-		play(t, func(f field) {
-			f.meet()
+	for _, option := range []redsync.Option{withFencing, redsync.WithExpiry(9 * time.Second)} {
+		playMet(t, func(f field) {
 			first := f.held()
-			plain := f.calls(f.Redsync, patient(redsync.WithShared())...)
-			time.Sleep(time.Millisecond)
-			differs := f.calls(f.Redsync, patient(redsync.WithShared(), option)...)
-			time.Sleep(time.Millisecond)
+			plain := f.calls(f.Redsync, patient(withShared)...)
+			time.Sleep(ms)
+			differs := f.calls(f.Redsync, patient(withShared, option)...)
+			time.Sleep(ms)
 			f.unlock(first)
-			f.within(plain, 10*time.Millisecond)
-			f.within(differs, 10*time.Millisecond)
+			f.within(plain, 10*ms)
+			f.within(differs, 10*ms)
 			assert.Equal(f, 2, f.entries("lock"))
 			f.unlock(plain.Mutex)
 			f.unlock(differs.Mutex)
@@ -207,7 +199,7 @@ func TestAReaderInLineWithOtherTermsDoesNotShare(t *testing.T) {
 // A Lock that waits for the end of its own hold does not shorten the lock delay of that hold.
 func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 	play(t, func(f field) {
-		m := acquired(f, f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithLockDelay(20*time.Second))...))
+		m := locked(f, f.NewMutex("lock", patient(withShared, redsync.WithLockDelay(20*time.Second))...))
 		end := m.Until()
 		require.NoError(f, m.Lock(), "Lock waits until the hold of the Mutex is over")
 		assert.False(f, time.Now().Before(end))
@@ -215,6 +207,6 @@ func TestLockOfAHeldReaderKeepsItsLockDelay(t *testing.T) {
 		synctest.Wait()
 		require.Error(f, f.NewMutex("lock").TryLock(), "the keys of the first hold stay, because it was not unlocked")
 		time.Sleep(21 * time.Second)
-		require.NoError(f, f.NewMutex("lock").TryLock())
+		obtained(f, f.NewMutex("lock"))
 	})
 }

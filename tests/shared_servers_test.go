@@ -68,9 +68,7 @@ func awaitTickets(t *testing.T, servers []*realredis.Server, n int) {
 // unlocks unlocks m.
 func unlocks(t *testing.T, m *redsync.Mutex) {
 	t.Helper()
-	ok, err := m.Unlock()
-	require.NoError(t, err)
-	require.True(t, ok)
+	confirmed(t, m.Unlock)
 }
 
 // Two of five nodes deny the queue, and a third one is down. The nodes that deny the queue let a reader in without
@@ -86,26 +84,25 @@ func TestReadersWhereSomeNodesDenyTheQueue(t *testing.T) {
 		return smallestACL
 	}).With(redsync.WithObserver(down), redsync.WithObserver(denied))
 	servers[4].Kill()
-	shared := redsync.WithShared()
-	for _, options := range [][]redsync.Option{{shared}, {shared, redsync.WithHandOver(false), redsync.WithSetNXOnExtend()}} {
+	shared := withShared
+	for _, options := range []opts{{shared}, {shared, redsync.WithHandOver(false), withSetNXOnExtend}} {
 		r, other := rs.NewMutex("lock", options...), rs.NewMutex("lock", shared)
 		for range 2 { // the second time the library knows what the nodes deny
-			require.NoError(t, r.TryLock())
+			obtained(t, r)
 			unlocks(t, r)
-			require.NoError(t, r.Lock())
-			ok, err := r.Extend()
-			require.True(t, ok, "%v", err)
+			locked(t, r)
+			confirmed(t, r.Extend)
 			unlocks(t, r)
 		}
-		w := acquired(t, rs.NewMutex("lock"))
+		w := locked(t, rs.NewMutex("lock"))
 		require.NoError(t, w.Downgrade(t.Context()))
-		require.NoError(t, other.TryLock())
+		obtained(t, other)
 		unlocks(t, w)
 		unlocks(t, other)
 	}
-	holder := acquired(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
+	holder := locked(t, closed(t, realProcess(servers[:4])).NewMutex("lock", shared))
 	writer := make(chan error)
-	w := closed(t, realProcess(servers[:4])).NewMutex("lock", redsync.WithTries(0))
+	w := closed(t, realProcess(servers[:4])).NewMutex("lock", forever)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { writer <- w.LockContext(ctx) }()
 	awaitTickets(t, servers[:4], 1)
@@ -129,7 +126,7 @@ func isKeptOut(t *testing.T, reader *redsync.Mutex, why string) {
 		}
 		unlocks(t, reader)
 		return false
-	}, soon, 10*time.Millisecond, why)
+	}, soon, 10*ms, why)
 }
 
 // A cluster keeps the queue of one name on another node than the lock. Readers of that name do not look at the queue.
@@ -140,12 +137,11 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 	a, _ := clusterProcess(t, servers)
 	b, _ := clusterProcess(t, servers)
 	a = a.With(redsync.WithExpiry(time.Minute))
-	shared := redsync.WithShared()
-	apart := a.NewMutex("apart}", shared)
-	require.NoError(t, apart.Lock())
+	shared := withShared
+	apart := locked(t, a.NewMutex("apart}", shared))
 	require.Error(t, a.NewMutex("apart}").TryLock())
-	r := acquired(t, a.NewMutex("lock", shared))
-	w := b.NewMutex("lock", redsync.WithTries(0), redsync.WithExpiry(40*time.Second))
+	r := locked(t, a.NewMutex("lock", shared))
+	w := b.NewMutex("lock", forever, redsync.WithExpiry(40*time.Second))
 	done := make(chan error)
 	go func() { done <- w.Lock() }()
 	queued := func() bool {
@@ -156,7 +152,7 @@ func TestReadersOfANameWhoseQueueIsElsewhere(t *testing.T) {
 		}
 		return false
 	}
-	require.Eventually(t, queued, soon, time.Millisecond)
+	require.Eventually(t, queued, soon, ms)
 	isKeptOut(t, a.NewMutex("lock", shared, redsync.WithHandOver(false)), "the writer waits")
 	unlocks(t, r)
 	require.NoError(t, <-done)

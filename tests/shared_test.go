@@ -22,29 +22,27 @@ import (
 func TestReadersTogetherAgainstWriters(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		a, b, c := f.NewMutex("lock", shared), f.NewMutex("lock", shared), other.NewMutex("lock", shared)
 		for _, m := range []*redsync.Mutex{a, b, c} {
-			require.NoError(f, m.Lock())
+			locked(f, m)
 		}
-		var taken *redsync.ErrTaken
-		require.ErrorAs(f, f.NewMutex("lock").TryLock(), &taken)
-		require.ErrorAs(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock(), &taken)
+		isTaken(f, f.NewMutex("lock").TryLock())
+		isTaken(f, other.NewMultiMutex([]string{"lock", "z"}).TryLock())
 		w := f.calls(other, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for _, m := range []*redsync.Mutex{a, b, c} {
 			require.True(f, open(w.done))
 			f.confirms(m.Valid())
 			f.unlock(m)
 		}
-		f.within(w, 10*time.Millisecond)
-		require.ErrorAs(f, a.TryLock(), &taken)
+		f.within(w, 10*ms)
+		isTaken(f, a.TryLock())
 		readers := []*call{f.calls(f.Redsync, patient(shared)...), f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		f.unlock(w.Mutex)
 		for _, r := range readers {
-			f.within(r, 10*time.Millisecond)
+			f.within(r, 10*ms)
 		}
 		for _, r := range readers {
 			f.unlock(r.Mutex)
@@ -87,12 +85,12 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 		w := f.held()
 		var readers []*call
 		for range 20 {
-			readers = append(readers, f.calls(f.Redsync, patient(redsync.WithShared())...))
+			readers = append(readers, f.calls(f.Redsync, patient(withShared)...))
 		}
 		f.unlock(w)
 		for i, entries := range []int{1, 2} {
-			time.Sleep(10 * time.Millisecond)
-			late := f.calls(f.Redsync, redsync.WithShared())
+			time.Sleep(10 * ms)
+			late := f.calls(f.Redsync, withShared)
 			f.within(late, 0)
 			assert.Equal(f, entries, f.entries("lock"), "after %v", (i+1)*10)
 			defer f.unlock(late.Mutex)
@@ -109,18 +107,18 @@ func TestReadersOfAProcessShareAHold(t *testing.T) {
 // would starve writers.
 func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 	play(t, func(f field) {
-		shared := redsync.WithShared()
+		shared := withShared
 		r := f.held(shared)
 		w := f.calls(f.Redsync, patient()...)
 		late := f.calls(f.Redsync, patient(shared)...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		require.True(f, open(w.done))
 		require.True(f, open(late.done))
 		f.unlock(r)
 		f.within(w, 0)
 		require.True(f, open(late.done))
 		f.unlock(w.Mutex)
-		f.within(late, 10*time.Millisecond)
+		f.within(late, 10*ms)
 		f.unlock(late.Mutex)
 	})
 }
@@ -128,7 +126,7 @@ func TestReadersBehindAWriterDoNotShare(t *testing.T) {
 // Readers share a hold only if they have the same terms, only in its first milliseconds, and only while no caller has
 // read its value.
 func TestWhatKeepsReadersFromSharing(t *testing.T) {
-	shared := redsync.WithShared()
+	shared := withShared
 	a, b := redsync.WithOwner("a"), redsync.WithOwner("b")
 	for name, c := range map[string]struct {
 		first, second redsync.Option
@@ -136,47 +134,43 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 		shares        bool
 	}{
 		"nothing":          {shares: true},
-		"fair":             {first: redsync.WithFair(), shares: true},
+		"fair":             {first: withFair, shares: true},
 		"expiry":           {second: redsync.WithExpiry(9 * time.Second)},
 		"drift":            {second: redsync.WithDriftFactor(0.02)},
-		"node deadline":    {second: redsync.WithNodeTimeout(99 * time.Millisecond)},
+		"node deadline":    {second: redsync.WithNodeTimeout(99 * ms)},
 		"lock delay":       {first: redsync.WithLockDelay(time.Second)},
-		"fencing":          {second: redsync.WithFencing()},
-		"fencing first":    {first: redsync.WithFencing()},
+		"fencing":          {second: withFencing},
+		"fencing first":    {first: withFencing},
 		"max hold":         {second: redsync.WithMaxHold(time.Minute)},
 		"generated values": {second: redsync.WithGenValueFunc(func() (string, error) { return rand.Text(), nil })},
 		"hand-over":        {second: redsync.WithHandOver(false)},
 		"owners":           {first: a, second: b},
 		"no owner":         {first: a},
-		"healing":          {second: redsync.WithSetNXOnExtend()},
+		"healing":          {second: withSetNXOnExtend},
 		"value":            {between: func(_ field, m *redsync.Mutex) { _ = m.Value() }},
 		"sequencer":        {between: func(_ field, m *redsync.Mutex) { _ = m.Sequencer() }},
-		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * time.Millisecond) }},
+		"time":             {between: func(field, *redsync.Mutex) { time.Sleep(20 * ms) }},
 		"loss": {between: func(f field, m *redsync.Mutex) {
-			f.lose(0, 1, 2, 3, 4)
-			_, err := m.Valid()
-			require.ErrorIs(f, err, redsync.ErrLockLost)
+			f.lose(allNodes...)
+			failsWith(f, m.Valid, redsync.ErrLockLost)
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				locks := func(option redsync.Option) *redsync.Mutex {
-					m := acquired(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
-					return m
-				}
-				a := locks(c.first)
-				if c.between != nil {
-					c.between(f, a)
-				}
-				before := f.readersOf("lock")
-				b := locks(c.second)
-				assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
-				_, _ = a.Unlock()
-				synctest.Wait()
-				f.confirms(b.Valid())
-				f.unlock(b)
-				f.noKeys()
-			})
+		playAs(t, name, func(f field) {
+			locks := func(option redsync.Option) *redsync.Mutex {
+				return locked(f, f.NewMutex("lock", cmp.Or(option, shared), shared))
+			}
+			a := locks(c.first)
+			if c.between != nil {
+				c.between(f, a)
+			}
+			before := f.readersOf("lock")
+			b := locks(c.second)
+			assert.Equal(f, c.shares, slices.Equal(before, f.readersOf("lock")))
+			_, _ = a.Unlock()
+			synctest.Wait()
+			f.confirms(b.Valid())
+			f.unlock(b)
+			f.noKeys()
 		})
 	}
 }
@@ -185,18 +179,17 @@ func TestWhatKeepsReadersFromSharing(t *testing.T) {
 func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		m := f.held()
 		own, foreign := f.calls(f.Redsync, patient(shared)...), f.calls(other, patient(shared)...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		writer := f.calls(other, patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		until := m.Until()
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		assert.True(f, m.Until().After(until))
-		f.within(own, 10*time.Millisecond)
-		f.within(foreign, 10*time.Millisecond)
+		f.within(own, 10*ms)
+		f.within(foreign, 10*ms)
 		f.confirms(m.Extend())
 		f.confirms(m.Valid())
 		require.NoError(f, m.Downgrade(f.Context()), "a second Downgrade succeeds, too")
@@ -207,7 +200,7 @@ func TestDowngradeLetsReadersInAndNoWriter(t *testing.T) {
 		require.ErrorIs(f, f.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		require.True(f, open(writer.done))
 		f.unlock(foreign.Mutex)
-		f.within(writer, 10*time.Millisecond)
+		f.within(writer, 10*ms)
 		f.unlock(writer.Mutex)
 		require.NoError(f, m.Lock(), "the next Lock is exclusive again")
 		require.Error(f, other.NewMutex("lock", shared).TryLock())
@@ -225,10 +218,9 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 		require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrExtendFailed)
 		assert.Equal(f, until, m.Until())
 		f.thaw(2, 3, 4)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		f.confirms(m.Extend())
-		r := f.another().NewMutex("lock", redsync.WithShared())
-		require.NoError(f, r.TryLock())
+		r := obtained(f, f.another().NewMutex("lock", withShared))
 		require.Error(f, f.another().NewMutex("lock").TryLock())
 		f.unlock(r)
 		f.unlock(m)
@@ -238,10 +230,10 @@ func TestDowngradeWithoutAQuorum(t *testing.T) {
 
 func TestWhatCannotBeDowngraded(t *testing.T) {
 	play(t, func(f field) {
-		m, r := f.NewMultiMutex(both), f.NewMutex("lock", redsync.WithShared())
+		m, r := f.NewMultiMutex(both), f.NewMutex("lock", withShared)
 		for text, m := range map[string]*redsync.Mutex{"several names": m, "WithShared": r} {
 			require.ErrorIs(f, m.Downgrade(f.Context()), redsync.ErrNotHeld)
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			require.ErrorContains(f, m.Downgrade(f.Context()), text)
 			f.unlock(m)
 		}
@@ -250,18 +242,17 @@ func TestWhatCannotBeDowngraded(t *testing.T) {
 
 // A Lock that would wait for a read lock around it fails at once.
 func TestUpgradeIsAnError(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		f.inside("a", func(ctx context.Context) {
 			require.NoError(f, f.Do(ctx, "between", func(ctx context.Context) error {
 				synctest.Wait()
 				f.refusesNested(ctx, f.NewMutex("a"), redsync.ErrUpgrade)
 				f.refusesNested(ctx, f.NewMultiMutex(both), redsync.ErrUpgrade)
-				require.NoError(f, f.Do(ctx, "a", nothing, redsync.WithShared()))
+				require.NoError(f, f.Do(ctx, "a", nothing, withShared))
 				require.NotErrorIs(f, f.another().NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade, "another Redsync cannot know of the read lock around the call")
 				return f.Do(ctx, "b", nothing)
 			}))
-		}, redsync.WithShared())
+		}, withShared)
 		f.inside("a", func(ctx context.Context) {
 			require.NotErrorIs(f, f.NewMutex("a").TryLockContext(ctx), redsync.ErrUpgrade)
 			require.NoError(f, redsync.FromContext(ctx).Downgrade(ctx))
@@ -273,12 +264,12 @@ func TestUpgradeIsAnError(t *testing.T) {
 // A shared Mutex has one hold by Lock at a time, and any number of Dos.
 func TestASharedMutexUsedByMany(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithShared())
+		m := f.held(withShared)
 		value := m.Value()
 		require.ErrorContains(f, m.TryLock(), "use a Mutex for each holder")
 		require.ErrorContains(f, m.LockContext(f.Context()), "use a Mutex for each holder")
 		assert.Equal(f, value, m.Value())
-		time.AfterFunc(10*time.Millisecond, func() { f.unlock(m) })
+		time.AfterFunc(10*ms, func() { f.unlock(m) })
 		require.NoError(f, m.Lock(), "Lock waits for the end of the hold")
 		assert.NotEqual(f, value, m.Value())
 		f.unlock(m)
@@ -302,7 +293,7 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 			all.Go(func() {
 				assert.NoError(f, m.Lock())
 				assert.EqualValues(f, 1, inside.Add(1))
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * ms)
 				inside.Add(-1)
 				f.unlock(m)
 			})
@@ -317,11 +308,10 @@ func TestASharedMutexUsedByMany(t *testing.T) {
 func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 	play(t, func(f field) {
 		other := f.another()
-		f.closes(other)
-		shared := redsync.WithShared()
+		shared := withShared
 		a, b := f.NewMutex("lock", shared), f.NewMutex("lock", shared)
-		require.NoError(f, a.Lock())
-		require.NoError(f, b.Lock())
+		locked(f, a)
+		locked(f, b)
 		s := b.Sequencer()
 		assert.True(f, strings.HasPrefix(s.String(), "redsync2.readers."), s)
 		text, err := redsync.ParseSequencer(s.String())
@@ -334,12 +324,11 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		require.ErrorContains(f, err, "share the hold")
 		f.unlock(b)
 
-		s, err = a.Detach(f.Context())
-		require.NoError(f, err)
+		s = f.detaches(a)
 		text, err = redsync.ParseSequencer(s.String())
 		require.NoError(f, err)
 		assert.Equal(f, s, text)
-		c := acquired(f, f.NewMutex("lock", shared))
+		c := locked(f, f.NewMutex("lock", shared))
 		assert.Equal(f, 2, f.entries("lock"), "a new reader does not share a hold that was given away")
 		f.confirms(other.NewMutex("lock", redsync.WithSequencer(s), shared).Valid())
 		d := other.NewMutex("lock", redsync.WithSequencer(s))
@@ -350,14 +339,6 @@ func TestSharedHoldIsDetachedAndAdopted(t *testing.T) {
 		f.unlock(d)
 		require.ErrorIs(f, other.Current(f.Context(), s), redsync.ErrLockAlreadyExpired)
 		f.noKeys()
-
-		w := f.held()
-		plain := w.Sequencer()
-		f.unlock(w)
-		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithSequencer(plain)).TryLock(), "excludes WithShared")
-		require.ErrorContains(f, other.NewMultiMutex([]string{"lock", "z"}, redsync.WithSequencer(s)).TryLock(), "excludes NewMultiMutex")
-		require.ErrorContains(f, other.NewMutex("lock", shared, redsync.WithValue("v")).TryLock(), "WithValue excludes WithShared")
-		require.ErrorContains(f, other.NewMultiMutex(both, shared).TryLock(), "WithShared excludes NewMultiMutex")
 	})
 }
 
@@ -367,15 +348,15 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		costs := func(readers int) (commands int) {
 			play(t, func(f field) {
-				plain := acquired(f, f.NewMutex("lock", redsync.WithShared()))
+				plain := locked(f, f.NewMutex("lock", withShared))
 				var all []*redsync.Mutex
 				for range readers {
-					m := acquired(f, f.NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
+					m := locked(f, f.NewMutex("lock", withShared, withWatchdog))
 					all = append(all, m)
-					time.Sleep(time.Millisecond)
+					time.Sleep(ms)
 				}
 				if slow {
-					f.slow(100 * time.Millisecond)
+					f.slow(100 * ms)
 				}
 				before := f.traffic()
 				time.Sleep(20 * time.Second)
@@ -385,7 +366,7 @@ func TestReadersThatShareAHoldExtendItOnceForAll(t *testing.T) {
 					f.unlock(m)
 				}
 				time.Sleep(time.Until(plain.Until()))
-				require.ErrorIs(f, plain.Err(), redsync.ErrLockLost)
+				isOver(f, plain, redsync.ErrLockLost)
 				time.Sleep(time.Second)
 				f.noKeys()
 			})
@@ -404,39 +385,36 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 		tries  int // 0: all readers call Lock; 1: all call TryLock; 2: every second one does
 		kinds  int
 	}{
-		"expiry of 200 ms":          {200 * time.Millisecond, 0, 1},
+		"expiry of 200 ms":          {200 * ms, 0, 1},
 		"Lock and TryLock":          {8 * time.Second, 2, 1},
 		"two expiries, and TryLock": {8 * time.Second, 1, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.slow(100 * time.Microsecond)
-				count := &attemptCounter{}
-				ctx, cancel := context.WithTimeout(f.Context(), time.Second)
-				defer cancel()
-				var all sync.WaitGroup
-				var locks atomic.Int64
-				for i := range 32 {
-					kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*time.Second)
-					m := f.NewMutex("lock", patient(redsync.WithShared(), redsync.WithObserver(count), kind)...)
-					lock := m.LockContext
-					if c.tries > 0 && i/c.kinds%c.tries == 0 {
-						lock = m.TryLockContext
-					}
-					all.Go(func() {
-						for lock(ctx) == nil {
-							locks.Add(1)
-							time.Sleep(time.Duration(1+i%3) * time.Millisecond)
-							_, _ = m.Unlock()
-						}
-						assert.Error(f, ctx.Err())
-					})
+		playMetAs(t, name, func(f field) {
+			f.slow(100 * time.Microsecond)
+			count := &attemptCounter{}
+			ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+			defer cancel()
+			var all sync.WaitGroup
+			var locks atomic.Int64
+			for i := range 32 {
+				kind := redsync.WithExpiry(c.expiry + time.Duration(i%c.kinds)*time.Second)
+				m := f.NewMutex("lock", patient(withShared, redsync.WithObserver(count), kind)...)
+				lock := m.LockContext
+				if c.tries > 0 && i/c.kinds%c.tries == 0 {
+					lock = m.TryLockContext
 				}
-				all.Wait()
-				assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
-				assert.Greater(f, locks.Load(), int64(10_000))
-			})
+				all.Go(func() {
+					for lock(ctx) == nil {
+						locks.Add(1)
+						time.Sleep(time.Duration(1+i%3) * ms)
+						_, _ = m.Unlock()
+					}
+					assert.Error(f, ctx.Err())
+				})
+			}
+			all.Wait()
+			assert.LessOrEqual(f, count.made.Load(), int64(c.kinds*(50+4))) // some attempts are made at the end
+			assert.Greater(f, locks.Load(), int64(10_000))
 		})
 	}
 }
@@ -444,23 +422,22 @@ func TestReadersOfAProcessMakeFewEntries(t *testing.T) {
 // A TryLock may wait for the attempt of another reader. If that attempt fails, the TryLock makes its own. It waits no
 // longer than an attempt of its own would take.
 func TestATryLockBesideAnother(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		m, other := f.NewMutex("lock", redsync.WithShared()), f.NewMutex("lock", redsync.WithShared())
+	playMet(t, func(f field) {
+		m, other := f.NewMutex("lock", withShared), f.NewMutex("lock", withShared)
 		w := f.held()
-		f.slowly(1, 10*time.Millisecond, 0, 1, 2, 3, 4)
+		f.slowly(1, 10*ms, allNodes...)
 		first := make(chan error)
 		go func() { first <- other.TryLock() }()
-		time.AfterFunc(time.Millisecond, func() { f.unlock(w) })
-		time.Sleep(5 * time.Millisecond)
-		require.NoError(f, m.TryLock())
+		time.AfterFunc(ms, func() { f.unlock(w) })
+		time.Sleep(5 * ms)
+		obtained(f, m)
 		require.Error(f, <-first, "the first TryLock fails: the nodes executed its attempt before the release")
 		f.unlocks(m)
 
-		f.freeze(0, 1, 2)
-		for _, most := range []time.Duration{2 * patience, 2 * time.Millisecond} {
+		f.freeze(majority...)
+		for _, most := range []time.Duration{2 * patience, 2 * ms} {
 			go func() { first <- other.TryLock() }()
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			ctx, cancel := context.WithTimeout(f.Context(), most)
 			start := time.Now()
 			require.Error(f, m.TryLockContext(ctx))
@@ -468,7 +445,7 @@ func TestATryLockBesideAnother(t *testing.T) {
 			require.Error(f, <-first)
 			cancel()
 		}
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		f.noKeys()
 	})
 }

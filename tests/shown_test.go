@@ -26,17 +26,15 @@ var shows = map[string]func(m *redsync.Mutex) (value string){
 
 func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 	for name, show := range shows {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				server, giver := k.another(), k.held()
-				c := k.calls(k.Redsync, patient()...)
-				s := redsync.Sequencer{Name: "lock", Value: show(giver)}
-				require.NotEmpty(t, s.Value)
-				k.atOnce(giver, c)
-				assert.NotEqual(t, s.Value, peek.Value(c.Mutex))
-				require.ErrorIs(t, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
-				k.unlocks(c.Mutex)
-			})
+		kitAs(t, name, func(k kit) {
+			server, giver := k.another(), k.held()
+			c := k.calls(k.Redsync, patient()...)
+			s := redsync.Sequencer{Name: "lock", Value: show(giver)}
+			require.NotEmpty(k, s.Value)
+			k.atOnce(giver, c)
+			assert.NotEqual(k, s.Value, peek.Value(c.Mutex))
+			require.ErrorIs(k, server.Current(k.Context(), s), redsync.ErrLockAlreadyExpired, "Current says that the lock was unlocked")
+			k.unlocks(c.Mutex)
 		})
 	}
 }
@@ -44,16 +42,14 @@ func TestAValueThatWasShownIsNotHandedOver(t *testing.T) {
 // The value was sent to a second process, which has unlocked the lock with it. A third process has the lock now. So the
 // first process must not hand the lock over.
 func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
-	onKit(t, func(k kit) {
-		k.meet()
+	kitMet(t, func(k kit) {
 		second, third := k.another(), k.another()
-		m := acquired(t, k.NewMutex("lock"))
+		m := locked(t, k.NewMutex("lock"))
 		k.unlock(second.NewMutex("lock", redsync.WithValue(m.Value())))
-		other := acquired(t, third.NewMutex("lock"))
+		other := locked(t, third.NewMutex("lock"))
 		c := k.calls(k.Redsync, patient()...)
-		time.Sleep(time.Millisecond)
-		_, err := m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		time.Sleep(ms)
+		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.False(t, c.isDone())
 		assert.Positive(t, other.Remaining())
 		k.unlock(other)
@@ -64,22 +60,18 @@ func TestUnlockDoesNotHandOverWhatAnotherHasReleased(t *testing.T) {
 // A lock that the user has given away stays held, even if the Mutex that acquired it is locked again.
 func TestALaterLockDoesNotReleaseAValueThatWasShown(t *testing.T) {
 	for name, show := range shows {
-		t.Run(name, func(t *testing.T) {
-			onKit(t, func(k kit) {
-				other := k.another()
-				m := k.held()
-				given := other.NewMutex("lock", redsync.WithValue(show(m)), redsync.WithWatchdog())
-				_, err := given.Extend()
-				require.NoError(t, err)
-				time.Sleep(time.Minute)
-				require.Zero(t, m.Remaining())
-				var taken *redsync.ErrTaken
-				require.ErrorAs(t, m.TryLock(), &taken)
-				time.Sleep(time.Minute)
-				assert.Equal(t, 5, k.keys("lock"))
-				require.NoError(t, given.Err())
-				k.unlocks(given)
-			})
+		kitAs(t, name, func(k kit) {
+			other := k.another()
+			m := k.held()
+			given := other.NewMutex("lock", redsync.WithValue(show(m)), withWatchdog)
+			k.confirms(given.Extend())
+			time.Sleep(time.Minute)
+			require.Zero(k, m.Remaining())
+			isTaken(k, m.TryLock())
+			time.Sleep(time.Minute)
+			assert.Equal(k, 5, k.keys("lock"))
+			alive(k, given)
+			k.unlocks(given)
 		})
 	}
 }
@@ -95,8 +87,8 @@ func TestALockThatWinsLeavesAValueThatWasShown(t *testing.T) {
 				require.Equal(t, former, m.Value())
 			}
 			lost := m.Lost()
-			f.lose(0, 1, 2)
-			require.NoError(t, m.TryLock())
+			f.lose(majority...)
+			obtained(t, m)
 			assert.False(t, open(lost))
 			time.Sleep(time.Second)
 			left := 0
@@ -118,14 +110,12 @@ func TestUnlockOfALockThatIsOverReleasesAValueThatWasShown(t *testing.T) {
 		value := m.Value()
 		given := k.another().NewMutex("lock", redsync.WithValue(value))
 		time.Sleep(7 * time.Second)
-		_, err := given.Extend()
-		require.NoError(t, err)
+		confirmed(t, given.Extend)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, value, m.Value(), "kept")
-		_, err = m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.Empty(t, m.Value())
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		k.nothingLeft()
 	})
 }
@@ -148,9 +138,9 @@ func printed(t *testing.T, v any) string {
 
 func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 	play(t, func(f field) {
-		fenced := f.held(redsync.WithFencing())
+		fenced := f.held(withFencing)
 		adopted := f.NewMutex("lock", redsync.WithValue("secret"))
-		over := acquired(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
+		over := locked(f, f.NewMutex("over", redsync.WithExpiry(time.Second)))
 		values := []string{"secret", over.Value(), fenced.Value()}
 		time.Sleep(2 * time.Second)
 		at := func(m *redsync.Mutex) string { return m.Until().Format("15:04:05.000") }
@@ -177,7 +167,7 @@ func TestNoTextShowsTheValueOfAMutex(t *testing.T) {
 				_, err := operation()
 				all = append(all, err)
 			}
-			f.kill(0, 1, 2)
+			f.kill(majority...)
 		}
 		for _, err := range all {
 			require.Error(f, err)
@@ -220,7 +210,7 @@ func TestLongNamesAreCutInTexts(t *testing.T) {
 	play(t, func(f field) {
 		long, log := strings.Repeat("é", 300), &safeLog{}
 		rs := f.another().With(redsync.WithLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		locked := acquired(f, rs.NewMutex(long))
+		locked := locked(f, rs.NewMutex(long))
 		over := redsync.WithSequencer(locked.Sequencer())
 		_, extended := rs.NewMutex(long).Extend()
 		for _, err := range []error{

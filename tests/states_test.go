@@ -15,16 +15,15 @@ import (
 // This file shows the states of a Mutex: idle, held, and over by time or by proof.
 
 func TestMutexHeldCountsFromBeforeTheFirstRequest(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		for i, n := range f.nodes {
-			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * time.Millisecond})
+			n.On("set", 1, embedded.Fault{Delay: time.Duration(i) * 100 * ms})
 		}
 		start := time.Now()
-		m := acquired(t, f.NewMutex("lock"))
-		assert.Equal(t, 200*time.Millisecond, time.Since(start), "Lock returns when the third node has answered")
+		m := locked(t, f.NewMutex("lock"))
+		took(t, start, 200*ms, "Lock returns when the third node has answered")
 		assert.Equal(t, validity, m.Until().Sub(start))
-		assert.Equal(t, 8*time.Second-282*time.Millisecond, m.Remaining())
+		assert.Equal(t, 8*time.Second-282*ms, m.Remaining())
 		value, err := f.nodes[0].Get("lock")
 		require.NoError(t, err)
 		assert.Equal(t, value, m.Value())
@@ -36,7 +35,7 @@ func TestMutexIdleIsNotHeldAndSendsNothing(t *testing.T) {
 		for _, unlocked := range []bool{false, true} {
 			m := f.NewMutex("lock")
 			if unlocked {
-				f.unlock(acquired(f, m))
+				f.unlock(locked(f, m))
 				synctest.Wait()
 			}
 			f.silently("idle", func() {
@@ -69,45 +68,40 @@ func TestMutexOverByTimeSaysSoWithoutAsking(t *testing.T) {
 		assert.Equal(t, until, m.Until())
 		assert.Zero(t, m.Remaining())
 
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 		synctest.Wait()
 		assert.Equal(t, before+5, f.traffic(), "the release goes to all nodes in the background")
 		assert.Zero(t, f.nodes.Keys("lock"), "the release deletes the keys, which would have stayed for the drift")
 		assert.Zero(t, m.Until())
-		_, err = m.Unlock()
-		require.ErrorIs(t, err, redsync.ErrNotHeld)
+		failsWith(t, m.Unlock, redsync.ErrNotHeld)
 	})
 }
 
 func TestMutexOverByProofStaysSo(t *testing.T) {
 	for _, finder := range []string{"Extend", "Valid"} {
-		t.Run("found by "+finder, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				f.lose(0, 1, 2)
-				ok, err := operations(m)[finder]()
-				assert.False(t, ok)
-				lost := func(err error) {
-					t.Helper()
-					require.ErrorIs(t, err, redsync.ErrLockLost)
-					require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-				}
+		playAs(t, "found by "+finder, func(f field) {
+			m := f.held()
+			f.lose(majority...)
+			ok, err := operations(m)[finder]()
+			assert.False(f, ok)
+			lost := func(err error) {
+				f.Helper()
+				require.ErrorIs(f, err, redsync.ErrLockLost)
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+			}
+			lost(err)
+			assert.Zero(f, m.Until())
+			assert.Zero(f, m.Remaining())
+			before := f.traffic()
+			for _, name := range []string{"Extend", "Valid"} {
+				_, err := operations(m)[name]()
 				lost(err)
-				assert.Zero(t, m.Until())
-				assert.Zero(t, m.Remaining())
-				before := f.traffic()
-				for _, name := range []string{"Extend", "Valid"} {
-					_, err := operations(m)[name]()
-					lost(err)
-				}
-				assert.Equal(t, before, f.traffic())
-				_, err = m.Unlock()
-				lost(err)
-				synctest.Wait()
-				assert.Zero(t, f.nodes.Keys("lock"))
-			})
+			}
+			f.hasSent(before)
+			_, err = m.Unlock()
+			lost(err)
+			synctest.Wait()
+			assert.Zero(f, f.nodes.Keys("lock"))
 		})
 	}
 }

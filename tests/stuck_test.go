@@ -46,24 +46,22 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 	const name = "orders:17"
 	deletes, removes := stuckScripts(t)
 	play(t, func(f field) {
-		m := f.another().NewMutex(name, redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex(name, withWatchdog))
 		synctest.Wait()
 		value, err := f.nodes[0].Get(name)
 		require.NoError(f, err)
 		assert.Zero(f, f.breaks(deletes, name, "another"))
 		assert.Equal(f, 5, f.breaks(deletes, name, value))
 		assert.Zero(f, f.breaks(deletes, name, value))
-		next := f.another().NewMutex(name)
-		require.NoError(f, next.TryLock())
+		next := obtained(f, f.another().NewMutex(name))
 		f.unlock(next)
 		<-m.Lost()
 	})
 	play(t, func(f field) {
 		var all []*redsync.Mutex
 		for range 2 {
-			all = append(all, acquired(f, f.another().NewMutex(name, redsync.WithShared(), redsync.WithWatchdog())))
-			time.Sleep(time.Millisecond)
+			all = append(all, locked(f, f.another().NewMutex(name, withShared, withWatchdog)))
+			time.Sleep(ms)
 		}
 		synctest.Wait()
 		text, err := f.nodes[0].Get(name)
@@ -88,8 +86,7 @@ func TestALockThatIsStuckIsBrokenWithRedisCLI(t *testing.T) {
 		}
 	})
 	play(t, func(f field) {
-		m := f.another().NewMutex(name, redsync.WithPermits(2), redsync.WithWatchdog())
-		require.NoError(f, m.Lock())
+		m := locked(f, f.another().NewMutex(name, redsync.WithPermits(2), withWatchdog))
 		synctest.Wait()
 		broken := 0
 		for _, key := range []string{"{orders:17}:slot:0", "{orders:17}:slot:1"} {
@@ -113,7 +110,7 @@ func TestRedsyncV4LearnsOfAForceAtItsExtend(t *testing.T) {
 		m := f.NewMutex("a")
 		h := f.holderOf(m)
 		assert.Equal(f, "redsync v4", h.Library)
-		require.NoError(f, m.ForceUnlock(f.Context(), h))
+		f.releases(m, h)
 		synctest.Wait()
 		touch := `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], 8000) else return 0 end`
 		assert.Zero(f, f.breaks(touch, "a", value))

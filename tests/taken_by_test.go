@@ -31,27 +31,24 @@ var waysToGiveUp = map[string]func(u user, m *redsync.Mutex) error{
 func TestErrTakenSaysTheOwner(t *testing.T) {
 	for name, call := range waysToGiveUp {
 		for _, kind := range lockKinds {
-			t.Run(name+", "+kind.column, func(t *testing.T) {
-				play(t, func(f field) {
-					holder := acquired(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), redsync.WithWatchdog()))
-					time.Sleep(12 * time.Second)
-					r := &redsynctest.Recorder{}
-					m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
-					err := call(f.user, m)
-					var taken *redsync.ErrTaken
-					require.ErrorAs(f, err, &taken)
-					assert.Equal(f, "worker-7@host", taken.Owner)
-					assert.Equal(f, "a", taken.Name)
-					assert.Regexp(f, `taken by worker-7@host for 1[2-4] s on nodes`, err.Error())
-					assert.Regexp(f, `^"a" is taken by worker-7@host for 1[2-4] s on nodes #`, taken.Error())
-					assert.ErrorIs(f, err, redsync.ErrFailed)
-					synctest.Wait()
-					attempts := redsynctest.Events[observe.Attempt](r)
-					require.NotEmpty(f, attempts)
-					require.ErrorIs(f, err, attempts[len(attempts)-1].Err, "the error is that of the last attempt")
-					assert.Equal(f, err, redsynctest.Events[observe.NotAcquired](r)[0].Err)
-					f.unlock(holder)
-				})
+			playAs(t, name+", "+kind.column, func(f field) {
+				holder := locked(f, kind.rival(f.another(redsync.WithOwner("worker-7@host")), withWatchdog))
+				time.Sleep(12 * time.Second)
+				r := &redsynctest.Recorder{}
+				m := kind.lock(f.another(redsync.WithOwner("me"), redsync.WithTries(3), redsync.WithObserver(r)))
+				err := call(f.user, m)
+				taken := isTaken(f, err)
+				assert.Equal(f, "worker-7@host", taken.Owner)
+				assert.Equal(f, "a", taken.Name)
+				assert.Regexp(f, `taken by worker-7@host for 1[2-4] s on nodes`, err.Error())
+				assert.Regexp(f, `^"a" is taken by worker-7@host for 1[2-4] s on nodes #`, taken.Error())
+				assert.ErrorIs(f, err, redsync.ErrFailed)
+				synctest.Wait()
+				attempts := redsynctest.Events[observe.Attempt](r)
+				require.NotEmpty(f, attempts)
+				require.ErrorIs(f, err, attempts[len(attempts)-1].Err, "the error is that of the last attempt")
+				assert.Equal(f, err, redsynctest.Events[observe.NotAcquired](r)[0].Err)
+				f.unlock(holder)
 			})
 		}
 	}
@@ -60,7 +57,7 @@ func TestErrTakenSaysTheOwner(t *testing.T) {
 // Nobody is asked for the owner without WithOwner, by TryDo, or if the lock is taken by nobody.
 func TestWhoAsksForNoOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := acquired(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
+		holder := locked(f, f.another(redsync.WithOwner("them")).NewMutex("a"))
 		f.inspected(holder) // from now on the nodes know the script
 		commands := func(call func()) int {
 			synctest.Wait()
@@ -77,7 +74,7 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 		}))
 		f.unlock(holder)
 		assert.Equal(f, 5, commands(func() {
-			require.NoError(f, owned.TryLock())
+			obtained(f, owned)
 			f.unlock(owned)
 		}), "the release")
 	})
@@ -86,26 +83,26 @@ func TestWhoAsksForNoOwner(t *testing.T) {
 // A holder that says no owner, and nodes that do not tell in time, change nothing of the error.
 func TestErrTakenWithoutAnOwner(t *testing.T) {
 	play(t, func(f field) {
-		holder := acquired(f, f.another().NewMutex("a", redsync.WithWatchdog()))
+		holder := locked(f, f.another().NewMutex("a", withWatchdog))
 		m := f.NewMutex("a", redsync.WithOwner("me"))
 		var taken *redsync.ErrTaken
 		require.ErrorAs(f, m.TryLock(), &taken)
 		assert.Empty(f, taken.Owner)
 		f.unlock(holder)
 
-		holder = f.another(redsync.WithOwner("them")).NewMutex("a", redsync.WithWatchdog())
-		require.NoError(f, holder.Lock())
+		holder = f.another(redsync.WithOwner("them")).NewMutex("a", withWatchdog)
+		locked(f, holder)
 		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 		defer cancel()
-		time.AfterFunc(900*time.Millisecond, func() { f.freeze(0, 1, 2) })
+		time.AfterFunc(900*ms, func() { f.freeze(majority...) })
 		start := time.Now()
-		err := f.NewMutex("a", redsync.WithOwner("me"), redsync.WithTries(0)).LockContext(ctx)
+		err := f.NewMutex("a", redsync.WithOwner("me"), forever).LockContext(ctx)
 		require.ErrorIs(f, err, context.DeadlineExceeded)
-		assert.LessOrEqual(f, time.Since(start), 1050*time.Millisecond)
+		assert.LessOrEqual(f, time.Since(start), 1050*ms)
 		if assert.ErrorAs(f, err, &taken) {
 			assert.Empty(f, taken.Owner)
 		}
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 		f.unlock(holder)
 	})
 }

@@ -3,9 +3,6 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,168 +11,9 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
-// This file shows jobs that several processes start at each tick of a schedule, with TryDo and WithMinHold.
-
-// A schedule is three processes that start a job at each tick by their own clocks.
-type schedule struct {
-	testing.TB
-	job     string // the name of the lock
-	every   time.Duration
-	skews   []time.Duration // by process: how far its clock is behind
-	begin   time.Time       // the first tick, by a clock that is right
-	process func(i int) *redsync.Redsync
-	way     way
-	ticks   int
-
-	mu   sync.Mutex
-	runs []int // by tick
-}
-
-// A way says what happens at the end of a job.
-type way int
-
-const (
-	endsAtOnce way = iota
-	closes         // the process closes its Redsync, and a new process comes to the next tick
-	crashes        // the process is gone, and a new one comes to the next tick
-)
-
-// play lets all processes go through all ticks.
-func (s *schedule) play(options ...redsync.Option) {
-	s.runs = make([]int, s.ticks)
-	var all sync.WaitGroup
-	for i, skew := range s.skews {
-		all.Go(func() {
-			rs := s.process(i)
-			for tick := range s.ticks {
-				time.Sleep(time.Until(s.begin.Add(time.Duration(tick)*s.every + skew)))
-				if s.try(rs, tick, options...) && s.way != endsAtOnce {
-					gone := rs // a crashed process still has connections, which the cleanup closes
-					s.Cleanup(func() { _ = gone.Close(context.Background()) })
-					rs = s.process(i)
-				}
-			}
-			_ = rs.Close(context.Background())
-		})
-	}
-	all.Wait()
-}
-
-// try starts the job of a tick, and reports whether it has run.
-func (s *schedule) try(rs *redsync.Redsync, tick int, options ...redsync.Option) (ran bool) {
-	job := func(context.Context) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.runs[tick]++
-		ran = true
-		return nil
-	}
-	m := rs.NewMutex(s.job, options...)
-	if s.way == crashes {
-		err := m.TryLock()
-		if err == nil {
-			err = job(s.Context()) // the process does not call Unlock
-		}
-		var taken *redsync.ErrTaken
-		assert.True(s, err == nil || errors.As(err, &taken), "tick %d: %v", tick, err)
-	} else {
-		told, err := m.TryDo(s.Context(), job)
-		assert.Equal(s, ran, told)
-		assert.NoError(s, err, "tick %d", tick)
-	}
-	if ran && s.way == closes {
-		assert.NoError(s, rs.Close(s.Context()))
-	}
-	return ran
-}
-
-// wayNames names the ways for subtests.
-var wayNames = map[string]way{"ends at once": endsAtOnce, "closes": closes, "crashes": crashes}
-
-// The clocks of three processes differ, and the job ends at once. It runs exactly once per tick, whatever happens at
-// the end of the job. The control without the option runs the job in each process.
-func TestScheduledJobRunsOncePerTick(t *testing.T) {
-	ticks := testlength.InGate(4, 6, 20, 20)
-	for name, way := range wayNames {
-		for what, options := range map[string][]redsync.Option{
-			"lock":    {redsync.WithMinHold(5 * time.Second)},
-			"fair":    {redsync.WithMinHold(5 * time.Second), redsync.WithFair()},
-			"permit":  {redsync.WithMinHold(5 * time.Second), redsync.WithPermits(1)},
-			"control": nil,
-		} {
-			if what == "control" && way == crashes {
-				continue
-			}
-			t.Run(name+", "+what, func(t *testing.T) {
-				play(t, func(f field) {
-					s := &schedule{
-						TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, way: way, begin: time.Now().Add(time.Second),
-						skews:   []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond},
-						process: func(int) *redsync.Redsync { return f.process() },
-					}
-					s.play(options...)
-					want := 1
-					if what == "control" {
-						want = 3
-					}
-					for tick, runs := range s.runs {
-						assert.Equal(f, want, runs, "tick %d", tick)
-					}
-				})
-			})
-		}
-	}
-}
-
-// jittery returns a process whose messages take a random time of less than most, each way.
-func (f field) jittery(r *rand.Rand, most time.Duration) *redsync.Redsync {
-	var mu sync.Mutex
-	return f.newcomer(0, func(int, int) time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return time.Duration(r.Int64N(int64(most)))
-	})
-}
-
-// Processes that start at the same moment split the votes of the nodes. TryDo tries again, so that nearly each tick has
-// a winner. Without repetitions, 4 to 7 of 10 ticks have none.
-func TestScheduledJobRunsIfAllStartAtOnce(t *testing.T) {
-	testlength.NotShort(t)
-	parallelComputing(t)
-	ticks := testlength.InGate(0, 30, 60, 4000)
-	for most, processes := range map[time.Duration]int{time.Millisecond: 5, 20 * time.Millisecond: 3} {
-		t.Run(fmt.Sprint(processes, " processes, latency below ", most), func(t *testing.T) {
-			play(t, func(f field) {
-				s := &schedule{
-					TB: f.T, job: "job", every: 10 * time.Second, ticks: ticks, begin: time.Now().Add(time.Second),
-					skews: make([]time.Duration, processes),
-					process: func(i int) *redsync.Redsync {
-						return f.jittery(rand.New(rand.NewPCG(uint64(i), uint64(processes))), most)
-					},
-				}
-				s.play(redsync.WithMinHold(5 * time.Second))
-				without := 0
-				for _, runs := range s.runs {
-					assert.LessOrEqual(f, runs, 1)
-					if runs == 0 {
-						without++
-					}
-				}
-				t.Logf("%d of %d ticks had no winner", without, ticks)
-				assert.LessOrEqual(f, without, ticks/10, "more than a tenth of the ticks had no winner (without repetitions it is 4 to 7 of 10)")
-			})
-		})
-	}
-}
-
-// The tests below show what TryLock does after a split vote.
-
-// hearsAll makes TryLock hear all nodes. Otherwise it may hear a quorum of refusals first, and does not know then that
-// the other nodes have granted.
-var hearsAll = redsync.WithFailFast(false)
+// This file shows what TryLock does after a split vote, as when several processes start a job at each tick.
 
 // splits sets another client's value on the given nodes only.
 func (f field) splits(nodes ...int) {
@@ -187,9 +25,8 @@ func (f field) splits(nodes ...int) {
 
 // If another client holds the lock on all nodes, TryLock makes one attempt: no node grants, so the votes are not split.
 func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
-		f.meet()
-		f.splits(0, 1, 2, 3, 4)
+	inEachMode(t, playMet, func(f field, mode opts) {
+		f.splits(allNodes...)
 		for name, try := range map[string]func(m *redsync.Mutex) error{
 			"TryLock":      (*redsync.Mutex).TryLock,
 			"TryDo":        func(m *redsync.Mutex) error { return f.notRun(m.TryDo(f.Context(), nothing)) },
@@ -208,16 +45,15 @@ func TestTryLockOfATakenLockMakesOneAttempt(t *testing.T) {
 func TestTryLockWinsAfterASplitVote(t *testing.T) {
 	for _, kind := range lockKinds {
 		t.Run(kind.column, func(t *testing.T) {
-			inEachMode(t, play, func(f field, mode []redsync.Option) {
-				f.meet()
+			inEachMode(t, playMet, func(f field, mode opts) {
 				for _, n := range f.nodes[:3] {
 					require.NoError(f, n.Set(kind.keys[0], "another's"))
 					time.AfterFunc(1, func() { n.Del(kind.keys[0]) })
 				}
 				m := kind.lock(f.Redsync, append(mode, hearsAll)...)
 				start := time.Now()
-				require.NoError(f, m.TryLock())
-				assert.LessOrEqual(f, time.Since(start), (16+32+64)*time.Millisecond)
+				obtained(f, m)
+				assert.LessOrEqual(f, time.Since(start), (16+32+64)*ms)
 				f.unlock(m)
 				time.Sleep(2 * time.Second)
 				f.nobodyWaits()
@@ -228,12 +64,10 @@ func TestTryLockWinsAfterASplitVote(t *testing.T) {
 
 // The minimal hold counts from the attempt that has won, and not from the call.
 func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.splits(0, 1, 2)
-		time.AfterFunc(time.Nanosecond, func() { f.lose(0, 1, 2) })
-		m := f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute))
-		require.NoError(f, m.TryLock())
+	playMet(t, func(f field) {
+		f.splits(majority...)
+		time.AfterFunc(time.Nanosecond, func() { f.lose(majority...) })
+		m := obtained(f, f.NewMutex("lock", hearsAll, redsync.WithMinHold(minHold), redsync.WithExpiry(time.Minute)))
 		f.unlock(m)
 		f.rests(withDrift)
 	})
@@ -241,31 +75,28 @@ func TestMinHoldCountsFromTheAttemptThatWon(t *testing.T) {
 
 // When its context ends or Close is called, TryLock ends without another attempt.
 func TestTryLockEndsBetweenItsAttempts(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.splits(0, 1, 2)
+	playMet(t, func(f field) {
+		f.splits(majority...)
 		for _, n := range f.nodes {
-			n.On("set", 1000, embedded.Fault{Delay: 50 * time.Millisecond}) // so the pauses between attempts are long
+			n.On("set", 1000, embedded.Fault{Delay: 50 * ms}) // so the pauses between attempts are long
 		}
-		ctx, cancel := context.WithTimeout(f.Context(), 50*time.Millisecond+1)
+		ctx, cancel := context.WithTimeout(f.Context(), 50*ms+1)
 		defer cancel()
 		start := time.Now()
-		err := f.NewMutex("lock", hearsAll).TryLockContext(ctx)
-		require.ErrorIs(f, err, context.DeadlineExceeded)
-		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
-		time.AfterFunc(50*time.Millisecond+1, func() { _ = f.Close(f.Context()) })
+		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLockContext(ctx), context.DeadlineExceeded)
+		took(f, start, 50*ms+1)
+		time.AfterFunc(50*ms+1, func() { _ = f.Close(f.Context()) })
 		start = time.Now()
 		require.ErrorIs(f, f.NewMutex("lock", hearsAll).TryLock(), redsync.ErrClosed)
-		assert.Equal(f, 50*time.Millisecond+1, time.Since(start))
+		took(f, start, 50*ms+1)
 	})
 }
 
 // Nodes that answer late make the delays long. Nevertheless TryLock begins no repetition after the node deadline.
 func TestTryLockTakesLessThanTwoNodeDeadlines(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		f.splits(0, 1, 2)
-		f.slow(patience - 30*time.Millisecond)
+	playMet(t, func(f field) {
+		f.splits(majority...)
+		f.slow(patience - 30*ms)
 		for range 10 {
 			start := time.Now()
 			require.Error(f, f.NewMutex("lock", hearsAll).TryLock())

@@ -23,13 +23,11 @@ import (
 func TestMutexUnlockAfterUntilIsNoSuccessAlthoughAQuorumDeleted(t *testing.T) {
 	play(t, func(f field) {
 		m := f.held(redsync.WithExpiry(time.Second))
-		time.Sleep(m.Remaining() - 5*time.Millisecond)
+		time.Sleep(m.Remaining() - 5*ms)
 		for _, n := range f.nodes {
-			n.On("evalsha", 1, embedded.Fault{Delay: 10 * time.Millisecond})
+			n.On("evalsha", 1, embedded.Fault{Delay: 10 * ms})
 		}
-		ok, err := m.Unlock()
-		assert.False(t, ok)
-		require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+		failsWith(t, m.Unlock, redsync.ErrLockAlreadyExpired)
 	})
 }
 
@@ -43,31 +41,29 @@ func TestMutexUnlockWhoseConnectionBreaksAnswersByTheRepetition(t *testing.T) {
 		want  time.Duration
 		err   string // "": Unlock returns true
 	}{
-		"before":                      {before, func(field) {}, 50 * time.Millisecond, ""},
-		"after: nobody can tell":      {after, func(field) {}, 50 * time.Millisecond, "the key is gone now"},
-		"after, and somebody has it":  {after, func(f field) { f.splits(0, 1, 2) }, 50 * time.Millisecond, "the reply to the release was lost, and another value is there now"},
-		"and nobody listens any more": {before, func(f field) { f.kill(0, 1, 2) }, 50 * time.Millisecond, "connection refused"},
-		"and the node says no more":   {before, func(f field) { f.freeze(0, 1, 2) }, 450 * time.Millisecond, "connection lost"},
+		"before":                      {before, func(field) {}, 50 * ms, ""},
+		"after: nobody can tell":      {after, func(field) {}, 50 * ms, "the key is gone now"},
+		"after, and somebody has it":  {after, func(f field) { f.splits(majority...) }, 50 * ms, "the reply to the release was lost, and another value is there now"},
+		"and nobody listens any more": {before, func(f field) { f.kill(majority...) }, 50 * ms, "connection refused"},
+		"and the node says no more":   {before, func(f field) { f.freeze(majority...) }, 450 * ms, "connection lost"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held()
-				for _, n := range f.nodes[:3] {
-					n.On("evalsha", 1, c.fault)
-				}
-				time.AfterFunc(time.Millisecond, func() { c.then(f) })
-				start := time.Now()
-				ok, err := m.Unlock()
-				assert.Equal(t, c.want, time.Since(start))
-				assert.Equal(t, c.err == "", ok)
-				if c.err == "" {
-					require.NoError(t, err)
-					return
-				}
-				require.ErrorContains(t, err, c.err)
-				require.NotErrorIs(t, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
-				require.ErrorAs(t, err, new(*redsync.RedisError))
-			})
+		playAs(t, name, func(f field) {
+			m := f.held()
+			for _, n := range f.nodes[:3] {
+				n.On("evalsha", 1, c.fault)
+			}
+			time.AfterFunc(ms, func() { c.then(f) })
+			start := time.Now()
+			ok, err := m.Unlock()
+			took(f, start, c.want)
+			assert.Equal(f, c.err == "", ok)
+			if c.err == "" {
+				require.NoError(f, err)
+				return
+			}
+			require.ErrorContains(f, err, c.err)
+			require.NotErrorIs(f, err, redsync.ErrLockAlreadyExpired, "the lost reply does not prove that the lock has expired")
+			require.ErrorAs(f, err, new(*redsync.RedisError))
 		})
 	}
 }
@@ -84,7 +80,7 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 		start := time.Now()
 		ok, err := m.Unlock()
 		assert.False(t, ok)
-		assert.Equal(t, patience, time.Since(start))
+		took(t, start, patience)
 		require.ErrorContains(t, err, named(0)+"BUSY")
 		require.ErrorContains(t, err, named(1)+"BUSY")
 		require.ErrorContains(t, err, named(3)+"no answer within")
@@ -93,7 +89,7 @@ func TestUnlockCountsTheFirstAnswerOfANode(t *testing.T) {
 			n.Thaw()
 		}
 		time.Sleep(time.Second)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
 }
 
@@ -106,7 +102,7 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 		k.meet()
 		synctest.Wait() // nothing is owed
 		m := k.held()
-		k.freeze(0, 1, 2, 3, 4)
+		k.freeze(allNodes...)
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, rs.NewMutex("other").TryLock()) })
 		synctest.Wait()
@@ -114,7 +110,7 @@ func TestUnlockIsSentToNodesAtTheLimitOfOutstandingReplies(t *testing.T) {
 		require.ErrorAs(t, rs.NewMutex("more").TryLock(), &full)
 		wg.Go(func() { k.unlock(m) })
 		synctest.Wait()
-		k.thaw(0, 1, 2, 3, 4)
+		k.thaw(allNodes...)
 		wg.Wait()
 	})
 }
@@ -139,7 +135,7 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 					return answer()
 				}}
 				rs := redsync.New(p)
-				m := acquired(t, rs.NewMutex("lock"))
+				m := locked(t, rs.NewMutex("lock"))
 				ok, err := m.Unlock()
 				assert.False(t, ok)
 				if name == "refused" {
@@ -147,12 +143,12 @@ func TestReleaseWithAnOddAnswerIsRepeated(t *testing.T) {
 				} else {
 					require.ErrorContains(t, err, "odd answer")
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * ms)
 				assert.Equal(t, 2, p.Count("evalsha"), "the release was sent after 0 and 50 ms")
 				sane.Store(true)
 				time.Sleep(20 * time.Second)
 				assert.Equal(t, 3, p.Count("evalsha"), "the release was sent again after 150 ms, and is then settled")
-				require.NoError(t, rs.Close(t.Context()))
+				shut(t, rs)
 			})
 		})
 	}
@@ -189,7 +185,7 @@ func TestReleaseOnAPoolWithoutOrderIsRepeatedWhereTheAcquireIsAnsweredFirst(t *t
 		synctest.Wait()
 		assert.False(t, held.Load())
 		assert.Equal(t, 2, p.Count("evalsha"))
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	})
 }
 
@@ -215,7 +211,7 @@ func TestReleaseRepeatsUntilALateKeyHasRunOut(t *testing.T) {
 		assert.Greater(t, last, 10*time.Second)
 		assert.Less(t, last, 12*time.Second)
 		assert.LessOrEqual(t, p.Count("evalsha"), 20, "with growing delays")
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	})
 }
 
@@ -226,11 +222,27 @@ func TestReleasesAreRepeatedAtOnceWhenNodesAreBack(t *testing.T) {
 		m := f.held(redsync.WithExpiry(time.Minute))
 		f.kill(1, 2)
 		f.unlock(m)
-		time.Sleep(2600 * time.Millisecond) // until 50 ms after a repetition, and 950 ms before the next
+		time.Sleep(2600 * ms) // until 50 ms after a repetition, and 950 ms before the next
 		f.restart(1, 2)
 		wake(f.Redsync) // opens connections
-		require.Equal(f, 2, f.nodes.Keys("lock"))
+		f.keysOn(2)
 		wake(f.Redsync)
-		assert.Zero(f, f.nodes.Keys("lock"))
+		f.keysOn(0)
 	})
+}
+
+func TestReleaseIsNotRepeatedWhereNothingWasSent(t *testing.T) {
+	for _, answer := range []func(pool.Request) (*pool.Reply, error){
+		func(pool.Request) (*pool.Reply, error) { return nil, &pool.OutstandingError{Limit: 1} },
+		func(pool.Request) (*pool.Reply, error) {
+			return &pool.Reply{Err: errPuppet, Fate: pool.NotSent, Conn: 1}, nil
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &puppet.Puppet{Answer: answer}
+			require.Error(t, redsync.New(p).NewMutex("lock").TryLock())
+			time.Sleep(20 * time.Second)
+			assert.Equal(t, 1, p.Count("evalsha"))
+		})
+	}
 }

@@ -65,37 +65,29 @@ func TestVerdictOfALockThatFails(t *testing.T) {
 			require.NoError(f, n.Set("lock", fmt.Sprint("rival ", i%2)))
 		}
 	}
-	closed := func(f field) { require.NoError(f, f.Close(f.Context())) }
 	for name, c := range map[string]struct {
 		given  func(f field)
 		option redsync.Option
 		want   verdict
 	}{
-		"taken":                         {field.anothers, nil, contention},
-		"taken, and two nodes are down": {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
-		"a split vote":                  {split, nil, contention},
-		"taken on a bare quorum":        {func(f field) { f.splits(0, 1, 2) }, nil, contention},
-		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(0, 1, 2) }, nil, noQuorum},
-		"three nodes are silent":                              {func(f field) { f.freeze(2, 3, 4) }, nil, noQuorum},
-		"a bad option":                                        {field.anothers, redsync.WithExpiry(-1), neither},
-		"closed":                                              {closed, nil, neither},
+		"taken, and two nodes are down":                       {func(f field) { f.anothers(); f.kill(0, 1) }, nil, contention},
+		"a split vote":                                        {split, nil, contention},
+		"taken on a bare quorum":                              {func(f field) { f.splits(majority...) }, nil, contention},
+		"three nodes are down, and it is taken on the others": {func(f field) { f.anothers(); f.kill(majority...) }, nil, noQuorum},
 		"no entropy":                                          {field.anothers, redsync.WithGenValueFunc(func() (string, error) { return "", errWork }), neither},
 	} {
 		for _, failFast := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, failFast %v", name, failFast), func(t *testing.T) {
-				play(t, func(f field) {
-					f.meet()
-					c.given(f)
-					fast := redsync.WithFailFast(failFast)
-					err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
-					assert.Equal(t, c.want, judged(t, err), "%v", err)
-					var held *redsync.ErrTaken
-					require.Equal(t, c.want == contention, errors.As(err, &held))
-					if held != nil {
-						assert.Equal(t, "lock", held.Name)
-						assert.NotEmpty(t, held.Nodes)
-					}
-				})
+			playMetAs(t, fmt.Sprintf("%s, failFast %v", name, failFast), func(f field) {
+				c.given(f)
+				fast := redsync.WithFailFast(failFast)
+				err := f.NewMutex("lock", redsync.WithTries(1), fast, cmp.Or(c.option, fast)).Lock()
+				assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+				var held *redsync.ErrTaken
+				require.Equal(f, c.want == contention, errors.As(err, &held))
+				if held != nil {
+					assert.Equal(f, "lock", held.Name)
+					assert.NotEmpty(f, held.Nodes)
+				}
 			})
 		}
 	}
@@ -109,26 +101,24 @@ func TestVerdictOfACallThatOnlyStoodInLine(t *testing.T) {
 		want  verdict
 	}{
 		"the lock is taken":               {func(f field) { f.anothers() }, time.Second, contention},
-		"three nodes are down":            {func(f field) { f.kill(0, 1, 2) }, time.Second, noQuorum},
-		"no attempt has an end":           {func(f field) { f.freeze(0, 1, 2) }, 100 * time.Millisecond, neither},
-		"an attempt has ended in silence": {func(f field) { f.freeze(0, 1, 2) }, 500 * time.Millisecond, noQuorum},
+		"three nodes are down":            {func(f field) { f.kill(majority...) }, time.Second, noQuorum},
+		"no attempt has an end":           {func(f field) { f.freeze(majority...) }, 100 * ms, neither},
+		"an attempt has ended in silence": {func(f field) { f.freeze(majority...) }, 500 * ms, noQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				b := f.another()
-				c.given(f)
-				f.calls(b, redsync.WithTries(0), redsync.WithFair())
-				ctx, cancel := context.WithTimeout(f.Context(), c.after)
-				defer cancel()
-				before := f.traffic()
-				err := b.NewMutex("lock", redsync.WithTries(0), redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
-				assert.Equal(t, c.want, judged(t, err), "%v", err)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				if c.want == neither {
-					assert.Equal(t, before, f.traffic())
-					assert.EqualError(t, err, `redsync: lock "lock": context deadline exceeded`)
-				}
-			})
+		playAs(t, name, func(f field) {
+			b := f.another()
+			c.given(f)
+			f.calls(b, forever, withFair)
+			ctx, cancel := context.WithTimeout(f.Context(), c.after)
+			defer cancel()
+			before := f.traffic()
+			err := b.NewMutex("lock", forever, redsync.WithRetryDelay(time.Hour)).LockContext(ctx)
+			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+			require.ErrorIs(f, err, context.DeadlineExceeded)
+			if c.want == neither {
+				f.hasSent(before)
+				assert.EqualError(f, err, `redsync: lock "lock": context deadline exceeded`)
+			}
 		})
 	}
 }
@@ -141,33 +131,30 @@ func TestAttemptThatItsContextCutsProvesNothing(t *testing.T) {
 	}{
 		"no attempt before":         {func(f field) { f.freeze(allNodes...) }, neither},
 		"the lock was taken before": {field.anothers, contention},
-		"nodes were down before":    {func(f field) { f.refuse(0, 1, 2); f.lockRefused(0, 1, 2) }, noQuorum},
+		"nodes were down before":    {func(f field) { f.refuse(majority...); f.lockRefused(0, 1, 2) }, noQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				book, r := newLogbook(), &redsynctest.Recorder{}
-				m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), redsync.WithTries(0),
-					redsync.WithRetryDelay(50*time.Millisecond))
-				ctx, cancel := context.WithTimeout(f.Context(), 200*time.Millisecond)
-				defer cancel()
-				c.before(f)
-				time.AfterFunc(10*time.Millisecond, func() { f.freeze(allNodes...); forget(r); book.forget() })
-				err := m.LockContext(ctx)
-				f.thaw(allNodes...)
-				assert.Equal(t, c.want, judged(t, err), "%v", err)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				if c.want != noQuorum {
-					assert.Empty(t, failedNodes(err), "no node is accused")
-				}
-				attempts, errs := of[observe.Attempt](r)
-				require.NotEmpty(t, attempts)
-				last := len(attempts) - 1
-				assert.Equal(t, neither, judged(t, errs[last]))
-				require.ErrorIs(t, errs[last], context.DeadlineExceeded)
-				assert.Zero(t, attempts[last].Failed)
-				assert.NotContains(t, book.above(), "WARN redsync: no quorum")
-			})
+		playMetAs(t, name, func(f field) {
+			book, r := newLogbook(), &redsynctest.Recorder{}
+			m := f.NewMutex("lock", redsync.WithLogger(slog.New(book)), redsync.WithObserver(r), forever,
+				redsync.WithRetryDelay(50*ms))
+			ctx, cancel := context.WithTimeout(f.Context(), 200*ms)
+			defer cancel()
+			c.before(f)
+			time.AfterFunc(10*ms, func() { f.freeze(allNodes...); forget(r); book.forget() })
+			err := m.LockContext(ctx)
+			f.thaw(allNodes...)
+			assert.Equal(f, c.want, judged(f.T, err), "%v", err)
+			require.ErrorIs(f, err, context.DeadlineExceeded)
+			if c.want != noQuorum {
+				assert.Empty(f, failedNodes(err), "no node is accused")
+			}
+			attempts, errs := of[observe.Attempt](r)
+			require.NotEmpty(f, attempts)
+			last := len(attempts) - 1
+			assert.Equal(f, neither, judged(f.T, errs[last]))
+			require.ErrorIs(f, errs[last], context.DeadlineExceeded)
+			assert.Zero(f, attempts[last].Failed)
+			assert.NotContains(f, book.above(), "WARN redsync: no quorum")
 		})
 	}
 }
@@ -181,71 +168,19 @@ func (f field) lockRefused(nodes ...int) {
 
 // If a quorum has answered when the context ends, the answers are the verdict.
 func TestAttemptThatItsContextCutsAfterAQuorumIsContention(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		require.NoError(t, f.nodes[0].Set("lock", "another"))
 		f.nodes[3].On("set", 1, embedded.Fault{Delay: time.Hour})
 		f.nodes[4].On("set", 1, embedded.Fault{Delay: time.Hour})
-		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(f.Context(), 10*ms)
 		defer cancel()
 		err := f.NewMutex("lock").TryLockContext(ctx)
 		assert.Equal(t, contention, judged(t, err))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var taken *redsync.ErrTaken
-		require.ErrorAs(t, err, &taken)
+		taken := isTaken(t, err)
 		assert.Equal(t, []int{0}, taken.Nodes)
 		assert.Empty(t, failedNodes(err))
 	})
-}
-
-// Every operation matches ErrNoQuorum if too few nodes answer. What was held is still held.
-func TestEachOperationWithoutAQuorum(t *testing.T) {
-	for what, do := range map[string]func(k kit, m *redsync.Mutex) error{
-		"Lock":    func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other", redsync.WithTries(2)).Lock() },
-		"TryLock": func(k kit, _ *redsync.Mutex) error { return k.NewMutex("other").TryLock() },
-		"Do":      func(k kit, _ *redsync.Mutex) error { return k.Do(k.Context(), "other", never, redsync.WithTries(1)) },
-		"Extend":  func(_ kit, m *redsync.Mutex) error { _, err := m.Extend(); return err },
-		"Valid":   func(_ kit, m *redsync.Mutex) error { _, err := m.Valid(); return err },
-		"Unlock":  func(_ kit, m *redsync.Mutex) error { _, err := m.Unlock(); return err },
-		"Current": func(k kit, m *redsync.Mutex) error { return k.Current(k.Context(), m.Sequencer()) },
-		"adopts": func(k kit, m *redsync.Mutex) error {
-			_, err := k.NewMutex("lock", redsync.WithValue(m.Value())).Extend()
-			return err
-		},
-	} {
-		for text, fails := range map[string]func(kit, ...int){"no answer within ": kit.freeze, "connection refused": kit.down} {
-			t.Run(what+", "+text, func(t *testing.T) {
-				onKit(t, func(k kit) {
-					m := k.held(redsync.WithExpiry(4 * time.Second)) // shorter than the time after which a connection is given up
-					fails(k, 1, 2, 3)
-					time.Sleep(time.Millisecond)
-					err := do(k, m)
-					if what == "Extend" && text == "no answer within " {
-						assertRanOut(t, err)
-						return
-					}
-					require.Equal(t, noQuorum, judged(t, err), "%v", err)
-					require.Equal(t, what == "Extend" || what == "adopts", errors.Is(err, redsync.ErrExtendFailed))
-					require.ErrorContains(t, err, "3 of 5 nodes failed, 3 needed: "+named(1))
-					require.ErrorContains(t, err, text)
-					assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
-					if what != "Unlock" {
-						require.NoError(t, m.Err(), "it is held until Until")
-					}
-				})
-			})
-		}
-	}
-}
-
-// assertRanOut checks the error of a lock that ran out because nodes 1, 2 and 3 were silent.
-func assertRanOut(t *testing.T, err error) {
-	t.Helper()
-	require.ErrorIs(t, err, redsync.ErrLockLost)
-	require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-	require.Equal(t, neither, judged(t, err))
-	require.ErrorContains(t, err, "lock lost: it has expired: "+named(1))
-	assert.Equal(t, []int{1, 2, 3}, failedNodes(err))
 }
 
 // An Extend that waits for silent nodes, because they could prove the loss, names them.
@@ -273,18 +208,15 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 		"NOPERM two of three nodes":                                     false,
 		loading:                                                         false,
 	} {
-		t.Run(answer, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
-				f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
-				f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
-				err := f.NewMutex("lock").TryLock()
-				require.Equal(t, noQuorum, judged(t, err))
-				require.ErrorContains(t, err, answer)
-				assert.Equal(t, lasts, errors.Is(err, redsync.ErrNoQuorum) &&
-					strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
-			})
+		playMetAs(t, answer, func(f field) {
+			f.nodes[0].On("set", 1<<20, embedded.Fault{Err: answer})
+			f.nodes[1].On("set", 1<<20, embedded.Fault{Err: answer})
+			f.nodes[2].On("set", 1<<20, embedded.Fault{Err: map[bool]string{true: answer, false: loading}[lasts]})
+			err := f.NewMutex("lock").TryLock()
+			require.Equal(f, noQuorum, judged(f.T, err))
+			require.ErrorContains(f, err, answer)
+			assert.Equal(f, lasts, errors.Is(err, redsync.ErrNoQuorum) &&
+				strings.Contains(err.Error(), ": 3 of 5 nodes failed, 3 needed; this will not pass by itself: "))
 		})
 	}
 }
@@ -293,15 +225,14 @@ func TestNoQuorumThatWillNotPassSaysSo(t *testing.T) {
 func TestErrTakenHasAName(t *testing.T) {
 	play(t, func(f field) {
 		name := func(_ bool, err error) string {
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, err, &taken)
+			taken := isTaken(t, err)
 			return taken.Name
 		}
-		b := acquired(t, f.NewMutex("b"))
-		for _, option := range []redsync.Option{redsync.WithFailFast(true), redsync.WithFair(), redsync.WithFencing(), redsync.WithShared()} {
+		b := locked(t, f.NewMutex("b"))
+		for _, option := range []redsync.Option{redsync.WithFailFast(true), withFair, withFencing, withShared} {
 			assert.Equal(t, "b", name(false, f.NewMutex("b", option).TryLock()))
 		}
-		acquired(t, f.NewMutex("permits", onePermit))
+		locked(t, f.NewMutex("permits", onePermit))
 		assert.Equal(t, "permits", name(false, f.NewMutex("permits", onePermit).TryLock()))
 		err := f.NewMultiMutex([]string{"c", "b", "a"}).TryLock()
 		assert.Equal(t, "b", name(false, err))
@@ -309,8 +240,8 @@ func TestErrTakenHasAName(t *testing.T) {
 
 		for what := range operations(b) {
 			for _, names := range [][]string{{"x"}, {"x", "y"}} {
-				m := acquired(t, f.NewMultiMutex(names))
-				time.Sleep(time.Millisecond)
+				m := locked(t, f.NewMultiMutex(names))
+				time.Sleep(ms)
 				for _, n := range f.nodes {
 					require.NoError(f, n.Set("x", "another's"))
 				}
@@ -328,16 +259,14 @@ func TestErrTakenHasAName(t *testing.T) {
 // A waiter for several names takes the verdict of a line in which others wait for other names. Its ErrTaken has a name of
 // its own.
 func TestErrTakenOfALineHasANameOfTheCaller(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
-		b := acquired(t, f.NewMutex("b"))
-		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(redsync.WithFair(), redsync.WithObserver(&redsynctest.Recorder{}))...))
+	playMet(t, func(f field) {
+		b := locked(t, f.NewMutex("b"))
+		f.begins(f.NewMultiMutex([]string{"b", "z"}, patient(withFair, redsync.WithObserver(&redsynctest.Recorder{}))...))
 		time.Sleep(time.Second)
 		for _, m := range []*redsync.Mutex{
-			f.NewMutex("z", redsync.WithFair()), f.NewMultiMutex([]string{"a", "z"}, redsync.WithFair()),
+			f.NewMutex("z", withFair), f.NewMultiMutex([]string{"a", "z"}, withFair),
 		} {
-			var taken *redsync.ErrTaken
-			require.ErrorAs(t, m.TryLock(), &taken)
+			taken := isTaken(t, m.TryLock())
 			assert.Equal(t, "z", taken.Name)
 		}
 		f.unlock(b)

@@ -117,7 +117,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	if e := m.TryLock(); failed("TryLock", e == nil, e) {
 		return 0, err
 	}
-	time.Sleep(5 * time.Millisecond) //nolint:forbidigo // so that there is something to extend
+	time.Sleep(5 * ms) //nolint:forbidigo // so that there is something to extend
 	if does("extend", m.Extend) || does("valid", m.Valid) {
 		return 0, err
 	}
@@ -125,7 +125,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 	defer cancel()
 	waiter, done, start := b.NewMutex("lock", options...), make(chan error, 1), time.Now()
 	go func() { done <- waiter.LockContext(ctx) }()
-	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real servers
+	time.Sleep(50 * ms) //nolint:forbidigo // real servers
 	if does("unlock", m.Unlock) {
 		return 0, err
 	}
@@ -138,7 +138,7 @@ func passes(t *testing.T, a, b *redsync.Redsync, options ...redsync.Option) (too
 }
 
 // unwoken is the shortest time after which a waiter tries again without being woken.
-const unwoken = 490 * time.Millisecond
+const unwoken = 490 * ms
 
 // empties flushes servers, of their scripts as well.
 func empties(t *testing.T, servers []*realredis.Server) {
@@ -157,7 +157,7 @@ func awaitAnswers(t *testing.T, servers []*realredis.Server, want int64, command
 		require.Eventually(t, func() bool {
 			v, err := s.Do(command...)
 			return err == nil && v == want
-		}, soon, time.Millisecond)
+		}, soon, ms)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestWaitingWithTheSmallestACL(t *testing.T) {
 			b := processAs(t, servers, rules, redsync.WithObserver(log))
 			failed := false
 			for i := 0; i < 10 && !failed; i++ { // on a busy machine the waiter may call too late to wait
-				took, err := passes(t, a, b, patient(redsync.WithFair(), redsync.WithPriority(min(i, 1)))...)
+				took, err := passes(t, a, b, patient(withFair, redsync.WithPriority(min(i, 1)))...)
 				failed = err != nil || took >= unwoken || len(log.nodes(t)) > 0
 			}
 			assert.True(t, failed, "the fair lock works without this rule, so the rule is not needed")
@@ -207,17 +207,17 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 	servers := realredis.Start(t, 3)
 	a, b := processAs(t, servers, rules), processAs(t, servers, rules)
 	require.NoError(t, a.Ping(t.Context()))
-	for _, options := range [][]redsync.Option{
+	for _, options := range []opts{
 		nil,
-		{redsync.WithFair(), redsync.WithFencing()},
-		{redsync.WithShared()},
-		{redsync.WithPermits(1), redsync.WithFair()},
-		{redsync.WithMinHold(100 * time.Millisecond)}, // the last one, because it keeps the lock for a while
+		{withFair, withFencing},
+		{withShared},
+		{redsync.WithPermits(1), withFair},
+		{redsync.WithMinHold(100 * ms)}, // the last one, because it keeps the lock for a while
 	} {
 		_, err := passes(t, a, b, options...)
 		require.NoError(t, err)
 	}
-	holder := acquired(t, a.NewMutex("lock", redsync.WithFencing(), redsync.WithOwner("a")))
+	holder := locked(t, a.NewMutex("lock", withFencing, redsync.WithOwner("a")))
 	require.Error(t, b.NewMutex("lock", redsync.WithOwner("b")).TryLock(), "it has asked for the owner")
 	for _, m := range []*redsync.Mutex{
 		b.NewMutex("lock"), b.NewMutex("lock", redsync.WithPermits(2)), b.NewMultiMutex([]string{"lock", "lock2"}),
@@ -230,9 +230,8 @@ func TestTheRulesOfThePageDenyNothing(t *testing.T) {
 		}
 	}
 	unlocks(t, holder)
-	several := acquired(t, a.NewMultiMutex([]string{"lock1", "lock2"}, redsync.WithFair()))
-	ok, err := several.Unlock()
-	require.True(t, ok, "%v", err)
+	several := locked(t, a.NewMultiMutex([]string{"lock1", "lock2"}, withFair))
+	confirmed(t, several.Unlock)
 	awaitAnswers(t, servers, 1, "dbsize") // the fencing register
 	for _, s := range servers {
 		for _, entry := range realredis.Must(t, s, "acl", "log").([]any) {
@@ -262,7 +261,7 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			t.Parallel()
 			servers := realredis.Start(t, 3)
 			log, text := &unwokenLog{}, &safeBuffer{}
-			options := []redsync.Option{redsync.WithRetryDelay(100 * time.Millisecond), redsync.WithTries(0)}
+			options := opts{redsync.WithRetryDelay(100 * ms), forever}
 			logger := redsync.WithLogger(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})))
 			a, b := processAs(t, servers, c.rules, options...), processAs(t, servers, c.rules, append(options, redsync.WithObserver(log), logger)...)
 			// An attempt does not wait for all nodes, so a denial may show only at a later attempt.
@@ -275,11 +274,11 @@ func TestWaitingWithoutPermission(t *testing.T) {
 			assert.Equal(t, c.told, log.nodes(t))
 
 			if c.fair == "" {
-				_, err := passes(t, a, b, redsync.WithFair())
+				_, err := passes(t, a, b, withFair)
 				require.NoError(t, err)
 				return
 			}
-			_, err := passes(t, a, b, redsync.WithFair(), redsync.WithTries(3))
+			_, err := passes(t, a, b, withFair, redsync.WithTries(3))
 			require.Regexp(t, c.fair, err)
 			require.ErrorIs(t, err, redsync.ErrNoQuorum)
 		})
@@ -302,28 +301,4 @@ func (b *safeBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
-}
-
-// The faults are an entry of a dead process in the queues, a frozen server, and a killed server.
-func TestWaitingOnRealServersWithFaults(t *testing.T) {
-	t.Parallel()
-	servers := realredis.Start(t, 5)
-	a, b := realProcess(servers), realProcess(servers)
-	pass := func() {
-		for _, mode := range modes {
-			for range 3 {
-				_, err := passes(t, a, b, patient(mode...)...)
-				require.NoError(t, err)
-			}
-		}
-	}
-	pass()
-	awaitAnswers(t, servers, 0, "exists", "lock", "{lock}:queue") // some releases may still be on their way
-	servers[0].Freeze()
-	defer servers[0].Thaw()
-	servers[4].Kill()
-	pass()
-	servers[0].Thaw()
-	_ = a.Close(t.Context()) // one server is gone
-	_ = b.Close(t.Context())
 }

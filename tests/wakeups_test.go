@@ -17,17 +17,17 @@ import (
 // This file shows what wakes a waiter, and for how long a process listens.
 
 func TestWaitersAreWokenOneByOne(t *testing.T) {
-	inEachMode(t, onKit, func(k kit, mode []redsync.Option) {
+	inEachMode(t, onKit, func(k kit, mode opts) {
 		m := k.held(mode...)
 		var calls []*call
 		for range 6 {
 			calls = append(calls, k.calls(k.another(mode...), patient()...))
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
 		for _, c := range calls {
 			k.atOnce(m, c)
 			m = c.Mutex
-			time.Sleep(7 * time.Millisecond)
+			time.Sleep(7 * ms)
 		}
 		k.unlock(m)
 		k.nothingLeft()
@@ -36,18 +36,18 @@ func TestWaitersAreWokenOneByOne(t *testing.T) {
 
 // C has two nodes and waits for two others, which will fail. B has these two, and waits until C rolls back.
 func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		b, c := f.another(mode...), f.another()
 		f.kill(2)
 		for _, i := range []int{3, 4} {
-			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond, Err: "ERR no"})
+			f.nodes[i].On("set", 1, embedded.Fault{Delay: 300 * ms, Err: "ERR no"})
 		}
 		rolls := make(chan error)
 		go func() { rolls <- c.NewMutex("lock").TryLock() }()
 		synctest.Wait()
 		w := f.calls(b, patient()...)
 		require.False(f, w.isDone())
-		assert.Equal(f, 300*time.Millisecond, f.within(w, time.Second))
+		assert.Equal(f, 300*ms, f.within(w, time.Second))
 		require.Error(f, <-rolls)
 		f.unlock(w.Mutex)
 		f.nobodyWaits()
@@ -56,17 +56,17 @@ func TestWaiterIsWokenByTheRollBackOfAnAttempt(t *testing.T) {
 
 // The first waiter misses the message that the lock is free, and gives up. That must wake the second waiter.
 func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		first := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		second := f.calls(f.another(mode...), patient()...)
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(600 * ms)
 		for _, n := range f.nodes {
 			n.LoseMessages(1)
 		}
 		f.unlock(m)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		require.False(f, first.isDone())
 		require.False(f, second.isDone(), "the second waiter comes after the first")
 		first.cancel()
@@ -80,14 +80,14 @@ func TestWaiterIsWokenByOneBeforeItThatGivesUp(t *testing.T) {
 }
 
 func TestWaiterThatIsNotWokenGoesByTheTime(t *testing.T) {
-	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * time.Millisecond, 70 * time.Millisecond: 70 * time.Millisecond} {
-		inEachMode(t, play, func(f field, mode []redsync.Option) {
+	for delay, within := range map[time.Duration]time.Duration{time.Hour: 400 * ms, 70 * ms: 70 * ms} {
+		inEachMode(t, play, func(f field, mode opts) {
 			m := f.held(mode...)
-			w := f.calls(f.another(mode...), redsync.WithTries(0), redsync.WithRetryDelay(delay))
+			w := f.calls(f.another(mode...), forever, redsync.WithRetryDelay(delay))
 			for _, n := range f.nodes {
 				n.LoseMessages(100)
 			}
-			time.Sleep(600 * time.Millisecond)
+			time.Sleep(600 * ms)
 			f.unlock(m)
 			assert.Positive(f, f.within(w, within))
 		})
@@ -108,14 +108,14 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 	} {
 		for _, before := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, before it waits: %v", name, before), func(t *testing.T) {
-				inEachMode(t, play, func(f field, mode []redsync.Option) {
+				inEachMode(t, play, func(f field, mode opts) {
 					m := f.held(mode...)
 					b := f.another(mode...)
 					if before {
 						fault(f)
 					}
 					w := f.calls(b, patient()...)
-					time.Sleep(1100 * time.Millisecond)
+					time.Sleep(1100 * ms)
 					if !before {
 						fault(f)
 					}
@@ -130,26 +130,26 @@ func TestWaiterIsWokenByAQuorum(t *testing.T) {
 
 // Wake-ups of fewer nodes than a quorum wake the waiter, too, a few milliseconds later.
 func TestWaiterIsWokenByOneMessage(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
 		}
 		f.unlock(m)
-		assert.GreaterOrEqual(f, f.within(w, 4*time.Millisecond), 2*time.Millisecond)
+		assert.GreaterOrEqual(f, f.within(w, 4*ms), 2*ms)
 	})
 }
 
 // The waiter's last attempt was granted on two nodes and rolled back. It counts these nodes as free, so one message
 // from a third is enough.
 func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held()
 		f.lose(3, 4)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		for _, n := range f.nodes[1:] {
 			n.LoseMessages(1)
 		}
@@ -159,35 +159,35 @@ func TestWaiterCountsTheNodesThatItFreed(t *testing.T) {
 
 // Messages may be lost while a waiter is disconnected, so it tries again when it has reconnected.
 func TestWaiterLooksWhenItCanHearAgain(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * ms)
 		for _, n := range f.nodes {
 			n.Disconnect()
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		_, _ = m.Unlock()
 		require.False(f, w.isDone())
-		f.within(w, 150*time.Millisecond)
+		f.within(w, 150*ms)
 	})
 }
 
 // A wake-up that comes while an attempt is under way counts. This attempt fails: two nodes return errors, and a third
 // has refused before the lock is free.
 func TestWakeUpDuringAnAttemptIsNotLost(t *testing.T) {
-	inEachMode(t, play, func(f field, mode []redsync.Option) {
+	inEachMode(t, play, func(f field, mode opts) {
 		m := f.held(mode...)
 		w := f.calls(f.another(mode...), patient()...)
-		time.Sleep(499 * time.Millisecond) // the next attempt is at 500 ms
+		time.Sleep(499 * ms) // the next attempt is at 500 ms
 		for i, n := range f.nodes {
 			n.On("evalsha", 1, []embedded.Fault{
-				{}, {Delay: 20 * time.Millisecond}, {Delay: 20 * time.Millisecond}, {Err: "ERR"}, {Err: "ERR"},
+				{}, {Delay: 20 * ms}, {Delay: 20 * ms}, {Err: "ERR"}, {Err: "ERR"},
 			}[i])
 		}
-		time.Sleep(11 * time.Millisecond)
+		time.Sleep(11 * ms)
 		f.unlock(m)
-		assert.Equal(f, 10*time.Millisecond, f.within(w, 10*time.Millisecond))
+		assert.Equal(f, 10*ms, f.within(w, 10*ms))
 	})
 }
 

@@ -26,15 +26,15 @@ func clocks(t *testing.T, f func(t *testing.T, s *clocktest.Wall, j *journal, m 
 	synctest.Test(t, func(t *testing.T) {
 		s, j := clocktest.StepWall(t), newJournal(nil)
 		rs := redsync.New(j)
-		m := acquired(t, rs.NewMutex("lock", append([]redsync.Option{redsync.WithExpiry(9 * time.Second)}, options...)...))
+		m := locked(t, rs.NewMutex("lock", append(opts{redsync.WithExpiry(9 * time.Second)}, options...)...))
 		f(t, s, j, m)
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 		synctest.Wait()
 	})
 }
 
 func TestClockSetForwardEndsTheHold(t *testing.T) {
-	for _, expiry := range []time.Duration{100 * time.Millisecond, 9 * time.Second, time.Hour} {
+	for _, expiry := range []time.Duration{100 * ms, 9 * time.Second, time.Hour} {
 		t.Run(expiry.String(), func(t *testing.T) {
 			clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 				lost, ctx := m.Lost(), m.Context(t.Context())
@@ -44,18 +44,16 @@ func TestClockSetForwardEndsTheHold(t *testing.T) {
 				start := time.Now()
 				<-lost
 				assert.LessOrEqual(t, time.Since(start), min(expiry/10, time.Second))
-				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
+				isOver(t, m, redsync.ErrLockLost)
 				synctest.Wait()
 				assert.Equal(t, m.Err(), context.Cause(ctx))
 				time.Sleep(time.Minute)
 				s.Step(-2 * time.Hour)
 				assert.Zero(t, m.Remaining(), "a validity that is over stays over")
-				require.ErrorIs(t, m.Err(), redsync.ErrLockLost)
-				ok, err := m.Extend()
-				assert.False(t, ok)
-				require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
+				isOver(t, m, redsync.ErrLockLost)
+				failsWith(t, m.Extend, redsync.ErrLockAlreadyExpired)
 				assert.Empty(t, j.extended())
-			}, redsync.WithExpiry(expiry), redsync.WithWatchdog())
+			}, redsync.WithExpiry(expiry), withWatchdog)
 		})
 	}
 }
@@ -101,21 +99,21 @@ func TestClockSetForwardEndsWhatWaitsForTheNodes(t *testing.T) {
 				}
 				return nil, nil
 			}))
-			m := acquired(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
+			m := locked(t, rs.NewMutex("lock", redsync.WithExpiry(time.Hour), redsync.WithNodeTimeout(4*time.Second)))
 			start := time.Now()
-			time.AfterFunc(1500*time.Millisecond, func() { s.Step(2 * time.Hour) })
+			time.AfterFunc(1500*ms, func() { s.Step(2 * time.Hour) })
 			ok, err := operation(m)
-			assert.Equal(t, 2*time.Second, time.Since(start), "the clocks are compared each second")
+			took(t, start, 2*time.Second, "the clocks are compared each second")
 			assert.False(t, ok)
 			require.ErrorIs(t, err, redsync.ErrLockAlreadyExpired)
-			require.NoError(t, rs.Close(t.Context()))
+			shut(t, rs)
 		})
 	}
 }
 
 // The hold ends earlier if the clock is set forward, by that, and no later if it is set back.
 func TestClockSetBackChangesNothing(t *testing.T) {
-	const end = 9*time.Second - 92*time.Millisecond
+	const end = 9*time.Second - 92*ms
 	for name, c := range map[string]struct {
 		steps []time.Duration // one second after the other
 		want  time.Duration
@@ -126,9 +124,9 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 	} {
 		for _, watched := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", watched ", watched), func(t *testing.T) {
-				var options []redsync.Option
+				var options opts
 				if watched {
-					options = append(options, redsync.WithWatchdog())
+					options = append(options, withWatchdog)
 				}
 				clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 					lost := m.Lost()
@@ -151,22 +149,22 @@ func TestClockSetBackChangesNothing(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		s.Step(7 * time.Second) // so that the watchdog is late
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []time.Duration{900 * time.Millisecond, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
-		require.NoError(t, m.Err())
-	}, redsync.WithWatchdog())
+		assert.Equal(t, []time.Duration{900 * ms, 3 * time.Second, 6 * time.Second, 9 * time.Second}, j.extended())
+		alive(t, m)
+	}, withWatchdog)
 }
 
 func TestClockThatRunsFastEndsTheHoldEarlier(t *testing.T) {
 	clocks(t, func(t *testing.T, s *clocktest.Wall, j *journal, m *redsync.Mutex) {
 		lost := m.Lost()
 		for range 80 { // each step is too small to be noticed
-			time.Sleep(90 * time.Millisecond)
+			time.Sleep(90 * ms)
 			s.Step(400 * time.Microsecond)
 		}
 		require.True(t, open(lost))
 		left, start := m.Remaining(), time.Now()
 		<-lost
-		assert.InDelta(t, left, time.Since(start), float64(time.Millisecond))
-		assert.Less(t, time.Since(j.start), 9*time.Second-92*time.Millisecond-30*time.Millisecond)
+		assert.InDelta(t, left, time.Since(start), float64(ms))
+		assert.Less(t, time.Since(j.start), 9*time.Second-92*ms-30*ms)
 	})
 }

@@ -150,7 +150,7 @@ func (f field) nobodyWatches(processes int) {
 	assert.NotContains(f, string(stacks), "internal/watch.(*reading)")
 	before := f.traffic()
 	time.Sleep(5 * readEvery)
-	assert.Equal(f, before, f.traffic())
+	f.hasSent(before)
 }
 
 // publishes publishes a message of leaders on some nodes.
@@ -161,51 +161,50 @@ func (f field) publishes(nodes ...int) {
 	}
 }
 
-var allNodes = []int{0, 1, 2, 3, 4}
+// Nodes of five.
+var allNodes, majority = []int{0, 1, 2, 3, 4}, []int{0, 1, 2}
 
 func TestWatchYieldsEachChangeOfEachKind(t *testing.T) {
 	for _, kind := range lockKinds {
-		t.Run(kind.column, func(t *testing.T) {
-			play(t, func(f field) {
-				m := kind.lock(f.another(), redsync.WithWatchdog())
-				start := time.Now()
-				w := f.watches(kind.lock(f.Redsync), nil)
-				first := w.sees(redsync.StateFree, 0)
-				assert.Equal(f, start, first.at, "at once")
-				assert.Equal(f, m.Name(), first.Name)
-				assert.Len(f, first.Nodes, 5)
+		playAs(t, kind.column, func(f field) {
+			m := kind.lock(f.another(), withWatchdog)
+			start := time.Now()
+			w := f.watches(kind.lock(f.Redsync), nil)
+			first := w.sees(redsync.StateFree, 0)
+			assert.Equal(f, start, first.at, "at once")
+			assert.Equal(f, m.Name(), first.Name)
+			assert.Len(f, first.Nodes, 5)
 
-				time.Sleep(readEvery / 2)
-				require.NoError(f, m.Lock())
-				w.nothing()
-				time.Sleep(readEvery / 2)
-				s := w.sees(redsync.StateHeld, 1)
-				assert.Equal(f, start.Add(readEvery), s.at)
-				h := s.Holders[0]
-				assert.Equal(f, kind.shared, h.Shared)
-				assert.Equal(f, kind.permit, h.Permits == 1)
-				assert.Equal(f, m.Names(), h.Names)
-				assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*time.Millisecond))
+			time.Sleep(readEvery / 2)
+			locked(f, m)
+			w.nothing()
+			time.Sleep(readEvery / 2)
+			s := w.sees(redsync.StateHeld, 1)
+			assert.Equal(f, start.Add(readEvery), s.at)
+			h := s.Holders[0]
+			assert.Equal(f, kind.shared, h.Shared)
+			assert.Equal(f, kind.permit, h.Permits == 1)
+			assert.Equal(f, m.Names(), h.Names)
+			assert.InDelta(f, guard-readEvery/2, h.TTL, float64(100*ms))
 
-				time.Sleep(time.Minute)
-				w.nothing() // although TTLs have changed
-				f.unlock(m)
-				require.NoError(f, m.Lock())
-				time.Sleep(readEvery)
-				other := w.sees(redsync.StateHeld, 1) // another hold of the same Mutex
-				assert.NotEqual(f, h.ID, other.Holders[0].ID)
-				f.unlock(m)
-				time.Sleep(readEvery)
-				w.sees(redsync.StateFree, 0)
-				w.stops()
-			})
+			time.Sleep(time.Minute)
+			w.nothing() // although TTLs have changed
+			f.unlock(m)
+			locked(f, m)
+			time.Sleep(readEvery)
+			other := w.sees(redsync.StateHeld, 1) // another hold of the same Mutex
+			assert.NotEqual(f, h.ID, other.Holders[0].ID)
+			f.unlock(m)
+			time.Sleep(readEvery)
+			w.sees(redsync.StateFree, 0)
+			w.stops()
 		})
 	}
 }
 
 func TestWatchYieldsNothingForWaitersAndRegister(t *testing.T) {
 	play(t, func(f field) {
-		m := acquired(f, f.another().NewMutex("lock", redsync.WithWatchdog(), redsync.WithFencing()))
+		m := locked(f, f.another().NewMutex("lock", withWatchdog, withFencing))
 		w := f.watches(f.NewMutex("lock"), nil)
 		first := w.sees(redsync.StateHeld, 1)
 		c := f.calls(f.another(), patient()...)
@@ -230,16 +229,16 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMutex("lock"), nil)
 		w.sees(redsync.StateFree, 0)
-		m := acquired(f, f.another().NewMutex("lock", redsync.WithWatchdog()))
+		m := locked(f, f.another().NewMutex("lock", withWatchdog))
 		time.Sleep(readEvery)
 		writer := w.sees(redsync.StateHeld, 1)
-		require.NoError(f, m.Downgrade(f.Context()))
+		f.downgrades(m)
 		time.Sleep(readEvery)
 		reader := w.sees(redsync.StateHeld, 1)
 		assert.Equal(f, writer.Holders[0].ID, reader.Holders[0].ID)
 		assert.False(f, writer.Holders[0].Shared)
 		assert.True(f, reader.Holders[0].Shared)
-		other := acquired(f, f.another().NewMutex("lock", redsync.WithShared(), redsync.WithWatchdog()))
+		other := locked(f, f.another().NewMutex("lock", withShared, withWatchdog))
 		for _, readers := range []int{2, 1} {
 			time.Sleep(readEvery)
 			w.sees(redsync.StateHeld, readers)
@@ -250,40 +249,18 @@ func TestWatchSeesReadersComeAndGo(t *testing.T) {
 	})
 }
 
-func TestWatchSeesPermits(t *testing.T) {
-	play(t, func(f field) {
-		w := f.watches(f.NewMutex("lock", redsync.WithPermits(4)), nil)
-		w.sees(redsync.StateFree, 0)
-		assert.Zero(f, f.subscribed(), "nobody leads with a permit")
-		var all []*redsync.Mutex
-		for i, weight := range []int{1, 2, 1} {
-			all = append(all, f.another().NewMutex("lock", permitsOf(4, weight, redsync.WithFair(), redsync.WithWatchdog())...))
-			require.NoError(f, all[i].Lock())
-			time.Sleep(readEvery)
-			w.sees(redsync.StateHeld, i+1)
-		}
-		f.unlock(all[0])
-		time.Sleep(readEvery)
-		holders := w.sees(redsync.StateHeld, 2).Holders
-		assert.Equal(f, 3, holders[0].Permits+holders[1].Permits)
-		f.unlock(all[1])
-		f.unlock(all[2])
-		w.stops()
-	})
-}
-
 func TestWatchSeesEachOfSeveralNames(t *testing.T) {
 	play(t, func(f field) {
 		w := f.watches(f.NewMultiMutex([]string{"a", "b", "c"}), nil)
 		w.sees(redsync.StateFree, 0)
 		one, two := f.another().NewMutex("b"), f.another().NewMultiMutex([]string{"a", "c"})
-		require.NoError(f, one.Lock())
+		locked(f, one)
 		time.Sleep(readEvery)
 		s := w.sees(redsync.StateHeld, 1)
 		assert.Equal(f, []string{"b"}, s.Holders[0].Names)
 		assert.Equal(f, redsync.StateFree, s.Names[0].State)
 		assert.Equal(f, redsync.StateHeld, s.Names[1].State)
-		require.NoError(f, two.Lock())
+		locked(f, two)
 		time.Sleep(readEvery)
 		w.sees(redsync.StateHeld, 2)
 		f.unlock(one)
@@ -309,36 +286,34 @@ func TestWatchWaitsForNoSilentNode(t *testing.T) {
 		"frozen": {field.freeze, field.thaw},
 		"dead":   {field.kill, field.restart},
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m, of := f.another().NewMutex("lock", redsync.WithWatchdog()), f.another()
-				c.fail(f, 1, 3)
-				start := time.Now()
-				w := f.as(of).watches(of.NewMutex("lock"), nil)
-				first := w.sees(redsync.StateFree, 0)
-				assert.Equal(f, start, first.at)
-				require.Error(f, first.Nodes[1].Err)
-				require.NoError(f, first.Nodes[0].Err)
-				require.NoError(f, m.Lock())
-				time.Sleep(readEvery - time.Since(start))
-				assert.Equal(f, start.Add(readEvery), w.sees(redsync.StateHeld, 1).at)
-				time.Sleep(time.Minute)
-				w.nothing()
+		playAs(t, name, func(f field) {
+			m, of := f.another().NewMutex("lock", withWatchdog), f.another()
+			c.fail(f, 1, 3)
+			start := time.Now()
+			w := f.as(of).watches(of.NewMutex("lock"), nil)
+			first := w.sees(redsync.StateFree, 0)
+			assert.Equal(f, start, first.at)
+			require.Error(f, first.Nodes[1].Err)
+			require.NoError(f, first.Nodes[0].Err)
+			locked(f, m)
+			time.Sleep(readEvery - time.Since(start))
+			assert.Equal(f, start.Add(readEvery), w.sees(redsync.StateHeld, 1).at)
+			time.Sleep(time.Minute)
+			w.nothing()
 
-				c.fail(f, 0)
-				time.Sleep(readEvery + patience)
-				require.Error(f, w.sees(redsync.StateUnknown, 0).Nodes[0].Err)
-				early := time.Now()
-				later := f.as(of).watches(of.NewMutex("other"), nil)
-				time.Sleep(time.Minute)
-				assert.WithinRange(f, later.sees(redsync.StateUnknown, 0).at, early, early.Add(patience), "it begins with unknown")
-				w.nothing()
-				c.repair(f, 0, 1, 3)
-				time.Sleep(2 * readEvery)
-				w.sees(redsync.StateFree, 0)
-				w.stops()
-				later.stops()
-			})
+			c.fail(f, 0)
+			time.Sleep(readEvery + patience)
+			require.Error(f, w.sees(redsync.StateUnknown, 0).Nodes[0].Err)
+			early := time.Now()
+			later := f.as(of).watches(of.NewMutex("other"), nil)
+			time.Sleep(time.Minute)
+			assert.WithinRange(f, later.sees(redsync.StateUnknown, 0).at, early, early.Add(patience), "it begins with unknown")
+			w.nothing()
+			c.repair(f, 0, 1, 3)
+			time.Sleep(2 * readEvery)
+			w.sees(redsync.StateFree, 0)
+			w.stops()
+			later.stops()
 		})
 	}
 }
@@ -352,7 +327,7 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		time.Sleep(readEvery / 4)
 		for _, n := range f.nodes {
 			c := n.Client()
-			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*time.Millisecond).Err())
+			require.NoError(f, c.SetNX(f.Context(), "lock", "qb7qtVUdFHLVv0AoXSK4PA==", 1234*ms).Err())
 			require.NoError(f, c.Close())
 		}
 		time.Sleep(readEvery)
@@ -360,13 +335,13 @@ func TestWatchSeesALockOfRedsyncV4(t *testing.T) {
 		assert.Equal(f, start.Add(readEvery), s.at)
 		assert.Equal(f, "redsync v4", s.Holders[0].Library)
 		time.Sleep(readEvery)
-		assert.Equal(f, start.Add(readEvery/4+1235*time.Millisecond), w.sees(redsync.StateFree, 0).at)
+		assert.Equal(f, start.Add(readEvery/4+1235*ms), w.sees(redsync.StateFree, 0).at)
 		w.stops()
 	})
 }
 
 // A far process is that far from each node.
-const hop = 10 * time.Millisecond
+const hop = 10 * ms
 
 // far returns a process for whose messages each way takes hop. It has met the nodes.
 func (f field) far() *redsync.Redsync {
@@ -432,31 +407,28 @@ func TestLeadTellsThatItLeadsAndThatItDoesNot(t *testing.T) {
 	for name, end := range map[string]func(f field, ctx context.Context) error{
 		"resigns":  func(field, context.Context) error { return nil },
 		"panics":   func(field, context.Context) error { panic(errWork) },
-		"loses it": func(f field, ctx context.Context) error { f.lose(0, 1, 2, 3, 4); <-ctx.Done(); panic(errWork) },
+		"loses it": func(f field, ctx context.Context) error { f.lose(allNodes...); <-ctx.Done(); panic(errWork) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				require.NoError(f, f.Do(f.Context(), "lock", nothing))
-				synctest.Wait()
-				assert.Zero(f, f.commands("publish"), "only leaders tell")
-				subscriber := f.nodes[0].NewSubscriber()
-				defer subscriber.Close()
-				subscriber.Subscribe(leaderChannel)
-				func() {
-					defer func() { recover() }() //nolint:errcheck // of the function
-					_ = f.Lead(f.Context(), "lock", func(ctx context.Context) error {
-						assert.Equal(f, "leads", (<-subscriber.Messages()).Message)
-						synctest.Wait()
-						assert.Equal(f, 5, f.commands("publish"))
-						return end(f, ctx)
-					}, redsync.WithExpiry(time.Second))
-				}()
-				assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
-				assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
-				synctest.Wait()
-				assert.Equal(f, 10, f.commands("publish"))
-			})
+		playMetAs(t, name, func(f field) {
+			require.NoError(f, f.Do(f.Context(), "lock", nothing))
+			synctest.Wait()
+			assert.Zero(f, f.commands("publish"), "only leaders tell")
+			subscriber := f.nodes[0].NewSubscriber()
+			defer subscriber.Close()
+			subscriber.Subscribe(leaderChannel)
+			func() {
+				defer func() { recover() }() //nolint:errcheck // of the function
+				_ = f.Lead(f.Context(), "lock", func(ctx context.Context) error {
+					assert.Equal(f, "leads", (<-subscriber.Messages()).Message)
+					synctest.Wait()
+					assert.Equal(f, 5, f.commands("publish"))
+					return end(f, ctx)
+				}, redsync.WithExpiry(time.Second))
+			}()
+			assert.Equal(f, "leaves", (<-subscriber.Messages()).Message) // the node waits for this
+			assert.LessOrEqual(f, f.nodes.Keys("lock"), 2, "the message follows the release on a quorum")
+			synctest.Wait()
+			assert.Equal(f, 10, f.commands("publish"))
 		})
 	}
 }
@@ -472,7 +444,7 @@ func TestWatchReadsAtMostTwentyTimesASecond(t *testing.T) {
 			before := f.scripts()
 			for range 200 {
 				f.publishes(allNodes...)
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(5 * ms)
 			}
 			reads := (f.scripts() - before) / 5
 			most = max(most, reads)
@@ -498,7 +470,7 @@ func TestWatchReadsWhenItListensAgain(t *testing.T) {
 			require.NoError(f, n.Set("lock", "x"))
 		}
 		f.nodes[2].Disconnect()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * ms)
 		w.sees(redsync.StateHeld, 1)
 		require.Equal(f, 5, f.subscribed())
 		w.stops()
@@ -507,28 +479,26 @@ func TestWatchReadsWhenItListensAgain(t *testing.T) {
 
 func TestWatchWithoutSubscriptionsReadsEachSecond(t *testing.T) {
 	for name, denied := range map[string][]int{"all deny": allNodes, "one does not": {0, 1, 2, 3}} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				for _, i := range denied {
-					f.nodes[i].On("subscribe", 1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'subscribe' command"})
-				}
-				start := time.Now()
-				w := f.watches(f.NewMutex("lock"), nil)
-				w.sees(redsync.StateFree, 0)
-				assert.Equal(f, 5-len(denied), f.subscribed())
-				time.Sleep(readEvery / 2)
-				want := readEvery / 2
-				if len(denied) == 5 {
-					want = readEvery
-				}
-				require.NoError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
-					time.Sleep(readEvery)
-					assert.Equal(f, start.Add(want), w.sees(redsync.StateHeld, 1).at)
-					return nil
-				}))
-				assert.LessOrEqual(f, f.commands("subscribe"), 6, "nobody asks again")
-				w.stops()
-			})
+		playAs(t, name, func(f field) {
+			for _, i := range denied {
+				f.nodes[i].On("subscribe", 1e6, embedded.Fault{Err: "NOPERM this user has no permissions to run the 'subscribe' command"})
+			}
+			start := time.Now()
+			w := f.watches(f.NewMutex("lock"), nil)
+			w.sees(redsync.StateFree, 0)
+			assert.Equal(f, 5-len(denied), f.subscribed())
+			time.Sleep(readEvery / 2)
+			want := readEvery / 2
+			if len(denied) == 5 {
+				want = readEvery
+			}
+			require.NoError(f, f.another().Lead(f.Context(), "lock", func(context.Context) error {
+				time.Sleep(readEvery)
+				assert.Equal(f, start.Add(want), w.sees(redsync.StateHeld, 1).at)
+				return nil
+			}))
+			assert.LessOrEqual(f, f.commands("subscribe"), 6, "nobody asks again")
+			w.stops()
 		})
 	}
 }
@@ -542,7 +512,7 @@ func TestWatchOfASlowReader(t *testing.T) {
 		m := f.another().NewMutex("lock")
 		var last string
 		for i := range 4 {
-			require.NoError(f, m.Lock())
+			locked(f, m)
 			time.Sleep(2 * readEvery)
 			last = f.holderOf(m).ID
 			if i < 3 {
@@ -563,16 +533,15 @@ func TestWatchOfASlowReader(t *testing.T) {
 
 // All Watches of a process share the reads and the connections.
 func TestManyWatchesReadOnce(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		var all []*onlooker
 		before, reads := f.connections(), f.traffic()
 		for i := range 100 {
-			rs := []*redsync.Redsync{f.Redsync, f.With(redsync.WithFair()), f.With(redsync.WithExpiry(time.Minute))}[i%3]
-			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", redsync.WithShared()), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
+			rs := []*redsync.Redsync{f.Redsync, f.With(withFair), f.With(redsync.WithExpiry(time.Minute))}[i%3]
+			m := []*redsync.Mutex{rs.NewMutex("lock"), rs.NewMutex("lock", withShared), rs.NewMultiMutex([]string{"lock", "lock"})}[i%4%3]
 			all = append(all, f.watches(m, nil))
 		}
-		time.Sleep(100 * time.Millisecond) // they share reads, so some wait for the next one
+		time.Sleep(100 * ms) // they share reads, so some wait for the next one
 		for _, w := range all {
 			w.sees(redsync.StateFree, 0)
 		}
@@ -622,42 +591,38 @@ func TestWatchLeavesNothing(t *testing.T) {
 		"panic":  func() { panic(errWork) },
 		"Goexit": runtime.Goexit,
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				f.meet()
-				all := f.NewMutex("lock").Watch(f.Context())
-				loop := func() {
-					defer func() { _ = recover() }()
-					for range all {
-						for range all { // a loop within another
-							break
-						}
-						if end == nil {
-							break
-						}
-						end()
+		playMetAs(t, name, func(f field) {
+			all := f.NewMutex("lock").Watch(f.Context())
+			loop := func() {
+				defer func() { _ = recover() }()
+				for range all {
+					for range all { // a loop within another
+						break
 					}
-				}
-				for _, loops := range []int{1, 1, 5} { // it may be used again, and by several goroutines at once
-					var wg sync.WaitGroup
-					for range loops {
-						wg.Go(loop)
+					if end == nil {
+						break
 					}
-					wg.Wait()
-					next, stop := iter.Pull2(all)
-					_, _, _ = next()
-					stop()
-					f.nobodyWatches(1)
+					end()
 				}
-				f.closesAtOnce()
-			})
+			}
+			for _, loops := range []int{1, 1, 5} { // it may be used again, and by several goroutines at once
+				var wg sync.WaitGroup
+				for range loops {
+					wg.Go(loop)
+				}
+				wg.Wait()
+				next, stop := iter.Pull2(all)
+				_, _, _ = next()
+				stop()
+				f.nobodyWatches(1)
+			}
+			f.closesAtOnce()
 		})
 	}
 }
 
 func TestWatchEndsWithItsContext(t *testing.T) {
-	play(t, func(f field) {
-		f.meet()
+	playMet(t, func(f field) {
 		ctx, cancel := context.WithCancelCause(f.Context())
 		cancel(errWork)
 		w := f.loops(f.NewMutex("lock").Watch(ctx), cancel, nil)
@@ -672,7 +637,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 			start := time.Now()
 			w := f.loops(f.NewMutex("lock").Watch(ctx), nil, nil)
 			err := w.ended()
-			assert.Equal(f, d, time.Since(start))
+			took(f, start, d)
 			require.ErrorIs(f, err, context.DeadlineExceeded)
 			require.ErrorContains(f, err, `redsync: watch "lock": `)
 			require.NotErrorIs(f, err, redsync.ErrNoQuorum)
@@ -680,9 +645,9 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 		}
 		within(3*readEvery/2).sees(redsync.StateFree, 0)
 		f.nobodyWatches(1)
-		f.freeze(0, 1, 2)
+		f.freeze(majority...)
 		within(patience / 2).nothing() // it ends although nodes are silent, and before a Status is known
-		f.thaw(0, 1, 2)
+		f.thaw(majority...)
 	})
 }
 
@@ -696,9 +661,9 @@ func TestWatchEndsWithClose(t *testing.T) {
 		f.freeze(allNodes...) // Close does not wait for silent nodes because of a Watch
 		time.Sleep(readEvery + patience/2)
 		start := time.Now()
-		require.NoError(f, rs.Close(f.Context()))
+		shut(f, rs)
 		require.ErrorIs(f, waits.ended(), redsync.ErrClosed)
-		assert.Zero(f, time.Since(start))
+		took(f, start, 0)
 		f.thaw(allNodes...)
 		f.nobodyWatches(0)
 		close(block)
@@ -718,7 +683,7 @@ func TestWatchThatCannotBegin(t *testing.T) {
 			"must not be empty":               f.NewMutex(""),
 			"is reserved":                     f.NewMutex("{x}:queue"),
 			"WithExpiry(-1ns) is out":         f.NewMutex("lock", redsync.WithExpiry(-1)),
-			"WithPermits excludes":            f.NewMutex("lock", redsync.WithPermits(2), redsync.WithShared()),
+			"WithPermits excludes":            f.NewMutex("lock", redsync.WithPermits(2), withShared),
 			"0 names are":                     f.NewMultiMutex(nil),
 			`redsync: watch "lock": no pools`: redsync.New().NewMutex("lock"),
 			"redsync: watch: no pools":        {},
@@ -727,7 +692,7 @@ func TestWatchThatCannotBegin(t *testing.T) {
 			w.nothing()
 			require.ErrorContains(f, w.ended(), want)
 		}
-		assert.Zero(f, f.traffic())
+		f.hasSent(0)
 		n := 0
 		for _, err := range f.NewMutex("lock").Watch(nil) { //nolint:staticcheck // nil stands for the background
 			require.NoError(f, err)

@@ -14,21 +14,19 @@ import (
 // This file tests locks with a watchdog on whole sets of nodes.
 
 func TestWatchdogUnlockedWithAnExtensionOnTheWayLeavesNoKey(t *testing.T) {
-	for name, healing := range map[string][]redsync.Option{"healing": {redsync.WithSetNXOnExtend()}, "not healing": nil} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(append(healing, redsync.WithWatchdog())...)
-				f.freeze(0, 1, 2)
-				time.Sleep(3 * time.Second)
-				f.lose(0, 1, 2) // an extension with WithSetNXOnExtend would set them again
-				_, err := m.Unlock()
-				require.Error(t, err)
-				f.thaw(0, 1, 2)
-				for range 100 {
-					time.Sleep(100 * time.Millisecond)
-					assert.Zero(t, f.nodes.Keys("lock"))
-				}
-			})
+	for name, healing := range map[string]opts{"healing": {withSetNXOnExtend}, "not healing": nil} {
+		playAs(t, name, func(f field) {
+			m := f.held(append(healing, withWatchdog)...)
+			f.freeze(majority...)
+			time.Sleep(3 * time.Second)
+			f.lose(majority...) // an extension with WithSetNXOnExtend would set them again
+			_, err := m.Unlock()
+			require.Error(f, err)
+			f.thaw(majority...)
+			for range 100 {
+				time.Sleep(100 * ms)
+				assert.Zero(f, f.nodes.Keys("lock"))
+			}
 		})
 	}
 }
@@ -50,29 +48,27 @@ func TestWatchdogSurvives(t *testing.T) {
 		"all nodes lose a few replies": next(3, embedded.Fault{LoseReply: true}),
 		"nodes that need a second":     next(3, embedded.Fault{Delay: time.Second}),
 	} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				m := f.held(redsync.WithWatchdog())
-				lost, until := m.Lost(), m.Until()
-				time.Sleep(2 * time.Second)
-				begin(f)
-				time.Sleep(4 * time.Second)
-				f.restart(0, 2, 4)
-				f.thaw(allNodes...)
-				time.Sleep(time.Until(until))
-				assert.True(t, open(lost))
-				assert.Greater(t, m.Until(), until.Add(2*time.Second))
-				time.Sleep(time.Minute)
-				require.NoError(t, m.Err())
-				f.unlocks(m)
-			})
+		playAs(t, name, func(f field) {
+			m := f.held(withWatchdog)
+			lost, until := m.Lost(), m.Until()
+			time.Sleep(2 * time.Second)
+			begin(f)
+			time.Sleep(4 * time.Second)
+			f.restart(0, 2, 4)
+			f.thaw(allNodes...)
+			time.Sleep(time.Until(until))
+			assert.True(f, open(lost))
+			assert.Greater(f, m.Until(), until.Add(2*time.Second))
+			time.Sleep(time.Minute)
+			alive(f, m)
+			f.unlocks(m)
 		})
 	}
 }
 
 func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 	onKit(t, func(k kit) {
-		m := k.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog(), redsync.WithExpiry(9*time.Second))
+		m := k.held(withSetNXOnExtend, withWatchdog, redsync.WithExpiry(9*time.Second))
 		lost := m.Lost()
 		for _, i := range []int{1, 3, 2, 0, 4} { // all of them, in the end
 			time.Sleep(time.Second)
@@ -92,12 +88,27 @@ func TestWatchdogHealsNodesThatRestartEmpty(t *testing.T) {
 
 func TestWatchdogHealsNothingAfterUntil(t *testing.T) {
 	play(t, func(f field) {
-		m := f.held(redsync.WithSetNXOnExtend(), redsync.WithWatchdog())
-		f.kill(0, 1, 2)
+		m := f.held(withSetNXOnExtend, withWatchdog)
+		f.kill(majority...)
 		<-m.Lost()
-		f.lose(0, 1, 2, 3, 4)
-		f.restart(0, 1, 2)
+		f.lose(allNodes...)
+		f.restart(majority...)
 		time.Sleep(time.Minute)
-		assert.Zero(t, f.nodes.Keys("lock"))
+		f.keysOn(0)
+	})
+}
+
+func TestWatchdogUnlockedWithANoScriptReplyOnTheWayLeavesNoKey(t *testing.T) {
+	play(t, func(f field) {
+		m := f.held(withSetNXOnExtend, withWatchdog)
+		for _, n := range f.nodes {
+			n.On("evalsha", 1, embedded.Fault{Delay: 100 * ms, Err: lacksScript{}.Error()})
+		}
+		time.Sleep(8*time.Second/3 + 50*ms)
+		f.lose(allNodes...)
+		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
+		time.Sleep(time.Minute)
+		assert.Zero(f, f.commands("eval"))
+		f.keysOn(0)
 	})
 }

@@ -21,17 +21,16 @@ import (
 func TestWatchdogExtendsAtEveryThirdOfTheExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
-		time.Sleep(30*time.Second + time.Millisecond)
+		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
+		time.Sleep(30*time.Second + ms)
 		extends := j.extended()
 		for i, at := range extends {
 			assert.Equal(t, time.Duration(i+1)*3*time.Second, at)
 		}
 		assert.Len(t, extends, 10)
-		assert.Equal(t, 39*time.Second-92*time.Millisecond, m.Until().Sub(j.start))
-		require.NoError(t, m.Err())
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		assert.Equal(t, 39*time.Second-92*ms, m.Until().Sub(j.start))
+		alive(t, m)
+		confirmed(t, m.Unlock)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
 		assert.Len(t, j.releases, 1)
@@ -48,21 +47,19 @@ func TestWatchdogTriesAgainAndKeepsToItsThirds(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*time.Millisecond), redsync.WithWatchdog()))
-		time.Sleep(4500 * time.Millisecond)
+		m := locked(t, redsync.New(j).NewMutex("lock", redsync.WithExpiry(9600*ms), withWatchdog))
+		time.Sleep(4500 * ms)
 		failing.Store(false)
 		time.Sleep(10 * time.Second)
-		ms := time.Millisecond
 		// The first repetition comes after an eighth of the patience of 960 ms, the next after twice that, and so on.
 		assert.Equal(t, []time.Duration{
 			3200 * ms, 3320 * ms, 3560 * ms, 4040 * ms, 5000 * ms,
 			6400 * ms, 9600 * ms, 12800 * ms,
 		}, j.extended())
 		failing.Store(true)
-		time.Sleep(1700 * time.Millisecond)
+		time.Sleep(1700 * ms)
 		assert.Equal(t, []time.Duration{16000 * ms, 16120 * ms}, j.extended(), "after a success, the repetitions begin again with the shortest pause")
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
@@ -81,33 +78,29 @@ func TestWatchdogTriesAgainBesideANodeThatNeverAnswers(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		m := acquired(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog()))
+		m := locked(t, redsync.New(j, newJournal(nil), deaf).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog))
 		away.Store(true)
 		time.Sleep(4 * time.Second)
 		away.Store(false)
 		time.Sleep(3 * time.Second)
-		ms := time.Millisecond
 		assert.Equal(t, []time.Duration{3000 * ms, 3900 * ms, 4800 * ms, 6000 * ms}, j.extended())
-		_, err := m.Unlock()
-		require.NoError(t, err)
+		confirmed(t, m.Unlock)
 	})
 }
 
 func TestWatchdogExtendsAnAdoptedLockFromItsExtendOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(nil)
-		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), redsync.WithWatchdog(), redsync.WithValue("v"))
+		m := redsync.New(j).NewMutex("lock", redsync.WithExpiry(9*time.Second), withWatchdog, redsync.WithValue("v"))
 		time.Sleep(10 * time.Second)
 		assert.Empty(t, j.extended())
 		assert.Nil(t, m.Lost())
-		require.ErrorIs(t, m.Err(), redsync.ErrNotHeld)
-		_, err := m.Extend()
-		require.NoError(t, err)
+		isOver(t, m, redsync.ErrNotHeld)
+		confirmed(t, m.Extend)
 		time.Sleep(7 * time.Second)
 		assert.Equal(t, []time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}, j.extended())
-		require.NoError(t, m.Err())
-		_, err = m.Unlock()
-		require.NoError(t, err)
+		alive(t, m)
+		confirmed(t, m.Unlock)
 		time.Sleep(time.Minute)
 		assert.Empty(t, j.extended())
 	})
@@ -122,9 +115,9 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		}}
-		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), redsync.WithWatchdog())
+		rs := redsync.New(p).With(redsync.WithExpiry(9*time.Second), withWatchdog)
 		for i := range 300 {
-			require.NoError(t, rs.NewMutex(strconv.Itoa(i)).Lock())
+			locked(t, rs.NewMutex(strconv.Itoa(i)))
 		}
 		synctest.Wait()
 		before := p.Count("evalsha")
@@ -132,8 +125,37 @@ func TestExtensionsThatAreDueAtOnceAreSpread(t *testing.T) {
 		for _, want := range []int{128, 256, 300} {
 			synctest.Wait()
 			assert.Equal(t, want, p.Count("evalsha")-before)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 		}
-		require.NoError(t, rs.Close(t.Context()))
+		shut(t, rs)
 	})
+}
+
+// An extension is under way at Unlock. Whatever its answer is, nothing but releases follows.
+func TestWatchdogSendsOnlyReleasesAfterUnlock(t *testing.T) {
+	for _, late := range []pool.Reply{
+		{Value: int64(1), Fate: pool.Answered, Conn: 1},
+		{Value: int64(0), Fate: pool.Answered, Conn: 1},
+		{Err: lacksScript{}, Fate: pool.Answered, Conn: 1},
+		{Err: errPuppet, Conn: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked pool.Request
+			j := newJournal(func(req pool.Request) (*pool.Reply, error) {
+				if isExtend(req) {
+					asked = req
+					return nil, nil
+				}
+				return puppet.Yes(req)
+			})
+			m := locked(t, redsync.New(j).NewMutex("lock", withWatchdog, withSetNXOnExtend))
+			time.Sleep(4 * time.Second)
+			require.NotEmpty(t, j.extended())
+			confirmed(t, m.Unlock)
+			asked.To.Receive(asked.Tag, late)
+			time.Sleep(time.Minute)
+			assert.Empty(t, j.extended())
+			isOver(t, m, redsync.ErrNotHeld)
+		})
+	}
 }

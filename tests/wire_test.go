@@ -157,8 +157,7 @@ func (w *byHand) process(options ...redsync.Option) *redsync.Redsync {
 // holds locks orders:17, and waits until all nodes have it.
 func (w *byHand) holds(rs *redsync.Redsync) *redsync.Mutex {
 	w.Helper()
-	m := rs.NewMutex("orders:17")
-	require.NoError(w, m.TryLock())
+	m := obtained(w, rs.NewMutex("orders:17"))
 	awaitAnswers(w.T, w.servers, 1, "exists", "orders:17")
 	return m
 }
@@ -166,9 +165,7 @@ func (w *byHand) holds(rs *redsync.Redsync) *redsync.Mutex {
 // frees unlocks m, and waits until no node has it.
 func (w *byHand) frees(m *redsync.Mutex) {
 	w.Helper()
-	ok, err := m.Unlock()
-	require.NoError(w, err)
-	require.True(w, ok)
+	confirmed(w, m.Unlock)
 	awaitAnswers(w.T, w.servers, 0, "exists", "orders:17")
 }
 
@@ -188,8 +185,7 @@ func (w *byHand) locksByHand() {
 	rs := w.process()
 	taken := func() {
 		w.Helper()
-		var taken *redsync.ErrTaken
-		require.ErrorAs(w, rs.NewMutex("orders:17").TryLock(), &taken)
+		isTaken(w, rs.NewMutex("orders:17").TryLock())
 	}
 	w.does("SET orders:17 0f4b")
 	taken()
@@ -216,11 +212,10 @@ func (w *byHand) locksByHand() {
 // Our keys look as the page says.
 func (w *byHand) looksAtALock() {
 	w.Helper()
-	holder := w.process(redsync.WithOwner("billing@host-a")).NewMutex("orders:17", redsync.WithFencing(), redsync.WithWatchdog())
-	require.NoError(w, holder.TryLock())
+	holder := obtained(w, w.process(redsync.WithOwner("billing@host-a")).NewMutex("orders:17", withFencing, withWatchdog))
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
-	waiter, waited := w.process().NewMutex("orders:17", redsync.WithFencing(), redsync.WithTries(0)), make(chan error)
+	waiter, waited := w.process().NewMutex("orders:17", withFencing, forever), make(chan error)
 	go func() { waited <- waiter.LockContext(ctx) }()
 	w.shows("--scan")
 	w.shows("GET orders:17")
@@ -236,10 +231,10 @@ func (w *byHand) looksAtALock() {
 func (w *byHand) looksAtReadersAndPermits() {
 	w.Helper()
 	for range 2 {
-		rs := w.process(redsync.WithWatchdog())
-		reader, permit := rs.NewMutex("report", redsync.WithShared()), rs.NewMutex("pool", redsync.WithPermits(2))
-		require.NoError(w, reader.Lock())
-		require.NoError(w, permit.Lock())
+		rs := w.process(withWatchdog)
+		reader, permit := rs.NewMutex("report", withShared), rs.NewMutex("pool", redsync.WithPermits(2))
+		locked(w, reader)
+		locked(w, permit)
 	}
 	w.shows("GET report")
 	w.does("SET report")
@@ -254,14 +249,10 @@ func (w *byHand) breaksExclusion() {
 	m := w.holds(first)
 	w.does("app:orders:17")
 	w.does("-n 1")
-	ok, err := m.Extend()
-	require.NoError(w, err)
-	require.True(w, ok)
+	confirmed(w, m.Extend)
 
 	w.does("without NX")
-	ok, err = m.Extend()
-	require.ErrorIs(w, err, redsync.ErrLockLost)
-	require.False(w, ok)
+	failsWith(w, m.Extend, redsync.ErrLockLost)
 	for _, s := range w.servers {
 		realredis.Must(w, s, "del", "orders:17")
 	}
@@ -272,7 +263,6 @@ func (w *byHand) breaksExclusion() {
 		next := w.holds(second)
 		assert.Positive(w, m.Remaining(), "%s: the first holder still believes", mistake)
 		w.frees(next)
-		_, err = m.Unlock()
-		require.ErrorIs(w, err, redsync.ErrLockAlreadyExpired)
+		failsWith(w, m.Unlock, redsync.ErrLockAlreadyExpired)
 	}
 }

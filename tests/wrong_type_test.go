@@ -39,19 +39,19 @@ var data = map[string]func(c *redis.Client, key string) error{
 var needed = map[string]struct {
 	key  string
 	kind lockKind
-	mode []redsync.Option
+	mode opts
 }{
 	"plain":                 {"a", lockKinds[0], nil},
-	"WithMinHold":           {"a", lockKinds[0], []redsync.Option{redsync.WithMinHold(time.Millisecond)}},
-	"WithFencing":           {"a", lockKinds[0], []redsync.Option{redsync.WithFencing()}},
-	"WithFencing, register": {"{a}:fence", lockKinds[0], []redsync.Option{redsync.WithFencing()}},
-	"WithFair":              {"a", lockKinds[0], []redsync.Option{redsync.WithFair()}},
-	"WithFair, queue":       {"{a}:queue", lockKinds[0], []redsync.Option{redsync.WithFair()}},
+	"WithMinHold":           {"a", lockKinds[0], opts{redsync.WithMinHold(ms)}},
+	"WithFencing":           {"a", lockKinds[0], opts{withFencing}},
+	"WithFencing, register": {"{a}:fence", lockKinds[0], opts{withFencing}},
+	"WithFair":              {"a", lockKinds[0], opts{withFair}},
+	"WithFair, queue":       {"{a}:queue", lockKinds[0], opts{withFair}},
 	"several names":         {"b", lockKinds[1], nil},
-	"several names, fenced": {"{b}:fence", lockKinds[1], []redsync.Option{redsync.WithFencing()}},
+	"several names, fenced": {"{b}:fence", lockKinds[1], opts{withFencing}},
 	"readers":               {"a", lockKinds[2], nil},
 	"permits":               {permitKey, lockKinds[3], nil},
-	"permits, fair":         {"{a}:slots", lockKinds[3], []redsync.Option{redsync.WithFair()}},
+	"permits, fair":         {"{a}:slots", lockKinds[3], opts{withFair}},
 	"a name of 300 bytes":   {strings.Repeat("a", 300), lockKind{}, nil},
 }
 
@@ -75,59 +75,57 @@ func isForeign(t *testing.T, err error, key, is string) {
 // Every call fails at once. Nothing is repeated, no node is down, and Close has nothing to wait for.
 func TestACallNamesTheKeyOfAnotherTypeThatItNeeds(t *testing.T) {
 	for name, c := range needed {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(f field) {
-				r := &redsynctest.Recorder{}
-				options := append([]redsync.Option{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
-				rs := f.another()
-				mutex := func() *redsync.Mutex {
-					if c.kind.lock == nil {
-						return rs.NewMutex(c.key, options...)
-					}
-					return c.kind.lock(rs, options...)
+		playAs(t, name, func(f field) {
+			r := &redsynctest.Recorder{}
+			options := append(opts{redsync.WithObserver(r), redsync.WithRetryDelay(time.Minute)}, c.mode...)
+			rs := f.another()
+			mutex := func() *redsync.Mutex {
+				if c.kind.lock == nil {
+					return rs.NewMutex(c.key, options...)
 				}
-				for is, put := range data {
-					if is != "hash" && name != "plain" {
-						continue
-					}
-					for _, n := range f.nodes[:3] {
-						require.NoError(f, put(n.Client(), c.key))
-					}
-					began := time.Now()
-					m := mutex()
-					isForeign(f.T, m.TryLock(), c.key, is)
-					isForeign(f.T, m.Lock(), c.key, is)
-					isForeign(f.T, m.Do(f.Context(), nothing), c.key, is)
-					ran, err := m.TryDo(f.Context(), nothing)
-					assert.False(f, ran)
-					isForeign(f.T, err, c.key, is)
-					if c.kind.column == "plain lock" {
-						isForeign(f.T, rs.Lead(f.Context(), "a", nothing, options...), c.key, is)
-					}
-					if c.kind.lock == nil || !strings.Contains(c.key, "}:") || c.key == permitKey {
-						_, err := m.Inspect(f.Context())
-						isForeign(f.T, err, c.key, is)
-					}
-					assert.Less(f, time.Since(began), time.Second)
-					for _, n := range f.nodes[1:3] {
-						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
-					}
-					require.NoError(f, m.Lock(), "the others are a quorum")
-					f.unlock(m)
-					time.Sleep(10 * time.Second) // the release has raised the registers, and what WithMinHold keeps is gone
-					for _, n := range f.nodes {
-						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
-					}
+				return c.kind.lock(rs, options...)
+			}
+			for is, put := range data {
+				if is != "hash" && name != "plain" {
+					continue
 				}
-				before := commands(f.nodes)
-				time.Sleep(20 * time.Second)
-				assert.Equal(f, before, commands(f.nodes))
-				assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
-				assert.Empty(f, redsynctest.Events[observe.ReleaseUnconfirmed](r))
+				for _, n := range f.nodes[:3] {
+					require.NoError(f, put(n.Client(), c.key))
+				}
 				began := time.Now()
-				require.NoError(f, rs.Close(f.Context()))
-				assert.Zero(f, time.Since(began))
-			})
+				m := mutex()
+				isForeign(f.T, m.TryLock(), c.key, is)
+				isForeign(f.T, m.Lock(), c.key, is)
+				isForeign(f.T, m.Do(f.Context(), nothing), c.key, is)
+				ran, err := m.TryDo(f.Context(), nothing)
+				assert.False(f, ran)
+				isForeign(f.T, err, c.key, is)
+				if c.kind.column == "plain lock" {
+					isForeign(f.T, rs.Lead(f.Context(), "a", nothing, options...), c.key, is)
+				}
+				if c.kind.lock == nil || !strings.Contains(c.key, "}:") || c.key == permitKey {
+					_, err := m.Inspect(f.Context())
+					isForeign(f.T, err, c.key, is)
+				}
+				assert.Less(f, time.Since(began), time.Second)
+				for _, n := range f.nodes[1:3] {
+					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+				}
+				require.NoError(f, m.Lock(), "the others are a quorum")
+				f.unlock(m)
+				time.Sleep(10 * time.Second) // the release has raised the registers, and what WithMinHold keeps is gone
+				for _, n := range f.nodes {
+					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+				}
+			}
+			before := commands(f.nodes)
+			time.Sleep(20 * time.Second)
+			assert.Equal(f, before, commands(f.nodes))
+			assert.Empty(f, redsynctest.Events[observe.NodeDown](r))
+			assert.Empty(f, redsynctest.Events[observe.ReleaseUnconfirmed](r))
+			began := time.Now()
+			shut(f, rs)
+			assert.Zero(f, time.Since(began))
 		})
 	}
 }
@@ -149,24 +147,22 @@ func TestALockWhoseKeyIsReplacedByAnotherTypeIsLost(t *testing.T) {
 		for operation, call := range map[string]func(m *redsync.Mutex) (bool, error){
 			"Extend": (*redsync.Mutex).Extend, "Valid": (*redsync.Mutex).Valid, "Unlock": (*redsync.Mutex).Unlock,
 		} {
-			t.Run(name+", "+operation, func(t *testing.T) {
-				play(t, func(f field) {
-					m := acquired(f, c.kind.lock(f.Redsync, append([]redsync.Option{redsync.WithExpiry(time.Minute)}, c.mode...)...))
-					time.Sleep(3 * time.Second) // one with WithOwner listens
-					for _, n := range f.nodes {
-						n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
-						require.NoError(f, data["hash"](n.Client(), c.key))
-					}
-					ok, err := call(m)
-					assert.False(f, ok)
-					isForeign(f.T, err, c.key, "hash")
-					require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
-					_, _ = m.Unlock()
-					synctest.Wait()
-					before := commands(f.nodes)
-					time.Sleep(2 * time.Minute)
-					assert.Equal(f, before, commands(f.nodes), "nothing is repeated")
-				})
+			playAs(t, name+", "+operation, func(f field) {
+				m := locked(f, c.kind.lock(f.Redsync, append(opts{redsync.WithExpiry(time.Minute)}, c.mode...)...))
+				time.Sleep(3 * time.Second) // one with WithOwner listens
+				for _, n := range f.nodes {
+					n.Between(func(m *miniredis.Miniredis) { m.Del(c.key) })
+					require.NoError(f, data["hash"](n.Client(), c.key))
+				}
+				ok, err := call(m)
+				assert.False(f, ok)
+				isForeign(f.T, err, c.key, "hash")
+				require.ErrorIs(f, err, redsync.ErrLockAlreadyExpired)
+				_, _ = m.Unlock()
+				synctest.Wait()
+				before := commands(f.nodes)
+				time.Sleep(2 * time.Minute)
+				assert.Equal(f, before, commands(f.nodes), "nothing is repeated")
 			})
 		}
 	}
