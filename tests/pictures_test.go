@@ -220,7 +220,7 @@ var fonts = map[string]map[string][]float64{
 
 // widths reads numbers.
 func widths(text string) (all []float64) {
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		n, _ := strconv.ParseFloat(field, 64)
 		all = append(all, n)
 	}

@@ -25,7 +25,7 @@ func cellsOf(text string) (rows [][]string) {
 // wordsOf returns the words of a command line. A word in quotes is one of Go.
 func wordsOf(t *testing.T, line string) (words []string) {
 	t.Helper()
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(word, `"`) {
 			text, err := strconv.Unquote(word)
 			require.NoError(t, err, word)

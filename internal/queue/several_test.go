@@ -221,13 +221,13 @@ func TestTwoThatShareANameDoNotTryAtOnce(t *testing.T) {
 		b.forget()
 		m.end(u, nil, h.keptBack(0))
 		assert.Len(h, b.look, 1, "it may go on")
-		u = h.asks(m)
+		h.asks(m)
 		b.forget()
 		h.leaves(m)
 		assert.Len(h, b.look, 1, "it may go on, although nobody waits for several names any more")
 
 		m = h.multi(0)
-		u = h.asks(b)
+		h.asks(b)
 		assert.Nil(h, m.begin(true, false))
 		h.leaves(b)
 		h.asks(m) // b has left while it was trying

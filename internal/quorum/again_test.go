@@ -183,7 +183,7 @@ func TestRoundThatWouldFailAsksOnceMoreWhereAConnectionWasLost(t *testing.T) {
 		s, a, r := newScene(3), &act{brief: Brief{Tracer: to}}, &Round{}
 		r.Prepare(t.Context(), s.Set, repeating{a, s.puppets, new(int)}, false, false)
 		r.Send()
-		for _, step := range strings.Fields(play) {
+		for step := range strings.FieldsSeq(play) {
 			i := int(step[0] - '0')
 			switch step[1:] {
 			case "!":
