@@ -82,7 +82,7 @@ func playWorkshop(t *testing.T, seed uint64, s shift) {
 		processes := []*redsync.Redsync{f.Redsync, f.process(), f.process()}
 		f.closes(processes[1:]...)
 		w := &workshop{TB: f, permits: s.permits, prompt: !s.faults}
-		end := time.Now().Add(time.Duration(testlength.Of(1, 2, 20)) * time.Second)
+		end := time.Now().Add(time.Duration(testlength.InGate(1, 1, 2, 20)) * time.Second)
 		var all sync.WaitGroup
 		for i := range s.clients {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
