@@ -65,7 +65,7 @@ func compile(source string) (script, error) {
 	return s, nil
 }
 
-// shortened returns args with the texts of known scripts that all nodes share, so that who keeps it keeps no copies.
+// shortened returns a copy of args that shares the text of each known script with all nodes, so that it takes little memory.
 func shortened(args []string) []string {
 	kept := slices.Clone(args)
 	for i, arg := range kept {
