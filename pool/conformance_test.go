@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
+	"github.com/seed14bd9ef4/redsync/internal/testlength"
 	"github.com/seed14bd9ef4/redsync/pool"
 	"github.com/seed14bd9ef4/redsync/pool/pooltest"
 )
@@ -25,8 +26,17 @@ type kind struct {
 // other is not a *redis.Client, although it behaves like one.
 type other struct{ redis.UniversalClient }
 
+// The first kinds differ most.
 var kinds = []kind{
 	{"client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, nil},
+	{"cluster", func(o *redis.Options) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addr}}}}, nil
+			},
+			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
+		})
+	}, nil},
 	{"via client", func(o *redis.Options) redis.UniversalClient { return redis.NewClient(o) }, []pool.Option{pool.ViaClient()}},
 	{"other client", func(o *redis.Options) redis.UniversalClient { return other{redis.NewClient(o)} }, nil},
 	{"ring", func(o *redis.Options) redis.UniversalClient {
@@ -35,14 +45,6 @@ var kinds = []kind{
 			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 			// No heartbeat during a test: it would notice seconds late that a shard is down, or up again.
 			HeartbeatFrequency: time.Hour,
-		})
-	}, nil},
-	{"cluster", func(o *redis.Options) redis.UniversalClient {
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: o.Addr}}}}, nil
-			},
-			NewClient: func(*redis.Options) *redis.Client { return redis.NewClient(o) },
 		})
 	}, nil},
 }
@@ -94,10 +96,10 @@ func embeddedEnv(n *embedded.Node, k kind) (redis.UniversalClient, pooltest.Env)
 // With -short it leaves out the Ring, whose pool sends as that of a ClusterClient does, and the pools that send through
 // the client.
 func TestPoolConformsRealServer(t *testing.T) {
-	for _, k := range kinds {
+	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			if testing.Short() && k.name != "client" && k.name != "cluster" {
-				t.Skip("-short leaves this client out")
+			if i >= testlength.InGate(2, 3, len(kinds), len(kinds)) {
+				t.Skip("embedded nodes have shown it, and the nightly run shows it here")
 			}
 			pooltest.RunParallel(t, func(t *testing.T, check func(*testing.T, pooltest.Env)) {
 				server := realredis.Start(t, 1)[0]

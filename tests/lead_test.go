@@ -350,7 +350,7 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 				e.leads(first, 1)
 				c.fail(e.kit, allNodes...)
 				late := e.runs(e.nodes.Process(), mode...) // it has met no node
-				time.Sleep(time.Duration(testlength.InGate(15, 15, 60, 900)) * time.Second)
+				time.Sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
 				for _, waiting := range []*candidate{first, second, late} {
 					assert.True(e, open(waiting.done))

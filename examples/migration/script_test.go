@@ -114,7 +114,7 @@ var _ = context.Canceled // a file without redsync is left alone,   even if it i
 }
 
 func TestScriptMovesAProgramThatCompiles(t *testing.T) {
-	testlength.NotShort(t) // the race detector sees nothing of a program that this compiles
+	testlength.FromGate(t) // it builds a program
 	moved := move(t, small)
 	for name, text := range small {
 		require.Equal(t, name == "main.go" || name == "pools.go", moved[name] != text, name)
