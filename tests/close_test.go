@@ -503,7 +503,7 @@ func TestClosedClientsOfOtherPools(t *testing.T) {
 // sent later.
 func TestCloseDoesNotWaitForAttemptsOfWhichNothingWasSent(t *testing.T) {
 	inEachMode(t, onKit, func(k kit, mode opts) {
-		for _, after := range []time.Duration{ms, time.Second} {
+		for _, after := range []time.Duration{ms, 1050 * ms} {
 			for _, silent := range [][]int{{0, 1, 2, 3, 4}, {3, 4}} { // with two the locks are held
 				rs, r := k.nodes.Process(), &redsynctest.Recorder{}
 				k.freeze(silent...)
