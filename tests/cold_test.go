@@ -145,12 +145,17 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 		want          string
 	}{
 		"a dial":                    {dead, guard, time.Hour, 4 * time.Second, "no answer to the dial within 4s"},
+		"a client's own timeout":    {place{time.Hour, 1}, guard, time.Hour, time.Second, "no answer to the dial within 1s"},
 		"a greeting":                {place{}, guard, time.Hour, time.Second, "no answer to the greeting within 1s"},
 		"a context that is shorter": {dead, guard, time.Second, time.Second, "no answer to the dial yet"},
 		"a short expiry":            {dead, 6 * ms, time.Hour, 3 * ms, "no answer to the dial within 3ms"},
 	} {
 		playAs(t, name, func(f field) {
-			rs := redsync.New(pool.New(c.at.client(f.nodes[0]))).With(redsync.WithExpiry(c.expiry))
+			client := c.at.client(f.nodes[0])
+			if c.at.answer == 1 {
+				client.Options().DialTimeout = time.Second
+			}
+			rs := redsync.New(pool.New(client)).With(redsync.WithExpiry(c.expiry))
 			f.closes(rs)
 			if c.at == (place{}) {
 				f.freeze(0)
