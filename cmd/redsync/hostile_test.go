@@ -50,7 +50,9 @@ func lies() map[string]string {
 // Whatever one node of three sends, and in answer to whatever it is asked: no command dies of it, takes much memory, waits
 // for long, or shows what a terminal obeys. check says all of the other nodes.
 func TestHostileNode(t *testing.T) {
-	t.Parallel()
+	if testing.Short() {
+		t.Skip("its processes keep the machine busy: not with -short")
+	}
 	all, most := lies(), mostMemory
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		most *= 4 // the race detector has its own
