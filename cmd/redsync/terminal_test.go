@@ -287,9 +287,8 @@ func TestTerminalUse(t *testing.T) {
 			console.expect("redsync: COMMAND has stopped, because it wants to use the terminal: see --foreground")
 			console.expect("Stopped")
 			console.expect(prompt)
-			console.enter("kill %%1; wait -f %%1") // not fg: the job may have ended
-			console.wantStatus(128 + int(syscall.SIGTERM))
-			wantFree(t, console.servers, "job")
+			console.enter("kill -KILL %%1")
+			awaitFree(t, console.servers, "job")
 		})
 	}
 }

@@ -96,6 +96,10 @@ func summary(kept notes, recorded string, record bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(before) == 0 {
+		_, _ = fmt.Fprintf(out, "processor seconds of all tests: %.0f; none are recorded\n", total(now))
+		return nil
+	}
 	wrong, pace := judge(now, sums(before))
 	_, _ = fmt.Fprintf(out, "processor seconds of all tests: %.0f, %.2f times the recorded ones in the median\n", total(now), pace)
 	if len(wrong) > 0 {
