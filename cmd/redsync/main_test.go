@@ -35,7 +35,7 @@ var roles = map[string]func(){"redsync": main, holderName: main, "forget": forge
 type checked struct{ tests *testing.M }
 
 func (c checked) Run() int {
-	if err := flag.Set("test.parallel", "8"); err != nil { // scripts mostly wait
+	if err := flag.Set("test.parallel", "4"); err != nil { // scripts mostly wait
 		panic(err)
 	}
 	if signal.Ignored(syscall.SIGHUP) { // under nohup; what tests start shall have the default
