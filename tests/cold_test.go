@@ -173,3 +173,20 @@ func TestErrorNamesWhatWasWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// Nobody waits for a node whose connection is being opened once the others decide, and the first caller waits for its
+// identity as ever.
+func TestNodeThatIsBeingConnectedDelaysNobody(t *testing.T) {
+	for name, far := range map[string]place{"far": withTLS(250 * time.Millisecond), "dead": {time.Hour, 0}} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(f field) {
+				near := place{}
+				rs := f.from(near, near, far, near, far)
+				_ = rs.NewMutex("first").TryLock()
+				start := time.Now()
+				require.NoError(f, rs.NewMutex("lock").TryLock())
+				assert.Zero(f, time.Since(start))
+			})
+		})
+	}
+}
