@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 var evalshaTime = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`)
@@ -23,10 +22,10 @@ var evalshaTime = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`)
 //	go test ./internal/script -run '^$' -bench Scripts -benchtime 20000x
 func BenchmarkScripts(b *testing.B) {
 	client := realredis.Start(b, 1)[0].Client()
-	place := script.Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
+	place := Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
 	last := time.Now().Add(time.Hour).UnixMilli()
-	none, leaves := script.Turnover{}, script.Turnover{Leave: []script.Ticket{aTicket(1, us)}}
-	run := func(n int, before [][]any, commands map[string]script.Command) {
+	none, leaves := noTurn, Turnover{Leave: []Ticket{aTicket(1, us)}}
+	run := func(n int, before [][]any, commands map[string]Command) {
 		for name, c := range commands {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				require.NoError(b, client.Do(b.Context(), c.InFull()...).Err())
@@ -41,35 +40,35 @@ func BenchmarkScripts(b *testing.B) {
 			names = append(names, fmt.Sprintf("lock%02d", i))
 			set = append(set, names[i], "v")
 		}
-		lock, m := script.NewLock(names[0], "v"), script.NewMulti(names).With("v")
+		lock, m := newLock(names[0], "v"), NewMulti(names).With("v")
 		if k == 1 {
-			run(k, nil, map[string]script.Command{"enter": script.Enter(lock, ttl, place, script.Fence{})})
-			run(k, [][]any{set}, map[string]script.Command{"release": script.Release(lock, script.Process{}, none, script.Fence{}), "extend": script.Extend(lock, ttl)})
+			run(k, nil, map[string]Command{"enter": Enter(lock, ttl, place, noFence)})
+			run(k, [][]any{set}, map[string]Command{"release": Release(lock, noProcess, none, noFence), "extend": Extend(lock, ttl)})
 			continue
 		}
-		run(k, nil, map[string]script.Command{"enter": script.EnterMulti(m, ttl, place, script.Fence{})})
-		run(k, [][]any{set}, map[string]script.Command{"release": script.ReleaseMulti(m, script.Process{}, none, script.Fence{}), "extend": script.ExtendMulti(m, ttl)})
+		run(k, nil, map[string]Command{"enter": EnterMulti(m, ttl, place, noFence)})
+		run(k, [][]any{set}, map[string]Command{"release": ReleaseMulti(m, noProcess, none, noFence), "extend": ExtendMulti(m, ttl)})
 	}
 	for _, n := range []int{1, 10, 100} {
 		text := "readers\n"
 		for i := range n {
 			text += fmt.Sprintf("abcdefghijklmnopqrst%06d %013d\n", i, last+int64(i))
 		}
-		run(n, [][]any{{"set", "lock", text, "px", ttl}}, map[string]script.Command{"reader enters": script.EnterShared(of("v"), ttl, place, script.Fence{})})
-		run(n, [][]any{{"set", "lock", text + fmt.Sprintf("v %013d\n", last+ttl), "px", ttl}}, map[string]script.Command{
-			"reader extends": script.ExtendShared(of("v"), ttl), "reader leaves": script.ReleaseShared(of("v"), script.Process{}, none, script.Fence{}),
+		run(n, [][]any{{"set", "lock", text, "px", ttl}}, map[string]Command{"reader enters": EnterShared(lockV, ttl, place, noFence)})
+		run(n, [][]any{{"set", "lock", text + fmt.Sprintf("v %013d\n", last+ttl), "px", ttl}}, map[string]Command{
+			"reader extends": ExtendShared(lockV, ttl), "reader leaves": ReleaseShared(lockV, noProcess, none, noFence),
 		})
 	}
 	for _, n := range []int{4, 64, 256} {
-		s := script.NewSemaphore("lock", n)
+		s := NewSemaphore("lock", n)
 		others := []any{"mset"}
 		for i := range n - 1 {
 			others = append(others, slot(i), "w")
 		}
 		waits := []any{"set", slotQueue, record(ticket(2, they), last), "px", ttl}
-		run(n, [][]any{others}, map[string]script.Command{"permits enter": script.EnterPermits(s, "v", ttl, wants(1, 0), place)})
-		run(n, [][]any{append(others, slot(n-1), "v"), waits}, map[string]script.Command{
-			"permits refuse": script.EnterPermits(s, "x", ttl, wants(1, 0), place), "permits leave": script.ReleaseSlots(s, "v", 1, s.AllBut(slots()), slots(), script.ProcessOf(us), leaves),
+		run(n, [][]any{others}, map[string]Command{"permits enter": EnterPermits(s, "v", ttl, wants(1, 0), place)})
+		run(n, [][]any{append(others, slot(n-1), "v"), waits}, map[string]Command{
+			"permits refuse": EnterPermits(s, "x", ttl, wants(1, 0), place), "permits leave": ReleaseSlots(s, "v", 1, s.AllBut(slotsOf()), slotsOf(), ProcessOf(us), leaves),
 		})
 	}
 }

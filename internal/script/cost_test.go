@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 var calls = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
@@ -19,8 +18,8 @@ var calls = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	writes := func() { g.do("set", "lock", "v", "px", ttl) }
-	names := func() { g.entersMulti(abc, script.Place{}, script.Fence{}) }
-	reads := func() { g.reads("v", "", script.Fence{}) }
+	names := func() { g.entersMulti(abc, noPlace, noFence) }
+	reads := func() { g.reads("v") }
 	states := map[string]func(){
 		"":             func() {},
 		"held":         writes,
@@ -28,54 +27,54 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 		"names":        names,
 		"names, a row": func() { names(); g.line("{a}:queue", "they1") },
 		"v reads":      reads,
-		"v and w read": func() { reads(); g.reads("w", "", script.Fence{}) },
+		"v and w read": func() { reads(); g.reads("w") },
 	}
-	none, process, place := script.Process{}, script.ProcessOf(us), script.Place{Ticket: aTicket(2, us), Alive: alive}
-	plain, all := script.Turnover{}, slots(0, 1, 2, 3)
-	release := script.ReleaseMulti(abc, none, plain, script.Fence{})
+	none, process, place := noProcess, ProcessOf(us), Place{Ticket: aTicket(2, us), Alive: alive}
+	plain, all := noTurn, slotsOf(0, 1, 2, 3)
+	release := ReleaseMulti(abc, none, plain, noFence)
 	for name, c := range map[string]struct {
 		state   string // one of states, or slots as fills takes them
-		command script.Command
+		command Command
 		want    string // the reply, and what has been executed
 	}{
-		"enter, queued":              {"", script.Enter(of("v"), ttl, place, script.Fence{}), "0: get 2, pttl 1, set 2, strlen 2, time 1"},
-		"release":                    {"held", script.Release(of("v"), none, plain, script.Fence{}), "1: del 1, getrange 1, strlen 1"},
-		"release, taken":             {"v reads", script.Release(of("w"), process, plain, script.Fence{}), "2: get 1, strlen 1"},
-		"release, somebody waits":    {"waited for", script.Release(of("v"), none, plain, script.Fence{}), "5: del 1, get 2, publish 1, strlen 3, time 1"},
-		"shorten":                    {"held", script.Shorten(of("v"), 1000, none, plain, script.Fence{}), "1: get 2, pexpire 1, pttl 1, strlen 2"},
-		"shorten, as it is":          {"held", script.Shorten(of("v"), ttl, none, plain, script.Fence{}), "1: get 1, pttl 1, strlen 1"},
-		"shorten, quietly":           {"held", script.Shorten(of("v"), 1000, none, quietly, script.Fence{}), "1: get 1, pexpire 1, pttl 1, strlen 1"},
-		"names: enter":               {"", script.EnterMulti(abc, ttl, script.Place{}, script.Fence{}), "0: set 3"},
-		"names: enter, queued":       {"", script.EnterMulti(abc, ttl, place, script.Fence{}), "[0 0 0 []]: get 6, pttl 3, set 6, strlen 6, time 1"},
-		"names: enter, fenced":       {"", script.EnterMulti(abc, ttl, script.Place{}, token(7)), "[0 7 1 []]: get 6, set 6, strlen 6"},
-		"names: extend":              {"names", script.ExtendMulti(abc, 2*ttl), "1: get 3, pexpire 3, pttl 3, strlen 3"},
+		"enter, queued":              {"", Enter(lockV, ttl, place, noFence), "0: get 2, pttl 1, set 2, strlen 2, time 1"},
+		"release":                    {"held", Release(lockV, none, plain, noFence), "1: del 1, getrange 1, strlen 1"},
+		"release, taken":             {"v reads", Release(lockW, process, plain, noFence), "2: get 1, strlen 1"},
+		"release, somebody waits":    {"waited for", Release(lockV, none, plain, noFence), "5: del 1, get 2, publish 1, strlen 3, time 1"},
+		"shorten":                    {"held", Shorten(lockV, 1000, none, plain, noFence), "1: get 2, pexpire 1, pttl 1, strlen 2"},
+		"shorten, as it is":          {"held", Shorten(lockV, ttl, none, plain, noFence), "1: get 1, pttl 1, strlen 1"},
+		"shorten, quietly":           {"held", Shorten(lockV, 1000, none, quietly, noFence), "1: get 1, pexpire 1, pttl 1, strlen 1"},
+		"names: enter":               {"", EnterMulti(abc, ttl, noPlace, noFence), "0: set 3"},
+		"names: enter, queued":       {"", EnterMulti(abc, ttl, place, noFence), "[0 0 0 []]: get 6, pttl 3, set 6, strlen 6, time 1"},
+		"names: enter, fenced":       {"", EnterMulti(abc, ttl, noPlace, token(7)), "[0 7 1 []]: get 6, set 6, strlen 6"},
+		"names: extend":              {"names", ExtendMulti(abc, 2*ttl), "1: get 3, pexpire 3, pttl 3, strlen 3"},
 		"names: release":             {"names", release, "1: del 1, mget 1, strlen 6"},
 		"names: release, missing":    {"", release, "0: get 6, strlen 10"},
-		"names: release, quietly":    {"names", script.ReleaseMulti(abc, none, quietly, script.Fence{}), "1: del 1, mget 1, strlen 3"},
+		"names: release, quietly":    {"names", ReleaseMulti(abc, none, quietly, noFence), "1: del 1, mget 1, strlen 3"},
 		"names: release, waits":      {"names, a row", release, "[1 [] [1]]: del 1, get 3, mget 1, publish 1, strlen 7, time 1"},
-		"reader: enter":              {"", script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), "0: get 1, set 1, strlen 2, time 1"},
-		"reader: enter beside":       {"v reads", script.EnterShared(of("w"), ttl, script.Place{}, script.Fence{}), "0: get 2, set 1, strlen 2, time 1"},
-		"reader: enter again":        {"v reads", script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{}), "-2: get 1, strlen 1, time 1"},
-		"reader: enter blindly":      {"", script.EnterShared(of("v"), ttl, script.Place{Blind: true}, script.Fence{}), "0: get 1, set 1, strlen 1, time 1"},
-		"reader: enter, queued":      {"v reads", script.EnterShared(of("w"), ttl, place, script.Fence{}), "0: get 2, pttl 1, set 2, strlen 2, time 1"},
-		"reader: enter, fenced":      {"", script.EnterShared(of("v"), ttl, script.Place{}, token(7)), "[0 7 1]: get 3, set 2, strlen 3, time 1"},
-		"reader: extend":             {"v and w read", script.ExtendShared(of("v"), 2*ttl), "1: get 1, set 1, strlen 1, time 1"},
-		"reader: extend for less":    {"v and w read", script.ExtendShared(of("v"), ttl/2), "1: get 1, strlen 1, time 1"},
-		"reader: extend, missing":    {"", script.ExtendShared(of("v"), ttl), "0: get 1, strlen 1"},
-		"reader: downgrade":          {"held", script.Downgrade{}.Extend(of("v"), ttl, false), "1: get 2, pttl 1, set 1, strlen 2, time 1"},
-		"reader: valid":              {"v and w read", script.ValidShared(of("v")), "1: get 1, strlen 1, time 1"},
-		"reader: release":            {"v and w read", script.ReleaseShared(of("v"), none, plain, script.Fence{}), "1: get 1, set 1, strlen 1, time 1"},
-		"reader: release, the last":  {"v reads", script.ReleaseShared(of("v"), none, plain, script.Fence{}), "1: del 1, get 1, strlen 2"},
-		"permit: enter":              {"-, -, -, -", script.EnterPermits(four, "v", ttl, wants(1, 1), script.Place{}), "0: set 1"},
-		"permit: the first is taken": {"-, w, -, -", script.EnterPermits(four, "v", ttl, wants(1, 1), script.Place{}), "1: exists 1, mget 1, set 2, strlen 4"},
-		"permit: full":               {"w, w, w, w", script.EnterPermits(four, "v", ttl, wants(1, 1), script.Place{}), "[0 -1 [] []]: mget 1, set 1, strlen 4"},
-		"permit: enter, a list":      {"-, a list, w, w", script.EnterPermits(four, "v", ttl, wants(1, 1), script.Place{}), "3: exists 3, mget 1, set 2, strlen 4"},
-		"permit: enter, queued":      {"-, -, -, -", script.EnterPermits(four, "v", ttl, wants(1, 1), place), "[1 0 [0] [1 2 3]]: exists 1, get 1, mget 1, pttl 1, set 2, strlen 5, time 1"},
-		"permit: release of all":     {"v, w, w, w", script.ReleaseSlots(four, "v", 1, all, slots(), process, plain), "1: del 1, get 1, mget 1, strlen 5"},
-		"permit: release of none":    {"w, w, w, w", script.ReleaseSlots(four, "v", 1, all, slots(), process, plain), "0: mget 1, strlen 4"},
-		"permit: others are free":    {"w, -, -, -", script.ReleaseSlots(four, "v", 1, all, slots(), process, plain), "0: get 1, mget 1, strlen 5"},
-		"permit: release, quietly":   {"v, w, w, w", script.ReleaseSlots(four, "v", 1, all, script.Slots{}, none, quietly), "1: del 1, mget 1, strlen 4"},
-		"permit: release of one":     {"v, w, w, w", script.ReleaseSlot(four, four.Lock(0, "v"), none, plain), "1: del 1, getrange 1, strlen 1"},
+		"reader: enter":              {"", EnterShared(lockV, ttl, noPlace, noFence), "0: get 1, set 1, strlen 2, time 1"},
+		"reader: enter beside":       {"v reads", EnterShared(lockW, ttl, noPlace, noFence), "0: get 2, set 1, strlen 2, time 1"},
+		"reader: enter again":        {"v reads", EnterShared(lockV, ttl, noPlace, noFence), "-2: get 1, strlen 1, time 1"},
+		"reader: enter blindly":      {"", EnterShared(lockV, ttl, Place{Blind: true}, noFence), "0: get 1, set 1, strlen 1, time 1"},
+		"reader: enter, queued":      {"v reads", EnterShared(lockW, ttl, place, noFence), "0: get 2, pttl 1, set 2, strlen 2, time 1"},
+		"reader: enter, fenced":      {"", EnterShared(lockV, ttl, noPlace, token(7)), "[0 7 1]: get 3, set 2, strlen 3, time 1"},
+		"reader: extend":             {"v and w read", ExtendShared(lockV, 2*ttl), "1: get 1, set 1, strlen 1, time 1"},
+		"reader: extend for less":    {"v and w read", ExtendShared(lockV, ttl/2), "1: get 1, strlen 1, time 1"},
+		"reader: extend, missing":    {"", ExtendShared(lockV, ttl), "0: get 1, strlen 1"},
+		"reader: downgrade":          {"held", Downgrade{}.Extend(lockV, ttl, false), "1: get 2, pttl 1, set 1, strlen 2, time 1"},
+		"reader: valid":              {"v and w read", ValidShared(lockV), "1: get 1, strlen 1, time 1"},
+		"reader: release":            {"v and w read", ReleaseShared(lockV, none, plain, noFence), "1: get 1, set 1, strlen 1, time 1"},
+		"reader: release, the last":  {"v reads", ReleaseShared(lockV, none, plain, noFence), "1: del 1, get 1, strlen 2"},
+		"permit: enter":              {"-, -, -, -", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "0: set 1"},
+		"permit: the first is taken": {"-, w, -, -", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "1: exists 1, mget 1, set 2, strlen 4"},
+		"permit: full":               {"w, w, w, w", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "[0 -1 [] []]: mget 1, set 1, strlen 4"},
+		"permit: enter, a list":      {"-, a list, w, w", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "3: exists 3, mget 1, set 2, strlen 4"},
+		"permit: enter, queued":      {"-, -, -, -", EnterPermits(four, "v", ttl, wants(1, 1), place), "[1 0 [0] [1 2 3]]: exists 1, get 1, mget 1, pttl 1, set 2, strlen 5, time 1"},
+		"permit: release of all":     {"v, w, w, w", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "1: del 1, get 1, mget 1, strlen 5"},
+		"permit: release of none":    {"w, w, w, w", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "0: mget 1, strlen 4"},
+		"permit: others are free":    {"w, -, -, -", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "0: get 1, mget 1, strlen 5"},
+		"permit: release, quietly":   {"v, w, w, w", ReleaseSlots(four, "v", 1, all, Slots{}, none, quietly), "1: del 1, mget 1, strlen 4"},
+		"permit: release of one":     {"v, w, w, w", ReleaseSlot(four, four.Lock(0, "v"), none, plain), "1: del 1, getrange 1, strlen 1"},
 	} {
 		g.fills("-")
 		if set := states[c.state]; set != nil {

@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"bufio"
@@ -15,60 +15,59 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.
 
 // everyCommand returns commands that between them run all paths of all scripts.
-func everyCommand() map[string]script.Command {
-	lock, process, fence := script.NewLock("lock", "v"), script.ProcessOf(us), token(1<<51)
-	names, three := script.NewMulti([]string{"lock", "other"}).With("v"), script.NewSemaphore("lock", 3)
-	slot, all := three.Lock(0, "v"), slots(0, 1, 2)
-	place := script.Place{Ticket: aTicket(20_000, us), Alive: alive, Strict: true}
-	turnover := script.Turnover{Enters: aTicket(20_001, us), Alive: alive, Leave: []script.Ticket{aTicket(20_000, us)}}
-	key := script.NewKey("lock")
-	return map[string]script.Command{
-		"enter":                  script.Enter(lock, ttl, place, fence),
-		"enter, no ticket":       script.Enter(lock, ttl, script.Place{}, fence),
-		"enter shared":           script.EnterShared(lock, ttl, place, fence),
-		"enter shared, plain":    script.EnterShared(lock, ttl, script.Place{}, script.Fence{}),
-		"enter names":            script.EnterMulti(names, ttl, place, fence),
-		"enter permits":          script.EnterPermits(three, "v", ttl, wants(2, 0), place),
-		"enter permit":           script.EnterPermits(three, "v", ttl, wants(1, 0), script.Place{}),
-		"extend":                 script.Extend(lock, 2*ttl),
-		"heal":                   script.Heal(lock, 2*ttl),
-		"valid":                  script.Valid(lock),
-		"extend names":           script.ExtendMulti(names, 2*ttl),
-		"heal names":             script.HealMulti(names, 2*ttl),
-		"valid names":            script.ValidMulti(names),
-		"extend shared":          script.ExtendShared(lock, 2*ttl),
-		"heal shared":            script.HealShared(lock, 2*ttl),
-		"valid shared":           script.ValidShared(lock),
-		"enter shared, blind":    script.EnterShared(lock, ttl, script.Place{Blind: true}, fence),
-		"downgrade, blind":       script.Downgrade{Blind: true}.Extend(lock, ttl, false),
-		"release, quietly":       script.Release(lock, script.Process{}, quietly, fence),
-		"release shared, quiet":  script.ReleaseShared(lock, script.Process{}, quietly, fence),
-		"release names, parts":   script.ReleaseMulti(names, script.Process{}, script.Turnover{Alive: alive, Parts: []script.Part{{Enters: turnover.Enters}, {Leave: turnover.Leave}}}, script.Fence{}),
-		"release names, quietly": script.ReleaseMulti(names, script.Process{}, quietly, script.Fence{}),
-		"release permits, keeps": script.ReleaseSlots(three, "v", 1, slots(0, 2), slots(1), process, turnover),
-		"release permits, quiet": script.ReleaseSlots(three, "v", 1, all, script.Slots{}, script.Process{}, quietly),
-		"shorten, quietly":       script.Shorten(lock, 1000, script.Process{}, quietly, fence),
-		"shorten permit":         script.ShortenSlot(three, slot, 1000, process, turnover),
-		"shorten permits, quiet": script.ShortenSlots(three, all, "v", 1000, script.Process{}, quietly),
-		"downgrade":              script.Downgrade{Process: process, Leave: turnover.Leave}.Extend(lock, ttl, true),
-		"release":                script.Release(lock, process, turnover, fence),
-		"release, plain":         script.Release(lock, script.Process{}, script.Turnover{}, script.Fence{}),
-		"release shared":         script.ReleaseShared(lock, process, turnover, fence),
-		"release shared, plain":  script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}),
-		"release names":          script.ReleaseMulti(names, process, turnover, fence),
-		"release names, plain":   script.ReleaseMulti(names, script.Process{}, script.Turnover{}, script.Fence{}),
-		"release permits":        script.ReleaseSlots(three, "v", 2, all, script.Slots{}, process, turnover),
-		"release permit":         script.ReleaseSlot(three, slot, process, turnover),
-		"release permit, plain":  script.ReleaseSlot(three, slot, script.Process{}, script.Turnover{}),
-		"shorten":                script.Shorten(lock, 1000, process, turnover, fence),
-		"shorten names":          script.ShortenMulti(names, 1000, process, turnover, fence),
-		"shorten permits":        script.ShortenSlots(three, all, "v", 1000, process, turnover),
+func everyCommand() map[string]Command {
+	lock, process, fence := lockV, ProcessOf(us), token(1<<51)
+	names, three := NewMulti([]string{"lock", "other"}).With("v"), NewSemaphore("lock", 3)
+	slot, all := three.Lock(0, "v"), slotsOf(0, 1, 2)
+	place := Place{Ticket: aTicket(20_000, us), Alive: alive, Strict: true}
+	turnover := Turnover{Enters: aTicket(20_001, us), Alive: alive, Leave: []Ticket{aTicket(20_000, us)}}
+	key := NewKey("lock")
+	return map[string]Command{
+		"enter":                  Enter(lock, ttl, place, fence),
+		"enter, no ticket":       Enter(lock, ttl, noPlace, fence),
+		"enter shared":           EnterShared(lock, ttl, place, fence),
+		"enter shared, plain":    EnterShared(lock, ttl, noPlace, noFence),
+		"enter names":            EnterMulti(names, ttl, place, fence),
+		"enter permits":          EnterPermits(three, "v", ttl, wants(2, 0), place),
+		"enter permit":           EnterPermits(three, "v", ttl, wants(1, 0), noPlace),
+		"extend":                 Extend(lock, 2*ttl),
+		"heal":                   Heal(lock, 2*ttl),
+		"valid":                  Valid(lock),
+		"extend names":           ExtendMulti(names, 2*ttl),
+		"heal names":             HealMulti(names, 2*ttl),
+		"valid names":            ValidMulti(names),
+		"extend shared":          ExtendShared(lock, 2*ttl),
+		"heal shared":            HealShared(lock, 2*ttl),
+		"valid shared":           ValidShared(lock),
+		"enter shared, blind":    EnterShared(lock, ttl, Place{Blind: true}, fence),
+		"downgrade, blind":       Downgrade{Blind: true}.Extend(lock, ttl, false),
+		"release, quietly":       Release(lock, noProcess, quietly, fence),
+		"release shared, quiet":  ReleaseShared(lock, noProcess, quietly, fence),
+		"release names, parts":   ReleaseMulti(names, noProcess, Turnover{Alive: alive, Parts: []Part{{Enters: turnover.Enters}, {Leave: turnover.Leave}}}, noFence),
+		"release names, quietly": ReleaseMulti(names, noProcess, quietly, noFence),
+		"release permits, keeps": ReleaseSlots(three, "v", 1, slotsOf(0, 2), slotsOf(1), process, turnover),
+		"release permits, quiet": ReleaseSlots(three, "v", 1, all, Slots{}, noProcess, quietly),
+		"shorten, quietly":       Shorten(lock, 1000, noProcess, quietly, fence),
+		"shorten permit":         ShortenSlot(three, slot, 1000, process, turnover),
+		"shorten permits, quiet": ShortenSlots(three, all, "v", 1000, noProcess, quietly),
+		"downgrade":              Downgrade{Process: process, Leave: turnover.Leave}.Extend(lock, ttl, true),
+		"release":                Release(lock, process, turnover, fence),
+		"release, plain":         Release(lock, noProcess, noTurn, noFence),
+		"release shared":         ReleaseShared(lock, process, turnover, fence),
+		"release shared, plain":  ReleaseShared(lock, noProcess, noTurn, noFence),
+		"release names":          ReleaseMulti(names, process, turnover, fence),
+		"release names, plain":   ReleaseMulti(names, noProcess, noTurn, noFence),
+		"release permits":        ReleaseSlots(three, "v", 2, all, Slots{}, process, turnover),
+		"release permit":         ReleaseSlot(three, slot, process, turnover),
+		"release permit, plain":  ReleaseSlot(three, slot, noProcess, noTurn),
+		"shorten":                Shorten(lock, 1000, process, turnover, fence),
+		"shorten names":          ShortenMulti(names, 1000, process, turnover, fence),
+		"shorten permits":        ShortenSlots(three, all, "v", 1000, process, turnover),
 		"inspect":                key.Inspect(false),
 		"inspect names":          names.Inspect(false),
 		"inspect permits":        three.Inspect(false),
@@ -144,7 +143,7 @@ func TestCommands(t *testing.T) {
 }
 
 // keysIn returns the keys of a command.
-func keysIn(c script.Command) (keys []string) {
+func keysIn(c Command) (keys []string) {
 	for _, key := range c.Args[3 : 3+c.Args[2].(int)] {
 		keys = append(keys, key.(string))
 	}

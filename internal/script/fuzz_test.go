@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"fmt"
@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file compares one node with small models of what the scripts do. The keys may hold any text at first.
@@ -41,11 +40,11 @@ func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client
 // newline.
 const recordSize = 64
 
-// A queue is a queue in the model: records, in which anything may stand.
-type queue []string
+// Records are a queue in the model, in which anything may stand.
+type records []string
 
-// queueOf cuts a text into records. A shorter rest at the end is a record, too.
-func queueOf(text string) (q queue) {
+// recordsOfQueue cuts a text into records. A shorter rest at the end is a record, too.
+func recordsOfQueue(text string) (q records) {
 	for len(text) > recordSize {
 		q, text = append(q, text[:recordSize]), text[recordSize:]
 	}
@@ -56,19 +55,19 @@ func queueOf(text string) (q queue) {
 }
 
 // whole reports whether all records of q have the full size.
-func (q queue) whole() bool { return len(q) == 0 || len(q[len(q)-1]) == recordSize }
+func (q records) whole() bool { return len(q) == 0 || len(q[len(q)-1]) == recordSize }
 
 func part(record string, from, to int) string {
 	return record[min(from, len(record)):min(to, len(record))]
 }
 
-var digits = regexp.MustCompile(`^[0-9]+$`)
+var number = regexp.MustCompile(`^[0-9]+$`)
 
 // deadline returns the deadline of a record, 0 if it has none.
 func deadline(record string) int64 {
 	text := part(record, 50, 63)
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || !digits.MatchString(text) {
+	if err != nil || !number.MatchString(text) {
 		return 0
 	}
 	return n
@@ -78,7 +77,7 @@ func deadline(record string) int64 {
 func processOf(record string) string { return part(record, 22, 38) }
 
 // living returns q from the first record on that counts as alive.
-func (q queue) living(now int64) queue {
+func (q records) living(now int64) records {
 	for len(q) > 0 && deadline(q[0]) <= now {
 		q = q[1:]
 	}
@@ -86,7 +85,7 @@ func (q queue) living(now int64) queue {
 }
 
 // cut returns q with no deadline later than latest, if its first is later.
-func (q queue) cut(latest int64) queue {
+func (q records) cut(latest int64) records {
 	if len(q) == 0 || deadline(q[0]) <= latest {
 		return q
 	}
@@ -100,7 +99,7 @@ func (q queue) cut(latest int64) queue {
 }
 
 // with returns q with a ticket in its place: after the last ticket that is not greater.
-func (q queue) with(ticket string, deadline int64) queue {
+func (q records) with(ticket string, deadline int64) records {
 	if !q.whole() {
 		q = nil
 	}
@@ -112,11 +111,11 @@ func (q queue) with(ticket string, deadline int64) queue {
 	if at > 0 && q[at-1][:len(ticket)] == ticket {
 		at--
 	}
-	return slices.Concat(q[:at], queue{record(ticket, deadline)}, q[end:])
+	return slices.Concat(q[:at], records{record(ticket, deadline)}, q[end:])
 }
 
 // without returns q without a ticket.
-func (q queue) without(ticket string) queue {
+func (q records) without(ticket string) records {
 	i := slices.IndexFunc(q, func(r string) bool { return strings.HasPrefix(r, ticket) })
 	if i < 0 {
 		return q
@@ -126,35 +125,35 @@ func (q queue) without(ticket string) queue {
 
 // tells returns what a release adds to its reply if it tells the waiters at the head of q. The first of them
 // is alive.
-func (q queue) tells(process string, now int64) (flags int64) {
+func (q records) tells(process string, now int64) (flags int64) {
 	if part(q[0], 49, 50) != "r" {
 		switch {
 		case processOf(q[0]) != process:
-			return script.Woke
+			return Woke
 		case len(q) > 1 && processOf(q[1]) != "" && processOf(q[1]) != process:
-			return script.First + script.Others
+			return First + Others
 		}
-		return script.First
+		return First
 	}
 	for _, r := range q {
 		switch kind := part(r, 49, 50); {
 		case len(r) < recordSize || deadline(r) <= now:
 		case kind == " ":
-			if flags == script.First && processOf(r) != process {
-				flags += script.Others
+			if flags == First && processOf(r) != process {
+				flags += Others
 			}
 			return flags
 		case kind == "r" && processOf(r) == process:
-			flags |= script.First
+			flags |= First
 		case kind == "r":
-			flags |= script.Woke
+			flags |= Woke
 		}
 	}
 	return flags
 }
 
 // waiting returns the well-formed records of waiters that are alive.
-func (q queue) waiting(now int64) (live []string) {
+func (q records) waiting(now int64) (live []string) {
 	for _, r := range q {
 		if wellFormed.MatchString(r) && deadline(r) > now {
 			live = append(live, r)
@@ -170,13 +169,13 @@ type node struct {
 	*testing.T
 	*embedded.Node
 	client *redis.Client
-	queue  queue
+	queue  records
 	lock   string // its value, "" if it is free
 }
 
 const queueKey = "{lock}:queue"
 
-func (n *node) run(c script.Command) any {
+func (n *node) run(c Command) any {
 	n.Helper()
 	v, err := n.client.Do(n.Context(), c.InFull()...).Result()
 	require.NoError(n, err)
@@ -189,8 +188,8 @@ func (n *node) now() int64 { return time.Now().UnixMilli() }
 // enter compares an enter with the model. The answer says when a refusal may end.
 func (n *node) enter(value, ticket string, strict bool) {
 	n.Helper()
-	place := script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}
-	got := n.run(script.Enter(script.NewLock("lock", value), ttl, place, script.Fence{}))
+	place := Place{Ticket: TicketOf(ticket), Alive: alive, Strict: strict}
+	got := n.run(Enter(lockOf(value), ttl, place, noFence))
 
 	n.queue = n.queue.with(ticket, n.now()+alive).living(n.now()).cut(n.now() + alive)
 	want := int64(0)
@@ -207,23 +206,23 @@ func (n *node) enter(value, ticket string, strict bool) {
 }
 
 // release compares a release with the model.
-func (n *node) release(value, process string, turnover script.Turnover) {
+func (n *node) release(value, process string, turnover Turnover) {
 	n.Helper()
 	var live []string
 	if turnover.Enters.IsZero() || n.queue.whole() { // otherwise the text is replaced
 		live = n.queue.waiting(n.now())
 	}
-	got := n.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), turnover, script.Fence{}))
+	got := n.run(Release(lockOf(value), ProcessOf(process), turnover, noFence))
 
-	want := script.Missing
+	want := Missing
 	switch n.lock {
 	case "":
 	case value:
-		want, n.lock = script.Mine, ""
+		want, n.lock = Mine, ""
 	default:
-		want = script.Other
+		want = Other
 	}
-	if want != script.Other || !turnover.Enters.IsZero() || len(turnover.Leave) > 0 {
+	if want != Other || !turnover.Enters.IsZero() || len(turnover.Leave) > 0 {
 		for _, ticket := range turnover.Leave {
 			n.queue = n.queue.without(ticket.String())
 		}
@@ -232,7 +231,7 @@ func (n *node) release(value, process string, turnover script.Turnover) {
 		}
 		n.queue = n.queue.living(n.now())
 	}
-	if want != script.Other && len(n.queue) > 0 {
+	if want != Other && len(n.queue) > 0 {
 		want += n.queue.tells(process, n.now())
 	}
 	require.Equal(n, want, got)
@@ -240,11 +239,11 @@ func (n *node) release(value, process string, turnover script.Turnover) {
 }
 
 // keeps checks that all live waiters are still in the queue, except those that have left.
-func (n *node) keeps(live []string, turnover script.Turnover) {
+func (n *node) keeps(live []string, turnover Turnover) {
 	n.Helper()
 	after, _ := n.Get(queueKey)
 	for _, r := range live {
-		if t := script.TicketOf(r[:49]); !slices.Contains(turnover.Leave, t) && turnover.Enters != t {
+		if t := TicketOf(r[:49]); !slices.Contains(turnover.Leave, t) && turnover.Enters != t {
 			require.Contains(n, after, r)
 		}
 	}
@@ -273,13 +272,13 @@ func (n *node) step(b byte) {
 	case 0, 1:
 		n.enter(value, mine.String(), b%8 == 1)
 	case 2:
-		n.release(value, who, script.Turnover{})
+		n.release(value, who, noTurn)
 	case 3:
-		n.release(value, who, script.Turnover{Leave: []script.Ticket{mine}})
+		n.release(value, who, Turnover{Leave: []Ticket{mine}})
 	case 4:
-		n.release(value, who, script.Turnover{Leave: []script.Ticket{mine, other}})
+		n.release(value, who, Turnover{Leave: []Ticket{mine, other}})
 	case 5:
-		n.release(value, who, script.Turnover{Enters: mine, Alive: alive, Leave: []script.Ticket{other}})
+		n.release(value, who, Turnover{Enters: mine, Alive: alive, Leave: []Ticket{other}})
 	case 6:
 		time.Sleep(time.Duration(b) * 40 * time.Millisecond)
 		if !n.Exists(queueKey) {
@@ -290,15 +289,15 @@ func (n *node) step(b byte) {
 		}
 		return
 	case 7:
-		found := n.run(script.Release(script.NewLock("lock", value), script.Process{}, quietly, script.Fence{}))
+		found := n.run(Release(lockOf(value), noProcess, quietly, noFence))
 		switch n.lock {
 		case "":
-			require.Equal(n, script.Missing, found)
+			require.Equal(n, Missing, found)
 		case value:
-			require.Equal(n, script.Mine, found)
+			require.Equal(n, Mine, found)
 			n.lock = ""
 		default:
-			require.Equal(n, script.Other, found)
+			require.Equal(n, Other, found)
 		}
 	}
 	n.compare()
@@ -309,19 +308,18 @@ func (n *node) step(b byte) {
 // TTL.
 func FuzzQueue(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
-	live := func(rank int, process string) string { return record(ticket(rank, process), now+5000) }
-	dead := record(ticket(0, they), now-5)
-	reads := func(rank int, process string) string { return strings.Replace(live(rank, process), " ", "r", 1) }
+	line := func(names string) string { return queueOf(names, now, 5000) }
+	they1, theirs := ticket(1, they), line("they1")
 	plan := []byte{0, 0x11, 2, 0x0b, 0x1d, 0x0a, 0x76, 0x1d, 0x2c, 0x17, 0x3a}
 	for _, text := range []string{
-		"", "what?", live(1, they), live(1, they) + live(2, us), dead + live(1, us), dead + dead + live(3, they) + live(4, us), dead,
-		live(2, us) + live(1, they), live(1, they) + live(1, they), "x" + live(1, they), live(1, they) + "x", live(1, they)[1:], live(1, they)[:63],
-		ticket(1, they) + "           inf\n", ticket(1, they) + "           nan\n", ticket(1, they) + " 0x1p+1000    \n", ticket(1, they) + " 9999999999999\n",
-		ticket(1, they) + " 94668480000.5\n", ticket(1, they) + "  946684900000\n", ticket(1, they) + " -946684900000\n", ticket(1, they) + " 1e300        \n", ticket(1, they) + " 0b11111111111\n", ticket(1, they) + " 1_000_000_000\n",
+		"", "what?", theirs, line("they1 us2"), line("!they0 us1"), line("!they0 !they0 they3 us4"), line("!they0"), line("us2 they1"), line("they1 they1"),
+		"x" + theirs, theirs + "x", theirs[1:], theirs[:63],
+		they1 + "           inf\n", they1 + "           nan\n", they1 + " 0x1p+1000    \n", they1 + " 9999999999999\n",
+		they1 + " 94668480000.5\n", they1 + "  946684900000\n", they1 + " -946684900000\n", they1 + " 1e300        \n", they1 + " 0b11111111111\n", they1 + " 1_000_000_000\n",
 		// A ticket that is not at the beginning of a record.
-		strings.Repeat("x", 10) + ticket(1, they) + "12345" + live(3, they), strings.Repeat("x", 60) + live(1, they) + "123\n" + live(4, us),
-		reads(1, they), reads(1, us) + reads(2, they), reads(1, us) + live(2, they) + reads(3, they), reads(1, they) + reads(2, us) + dead + reads(4, they), dead + reads(1, us) + reads(2, they)[:63],
-		strings.Repeat("\x00", 64) + live(1, us), strings.Repeat("\xff", 128), strings.Repeat("9", 64) + live(2, they), strings.Repeat("9", 640), strings.Repeat("\n", 64),
+		strings.Repeat("x", 10) + they1 + "12345" + line("they3"), strings.Repeat("x", 60) + theirs + "123\n" + line("us4"),
+		line("they1r"), line("us1r they2r"), line("us1r they2 they3r"), line("they1r us2r !they0 they4r"), line("!they0 us1r they2r")[:191],
+		strings.Repeat("\x00", 64) + line("us1"), strings.Repeat("\xff", 128), strings.Repeat("9", 64) + line("they2"), strings.Repeat("9", 640), strings.Repeat("\n", 64),
 	} {
 		f.Add(text, plan)
 		f.Add(text, []byte{0x0b})
@@ -330,7 +328,7 @@ func FuzzQueue(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, plan []byte) {
 		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
-			n := &node{T: t, Node: m, client: c, queue: queueOf(text)}
+			n := &node{T: t, Node: m, client: c, queue: recordsOfQueue(text)}
 			if text != "" {
 				require.NoError(t, m.Set(queueKey, text))
 				m.SetTTL(queueKey, 2*alive*time.Millisecond)
@@ -347,11 +345,11 @@ func TestDeadlinesThatAreNoTimeHavePassed(t *testing.T) {
 	for _, odd := range []string{"          inf", "          nan", "    0x1p+1000", "        1e300", " 999999999999"} {
 		onBoth(t, func(g ground) {
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Zero(t, g.enter("lock", "v", ticket(2, us), true), odd)
-			assert.Equal(t, "us2", g.lined(queueKey))
+			assert.Zero(t, g.enter("v", ticket(2, us), true), odd)
+			g.lines(queueKey, "us2")
 			g.do("set", queueKey, ticket(1, they)+" "+odd+"\n", "px", ttl)
-			assert.Equal(t, script.Mine, g.release("v", us, ""))
-			assert.Empty(t, g.lined(queueKey))
+			assert.Equal(t, Mine, g.release("v", us, ""))
+			g.lines(queueKey, "")
 		})
 	}
 }
@@ -374,9 +372,9 @@ func greater(token uint64, register string) (beyond, known bool) {
 // its key. No key may be left without a TTL.
 func FuzzRegister(f *testing.F) {
 	for _, register := range []string{
-		"", "0", "1", "6", "7", "8", "10", "007", "+7", "-1", "7 ", "abc", "~", "\xff\x00", "9007199254740993", "18446744073709551615", "18446744073709551616", "1e3", "0x10", strings.Repeat("9", 40), "00000000000000000000000007", "1763000000000000x",
+		"", "0", "1", "6", "7", "8", "10", "007", "+7", "-1", "7 ", "abc", "~", "\xff\x00", "9007199254740993", "18446744073709551614", "18446744073709551615", "18446744073709551616", "1e3", "0x10", strings.Repeat("9", 40), "00000000000000000000000007", "1763000000000000x",
 	} {
-		for _, token := range []uint64{1, 7, 9007199254740992, math.MaxUint64} {
+		for _, token := range []uint64{1, 7, 9007199254740992, 9007199254740993, math.MaxUint64} {
 			f.Add(register, token, uint8(token%64))
 		}
 		f.Add(register, uint64(8), uint8(0xff))
@@ -416,31 +414,31 @@ func FuzzRegister(f *testing.F) {
 				require.NoError(t, m.Set("lock", there))
 				m.SetTTL("lock", time.Second)
 			}
-			lock := script.NewLock("lock", "v")
-			place := script.Place{Alive: alive}
+			lock := lockV
+			place := Place{Alive: alive}
 			if how&4 != 0 {
 				place.Ticket = aTicket(1, us)
 			}
-			reply := n.run(script.Enter(lock, ttl, place, token(number)))
+			reply := n.run(Enter(lock, ttl, place, token(number)))
 			looks(there != "w")
 			left, _ := m.Get(key)
-			entered, err := script.ParseEntered(reply)
+			entered, err := ParseEntered(reply)
 			if _, bad := strconv.ParseUint(left, 10, 64); bad != nil && left != "" {
 				require.Error(t, err)
 			} else if left != "" || there != "w" {
 				require.NoError(t, err)
-				require.Equal(t, there != "w", entered.Wait == script.Granted)
+				require.Equal(t, there != "w", entered.Wait == Granted)
 				require.Equal(t, there == "v", entered.WasThere)
 				require.Equal(t, entered.Stored, left != register)
 			}
 
 			set()
 			require.NoError(t, m.Set("lock", "v"))
-			release := script.Release(lock, script.ProcessOf(us), script.Turnover{}, token(number))
+			release := Release(lock, ProcessOf(us), noTurn, token(number))
 			if how&8 != 0 {
-				release = script.Release(lock, script.Process{}, quietly, token(number))
+				release = Release(lock, noProcess, quietly, token(number))
 			}
-			require.Equal(t, script.Mine, n.run(release))
+			require.Equal(t, Mine, n.run(release))
 			require.False(t, m.Exists("lock"))
 			looks(true)
 		})

@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"slices"
@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // A key of another type is left alone. A command that cannot do without the key says so in words. A release does without a
@@ -55,10 +54,10 @@ func TestKeysOfAnotherType(t *testing.T) {
 func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
 		g := ground{T: t, client: client}
-		m := script.NewMulti([]string{"a", "lock"}).With("v")
-		for _, f := range []script.Fence{{}, token(7)} {
-			for _, place := range []script.Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
-				for _, c := range []script.Command{script.Enter(of("v"), ttl, place, f), script.EnterShared(of("v"), ttl, place, f), script.EnterMulti(m, ttl, place, f)} {
+		m := NewMulti([]string{"a", "lock"}).With("v")
+		for _, f := range []Fence{{}, token(7)} {
+			for _, place := range []Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
+				for _, c := range []Command{Enter(lockV, ttl, place, f), EnterShared(lockV, ttl, place, f), EnterMulti(m, ttl, place, f)} {
 					g.do("set", "lock", "w", "px", 1)
 					time.Sleep(500 * time.Microsecond)
 					require.Equal(t, int64(0), g.do("pttl", "lock"))
@@ -67,7 +66,7 @@ func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
 						reply = list[0]
 					}
 					assert.Equal(t, int64(1), reply)
-					assert.Equal(t, "w", g.do("get", "lock"))
+					g.has("lock", "w")
 					time.Sleep(time.Millisecond)
 				}
 			}

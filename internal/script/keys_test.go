@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"slices"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // slotless reports whether no side key can share a slot with the name.
@@ -55,14 +54,14 @@ func TestSideKeysBeginWithTheHashTag(t *testing.T) {
 		if base == "" {
 			continue
 		}
-		assert.Equal(t, base+":queue", script.QueueKey(name))
-		assert.Equal(t, base+":fence", script.FenceKey(name))
-		assert.Equal(t, base+":slots", script.SlotQueueKey(name))
-		s := script.NewSemaphore(name, 2)
+		assert.Equal(t, base+":queue", QueueKey(name))
+		assert.Equal(t, base+":fence", FenceKey(name))
+		assert.Equal(t, base+":slots", SlotQueueKey(name))
+		s := NewSemaphore(name, 2)
 		assert.Equal(t, base+":slots", s.Queue())
 		for i, key := range []string{":slot:0", ":slot:1", ":slot:2"} {
-			assert.Equal(t, base+key, s.Lock(i, "v").Name(), "the last is beyond the semaphore")
-			assert.Equal(t, base+":slots", script.LineOf(base+key))
+			assert.Equal(t, base+key, s.Lock(i, "v").key, "the last is beyond the semaphore")
+			assert.Equal(t, base+":slots", LineOf(base+key))
 		}
 	}
 }
@@ -96,7 +95,7 @@ func TestLineOf(t *testing.T) {
 		if want == "" {
 			want = key
 		}
-		assert.Equal(t, want, script.LineOf(key), key)
+		assert.Equal(t, want, LineOf(key), key)
 	}
 }
 
@@ -145,22 +144,22 @@ func TestReservedNames(t *testing.T) {
 		"b:slot:0":          "",
 		"slots":             "",
 	} {
-		assert.Equal(t, want, script.Reserved(name), name)
+		assert.Equal(t, want, Reserved(name), name)
 	}
 }
 
 // beside returns all side keys of a name.
 func beside(name string) []string {
-	keys := []string{script.QueueKey(name), script.FenceKey(name), script.SlotQueueKey(name)}
-	s := script.NewSemaphore(name, 0)
-	for _, slot := range []int{0, 1, 10, script.MaxPermits - 1} {
-		keys = append(keys, s.Lock(slot, "").Name())
+	keys := []string{QueueKey(name), FenceKey(name), SlotQueueKey(name)}
+	s := NewSemaphore(name, 0)
+	for _, slot := range []int{0, 1, 10, MaxPermits - 1} {
+		keys = append(keys, s.Lock(slot, "").key.(string))
 	}
 	return keys
 }
 
 // allowed reports whether a lock may have the name.
-func allowed(name string) bool { return name != "" && script.Reserved(name) == "" }
+func allowed(name string) bool { return name != "" && Reserved(name) == "" }
 
 func FuzzSideKeys(f *testing.F) {
 	for name := range names {
@@ -189,8 +188,8 @@ func FuzzSideKeys(f *testing.F) {
 				}
 			}
 		}
-		if slot := script.NewSemaphore(a, 1).Lock(7, "").Name(); script.LineOf(slot) != script.SlotQueueKey(a) {
-			t.Errorf("%q stands for %q", slot, script.LineOf(slot))
+		if slot := NewSemaphore(a, 1).Lock(7, "").key.(string); LineOf(slot) != SlotQueueKey(a) {
+			t.Errorf("%q stands for %q", slot, LineOf(slot))
 		}
 		for _, key := range beside(a) {
 			if a != b && slices.Contains(beside(b), key) {
@@ -219,25 +218,26 @@ func TestSideKeysAreInTheSlotOfTheLock(t *testing.T) {
 }
 
 func TestChannelIsOfTheProcess(t *testing.T) {
-	assert.Equal(t, "redsync:p", script.ProcessOf("p").Channel())
+	assert.Equal(t, "redsync:p", ProcessOf("p").Channel())
 }
 
 // Many locks are used once. Only the second command keeps the key of the queue.
 func TestSideKeyIsKeptFromTheSecondCommandOn(t *testing.T) {
-	k := script.NewKey("lock")
+	k := NewKey("lock")
 	for n := range 3 {
-		assert.Equal(t, n > 1, k.KeepsQueue(), "after %d commands", n)
-		script.Release(k.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
+		kept := k.queue.key.Load()
+		assert.Equal(t, n > 1, kept != nil && kept != &named, "after %d commands", n)
+		Release(k.Lock("v"), noProcess, noTurn, noFence)
 	}
 }
 
 func TestEachAcquireHasItsOwnTTL(t *testing.T) {
-	lock := script.NewLock("lock", "v")
+	lock := lockV
 	var wg sync.WaitGroup
 	for ttl := range int64(4) {
 		wg.Go(func() {
 			for range 100 {
-				args := script.Acquire(lock, ttl).Args
+				args := Acquire(lock, ttl).Args
 				assert.Equal(t, []any{"set", "lock", "v", "nx", "px", ttl}, args)
 			}
 		})
@@ -249,13 +249,13 @@ func TestEachAcquireHasItsOwnTTL(t *testing.T) {
 // moment when it is kept.
 func TestSideKeyIsTheSameForAllCommands(t *testing.T) {
 	for range 100 {
-		k := script.NewKey("a")
+		k := NewKey("a")
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				for range 3 {
-					c := script.Release(k.Lock("v"), script.Process{}, script.Turnover{}, script.Fence{})
-					assert.Equal(t, script.QueueKey("a"), c.Args[4])
+					c := Release(k.Lock("v"), noProcess, noTurn, noFence)
+					assert.Equal(t, QueueKey("a"), c.Args[4])
 				}
 			})
 		}
@@ -268,7 +268,7 @@ func TestLeaderChannelHasTheTagOfTheName(t *testing.T) {
 	for name, want := range map[string]string{
 		"a": "redsync:{a}:leader", "{a}": "redsync:{a}:{a}:leader", "{a}b": "redsync:{a}:{a}b:leader", "a}b": "redsync:{}:a}b:leader",
 	} {
-		if got := script.LeaderChannel(name); got != want {
+		if got := LeaderChannel(name); got != want {
 			t.Errorf("LeaderChannel(%q) = %q, want %q", name, got, want)
 		}
 	}

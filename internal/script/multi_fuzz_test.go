@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -58,12 +57,11 @@ var (
 	worldDead    = int64(-5000)
 )
 
-// An action is one command, and what the reference says about it.
-type action struct {
-	what    string
-	command script.Command
-	expect  func(w *world) expected
-	parse   func(reply any) (any, error)
+// A move is one command, and what the reference says about it.
+type move interface {
+	command() Command
+	expect(w *world) expected
+	parse(reply any) (any, error)
 }
 
 type expected struct {
@@ -143,7 +141,7 @@ func (a acquire) expect(w *world) expected {
 	if a.shared {
 		return a.expectShared(&w[a.names[0]])
 	}
-	var e script.Entered
+	var e Entered
 	for _, i := range a.names {
 		n := &w[i]
 		if n.lockOdd || a.ticket != "" && n.queueOdd || a.token != 0 && n.fenceIsList {
@@ -208,27 +206,46 @@ func (a acquire) expect(w *world) expected {
 	return expected{reply: e}
 }
 
-func (a acquire) action() action {
-	place, f := script.Place{Ticket: script.TicketOf(a.ticket), Alive: worldAlive, Strict: a.strict}, script.Fence{}
-	if a.token != 0 {
-		f = script.Fence{Token: a.token, TTL: worldFence}
+func (a acquire) command() Command {
+	place, f := Place{Ticket: TicketOf(a.ticket), Alive: worldAlive, Strict: a.strict}, fenceOf(a.token)
+	lock := worldLock(a.names, a.value)
+	switch {
+	case a.shared:
+		return EnterShared(lock, worldTTL, place, f)
+	case len(a.names) == 1:
+		return maybeOld(a.old, "enter", Enter(lock, worldTTL, place, f))
 	}
-	if a.shared {
-		return action{fmt.Sprintf("enter %+v", a), script.EnterShared(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEnteredShared(reply) }}
-	}
-	if len(a.names) == 1 {
-		return action{fmt.Sprintf("enter %+v", a), maybeOld(a.old, "enter", script.Enter(script.NewLock(worldNames[a.names[0]], a.value), worldTTL, place, f)), a.expect, func(reply any) (any, error) { return script.ParseEntered(reply) }}
-	}
-	return action{fmt.Sprintf("enter %+v", a), script.EnterMulti(multi(a.names, a.value), worldTTL, place, f), a.expect, func(reply any) (any, error) { return script.ParseEnteredMulti(reply) }}
+	return EnterMulti(multi(a.names, a.value), worldTTL, place, f)
 }
 
+func (a acquire) parse(reply any) (any, error) {
+	switch {
+	case a.shared:
+		return ParseEnteredShared(reply)
+	case len(a.names) == 1:
+		return ParseEntered(reply)
+	}
+	return ParseEnteredMulti(reply)
+}
+
+// fenceOf returns the fence of a token, 0 for none.
+func fenceOf(token uint64) (f Fence) {
+	if token != 0 {
+		f = Fence{Token: token, TTL: worldFence}
+	}
+	return f
+}
+
+// worldLock returns the lock of the first of some names.
+func worldLock(names []int, value string) Lock { return newLock(worldNames[names[0]], value) }
+
 // multi returns the Multi of some names.
-func multi(names []int, value string) script.Multi {
+func multi(names []int, value string) Multi {
 	var texts []string
 	for _, i := range names {
 		texts = append(texts, worldNames[i])
 	}
-	return script.NewMulti(texts).With(value)
+	return NewMulti(texts).With(value)
 }
 
 // A leave is a release of some names.
@@ -255,32 +272,36 @@ func (n *worldName) shorten(rest int64) bool {
 }
 
 // ticketsOf returns the tickets with these texts.
-func ticketsOf(texts []string) (tickets []script.Ticket) {
+func ticketsOf(texts []string) (tickets []Ticket) {
 	for _, text := range texts {
-		tickets = append(tickets, script.TicketOf(text))
+		tickets = append(tickets, TicketOf(text))
 	}
 	return tickets
 }
 
-func (l leave) turnover() script.Turnover {
-	t := script.Turnover{Alive: worldAlive, Leave: ticketsOf(l.all)}
-	if len(l.names) == 1 && l.enters != nil {
-		t.Enters = script.TicketOf(l.enters[0])
-		return t
+// by returns by whom, and with which turnover, the names are released.
+func (l leave) by() (Process, Turnover) {
+	t := Turnover{Alive: worldAlive, Leave: ticketsOf(l.all)}
+	switch {
+	case l.quiet:
+		return noProcess, quietly
+	case len(l.names) == 1 && l.enters != nil:
+		t.Enters = TicketOf(l.enters[0])
+	default:
+		for i := range l.enters {
+			t.Parts = append(t.Parts, Part{Enters: TicketOf(l.enters[i]), Leave: ticketsOf(l.leaves[i])})
+		}
 	}
-	for i := range l.enters {
-		t.Parts = append(t.Parts, script.Part{Enters: script.TicketOf(l.enters[i]), Leave: ticketsOf(l.leaves[i])})
-	}
-	return t
+	return ProcessOf(l.process), t
 }
 
 func (l leave) expect(w *world) (e expected) {
-	r := script.Released{Found: found(w, l.names, l.value)}
+	r := Released{Found: found(w, l.names, l.value)}
 	if l.shared {
 		n := &w[l.names[0]]
 		r.Found = n.foundShared(l.value)
 		if len(n.readers) == 1 && n.readers[0].value == l.value {
-			r.Found = script.Mine // even after the deadline: the script then does not look at the clock
+			r.Found = Mine // even after the deadline: the script then does not look at the clock
 		}
 	}
 	for _, i := range l.names {
@@ -338,53 +359,27 @@ func (l leave) expect(w *world) (e expected) {
 	return e
 }
 
-func (l leave) action() action {
-	process, f := script.ProcessOf(l.process), script.Fence{}
-	if l.token != 0 {
-		f = script.Fence{Token: l.token, TTL: worldFence}
-	}
-	a := action{fmt.Sprintf("release %+v", l), script.Command{}, l.expect, func(reply any) (any, error) { return script.ParseReleasedMulti(reply) }}
-	m, lock := script.Multi{}, script.NewLock(worldNames[l.names[0]], l.value)
-	single := len(l.names) == 1
-	if single {
-		a.parse = parseReleasedOne
-	} else {
-		m = multi(l.names, l.value)
-	}
-	switch {
+func (l leave) command() Command {
+	process, turnover := l.by()
+	f, lock, m := fenceOf(l.token), worldLock(l.names, l.value), multi(l.names, l.value)
+	switch single := len(l.names) == 1; {
+	case single && l.rest != 0:
+		return Shorten(lock, l.rest, process, turnover, f)
 	case l.rest != 0:
-		a.what = "shorten" + a.what
-		a.command = l.shortens(process, f)
-	case l.shared && l.quiet:
-		a.command = script.ReleaseShared(lock, script.Process{}, quietly, f)
+		return ShortenMulti(m, l.rest, process, turnover, f)
 	case l.shared:
-		a.command = script.ReleaseShared(lock, process, l.turnover(), f)
-	case single && l.quiet:
-		a.command = maybeOld(l.old, "release", script.Release(lock, script.Process{}, quietly, f))
+		return ReleaseShared(lock, process, turnover, f)
 	case single:
-		a.command = maybeOld(l.old, "release", script.Release(lock, process, l.turnover(), f))
-	case l.quiet:
-		a.command = script.ReleaseMulti(m, script.Process{}, quietly, f)
-	default:
-		a.command = script.ReleaseMulti(m, process, l.turnover(), f)
+		return maybeOld(l.old, "release", Release(lock, process, turnover, f))
 	}
-	return a
+	return ReleaseMulti(m, process, turnover, f)
 }
 
-// shortens returns the command of a leave that lets the keys stay for a rest.
-func (l leave) shortens(process script.Process, f script.Fence) script.Command {
+func (l leave) parse(reply any) (any, error) {
 	if len(l.names) == 1 {
-		lock := script.NewLock(worldNames[l.names[0]], l.value)
-		if l.quiet {
-			return script.Shorten(lock, l.rest, script.Process{}, quietly, f)
-		}
-		return script.Shorten(lock, l.rest, process, l.turnover(), f)
+		return parseReleasedOne(reply)
 	}
-	m := multi(l.names, l.value)
-	if l.quiet {
-		return script.ShortenMulti(m, l.rest, script.Process{}, quietly, f)
-	}
-	return script.ShortenMulti(m, l.rest, process, l.turnover(), f)
+	return ParseReleasedMulti(reply)
 }
 
 // anyRest returns a rest at random, 0 for none. It is far from the TTLs that keys have.
@@ -396,11 +391,11 @@ func parseReleasedOne(reply any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("no number: %v", reply)
 	}
-	r := script.Released{Found: n % script.Woke}
-	if n&script.First != 0 {
+	r := Released{Found: n % Woke}
+	if n&First != 0 {
 		r.First = 1
 	}
-	if n&(script.Woke|script.Others) != 0 {
+	if n&(Woke|Others) != 0 {
 		r.Others = 1
 	}
 	return r, nil
@@ -411,14 +406,14 @@ func found(w *world, names []int, value string) int64 {
 	missing := false
 	for _, i := range names {
 		if n := w[i]; n.lockOdd || n.held() && n.lock != value {
-			return script.Other
+			return Other
 		}
 		missing = missing || w[i].lock == ""
 	}
 	if missing {
-		return script.Missing
+		return Missing
 	}
-	return script.Mine
+	return Mine
 }
 
 // A look is an extend, a heal or a valid of some names.
@@ -435,11 +430,11 @@ func (l look) expect(w *world) expected {
 		}
 	}
 	reply := found(w, l.names, l.value)
-	if l.kind == "valid" || reply == script.Other || reply == script.Missing && l.kind == "extend" {
+	if l.kind == "valid" || reply == Other || reply == Missing && l.kind == "extend" {
 		return expected{reply: reply}
 	}
-	if reply == script.Missing {
-		reply = script.Created
+	if reply == Missing {
+		reply = Created
 	}
 	for _, i := range l.names {
 		n := &w[i]
@@ -451,23 +446,24 @@ func (l look) expect(w *world) expected {
 	return expected{reply: reply}
 }
 
-func (l look) action() action {
-	a := action{what: fmt.Sprintf("%+v", l), expect: l.expect, parse: func(reply any) (any, error) { return reply, nil }}
+func (l look) command() Command { return l.at(worldLock(l.names, l.value), multi(l.names, l.value)) }
+
+// at returns the command that looks at a lock if it is of one name, and at several otherwise.
+func (l look) at(lock Lock, m Multi) Command {
 	if len(l.names) == 1 {
-		lock := script.NewLock(worldNames[l.names[0]], l.value)
-		a.command = map[string]script.Command{"extend": script.Extend(lock, worldTTL), "heal": script.Heal(lock, worldTTL), "valid": script.Valid(lock)}[l.kind]
-		return a
+		return map[string]Command{"extend": Extend(lock, worldTTL), "heal": Heal(lock, worldTTL), "valid": Valid(lock)}[l.kind]
 	}
-	m := multi(l.names, l.value)
-	a.command = map[string]script.Command{"extend": script.ExtendMulti(m, worldTTL), "heal": script.HealMulti(m, worldTTL), "valid": script.ValidMulti(m)}[l.kind]
-	return a
+	return map[string]Command{"extend": ExtendMulti(m, worldTTL), "heal": HealMulti(m, worldTTL), "valid": ValidMulti(m)}[l.kind]
 }
+
+func (look) parse(reply any) (any, error) { return reply, nil }
 
 // A play is a sequence of commands for a node, and what the reference says about each. It is sent in one
 // pipeline.
 type play struct {
 	ground
-	start  int64 // the node's clock, in milliseconds
+	keys   [3][3]string // of each name: of the lock, of its queue and of its register
+	start  int64        // the node's clock, in milliseconds
 	pipe   redis.Pipeliner
 	checks []func(messages []string)
 }
@@ -476,7 +472,11 @@ func (g ground) play() *play {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
 	require.NoError(g, err)
-	return &play{ground: g, start: now.UnixMilli(), pipe: g.client.Pipeline()}
+	p := &play{ground: g, start: now.UnixMilli(), pipe: g.client.Pipeline()}
+	for i, name := range worldNames {
+		p.keys[i] = [3]string{name, QueueKey(name), FenceKey(name)}
+	}
+	return p
 }
 
 // dump returns values and TTLs of keys.
@@ -492,11 +492,10 @@ return out`
 func (p *play) set(w *world) {
 	c := p.Context()
 	p.pipe.FlushAll(c)
-	for i, name := range worldNames {
-		n := w[i]
-		p.put(name, n.lock+p.readersText(n.readers), n.lockTTL, n.lockOdd)
-		p.put(script.QueueKey(name), p.text(n.queue), n.queueTTL, n.queueOdd)
-		p.put(script.FenceKey(name), n.fence, n.fenceTTL, n.fenceIsList)
+	for i, n := range w {
+		p.put(p.keys[i][0], n.lock+p.readersText(n.readers), n.lockTTL, n.lockOdd)
+		p.put(p.keys[i][1], p.text(n.queue), n.queueTTL, n.queueOdd)
+		p.put(p.keys[i][2], n.fence, n.fenceTTL, n.fenceIsList)
 	}
 }
 
@@ -522,24 +521,24 @@ func (p *play) text(queue []worldWaiter) string {
 	return b.String()
 }
 
-// do plays an action. The failure names from if the node does not do what the reference says.
-func (p *play) do(w *world, a action, from string) {
+// do plays a move. The failure names from if the node does not do what the reference says.
+func (p *play) do(w *world, m move, from string) {
 	c := p.Context()
-	reply := p.pipe.Do(c, a.command.InFull()...)
-	want := a.expect(w)
+	reply := p.pipe.Do(c, m.command().InFull()...)
+	want := m.expect(w)
 	after := *w
 	for i := range after {
 		after[i].queue, after[i].readers = slices.Clone(after[i].queue), slices.Clone(after[i].readers)
 	}
-	p.pipe.Publish(c, script.ProcessOf(us).Channel(), "end")
+	p.pipe.Publish(c, ProcessOf(us).Channel(), "end")
 	var keys []string
-	for _, name := range worldNames {
-		keys = append(keys, name, script.QueueKey(name), script.FenceKey(name))
+	for _, of := range p.keys {
+		keys = append(keys, of[:]...)
 	}
 	state := p.pipe.Eval(c, dump, keys)
 	p.checks = append(p.checks, func(messages []string) {
-		if wrong := p.wrong(a, want, reply, after, state, messages); wrong != "" {
-			p.Fatalf("%s\n%s\nfrom %s", wrong, a.what, from)
+		if wrong := p.wrong(m, want, reply, after, state, messages); wrong != "" {
+			p.Fatalf("%s\n%T %+v\nfrom %s", wrong, m, m, from)
 		}
 	})
 }
@@ -573,13 +572,13 @@ func near(got, want int64) bool {
 }
 
 // wrong says how the node differs from the reference, "" if it does not.
-func (p *play) wrong(a action, want expected, reply *redis.Cmd, after world, state *redis.Cmd, messages []string) string {
-	if wrong := want.differs(a.parse, reply, messages); wrong != "" {
+func (p *play) wrong(m move, want expected, reply *redis.Cmd, after world, state *redis.Cmd, messages []string) string {
+	if wrong := want.differs(m.parse, reply, messages); wrong != "" {
 		return wrong
 	}
 	values := state.Val().([]any)
-	for i, name := range worldNames {
-		n, at := after[i], 6*i
+	for i, n := range after {
+		name, at := p.keys[i][0], 6*i
 		if len(n.readers) > 0 {
 			if wrong := p.readersDiffer(values[at:], n); wrong != "" {
 				return name + ": " + wrong
@@ -606,13 +605,13 @@ func (e expected) differs(parse func(reply any) (any, error), reply *redis.Cmd, 
 	} else {
 		got, err := parse(reply.Val())
 		switch g := got.(type) {
-		case script.Entered:
-			if want := e.reply.(script.Entered); near(g.Wait, want.Wait) {
+		case Entered:
+			if want := e.reply.(Entered); near(g.Wait, want.Wait) {
 				g.Wait = want.Wait
 			}
 			got = g
-		case script.EnteredPermits:
-			if want := e.reply.(script.EnteredPermits); near(g.Wait, want.Wait) {
+		case EnteredPermits:
+			if want := e.reply.(EnteredPermits); near(g.Wait, want.Wait) {
 				g.Wait = want.Wait
 			}
 			got = g
@@ -641,7 +640,7 @@ func (p *play) queueDiffers(got []any, n worldName) string {
 	}
 	for j, w := range n.queue {
 		r := text[recordSize*j:][:recordSize]
-		if r[:50] != w.record(0)[:50] || !digits.MatchString(r[50:63]) || r[63] != '\n' || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
+		if r[:50] != w.record(0)[:50] || !number.MatchString(r[50:63]) || r[63] != '\n' || max(deadline(r)-p.start-w.left, p.start+w.left-deadline(r)) > tolerance {
 			return fmt.Sprintf("%q, want %v", text, n.queue)
 		}
 	}
@@ -708,9 +707,9 @@ func anyName(r *rand.Rand) (n worldName) {
 // anyTicket returns a ticket of either kind.
 func anyTicket(r *rand.Rand) string { return pick(r, worldTickets...) + pick(r, "", "r") }
 
-func anyAction(r *rand.Rand) action {
+func anyMove(r *rand.Rand) move {
 	if r.IntN(2) == 0 {
-		return anySharedAction(r)
+		return anySharedMove(r)
 	}
 	names := pick(r, []int{0, 1}, []int{0, 2}, []int{1, 2}, []int{0, 1, 2}, []int{0, 1, 2}, []int{r.IntN(3)})
 	value, token := pick(r, "v", "v", "w"), uint64(0)
@@ -719,15 +718,15 @@ func anyAction(r *rand.Rand) action {
 	}
 	switch r.IntN(7) {
 	case 0, 1:
-		return acquire{names: names, value: value, ticket: pick(r, append([]string{""}, worldTickets...)...), strict: r.IntN(2) == 0, token: token, old: r.IntN(3) == 0}.action()
+		return acquire{names: names, value: value, ticket: pick(r, append([]string{""}, worldTickets...)...), strict: r.IntN(2) == 0, token: token, old: r.IntN(3) == 0}
 	case 2:
-		return look{names, value, pick(r, "extend", "heal", "valid")}.action()
+		return look{names, value, pick(r, "extend", "heal", "valid")}
 	}
 	l := leave{names: names, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, old: r.IntN(3) == 0 && len(names) == 1}
 	if !l.old {
 		l.rest = anyRest(r)
 	}
-	return l.changed(r).action()
+	return l.changed(r)
 }
 
 // changed returns l with tickets that enter and leave the queues at random. An old version knows no shared
@@ -760,15 +759,23 @@ func (l leave) changed(r *rand.Rand) leave {
 // TestLockScriptsDoWhatTheReferenceSays plays commands of readers and writers, of one name and of several, of old versions and
 // of this one, on nodes of both kinds.
 func TestLockScriptsDoWhatTheReferenceSays(t *testing.T) {
+	atRandom(t, testlength.InGate(10, 20, 40, 7000), anyMove, func(r *rand.Rand, _ *play) *world {
+		return &world{anyName(r), anyName(r), anyName(r)}
+	})
+}
+
+// atRandom plays moves from states at random, for so many seeds.
+func atRandom(t *testing.T, seeds int, anyMove func(r *rand.Rand) move, anyWorld func(r *rand.Rand, p *play) *world) {
+	t.Helper()
 	onBoth(t, func(g ground) {
-		for seed := range testlength.InGate(10, 20, 40, 7000) {
+		for seed := range seeds {
 			r := rand.New(rand.NewPCG(uint64(seed), 0)) //nolint:gosec // it is to be repeatable
 			p := g.play()
 			for range 10 {
-				w := &world{anyName(r), anyName(r), anyName(r)}
+				w := anyWorld(r, p)
 				p.set(w)
 				for range 6 {
-					p.do(w, anyAction(r), fmt.Sprintf("seed %d: %+v", seed, *w))
+					p.do(w, anyMove(r), fmt.Sprintf("seed %d: %+v", seed, *w))
 				}
 			}
 			p.end()
@@ -797,25 +804,25 @@ func TestMultiInSmallWorlds(t *testing.T) {
 		}
 	}
 	both, leaves := []int{0, 2}, []string{ours.ticket, late.ticket}
-	actions := []action{
-		leave{names: both, value: "v"}.action(),
-		leave{names: both, value: "v", process: us, all: leaves}.action(),
-		leave{names: both, value: "v", process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
-		leave{names: both, value: "v", rest: worldTTL / 5}.action(),
-		leave{names: both, value: "v", rest: worldTTL}.action(),
-		leave{names: both, value: "v", rest: worldTTL / 5, process: us, all: leaves}.action(),
-		leave{names: both, value: "v", rest: worldTTL, process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}}.action(),
-		acquire{names: both, value: "v"}.action(),
-		acquire{names: both, value: "v", ticket: late.ticket, strict: true, token: 7}.action(),
-		look{both, "v", "heal"}.action(),
-		look{both, "v", "extend"}.action(),
-		look{both, "v", "valid"}.action(),
+	moves := []move{
+		leave{names: both, value: "v"},
+		leave{names: both, value: "v", process: us, all: leaves},
+		leave{names: both, value: "v", process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}},
+		leave{names: both, value: "v", rest: worldTTL / 5},
+		leave{names: both, value: "v", rest: worldTTL},
+		leave{names: both, value: "v", rest: worldTTL / 5, process: us, all: leaves},
+		leave{names: both, value: "v", rest: worldTTL, process: us, enters: []string{late.ticket, ""}, leaves: [][]string{nil, leaves}},
+		acquire{names: both, value: "v"},
+		acquire{names: both, value: "v", ticket: late.ticket, strict: true, token: 7},
+		look{both, "v", "heal"},
+		look{both, "v", "extend"},
+		look{both, "v", "valid"},
 	}
 	onBoth(t, func(g ground) {
 		for i, first := range names {
 			p := g.play()
 			for j, last := range names {
-				for _, a := range actions {
+				for _, a := range moves {
 					w := &world{first, {}, last}
 					p.set(w)
 					p.do(w, a, fmt.Sprintf("%d and %d: %+v", i, j, *w))

@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"fmt"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -30,8 +29,28 @@ const (
 	they = "1111111111111111"
 )
 
+var (
+	noFence   Fence
+	noPlace   Place // without a ticket
+	noProcess Process
+	noTurn    Turnover
+)
+
+// token returns the fence of a token, for a day.
+func token(n uint64) Fence { return Fence{Token: n, TTL: 86_400_000} }
+
+func newLock(key, value string) Lock {
+	k := NewKey(key)
+	return k.Lock(value)
+}
+
+// lockOf returns the lock with a value.
+func lockOf(value string) Lock { return newLock("lock", value) }
+
+var lockV, lockW = lockOf("v"), lockOf("w")
+
 // aTicket returns the Ticket with the text that ticket returns.
-func aTicket(rank int, process string) script.Ticket { return script.TicketOf(ticket(rank, process)) }
+func aTicket(rank int, process string) Ticket { return TicketOf(ticket(rank, process)) }
 
 // ticket returns the text of a ticket of a process. The ticket with the smaller rank comes first.
 func ticket(rank int, process string) string {
@@ -60,7 +79,7 @@ func ticketOf(name string) string {
 }
 
 // nameOf returns the name of a ticket that a record begins with.
-func nameOf(record string) string {
+func ticketName(record string) string {
 	return map[string]string{"0998": "+", "1000": "-"}[record[:4]] + processes[record[22:38]] + strings.TrimLeft(record[5:21], "0") + strings.TrimSpace(record[49:50])
 }
 
@@ -74,7 +93,7 @@ type ground struct {
 }
 
 // quietly is the turnover of a release that touches no queue.
-var quietly = script.Turnover{Quietly: true}
+var quietly = Turnover{Quietly: true}
 
 // server is the real server of all tests that call onBoth, which use nothing but its keys and channels: to start one
 // takes longer than most of these tests. The first of them starts it.
@@ -131,13 +150,23 @@ func onBoth(t *testing.T, f func(g ground)) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			g := ground{T: t, client: client(t)}
-			g.pubsub = g.client.Subscribe(t.Context(), script.ProcessOf(us).Channel(), script.ProcessOf(they).Channel())
+			g.pubsub = g.client.Subscribe(t.Context(), ProcessOf(us).Channel(), ProcessOf(they).Channel())
 			defer func() { _ = g.pubsub.Close() }()
 			for range 2 {
 				_, err := g.pubsub.ReceiveTimeout(t.Context(), 10*time.Second)
 				require.NoError(t, err)
 			}
 			f(g)
+		})
+	}
+}
+
+// onEach runs f for each case, on nodes of both kinds.
+func onEach[C any](t *testing.T, cases map[string]C, f func(g ground, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(g ground) { f(g, c) })
 		})
 	}
 }
@@ -153,7 +182,7 @@ func (g ground) do(args ...any) any {
 }
 
 // run runs a script, and checks that no key is left without a TTL.
-func (g ground) run(c script.Command) int64 {
+func (g ground) run(c Command) int64 {
 	g.Helper()
 	v := g.do(c.InFull()...)
 	g.expires()
@@ -172,40 +201,74 @@ func (g ground) expires() {
 	}
 }
 
-func (g ground) enter(name, value, ticket string, strict bool) int64 {
+// runs checks what a script finds.
+func (g ground) runs(want int64, c Command, about ...any) {
 	g.Helper()
-	return g.run(script.Enter(script.NewLock(name, value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive, Strict: strict}, script.Fence{}))
+	assert.Equal(g, want, g.run(c), about...)
+}
+
+// has checks what a key holds, nil for nothing.
+func (g ground) has(key string, want any, about ...any) {
+	g.Helper()
+	assert.Equal(g, want, g.do("get", key), about...)
+}
+
+// lasts checks the TTL of a key.
+func (g ground) lasts(key string, want any, about ...any) {
+	g.Helper()
+	assert.InDelta(g, want, g.do("pttl", key), 9000, about...)
+}
+
+// lines checks who waits in a queue.
+func (g ground) lines(key, want string, about ...any) {
+	g.Helper()
+	assert.Equal(g, want, g.lined(key), about...)
+}
+
+// tells checks who has been told.
+func (g ground) tells(want string) {
+	g.Helper()
+	assert.Equal(g, want, g.told())
+}
+
+func (g ground) enter(value, ticket string, strict bool) int64 {
+	g.Helper()
+	return g.run(Enter(lockOf(value), ttl, Place{Ticket: TicketOf(ticket), Alive: alive, Strict: strict}, noFence))
 }
 
 // leaving returns the tickets with these names.
-func leaving(names string) (tickets []script.Ticket) {
+func leaving(names string) (tickets []Ticket) {
 	for name := range strings.FieldsSeq(names) {
-		tickets = append(tickets, script.TicketOf(ticketOf(name)))
+		tickets = append(tickets, TicketOf(ticketOf(name)))
 	}
 	return tickets
 }
 
 func (g ground) release(value, process, tickets string) int64 {
 	g.Helper()
-	return g.run(script.Release(script.NewLock("lock", value), script.ProcessOf(process), script.Turnover{Leave: leaving(tickets)}, script.Fence{}))
+	return g.run(Release(lockOf(value), ProcessOf(process), Turnover{Leave: leaving(tickets)}, noFence))
 }
 
-// line makes a queue of the tickets with these names, in order. They live for a minute, except those with ! in front, which are
-// dead. Without names there is no queue.
+// queueOf returns the text of a queue of the tickets with these names, in order. They live for so many milliseconds, except
+// those with ! in front, which are dead.
+func queueOf(names string, now, alive int64) (text string) {
+	for name := range strings.FieldsSeq(names) {
+		deadline := now + alive
+		if name[0] == '!' {
+			name, deadline = name[1:], now-5
+		}
+		text += fmt.Sprintf("%-50s%013d\n", ticketOf(name), deadline)
+	}
+	return text
+}
+
+// line makes a queue of tickets, which live for a minute. Without names there is no queue.
 func (g ground) line(key, names string) {
 	g.Helper()
 	now, err := g.client.Time(g.Context()).Result()
 	require.NoError(g, err)
-	text := ""
-	for name := range strings.FieldsSeq(names) {
-		deadline := now.UnixMilli() + alive
-		if name[0] == '!' {
-			name, deadline = name[1:], now.UnixMilli()-5
-		}
-		text += fmt.Sprintf("%-50s%013d\n", ticketOf(name), deadline)
-	}
-	if text != "" {
-		g.do("set", key, text, "px", 2*ttl)
+	if names != "" {
+		g.do("set", key, queueOf(names, now.UnixMilli(), alive), "px", 2*ttl)
 	}
 }
 
@@ -216,7 +279,7 @@ func (g ground) lined(key string) string {
 	var names []string
 	for r := range slices.Chunk([]byte(text), recordSize) {
 		assert.Regexp(g, wellFormed, string(r))
-		names = append(names, nameOf(string(r)))
+		names = append(names, ticketName(string(r)))
 	}
 	return strings.Join(names, " ")
 }
@@ -227,12 +290,12 @@ func record(ticket string, deadline int64) string { return fmt.Sprintf("%s %013d
 // told returns the processes that have been told of a free lock, with its name unless it is the lock or a slot of it.
 func (g ground) told() string {
 	g.Helper()
-	g.do("publish", script.ProcessOf(us).Channel(), "end")
+	g.do("publish", ProcessOf(us).Channel(), "end")
 	var told []string
 	for _, m := range g.messages() {
 		process, key, _ := strings.Cut(m, " ")
 		name := processes[process]
-		if key != "lock" && script.LineOf(key) != slotQueue {
+		if key != "lock" && LineOf(key) != slotQueue {
 			name += ":" + key
 		}
 		told = append(told, name)
@@ -266,16 +329,16 @@ func TestEnter(t *testing.T) {
 					g.do("set", "lock", c.lock, "px", ttl)
 				}
 				g.line(queueKey, c.line)
-				answer := g.enter("lock", "v", ticketOf("us2"), c.strict)
+				answer := g.enter("v", ticketOf("us2"), c.strict)
 				if c.waits {
 					assert.InDelta(t, ttl, answer, 5000)
 				} else {
-					assert.Equal(t, script.Granted, answer)
-					assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
+					assert.Equal(t, Granted, answer)
+					g.lasts("lock", ttl)
 				}
 				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
-				assert.Equal(t, c.left, g.lined(queueKey))
-				assert.Empty(t, g.told())
+				g.lines(queueKey, c.left)
+				g.tells("")
 			})
 		})
 	}
@@ -285,17 +348,17 @@ func TestEnter(t *testing.T) {
 func TestEnterGivesTheQueueATTL(t *testing.T) {
 	onBoth(t, func(g ground) {
 		g.do("set", "{lock}:queue", record(ticket(1, they), 1))
-		g.enter("lock", "v", ticket(2, us), true)
-		assert.Equal(t, "us2", g.lined(queueKey))
+		g.enter("v", ticket(2, us), true)
+		g.lines(queueKey, "us2")
 	})
 }
 
 // If the node's clock is set back, waiters that have died before are dead as soon as without the step, counted from the
 // next enter on: all of them at once.
 func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
-	place := script.Place{Ticket: aTicket(9, us), Alive: script.AliveFor, Strict: true}
+	place := Place{Ticket: aTicket(9, us), Alive: AliveFor, Strict: true}
 	dead := func(kind string) (text string) {
-		at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() + script.AliveFor // the deadlines; a bubble begins then
+		at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() + AliveFor // the deadlines; a bubble begins then
 		for i := range 3 {
 			text += strings.Replace(record(ticket(i, they+"3"[:i/2])[:49], at), " ", kind, 1)
 		}
@@ -304,28 +367,28 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 	for name, c := range map[string]struct {
 		queues []string
 		kind   string
-		enter  script.Command
+		enter  Command
 	}{
-		"exclusive":               {[]string{queueKey}, " ", script.Enter(of("v"), ttl, place, script.Fence{})},
-		"behind readers":          {[]string{queueKey}, "r", script.Enter(of("v"), ttl, place, token(7))},
-		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", script.EnterMulti(abc, ttl, place, script.Fence{})},
-		"the last name":           {[]string{"{c}:queue"}, "r", script.EnterMulti(abc, ttl, place, script.Fence{})},
-		"permits":                 {[]string{slotQueue}, " ", script.EnterPermits(four, "v", ttl, wants(2, 0), place)},
-		"a reader":                {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, place, script.Fence{})},
-		"a reader with a token":   {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, place, token(7))},
-		"a reader with no ticket": {[]string{queueKey}, " ", script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})},
+		"exclusive":               {[]string{queueKey}, " ", Enter(lockV, ttl, place, noFence)},
+		"behind readers":          {[]string{queueKey}, "r", Enter(lockV, ttl, place, token(7))},
+		"several names":           {[]string{"{a}:queue", "{b}:queue", "{c}:queue"}, " ", EnterMulti(abc, ttl, place, noFence)},
+		"the last name":           {[]string{"{c}:queue"}, "r", EnterMulti(abc, ttl, place, noFence)},
+		"permits":                 {[]string{slotQueue}, " ", EnterPermits(four, "v", ttl, wants(2, 0), place)},
+		"a reader":                {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, noFence)},
+		"a reader with a token":   {[]string{queueKey}, " ", EnterShared(lockV, ttl, place, token(7))},
+		"a reader with no ticket": {[]string{queueKey}, " ", EnterShared(lockV, ttl, noPlace, noFence)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *embedded.Node, client *redis.Client) {
 				g := ground{T: t, client: client}
 				for _, q := range c.queues {
-					g.do("set", q, dead(c.kind), "px", 2*script.AliveFor)
+					g.do("set", q, dead(c.kind), "px", 2*AliveFor)
 				}
 				n.SetClock(-time.Minute, 1)
 				has := func() bool { return g.client.Exists(t.Context(), "lock", "a", slot(0)).Val() > 0 }
 				g.do(c.enter.InFull()...)
 				assert.False(t, has(), "the dead may live yet")
-				time.Sleep((script.AliveFor - 1) * time.Millisecond)
+				time.Sleep((AliveFor - 1) * time.Millisecond)
 				g.do(c.enter.InFull()...)
 				assert.False(t, has())
 				time.Sleep(time.Millisecond)
@@ -342,15 +405,15 @@ func TestRelease(t *testing.T) {
 		want              int64
 		then, left, told  string
 	}{
-		"mine":                                {"v", "", "", script.Mine, "", "", ""},
-		"missing, somebody waits":             {"", "they1", "", script.Missing + script.Woke, "", "they1", "they"},
-		"another's, a ticket leaves":          {"w", "us1 they2", "us1", script.Other, "w", "they2", ""},
-		"mine, we wait first":                 {"v", "us1 they2", "", script.Mine + script.First + script.Others, "", "us1 they2", ""},
-		"mine, we leave":                      {"v", "us1 they2", "us1", script.Mine + script.Woke, "", "they2", "they"},
-		"mine, one leaves that is not there":  {"v", "", "us1", script.Mine, "", "", ""},
-		"mine, dead ones before a live one":   {"v", "!they1 !us2 they3", "", script.Mine + script.Woke, "", "they3", "they"},
-		"mine, two of ours wait first":        {"v", "us1 us2 they3", "", script.Mine + script.First, "", "us1 us2 they3", ""},
-		"mine, a higher class than the first": {"v", "+they2 us1", "", script.Mine + script.Woke, "", "+they2 us1", "they"},
+		"mine":                                {"v", "", "", Mine, "", "", ""},
+		"missing, somebody waits":             {"", "they1", "", Missing + Woke, "", "they1", "they"},
+		"another's, a ticket leaves":          {"w", "us1 they2", "us1", Other, "w", "they2", ""},
+		"mine, we wait first":                 {"v", "us1 they2", "", Mine + First + Others, "", "us1 they2", ""},
+		"mine, we leave":                      {"v", "us1 they2", "us1", Mine + Woke, "", "they2", "they"},
+		"mine, one leaves that is not there":  {"v", "", "us1", Mine, "", "", ""},
+		"mine, dead ones before a live one":   {"v", "!they1 !us2 they3", "", Mine + Woke, "", "they3", "they"},
+		"mine, two of ours wait first":        {"v", "us1 us2 they3", "", Mine + First, "", "us1 us2 they3", ""},
+		"mine, a higher class than the first": {"v", "+they2 us1", "", Mine + Woke, "", "+they2 us1", "they"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(g ground) {
@@ -360,8 +423,8 @@ func TestRelease(t *testing.T) {
 				g.line(queueKey, c.line)
 				assert.Equal(t, c.want, g.release("v", us, c.leave))
 				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
-				assert.Equal(t, c.left, g.lined(queueKey))
-				assert.Equal(t, c.told, g.told())
+				g.lines(queueKey, c.left)
+				g.tells(c.told)
 			})
 		})
 	}
@@ -377,10 +440,10 @@ func TestReleasePlainOfLongValues(t *testing.T) {
 	onBoth(t, func(g ground) {
 		for _, n := range []int{1, 255, 256, 257, 300_000} {
 			own := strings.Repeat("v", n)
-			for stored, want := range map[string]int64{own + "w": script.Other, own[1:] + "w": script.Other, own: script.Mine} {
+			for stored, want := range map[string]int64{own + "w": Other, own[1:] + "w": Other, own: Mine} {
 				g.do("set", "lock", stored, "px", ttl)
 				assert.Equal(g, want, g.release(own, "", ""), "%d bytes beside %d", n, len(stored))
-				assert.Equal(g, want == script.Mine, g.do("get", "lock") == nil)
+				assert.Equal(g, want == Mine, g.do("get", "lock") == nil)
 			}
 		}
 	})
@@ -407,18 +470,18 @@ func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
 	g.line(queueKey, "they1")
 	g.do("set", "lock", "v", "px", ttl)
 	g.do("acl", "setuser", "default", "-del")
-	release := script.Release(script.NewLock("lock", "v"), script.Process{}, script.Turnover{}, script.Fence{})
+	release := Release(lockV, noProcess, noTurn, noFence)
 	err := g.client.Do(t.Context(), release.InFull()...).Err()
 	require.True(t, pool.IsDenied(err), "%v", err)
 	g.expires()
-	assert.Equal(g, "they1", g.lined(queueKey))
+	g.lines(queueKey, "they1")
 }
 
 // releasesPlainly makes plain releases while they are hindered: of a lock that is held or not, beside a queue
 // or none.
 func (g ground) releasesPlainly(hinder, unhinder func()) {
 	g.Helper()
-	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
+	for value, found := range map[string]int64{"v": Mine, "w": Other, "": Missing} {
 		for _, beside := range []string{"nothing", "a queue", "a list"} {
 			g.do("flushall")
 			switch beside {
@@ -432,18 +495,18 @@ func (g ground) releasesPlainly(hinder, unhinder func()) {
 				g.do("set", "lock", value, "px", ttl)
 			}
 			want := found
-			if beside == "a queue" && found != script.Other {
-				want += script.Woke
+			if beside == "a queue" && found != Other {
+				want += Woke
 			}
 			hinder()
 			assert.Equal(g, want, g.release("v", "", ""), "%q beside %s", value, beside)
 			unhinder()
-			assert.Equal(g, found == script.Other, g.do("get", "lock") != nil, "%q beside %s", value, beside)
+			assert.Equal(g, found == Other, g.do("get", "lock") != nil, "%q beside %s", value, beside)
 			switch beside {
 			case "nothing":
 				assert.Zero(g, g.do("exists", "{lock}:queue"))
 			case "a queue":
-				assert.Equal(g, "they1", g.lined(queueKey))
+				g.lines(queueKey, "they1")
 			case "a list":
 				assert.EqualValues(g, 1, g.do("llen", "{lock}:queue"))
 			}
@@ -463,20 +526,20 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
-			for _, fence := range []script.Fence{{}, token(7)} {
+			for _, fence := range []Fence{{}, token(7)} {
 				g.do("flushall")
 				g.do("set", "lock", "w", "px", ttl)
 				g.line(queueKey, "they1")
 				g.do("config", "set", c.setting, 1)
-				place := script.Place{Ticket: aTicket(2, us), Alive: alive}
-				err := g.client.Do(t.Context(), script.Enter(script.NewLock("lock", "v"), ttl, place, fence).InFull()...).Err()
+				place := Place{Ticket: aTicket(2, us), Alive: alive}
+				err := g.client.Do(t.Context(), Enter(lockV, ttl, place, fence).InFull()...).Err()
 				require.ErrorContains(t, err, name)
-				assert.Equal(g, "they1", g.lined(queueKey))
-				turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []script.Ticket{aTicket(1, they)}}
-				assert.Equal(t, script.Other, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, fence)))
+				g.lines(queueKey, "they1")
+				turnover := Turnover{Enters: aTicket(2, us), Alive: alive, Leave: []Ticket{aTicket(1, they)}}
+				g.runs(Other, Release(lockV, ProcessOf(us), turnover, fence))
 				if c.releases {
-					g.run(script.Release(script.NewLock("lock", "w"), script.ProcessOf(us), turnover, fence))
-					assert.Nil(t, g.do("get", "lock"))
+					g.run(Release(lockW, ProcessOf(us), turnover, fence))
+					g.has("lock", nil)
 				}
 				g.do("config", "set", c.setting, 0)
 			}

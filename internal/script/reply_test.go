@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file tests how the answers of nodes are read. A test writes an answer in JSON.
@@ -43,13 +41,13 @@ func parses[T any](t *testing.T, parse func(reply any) (T, error), answers map[s
 	}
 	for _, text := range odd {
 		got, err := parse(replyOf(t, text))
-		require.ErrorContains(t, err, script.Describe(replyOf(t, text)), text)
+		require.ErrorContains(t, err, Describe(replyOf(t, text)), text)
 		assert.Zero(t, got, text)
 	}
 }
 
 func TestParseEntered(t *testing.T) {
-	parses(t, script.ParseEntered, map[string]script.Entered{
+	parses(t, ParseEntered, map[string]Entered{
 		`0`:                              {},
 		`12`:                             {Wait: 12},
 		`-1`:                             {Wait: -1},
@@ -61,7 +59,7 @@ func TestParseEntered(t *testing.T) {
 }
 
 func TestParseEnteredShared(t *testing.T) {
-	parses(t, script.ParseEnteredShared, map[string]script.Entered{
+	parses(t, ParseEnteredShared, map[string]Entered{
 		`0`:           {},
 		`12`:          {Wait: 12},
 		`-1`:          {Wait: -1},
@@ -75,7 +73,7 @@ func TestParseEnteredShared(t *testing.T) {
 }
 
 func TestParseEnteredMulti(t *testing.T) {
-	parses(t, script.ParseEnteredMulti, map[string]script.Entered{
+	parses(t, ParseEnteredMulti, map[string]Entered{
 		`0`:                   {},
 		`[0, "0", 0, []]`:     {},
 		`[-1, "0", 0, [64]]`:  {Wait: -1, By: 1 << 63},
@@ -87,20 +85,20 @@ func TestParseEnteredMulti(t *testing.T) {
 }
 
 func TestParseReleasedMulti(t *testing.T) {
-	parses(t, script.ParseReleasedMulti, map[string]script.Released{
+	parses(t, ParseReleasedMulti, map[string]Released{
 		`0`:                 {},
-		`1`:                 {Found: script.Mine},
-		`2`:                 {Found: script.Other},
-		`[2, [1, 64], [2]]`: {Found: script.Other, First: 1 | 1<<63, Others: 2},
-		`[1, [], []]`:       {Found: script.Mine},
+		`1`:                 {Found: Mine},
+		`2`:                 {Found: Other},
+		`[2, [1, 64], [2]]`: {Found: Other, First: 1 | 1<<63, Others: 2},
+		`[1, [], []]`:       {Found: Mine},
 	}, `3`, `-1`, `[1, [0], []]`, `[1, [], [65]]`, `[1, [], ["1"]]`, `[1, "1", []]`, `[1, [], null]`, `["1", [], []]`, `[3, [], []]`, `[1, []]`, `[1, [], [], []]`, `"1"`, `null`, `[[1], [], []]`)
 }
 
 func TestParseEnteredPermits(t *testing.T) {
-	by := func(e script.Entering) func(reply any) (script.EnteredPermits, error) {
-		return func(reply any) (script.EnteredPermits, error) { return e.Parse(reply, 4) }
+	by := func(e Entering) func(reply any) (EnteredPermits, error) {
+		return func(reply any) (EnteredPermits, error) { return e.Parse(reply, 4) }
 	}
-	parses(t, by(wants(1, 2)), map[string]script.EnteredPermits{
+	parses(t, by(wants(1, 2)), map[string]EnteredPermits{
 		`0`:               granted(2),
 		`3`:               granted(1),
 		`[0, 7, [], [1]]`: refused(7, 3),
@@ -108,8 +106,8 @@ func TestParseEnteredPermits(t *testing.T) {
 		`[2, 0, [1], []]`: wasThere(3),
 	}, `4`, `-1`, `[1, 5, [0], []]`, `[1, 0, [], [0]]`, `[0, 7, [0], []]`, `[0, 0, [], []]`, `[0, -2, [], []]`, `[2, 0, [], []]`, `[2, 0, [1], [2]]`, `[3, 0, [1], []]`, `[1, 0, [4], []]`,
 		`[0, -1, [], [4]]`, `[1, 0, ["0"], []]`, `[1, 0, 0, []]`, `[1, 0, [0], null]`, `["1", 0, [0], []]`, `[1, "0", [0], []]`, `[1, 0, [0]]`, `[1, 0, [0], [], []]`, `"0"`, `"OK"`, `null`)
-	parses(t, by(wants(1, 2, 0)), map[string]script.EnteredPermits{`0`: granted(0), `1`: granted(2)})
-	parses(t, by(wants(2, 2, 0)), map[string]script.EnteredPermits{
+	parses(t, by(wants(1, 2, 0)), map[string]EnteredPermits{`0`: granted(0), `1`: granted(2)})
+	parses(t, by(wants(2, 2, 0)), map[string]EnteredPermits{
 		`[1, 0, [0, 1], []]`:  granted(0, 2),
 		`[1, 0, [0, 1], [3]]`: alsoFree(granted(0, 2), 1),
 		`[2, 0, [1], []]`:     wasThere(2),

@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/internal/testlength"
 )
 
@@ -33,9 +32,9 @@ func oldSource(name string) string {
 }
 
 // maybeOld returns c, or with old the same command by the script of a version that knows no readers.
-func maybeOld(old bool, name string, c script.Command) script.Command {
+func maybeOld(old bool, name string, c Command) Command {
 	if old {
-		return script.Command{Args: append([]any{"eval", oldSource(name)}, c.Args[2:]...)}
+		return Command{Args: append([]any{"eval", oldSource(name)}, c.Args[2:]...)}
 	}
 	return c
 }
@@ -94,11 +93,11 @@ func (n *worldName) takeOut(value string) {
 func (n *worldName) foundShared(value string) int64 {
 	switch {
 	case n.lock == value || indexOf(n.here(), value) >= 0:
-		return script.Mine
+		return Mine
 	case n.lock != "":
-		return script.Other
+		return Other
 	}
-	return script.Missing
+	return Missing
 }
 
 // firstWriter returns the ticket of the first live writer in the queue, "" if there is none. If a reader's
@@ -151,7 +150,7 @@ func (a acquire) expectShared(n *worldName) expected {
 	if n.lockOdd || a.ticket != "" && n.queueOdd || a.token != 0 && n.fenceIsList {
 		return expected{refused: true}
 	}
-	var e script.Entered
+	var e Entered
 	if a.ticket != "" {
 		n.with(a.ticket)
 		n.living()
@@ -200,11 +199,11 @@ func (l sharedLook) expect(w *world) (e expected) {
 	reply := n.foundShared(l.value)
 	wrote := n.lock == l.value
 	switch heals := l.kind == "heal" || l.heals; {
-	case l.kind == "valid" || reply == script.Other || reply == script.Missing && !heals:
+	case l.kind == "valid" || reply == Other || reply == Missing && !heals:
 		return expected{reply: reply}
-	case reply == script.Missing:
+	case reply == Missing:
 		n.add(l.value, worldTTL)
-		return expected{reply: script.Created}
+		return expected{reply: Created}
 	default:
 		n.add(l.value, max(worldTTL, n.lockTTLIf(wrote)))
 	}
@@ -220,13 +219,13 @@ func (l sharedLook) expect(w *world) (e expected) {
 			e.told = append(e.told, process+" "+worldNames[l.name])
 		}
 		if first {
-			reply += script.First
+			reply += First
 		}
 		switch {
 		case len(told) > 0:
-			reply += script.Woke
+			reply += Woke
 		case others:
-			reply += script.Others
+			reply += Others
 		}
 	}
 	e.reply = reply
@@ -241,21 +240,15 @@ func (n *worldName) lockTTLIf(writers bool) int64 {
 	return 0
 }
 
-func (l sharedLook) action() action {
-	lock := script.NewLock(worldNames[l.name], l.value)
-	a := action{what: fmt.Sprintf("shared %+v", l), expect: l.expect, parse: func(reply any) (any, error) { return reply, nil }}
-	switch l.kind {
-	case "extend":
-		a.command = script.ExtendShared(lock, worldTTL)
-	case "heal":
-		a.command = script.HealShared(lock, worldTTL)
-	case "valid":
-		a.command = script.ValidShared(lock)
-	case "downgrade":
-		a.command = script.Downgrade{Process: script.ProcessOf(l.process), Leave: ticketsOf(l.leave)}.Extend(lock, worldTTL, l.heals)
-	}
-	return a
+func (l sharedLook) command() Command {
+	lock := worldLock([]int{l.name}, l.value)
+	down := Downgrade{Process: ProcessOf(l.process), Leave: ticketsOf(l.leave)}
+	return map[string]Command{
+		"extend": ExtendShared(lock, worldTTL), "heal": HealShared(lock, worldTTL), "valid": ValidShared(lock), "downgrade": down.Extend(lock, worldTTL, l.heals),
+	}[l.kind]
 }
+
+func (sharedLook) parse(reply any) (any, error) { return reply, nil }
 
 // record returns the record of a waiter, if the node's clock was at start.
 func (w worldWaiter) record(start int64) string {
@@ -320,27 +313,22 @@ func anyReaders(r *rand.Rand) (readers []worldReader, ttl int64) {
 	return readers, ttl
 }
 
-func anySharedAction(r *rand.Rand) action {
+func anySharedMove(r *rand.Rand) move {
 	value, token, name := pick(r, "v", "v", "w", "v 0000000000001"), uint64(0), r.IntN(3)
 	if r.IntN(2) == 0 {
 		token = pick(r, worldTokens...)
 	}
 	switch r.IntN(8) {
 	case 0, 1, 2:
-		a := acquire{names: []int{name}, value: value, token: token, shared: true}
-		if r.IntN(3) > 0 {
-			a.ticket = pick(r, worldTickets...) + "r"
-		}
-		return a.action()
+		ticket := pick(r, "", pick(r, worldTickets...)+"r")
+		return acquire{names: []int{name}, value: value, ticket: ticket, token: token, shared: true}
 	case 3:
-		return sharedLook{name: name, value: value, kind: pick(r, "extend", "heal", "valid")}.action()
+		return sharedLook{name: name, value: value, kind: pick(r, "extend", "heal", "valid")}
 	case 4:
-		l := sharedLook{name: name, value: value, kind: "downgrade", process: pick(r, us, they, ""), heals: r.IntN(2) == 0}
-		l.leave = some(r, worldTickets)
-		return l.action()
+		return sharedLook{name, value, "downgrade", pick(r, us, they, ""), some(r, worldTickets), r.IntN(2) == 0}
 	}
 	l := leave{names: []int{name}, value: value, token: token, process: pick(r, us, they, ""), quiet: r.IntN(8) == 0, shared: true}
-	return l.changed(r).action()
+	return l.changed(r)
 }
 
 // TestSharedInSmallWorlds plays commands of one name in all states of a set: who holds the key, and who waits
@@ -373,30 +361,30 @@ func TestSharedInSmallWorlds(t *testing.T) {
 		{readers: []worldReader{{"v", worldDead}}, lockTTL: worldTTL / 2},
 	}
 	name, ours, theirs := []int{0}, worldTickets[2], worldTickets[1]
-	actions := []action{
-		acquire{names: name, value: "v", shared: true}.action(),
-		acquire{names: name, value: "v", shared: true, ticket: ours + "r"}.action(),
-		acquire{names: name, value: "v", shared: true, ticket: theirs + "r", token: 7}.action(),
-		acquire{names: name, value: "v", ticket: ours, strict: true}.action(),
-		acquire{names: name, value: "v", ticket: ours, strict: true, old: true}.action(),
-		sharedLook{value: "v", kind: "valid"}.action(),
-		sharedLook{value: "v", kind: "extend"}.action(),
-		sharedLook{value: "v", kind: "heal"}.action(),
-		sharedLook{value: "v", kind: "downgrade", process: us, leave: []string{worldTickets[0]}}.action(),
-		leave{names: name, value: "v", shared: true}.action(),
-		leave{names: name, value: "v", shared: true, process: they, all: []string{theirs + "r"}}.action(),
-		leave{names: name, value: "v", shared: true, process: us, all: []string{worldTickets[0]}}.action(),
-		leave{names: name, value: "v"}.action(),
-		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}}.action(),
-		leave{names: name, value: "v", process: us, enters: []string{ours + "r"}, leaves: [][]string{nil}, all: []string{worldTickets[0]}}.action(),
-		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}, old: true}.action(),
-		leave{names: []int{0, 1}, value: "v", process: us, all: []string{worldTickets[0]}}.action(),
+	moves := []move{
+		acquire{names: name, value: "v", shared: true},
+		acquire{names: name, value: "v", shared: true, ticket: ours + "r"},
+		acquire{names: name, value: "v", shared: true, ticket: theirs + "r", token: 7},
+		acquire{names: name, value: "v", ticket: ours, strict: true},
+		acquire{names: name, value: "v", ticket: ours, strict: true, old: true},
+		sharedLook{value: "v", kind: "valid"},
+		sharedLook{value: "v", kind: "extend"},
+		sharedLook{value: "v", kind: "heal"},
+		sharedLook{value: "v", kind: "downgrade", process: us, leave: []string{worldTickets[0]}},
+		leave{names: name, value: "v", shared: true},
+		leave{names: name, value: "v", shared: true, process: they, all: []string{theirs + "r"}},
+		leave{names: name, value: "v", shared: true, process: us, all: []string{worldTickets[0]}},
+		leave{names: name, value: "v"},
+		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}},
+		leave{names: name, value: "v", process: us, enters: []string{ours + "r"}, leaves: [][]string{nil}, all: []string{worldTickets[0]}},
+		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}, old: true},
+		leave{names: []int{0, 1}, value: "v", process: us, all: []string{worldTickets[0]}},
 	}
 	onBoth(t, func(g ground) {
 		for i, q := range queues {
 			p := g.play()
 			for _, key := range keys {
-				for _, a := range actions {
+				for _, a := range moves {
 					key.queue = q
 					if q != nil {
 						key.queueTTL = 400_000

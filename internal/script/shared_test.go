@@ -1,4 +1,4 @@
-package script_test
+package script
 
 import (
 	"fmt"
@@ -16,28 +16,23 @@ import (
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
 // These tests show what the scripts of readers do on one node, rule by rule.
 
-// of returns the lock of a value.
-func of(value string) script.Lock { return script.NewLock("lock", value) }
-
-// reads runs the script by which a reader enters, with the name of a ticket ("" for none), and returns its parsed reply.
-func (g ground) reads(value, name string, f script.Fence) script.Entered {
+// reads runs the script by which a reader enters without a ticket, and returns its parsed reply.
+func (g ground) reads(value string) Entered {
 	g.Helper()
-	var ticket string
-	if name != "" {
-		ticket = ticketOf(name)
-	}
-	reply := g.do(script.EnterShared(of(value), ttl, script.Place{Ticket: script.TicketOf(ticket), Alive: alive}, f).InFull()...)
+	reply := g.do(EnterShared(lockOf(value), ttl, noPlace, noFence).InFull()...)
 	g.expires()
-	e, err := script.ParseEnteredShared(reply)
+	e, err := ParseEnteredShared(reply)
 	require.NoError(g, err)
 	return e
 }
+
+// leavesOf returns the release of a reader.
+func leavesOf(value string) Command { return ReleaseShared(lockOf(value), noProcess, noTurn, noFence) }
 
 // holders returns the values of the readers that hold the lock, in order.
 func (g ground) holders() (values []string) {
@@ -51,105 +46,41 @@ func (g ground) holders() (values []string) {
 	return values
 }
 
-func (g ground) unreads(value, process string) int64 {
-	g.Helper()
-	return g.run(script.ReleaseShared(of(value), script.ProcessOf(process), script.Turnover{}, script.Fence{}))
-}
-
-func TestReadersShareTheLock(t *testing.T) {
-	onBoth(t, func(g ground) {
-		assert.Equal(t, script.Entered{}, g.reads("v", "", script.Fence{}))
-		assert.Equal(t, script.Entered{}, g.reads("w", "", script.Fence{}))
-		assert.Equal(t, script.Entered{WasThere: true}, g.reads("v", "", script.Fence{}))
-		assert.Equal(t, []string{"v", "w"}, g.holders())
-		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
-		assert.Regexp(t, `^readers\nv \d{13}\nw \d{13}\n$`, g.do("get", "lock"))
-
-		assert.Positive(t, g.enter("lock", "x", ticket(1, us), false))
-		assert.Nil(t, g.do(script.Acquire(of("x"), ttl).InFull()...))
-		assert.Equal(t, script.Other, g.run(script.Valid(of("v"))), "to a writer, readers are another value")
-		assert.Equal(t, script.Mine, g.run(script.ValidShared(of("v"))))
-		assert.Equal(t, script.Missing, g.run(script.ValidShared(of("x"))))
-
-		assert.Equal(t, script.Mine, g.unreads("v", us))
-		assert.Equal(t, script.Missing, g.unreads("v", us))
-		assert.Equal(t, []string{"w"}, g.holders())
-		assert.Empty(t, g.told())
-		assert.Equal(t, script.Mine+script.Woke, g.unreads("w", they), "the last one tells the writer")
-		assert.Nil(t, g.do("get", "lock"))
-		assert.Equal(t, "us", g.told())
-	})
-}
-
-// Waiting writers keep a reader back: all of them if it has no ticket, otherwise those of other processes
-// that stand before it.
-func TestReaderWaitsForExclusiveTickets(t *testing.T) {
-	for name, c := range map[string]struct {
-		line, ticket string // "" for none
-		lets         bool
-	}{
-		"readers wait":                       {"they1r they6r", "us5r", true},
-		"a writer behind readers, no ticket": {"they1r they9", "", false},
-		"our writer waits, no ticket":        {"us9", "", false},
-		"a writer before":                    {"they1", "us5r", false},
-		"a writer behind":                    {"they9", "us5r", true},
-		"our writer before":                  {"us1", "us5r", true},
-		"another's writer of a lower class":  {"-they1", "us5r", true},
-		"another's writer of a higher class": {"+they9", "us5r", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				g.line(queueKey, c.line)
-				e := g.reads("v", c.ticket, script.Fence{})
-				assert.Equal(t, c.lets, slices.Contains(g.holders(), "v"))
-				if c.lets {
-					assert.Zero(t, e.Wait)
-				} else {
-					assert.InDelta(t, 60_000, e.Wait, 5000)
-				}
-				assert.Empty(t, g.told())
-			})
-		})
-	}
-}
-
 // A key lasts until the last deadline in it, to the millisecond, whatever happens to the other readers.
 func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
-	long, short := of("long"), of("short")
+	long, short := lockOf("long"), lockOf("short")
 	bubble(t, func(t *testing.T, n *embedded.Node, c *redis.Client) {
 		g := ground{T: t, client: c}
 		start := time.Now()
-		lasts := func(value string, ms int64, records string) {
+		at := func(value string, ms int) string { return fmt.Sprintf("%s %013d\n", value, int(start.UnixMilli())+ms) }
+		// holds runs a command after some milliseconds. The deadlines of long and short are then at these, 0 for none.
+		holds := func(after int, c Command, deadlines ...int) {
 			t.Helper()
-			text, _ := n.Get("lock")
-			assert.Equal(t, records, text)
-			assert.Equal(t, time.Duration(ms)*time.Millisecond, n.TTL("lock")+time.Since(start), value)
+			time.Sleep(time.Duration(after) * time.Millisecond)
+			g.run(c)
+			text := "readers\n"
+			for i, value := range []string{"new", "short", "long"} {
+				if ms := deadlines[i]; ms > 0 {
+					text += at(value, ms)
+				}
+			}
+			g.has("lock", text)
+			last := time.Duration(slices.Max(deadlines)) * time.Millisecond
+			assert.Equal(t, last, n.TTL("lock")+time.Since(start))
 		}
-		at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, start.UnixMilli()+ms) }
-		enter := func(l script.Lock, ttl int64) { g.run(script.EnterShared(l, ttl, script.Place{}, script.Fence{})) }
-		enter(long, 9000)
-		time.Sleep(10 * time.Millisecond)
-		enter(short, 1000)
-		lasts("enter", 9000, "readers\n"+at("short", 1010)+at("long", 9000))
-		time.Sleep(10 * time.Millisecond)
-		g.run(script.ExtendShared(short, 2000))
-		lasts("extend", 9000, "readers\n"+at("short", 2020)+at("long", 9000))
-		g.run(script.ExtendShared(short, 500))
-		lasts("extend for less", 9000, "readers\n"+at("short", 2020)+at("long", 9000))
-		g.run(script.ExtendShared(long, 20_000))
-		lasts("extend the last", 20_020, "readers\n"+at("short", 2020)+at("long", 20_020))
-		g.run(script.ReleaseShared(long, script.Process{}, quietly, script.Fence{}))
-		lasts("release the last", 2020, "readers\n"+at("short", 2020))
-		time.Sleep(1999 * time.Millisecond)
-		assert.Equal(t, script.Mine, g.run(script.ValidShared(short)))
-		g.run(script.HealShared(long, 3000))
-		lasts("heal", 5019, "readers\n"+at("short", 2020)+at("long", 5019))
+		holds(0, EnterShared(long, 9000, noPlace, noFence), 0, 0, 9000)
+		holds(10, EnterShared(short, 1000, noPlace, noFence), 0, 1010, 9000)
+		holds(10, ExtendShared(short, 2000), 0, 2020, 9000)
+		holds(0, ExtendShared(short, 500), 0, 2020, 9000) // for less
+		holds(0, ExtendShared(long, 20_000), 0, 2020, 20_020)
+		holds(0, ReleaseShared(long, noProcess, quietly, noFence), 0, 2020, 0)
+		holds(1999, HealShared(long, 3000), 0, 2020, 5019)
+		g.runs(Mine, ValidShared(short))
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, script.Missing, g.run(script.ValidShared(short)), "its deadline is now")
-		assert.Equal(t, script.Missing, g.run(script.ExtendShared(short, 9000)))
-		lasts("a reader is gone", 5019, "readers\n"+at("short", 2020)+at("long", 5019))
-		enter(of("new"), 1000)
-		lasts("enter beside one that is gone", 5019, "readers\n"+at("new", 3020)+at("long", 5019))
+		g.runs(Missing, ValidShared(short), "its deadline is now")
+		g.runs(Missing, ExtendShared(short, 9000))
+		holds(0, ValidShared(long), 0, 2020, 5019)
+		holds(0, EnterShared(lockOf("new"), 1000, noPlace, noFence), 3020, 0, 5019) // beside one that is gone
 		time.Sleep(2999 * time.Millisecond)
 		assert.False(t, n.Exists("lock"))
 	})
@@ -162,7 +93,7 @@ func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 		t.Skip("this server does not tell when a key expires")
 	}
 	for i := range 20 {
-		g.reads(strconv.Itoa(i), "", script.Fence{})
+		g.reads(strconv.Itoa(i))
 		text := g.do("get", "lock").(string)
 		last, err := strconv.ParseInt(text[len(text)-14:len(text)-1], 10, 64)
 		require.NoError(t, err)
@@ -173,103 +104,24 @@ func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
 // A deadline that would need more than 13 digits becomes the greatest of 13 digits.
 func TestReaderForALongTime(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.run(script.EnterShared(of("v"), math.MaxInt64/1_000_000, script.Place{}, script.Fence{}))
-		g.reads("w", "", script.Fence{})
+		g.run(EnterShared(lockV, math.MaxInt64/1_000_000, noPlace, noFence))
+		g.reads("w")
 		assert.Equal(t, []string{"w", "v"}, g.holders())
 		assert.Contains(t, g.do("get", "lock"), "v 9999999999999\n")
-		assert.Equal(t, script.Mine, g.run(script.ValidShared(of("v"))))
-	})
-}
-
-func TestDowngrade(t *testing.T) {
-	for name, c := range map[string]struct {
-		line, process string
-		want          int64
-		left, told    string
-	}{
-		"the writer's tickets leave":         {"us1 us2", us, script.Mine, "", ""},
-		"our reader, then a writer":          {"us1 us3r they4", us, script.Mine + script.First + script.Others, "us3r they4", ""},
-		"a reader, ours, a writer, a reader": {"us1 they3r us4r us5 they6r", us, script.Mine + script.Woke + script.First, "they3r us4r us5 they6r", "they"},
-		"readers of two processes":           {"they3r us4r they5", "", script.Mine + script.Woke, "they3r us4r they5", "they us"},
-		"a writer before a reader":           {"they3 they4r", us, script.Mine, "they3 they4r", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				g.do("set", "lock", "v", "px", 2*ttl)
-				g.line(queueKey, c.line)
-				down := script.Downgrade{Process: script.ProcessOf(c.process), Leave: leaving("us1 us2")}
-				assert.Equal(t, c.want, g.run(down.Extend(of("v"), ttl, false)))
-				assert.Equal(t, []string{"v"}, g.holders())
-				assert.InDelta(t, 2*ttl, g.do("pttl", "lock"), 5000, "it is not shortened")
-				assert.Equal(t, c.left, g.lined(queueKey))
-				assert.Equal(t, c.told, g.told())
-				assert.Equal(t, script.Mine, g.run(down.Extend(of("v"), ttl, false)), "again")
-				assert.Empty(t, g.told())
-			})
-		})
-	}
-}
-
-// On a node that the downgrade has not reached, these commands find the value in the writer's form.
-func TestBeforeTheDowngradeArrives(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for name, c := range map[string]struct {
-			command script.Command
-			want    int64
-			left    string
-		}{
-			"valid":           {script.ValidShared(of("v")), script.Mine, `^v$`},
-			"extend":          {script.ExtendShared(of("v"), ttl), script.Mine, `^readers\nv \d+\n$`},
-			"heal":            {script.HealShared(of("v"), ttl), script.Mine, `^readers\nv \d+\n$`},
-			"downgrade":       {script.Downgrade{}.Extend(of("v"), ttl, false), script.Mine + script.Woke, `^readers\nv \d+\n$`},
-			"blind downgrade": {script.Downgrade{Blind: true}.Extend(of("v"), ttl, false), script.Mine, `^readers\nv \d+\n$`},
-			"release":         {script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{}), script.Mine + script.Woke, `^<nil>$`},
-			"quietly":         {script.ReleaseShared(of("v"), script.Process{}, quietly, script.Fence{}), script.Mine, `^<nil>$`},
-		} {
-			g.do("flushall")
-			g.line(queueKey, "they1r")
-			g.do("set", "lock", "v", "px", ttl/2)
-			assert.Equal(t, c.want, g.run(c.command), name)
-			assert.Regexp(t, c.left, fmt.Sprint(g.do("get", "lock")), name)
-		}
-		g.do("flushall")
-		assert.Equal(t, script.Missing, g.run(script.Downgrade{}.Extend(of("v"), ttl, false)))
-		assert.Equal(t, script.Created, g.run(script.Downgrade{}.Extend(of("v"), ttl, true)))
-		g.do("set", "lock", "w", "px", ttl)
-		assert.Equal(t, script.Other, g.run(script.Downgrade{}.Extend(of("v"), ttl, true)))
-	})
-}
-
-// A writer's release tells all readers that lead the queue.
-func TestReleaseTellsTheLeadingReaders(t *testing.T) {
-	onBoth(t, func(g ground) {
-		for _, release := range []script.Command{
-			script.Release(of("v"), script.Process{}, script.Turnover{}, script.Fence{}),
-			script.Release(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
-			script.ReleaseShared(of("w"), script.Process{}, script.Turnover{}, script.Fence{}),
-		} {
-			g.line(queueKey, "they1r us2r they3r us4 us5r")
-			want := script.Missing
-			if release.Args[len(release.Args)-1] == "v" {
-				g.do("set", "lock", "v", "px", ttl)
-				want = script.Mine
-			}
-			assert.Equal(t, want+script.Woke, g.run(release))
-			assert.Equal(t, "they us", g.told())
-		}
+		g.runs(Mine, ValidShared(lockV))
 	})
 }
 
 // Two tickets that differ only in their kind are the same ticket.
 func TestKindsOfTickets(t *testing.T) {
-	mine := script.NewTicket(0, 77, script.ProcessOf(us), 5)
+	mine := NewTicket(0, 77, ProcessOf(us), 5)
 	read := mine.Shared()
 	assert.Len(t, mine.String(), 49)
 	assert.Equal(t, mine.String()+"r", read.String())
 	assert.True(t, read.IsShared())
 	assert.False(t, mine.IsShared())
 	assert.Equal(t, read, read.Shared())
-	assert.True(t, script.Ticket{}.Shared().IsZero())
+	assert.True(t, Ticket{}.Shared().IsZero())
 }
 
 // A value may be the beginning of another one, look like a record, or contain characters that a Lua pattern
@@ -278,22 +130,22 @@ func TestValuesOfReaders(t *testing.T) {
 	values := []string{"v", "v 1234567890123", "v 1234567890123 1234567890123", " ", "", "%d", "%", ".*", "\x00", "v\r", "readers", strings.Repeat("x", 3000)}
 	onBoth(t, func(g ground) {
 		for _, value := range values {
-			assert.Equal(t, script.Missing, g.run(script.ValidShared(of(value))), "%.50q", value)
-			assert.Equal(t, script.Entered{}, g.reads(value, "", script.Fence{}), "%.50q", value)
+			g.runs(Missing, ValidShared(lockOf(value)), "%.50q", value)
+			assert.Equal(t, Entered{}, g.reads(value), "%.50q", value)
 		}
 		assert.Equal(t, values[:len(values)-1], slices.DeleteFunc(g.holders(), func(v string) bool { return len(v) > 1000 }))
 		for i, value := range values {
-			assert.Equal(t, script.Mine, g.run(script.ValidShared(of(value))), "%.50q", value)
-			assert.Equal(t, script.Mine, g.run(script.ExtendShared(of(value), 2*ttl)), "%.50q", value)
-			assert.Equal(t, script.Mine, g.unreads(value, us), "%.50q", value)
+			g.runs(Mine, ValidShared(lockOf(value)), "%.50q", value)
+			g.runs(Mine, ExtendShared(lockOf(value), 2*ttl), "%.50q", value)
+			g.runs(Mine, leavesOf(value), "%.50q", value)
 			assert.Len(t, g.holders(), len(values)-1-i, "%.50q", value)
 		}
-		assert.Nil(t, g.do("get", "lock"))
+		g.has("lock", nil)
 	})
 	for value, may := range map[string][2]bool{
 		"": {true, true}, "v": {true, true}, "readers": {true, true}, "v\n": {true, false}, "\nreaders\n": {true, false}, "readers\n": {false, false}, "readers\nv": {false, false},
 	} {
-		assert.Equal(t, may, [2]bool{script.MayBeValue(value, false), script.MayBeValue(value, true)}, "%q", value)
+		assert.Equal(t, may, [2]bool{MayBeValue(value, false), MayBeValue(value, true)}, "%q", value)
 	}
 }
 
@@ -327,8 +179,8 @@ const (
 // To redsync v4 the key of readers holds the value of another client. It does not change the key.
 func TestReadersBesideRedsync(t *testing.T) {
 	onBoth(t, func(g ground) {
-		g.reads("v", "", script.Fence{})
-		g.reads("w", "", script.Fence{})
+		g.reads("v")
+		g.reads("w")
 		before := g.do("get", "lock")
 		for _, value := range []string{"v", "w", "x"} {
 			assert.Equal(t, int64(0), g.do("eval", redsyncDelete, 1, "lock", value))
@@ -336,22 +188,22 @@ func TestReadersBesideRedsync(t *testing.T) {
 			assert.Equal(t, int64(0), g.do("eval", redsyncTouchWithSetNX, 1, "lock", value, 2*ttl))
 			assert.Nil(t, g.do("set", "lock", value, "nx", "px", 2*ttl))
 		}
-		assert.Equal(t, before, g.do("get", "lock"))
-		assert.InDelta(t, ttl, g.do("pttl", "lock"), 5000)
-		g.unreads("v", us)
-		g.unreads("w", us)
+		g.has("lock", before)
+		g.lasts("lock", ttl)
+		g.run(leavesOf("v"))
+		g.run(leavesOf("w"))
 		assert.Equal(t, "OK", g.do("set", "lock", "x", "nx", "px", ttl))
-		assert.Positive(t, g.reads("v", "", script.Fence{}).Wait)
+		assert.Positive(t, g.reads("v").Wait)
 		assert.Equal(t, int64(1), g.do("eval", redsyncDelete, 1, "lock", "x"))
-		assert.Zero(t, g.reads("v", "", script.Fence{}).Wait)
+		assert.Zero(t, g.reads("v").Wait)
 	})
 }
 
 // restrictedReaders does what restricted does. The node then has nothing but a queue of the lock, in which a
 // writer of another process waits.
-func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.Command) (any, error)) {
+func restrictedReaders(t *testing.T, rules string) (g ground, run func(c Command) (any, error)) {
 	t.Helper()
-	g, run = restricted(t, rules...)
+	g, run = restricted(t, rules)
 	g.do("flushall")
 	g.line(queueKey, "they9")
 	return g, run
@@ -360,67 +212,64 @@ func restrictedReaders(t *testing.T, rules ...any) (g ground, run func(c script.
 // A user who may not read the queue is let in without a look at it, and the reply says so. If the user may
 // not even name the queue, only a command that does not name it works.
 func TestReaderWhoMayNotReadTheQueue(t *testing.T) {
-	plain := script.EnterShared(of("v"), ttl, script.Place{}, script.Fence{})
-	fenced := script.EnterShared(of("w"), ttl, script.Place{}, token(7))
-	queued := script.EnterShared(of("x"), ttl, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{})
-	leaves := leaving("they9")
-	release := script.ReleaseShared(of("v"), script.Process{}, script.Turnover{}, script.Fence{})
+	plain, fenced := EnterShared(lockV, ttl, noPlace, noFence), EnterShared(lockW, ttl, noPlace, token(7))
+	queued := EnterShared(lockOf("x"), ttl, Place{Ticket: aTicket(1, us), Alive: alive}, noFence)
+	leaves, release := leaving("they9"), leavesOf("v")
 	t.Run("read", func(t *testing.T) {
-		g, run := restrictedReaders(t, "-get", "(+get ~? ~lock ~{lock}:fence)")
-		for _, c := range []struct {
-			script.Command
-			want any
-		}{
-			{plain, int64(-3)},                       // blind
-			{plain, int64(-2)},                       // it was there, which needs no look
-			{fenced, []any{int64(0), "7", int64(5)}}, // stored, and blind
-			{script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{Leave: leaves}, script.Fence{}), script.Mine},
-		} {
-			reply, err := run(c.Command)
+		g, run := restrictedReaders(t, "-get (+get ~? ~lock ~{lock}:fence)")
+		answers := func(want any, c Command) {
+			t.Helper()
+			reply, err := run(c)
 			require.NoError(t, err)
-			assert.Equal(t, c.want, reply)
+			assert.Equal(t, want, reply)
 		}
+		answers(int64(-3), plain)                       // blind
+		answers(int64(-2), plain)                       // it was there, which needs no look
+		answers([]any{int64(0), "7", int64(5)}, fenced) // stored, and blind
+		answers(Mine, ReleaseShared(lockV, ProcessOf(us), Turnover{Leave: leaves}, noFence))
 		_, err := run(queued)
 		require.ErrorContains(t, err, "access")
 		assert.Equal(t, []string{"w"}, g.holders())
-		for _, c := range []script.Command{script.Downgrade{Leave: leaves}.Extend(of("v"), ttl, false), release} { // BITOP is denied, too
+		for _, c := range []Command{Downgrade{Leave: leaves}.Extend(lockV, ttl, false), release} { // BITOP is denied, too
 			g.do("set", "lock", "v", "px", ttl)
-			reply, err := run(c)
-			require.NoError(t, err)
-			assert.Equal(t, script.Mine, reply)
+			answers(Mine, c)
 		}
-		assert.Equal(t, "they9", g.lined(queueKey))
+		g.lines(queueKey, "they9")
 	})
 	t.Run("name", func(t *testing.T) {
-		g, run := restrictedReaders(t, "resetkeys", "~lock", "~{lock}:fence")
-		for _, c := range []script.Command{plain, fenced, queued, script.Downgrade{}.Extend(of("v"), ttl, false), release} {
+		g, run := restrictedReaders(t, "resetkeys ~lock ~{lock}:fence")
+		for _, c := range []Command{plain, fenced, queued, Downgrade{}.Extend(lockV, ttl, false), release} {
 			_, err := run(c)
 			require.ErrorContains(t, err, "NOPERM")
 		}
-		blind := script.Place{Blind: true}
-		for _, c := range []script.Command{
-			script.EnterShared(of("v"), ttl, blind, script.Fence{}), script.EnterShared(of("w"), ttl, blind, token(7)),
-			script.ExtendShared(of("v"), ttl), script.HealShared(of("w"), ttl), script.ValidShared(of("v")),
-			script.Downgrade{Blind: true}.Extend(of("w"), ttl, true),
-			script.ReleaseShared(of("v"), script.Process{}, quietly, script.Fence{}), script.ReleaseShared(of("w"), script.Process{}, quietly, token(8)),
+		blind, down := Place{Blind: true}, Downgrade{Blind: true}
+		g.do("set", "lock", "v", "px", ttl)
+		reply, err := run(down.Extend(lockV, ttl, false))
+		require.NoError(t, err)
+		assert.Equal(t, Mine, reply)
+		for _, c := range []Command{
+			EnterShared(lockW, ttl, blind, token(7)), ExtendShared(lockV, ttl), ValidShared(lockV), down.Extend(lockW, ttl, true),
+			ReleaseShared(lockV, noProcess, quietly, noFence), ReleaseShared(lockW, noProcess, quietly, token(8)),
+			EnterShared(lockV, ttl, blind, noFence), HealShared(lockW, ttl), ReleaseShared(lockV, noProcess, quietly, noFence), ReleaseShared(lockW, noProcess, quietly, noFence),
 		} {
 			_, err := run(c)
 			require.NoError(t, err)
 		}
-		assert.Nil(t, g.do("get", "lock"))
-		g.isAt("8")
-		assert.Equal(t, "they9", g.lined(queueKey))
+		g.has("lock", nil)
+		g.has("{lock}:fence", "8")
+		g.lasts("{lock}:fence", 86_400_000)
+		g.lines(queueKey, "they9")
 	})
 }
 
 // If the user may not delete the key, the release of the last reader makes it run out.
 func TestReaderWhoMayNotDelete(t *testing.T) {
-	g, run := restrictedReaders(t, "-del", "-bitop")
-	g.reads("v", "us1r", script.Fence{})
-	_, err := run(script.ReleaseShared(of("v"), script.ProcessOf(us), script.Turnover{}, script.Fence{}))
+	g, run := restrictedReaders(t, "-del -bitop")
+	g.run(EnterShared(lockV, ttl, Place{Ticket: aTicket(1, us).Shared(), Alive: alive}, noFence))
+	_, err := run(ReleaseShared(lockV, ProcessOf(us), noTurn, noFence))
 	require.True(t, pool.IsDenied(err), "%v", err)
 	time.Sleep(5 * time.Millisecond)
-	assert.Nil(t, g.do("get", "lock"))
+	g.has("lock", nil)
 }
 
 // whole reports whether text is a text of readers as the scripts write it.
@@ -473,17 +322,20 @@ func counts(text string, now int64) bool {
 // caller's. A text of readers stays one, and loses no reader.
 func FuzzReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
-	at := func(value string, ms int64) string { return fmt.Sprintf("%s %013d\n", value, now+ms) }
 	all := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
-	for _, text := range []string{
-		"", "v", "w", "readers", "readers " + at("v", 5000), "readers" + at("v", 5000), "readers\n", "readers\n\n", "readers\nv", "readers\nvw \n", "readers\n 5\n", "readers\nv \n", "readers\n" + at("v", 5000)[1:], "Readers\n" + at("v", 5000),
-		"readers\n" + at("v", 5000), "readers\n" + at("v", -5000), "readers\n" + at("v", 0), "readers\n" + at("", 5000), "readers\n" + at("v", -9) + at("w", 5000),
-		"readers\n" + at("v", 5000) + at("w", 4000), "readers\n" + at("v", 5000) + at("w", -4000), "readers\n" + at("v", 5000) + at("w", 5000), "readers\n" + at("v", 5000) + at("v", 6000),
-		"readers\n" + at("v", 5000) + "x", "readers\n" + at("v", 5000) + "\n", "readers\n" + at("v", 5000) + "w 123\n", "readers\n" + at("v", 5000) + "garbage\n" + at("w", 6000), "readers\n" + at("w", 5000) + at("x", -1) + at("v", 6000), "readers\n\n" + at("v", 5000), "readers\nx\n" + at("v", 5000),
+	for _, text := range []string{ // @ stands for a deadline, in milliseconds from now
+		"", "v", "w", "readers", "readers v @5000\n", "readersv @5000\n", "readers\n", "readers\n\n", "readers\nv", "readers\nvw \n", "readers\n 5\n", "readers\nv \n", "readers\n @5000\n", "Readers\nv @5000\n",
+		"readers\nv @5000\n", "readers\nv @-5000\n", "readers\nv @0\n", "readers\n @5000\n", "readers\nv @-9\nw @5000\n",
+		"readers\nv @5000\nw @4000\n", "readers\nv @5000\nw @-4000\n", "readers\nv @5000\nw @5000\n", "readers\nv @5000\nv @6000\n",
+		"readers\nv @5000\nx", "readers\nv @5000\n\n", "readers\nv @5000\nw 123\n", "readers\nv @5000\ngarbage\nw @6000\n", "readers\nw @5000\nx @-1\nv @6000\n", "readers\n\nv @5000\n", "readers\nx\nv @5000\n",
 		"readers\nv  946684805000\n", "readers\nv 94668480500.0\n", "readers\nv 0x946684805000\n", "readers\nv           inf\n", "readers\nv           nan\n", "readers\nv 9999999999999\n",
-		"readers\nv\t0946684805000\n", "readers\n" + at("v 1234567890123", 5000), "readers\n" + at("v", 1000) + at("v 0946684805000", 5000), "readers\n" + at("\x00\xff", 5000), "readers\n" + at("readers", 5000),
-		"readers\nv 00946684805000\n", "readers\nv0946684805000\n", "readers\n" + strings.Repeat(at("x", 5000), 50), "readers\r\n" + at("v", 5000),
+		"readers\nv\t0946684805000\n", "readers\nv 1234567890123 @5000\n", "readers\nv @1000\nv 0946684805000 @5000\n", "readers\n\x00\xff @5000\n", "readers\nreaders @5000\n",
+		"readers\nv 00946684805000\n", "readers\nv0946684805000\n", "readers\n" + strings.Repeat("x @5000\n", 50), "readers\r\nv @5000\n",
 	} {
+		text = regexp.MustCompile(`@-?\d+`).ReplaceAllStringFunc(text, func(at string) string {
+			ms, _ := strconv.ParseInt(at[1:], 10, 64)
+			return fmt.Sprintf("%013d", now+ms)
+		})
 		f.Add(text, all)
 	}
 	f.Fuzz(func(t *testing.T, text string, plan []byte) {
@@ -504,20 +356,20 @@ func FuzzReaders(f *testing.F) {
 func (n *node) stepOfReaders(b byte) {
 	n.Helper()
 	value := []string{"v", "w"}[b/10%2]
-	lock := of(value)
+	lock := lockOf(value)
 	before, _ := n.Get("lock")
 	own := before == value
-	c := []script.Command{
-		script.EnterShared(lock, 4000, script.Place{}, script.Fence{}),
-		script.EnterShared(lock, 1000, script.Place{Ticket: aTicket(1, us), Alive: alive}, script.Fence{}),
-		script.ExtendShared(lock, 5000),
-		script.HealShared(lock, 2000),
-		script.ValidShared(lock),
-		script.Downgrade{}.Extend(lock, 1000, b >= 128),
-		script.ReleaseShared(lock, script.Process{}, script.Turnover{}, script.Fence{}),
-		script.ReleaseShared(lock, script.Process{}, quietly, script.Fence{}),
-		script.Release(lock, script.Process{}, script.Turnover{}, script.Fence{}),
-		script.Enter(lock, 1000, script.Place{}, script.Fence{}),
+	c := []Command{
+		EnterShared(lock, 4000, noPlace, noFence),
+		EnterShared(lock, 1000, Place{Ticket: aTicket(1, us), Alive: alive}, noFence),
+		ExtendShared(lock, 5000),
+		HealShared(lock, 2000),
+		ValidShared(lock),
+		Downgrade{}.Extend(lock, 1000, b >= 128),
+		ReleaseShared(lock, noProcess, noTurn, noFence),
+		ReleaseShared(lock, noProcess, quietly, noFence),
+		Release(lock, noProcess, noTurn, noFence),
+		Enter(lock, 1000, noPlace, noFence),
 	}[b%10]
 	reply, err := n.client.Do(n.Context(), c.InFull()...).Int64()
 	require.NoError(n, err)
@@ -531,7 +383,7 @@ func (n *node) stepOfReaders(b byte) {
 		if k := b % 10; k < 2 || k == 9 {
 			require.Positive(n, reply, "it is taken")
 		} else {
-			require.Equal(n, script.Other, reply)
+			require.Equal(n, Other, reply)
 		}
 	}
 	if after != before && after != "" && after != value && (writers || before == "" || whole(before)) {
@@ -559,21 +411,18 @@ func (n *node) stepOfReaders(b byte) {
 // waiters stay in the queue.
 func FuzzQueueOfReaders(f *testing.F) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() // when bubbles begin
-	live := func(rank int, process, kind string) string {
-		return fmt.Sprintf("%s%s%013d\n", ticket(rank, process), kind, now+5000)
-	}
-	dead := record(ticket(0, they), now-5)
+	line := func(names string) string { return queueOf(names, now, 5000) }
+	theirs, odd := line("they1"), strings.Replace(line("they1"), " ", "x", 1)
 	for _, text := range []string{
-		"", "what?", " ", live(1, they, " "), live(1, us, " "), live(1, they, "r"), live(9, they, " "), live(1, they, "r") + live(2, they, " "), live(1, us, " ") + live(2, they, " "),
-		dead + live(1, they, " "), live(1, they, "r") + dead + live(2, they, "r"), live(1, they, " ")[:63], live(1, they, " ")[:50], live(1, they, "x"), live(1, they, "r") + live(2, they, "x"),
-		strings.Repeat(" ", 640), strings.Repeat(" ", 50), strings.Repeat("r", 128), "x" + live(1, they, " "), ticket(1, they) + "            inf\n", live(3, they, " ") + live(1, they, " "),
+		"", "what?", " ", theirs, line("us1"), line("they1r"), line("they9"), line("they1r they2"), line("us1 they2"), line("!they0 they1"), line("they1r !they0 they2r"), theirs[:63], theirs[:50],
+		odd, line("they1r") + odd, strings.Repeat(" ", 640), strings.Repeat(" ", 50), strings.Repeat("r", 128), "x" + theirs, ticket(1, they) + "            inf\n", line("they3 they1"),
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
 			n := &node{T: t, Node: m, client: c}
-			queue := queueOf(text)
+			queue := recordsOfQueue(text)
 			set := func() {
 				m.FlushAll()
 				require.NoError(t, m.Set("lock", fmt.Sprintf("readers\nw %013d\n", n.now()+4000)))
@@ -598,7 +447,7 @@ func FuzzQueueOfReaders(f *testing.F) {
 				return 0
 			}
 			set()
-			require.Equal(t, kept(queue, ""), n.run(script.EnterShared(of("v"), ttl, script.Place{Alive: alive}, script.Fence{})))
+			require.Equal(t, kept(queue, ""), n.run(EnterShared(lockV, ttl, Place{Alive: alive}, noFence)))
 			after, _ := m.Get(queueKey)
 			if kept(queue, "") < alive {
 				require.Equal(t, text, after)
@@ -606,7 +455,7 @@ func FuzzQueueOfReaders(f *testing.F) {
 
 			set()
 			mine := aTicket(5, us).Shared()
-			got := n.run(script.EnterShared(of("v"), ttl, script.Place{Ticket: mine, Alive: alive}, script.Fence{}))
+			got := n.run(EnterShared(lockV, ttl, Place{Ticket: mine, Alive: alive}, noFence))
 			with := queue.with(ticket(5, us), n.now()+alive)
 			i := slices.IndexFunc(with, func(r string) bool { return r == record(ticket(5, us), n.now()+alive) })
 			with[i] = with[i][:49] + "r" + with[i][50:]

@@ -1,12 +1,9 @@
-package script_test
+package script
 
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/seed14bd9ef4/redsync/internal/realredis"
-	"github.com/seed14bd9ef4/redsync/internal/script"
 )
 
 // This file tests what a release does with the queue when it deletes the lock.
@@ -17,13 +14,13 @@ func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
 	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
 	g.line(queueKey, "they1")
 	g.do("acl", "setuser", "default", "-time")
-	turnover := script.Turnover{Enters: aTicket(2, us), Alive: alive}
-	for value, found := range map[string]int64{"v": script.Mine, "w": script.Other, "": script.Missing} {
+	turnover := Turnover{Enters: aTicket(2, us), Alive: alive}
+	for value, found := range map[string]int64{"v": Mine, "w": Other, "": Missing} {
 		if value != "" {
 			g.do("set", "lock", value, "px", ttl)
 		}
-		assert.Equal(t, found, g.run(script.Release(script.NewLock("lock", "v"), script.ProcessOf(us), turnover, script.Fence{})), value)
+		g.runs(found, Release(lockV, ProcessOf(us), turnover, noFence), value)
 		g.do("del", "lock")
 	}
-	assert.Equal(t, "they1", g.lined(queueKey))
+	g.lines(queueKey, "they1")
 }
