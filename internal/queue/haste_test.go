@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,46 +19,48 @@ import (
 // quorum.
 func TestWaiterHearsNodesWhoseVotesCount(t *testing.T) {
 	for name, c := range map[string]struct {
-		granted, taken, unfit claim.Nodes // by the last attempt
-		late, woken           claim.Nodes
-		free                  claim.Nodes
-		hopeless              bool
+		nodes    string // by node: it was unfit, has granted, or taken; L: it is late; *: it wakes the waiter
+		free     claim.Nodes
+		hopeless bool
 	}{
-		"nobody has answered":                   {},
-		"all have refused":                      {taken: 31, hopeless: true},
-		"a quorum has refused, and none wakes":  {taken: 7, granted: 24, free: 24, hopeless: true},
-		"a free node wakes it":                  {taken: 7, granted: 24, woken: 8, free: 24, hopeless: true},
-		"one that has refused wakes it":         {taken: 7, granted: 24, woken: 1, free: 25},
-		"two have not answered":                 {taken: 7, woken: 1, free: 1},
-		"one of five that have refused":         {taken: 31, woken: 1, free: 1},
-		"one that is late has refused":          {taken: 31, late: 1, woken: 1, hopeless: true},
-		"a majority does not count":             {unfit: 7, woken: 31, free: 24, hopeless: true},
-		"a minority does not count":             {unfit: 3, woken: 31, free: 28},
-		"a minority does not count, and grants": {unfit: 1, granted: 6, woken: 1, free: 6},
-		"two are late":                          {granted: 1, taken: 4, late: 24, woken: 24, free: 1, hopeless: true},
-		"three are late: they are needed":       {granted: 3, late: 28, woken: 28, free: 31},
-		"two late, and one does not count":      {unfit: 1, late: 24, woken: 30, free: 30},
+		"nobody has answered":                   {"- - - - -", 0, false},
+		"all have refused":                      {"t t t t t", 0, true},
+		"a quorum has refused, and none wakes":  {"t t t g g", 24, true},
+		"a free node wakes it":                  {"t t t g* g", 24, true},
+		"one that has refused wakes it":         {"t* t t g g", 25, false},
+		"two have not answered":                 {"t* t t - -", 1, false},
+		"one of five that have refused":         {"t* t t t t", 1, false},
+		"one that is late has refused":          {"tL* t t t t", 0, true},
+		"a majority does not count":             {"u* u* u* * *", 24, true},
+		"a minority does not count":             {"u* u* * * *", 28, false},
+		"a minority does not count, and grants": {"u* g g - -", 6, false},
+		"two are late":                          {"g - t L* L*", 1, true},
+		"three are late: they are needed":       {"g g L* L* L*", 31, false},
+		"two late, and one does not count":      {"u * * L* L*", 30, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inHouse(t, 5, func(h *house) {
 				w := h.waits(h.terms(), h.refused())
 				u := h.asks(w)
-				for i := range 5 {
-					switch {
-					case c.unfit.Has(i):
+				nodes := strings.Fields(c.nodes)
+				for i, node := range nodes {
+					switch node[0] {
+					case 'u':
 						u.Heard(i, 1, false)
-					case c.granted.Has(i), c.taken.Has(i):
-						u.Heard(i, claim.Lines(uint64(c.granted)>>i&1), true)
+					case 'g':
+						u.Heard(i, 1, true)
+					case 't':
+						u.Heard(i, 0, true)
 					}
 				}
 				w.end(u, nil, h.refused())
 				r := &quorum.Round{}
 				r.Prepare(h.Context(), h.keeper.Set, lease.Nobody(&w.terms.Terms).Release(lease.Releasing{}), false, false)
-				for i := range 5 {
-					if c.late.Has(i) {
+				for i, node := range nodes {
+					if strings.Contains(node, "L") {
 						r.NoteLate(i, pool.Reply{Fate: pool.Unknown})
 					}
-					if c.woken.Has(i) {
+					if strings.Contains(node, "*") {
 						h.lines.wake("lock", i, true, nil)
 					}
 				}

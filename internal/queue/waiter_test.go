@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -168,47 +169,44 @@ func TestAttemptRightBehindAReleaseIsRepeatedInTheQueues(t *testing.T) {
 }
 
 func TestAdmissionOfTheFirstInLine(t *testing.T) {
-	for name, c := range map[string]struct {
-		others, fair, heard, trying bool
-		enters, tries, ready        bool
-	}{
-		"nobody else waits":                     {heard: true, tries: true, ready: true},
-		"nobody else waits, it is trying":       {heard: true, trying: true, tries: true},
-		"other processes wait":                  {others: true, heard: true, enters: true},
-		"it is fair":                            {fair: true, heard: true, enters: true},
-		"other processes wait, it cannot hear":  {others: true, enters: true, tries: true, ready: true},
-		"it is fair, and cannot hear":           {fair: true, enters: true, tries: true, ready: true},
-		"other processes wait, it is trying":    {others: true, heard: true, trying: true, enters: true, tries: true},
-		"it is fair, trying, and cannot hear":   {fair: true, trying: true, enters: true, tries: true},
-		"fair, and other processes wait, hears": {fair: true, others: true, heard: true, enters: true},
+	for scene, want := range map[string]string{
+		"heard":               "tries ready",
+		"heard trying":        "tries",
+		"others heard":        "enters",
+		"fair heard":          "enters",
+		"others":              "enters tries ready",
+		"fair":                "enters tries ready",
+		"others heard trying": "enters tries",
+		"fair trying":         "enters tries",
+		"fair others heard":   "enters",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(scene, func(t *testing.T) {
 			inHouse(t, 3, func(h *house) {
+				is, wanted := func(what string) bool { return strings.Contains(scene, what) }, func(what string) bool { return strings.Contains(want, what) }
+				giver := h.holds(h.terms())
 				terms := h.terms()
-				giver := h.holds(terms)
-				terms = h.terms()
-				terms.Fair = c.fair
+				terms.Fair = is("fair")
 				w := h.waits(terms, h.refused())
 				l := h.lines.byName["lock"]
-				l.others, l.holder = c.others, giver
-				if c.trying {
+				l.others, l.holder = is("others"), giver
+				if is("trying") {
 					h.asks(w)
 				}
-				all := h.admit(nil, giver, c.heard)
+				all := h.admit(nil, giver, is("heard"))
 				require.Len(h, all, 1)
 				assert.Same(h, &w.waiter, all[0].waiter)
-				assert.Equal(h, c.enters, all[0].enters)
-				assert.Equal(h, c.tries, all[0].tries)
-				assert.Equal(h, c.ready, w.agenda.ready, "what it was told before")
+				assert.Equal(h, wanted("enters"), all[0].enters)
+				assert.Equal(h, wanted("tries"), all[0].tries)
+				assert.Equal(h, wanted("ready"), w.agenda.ready, "what it was told before")
 				assert.Nil(h, l.holder, "it is released")
-				if c.enters {
+				if all[0].enters {
 					assert.Equal(h, w.ticket, all[0].ticket)
 					assert.Empty(h, w.entered, "the release has not been sent")
 					assert.True(h, h.lines.entered(all[0], giver))
 					assert.Equal(h, []*lease.Lease{giver}, w.entered, "through its release the ticket leaves the queues")
 				}
 				h.leaves(w)
-				assert.Empty(h, h.admit(nil, giver, c.heard))
+				assert.Empty(h, h.admit(nil, giver, is("heard")))
 				h.unlocks(giver)
 			})
 		})
