@@ -52,7 +52,7 @@ var (
 
 func (n node) acquiresNow(c claim.Claim) claim.Answer {
 	n.Helper()
-	return n.says(c.Acquire(time.Minute, script.Place{}, script.Fence{}))
+	return n.says(c.Acquire(time.Minute, noPlace, noFence))
 }
 
 // has returns the shortest TTL of keys, 0 if one is missing.
@@ -95,17 +95,17 @@ func TestEachClaimDoesWhatTheInterfaceSays(t *testing.T) {
 					assert.Equal(t, alone, seen.Tickets == nil)
 				}
 			}
-			assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
-			assert.Equal(t, claim.Mine, n.says(won.Extend(time.Second, false)).Found)
+			n.finds(claim.Mine, won.Check())
+			n.finds(claim.Mine, won.Extend(time.Second, false))
 			assert.Greater(t, n.has(s.keys), 50*time.Second, "Extend never shortens")
-			assert.Equal(t, claim.Mine, n.says(won.Extend(2*time.Minute, false)).Found)
+			n.finds(claim.Mine, won.Extend(2*time.Minute, false))
 			assert.Greater(t, n.has(s.keys), 110*time.Second)
 			assert.Contains(t, there, n.says(won.Fill(time.Second)).Found)
 			assert.Greater(t, n.has(s.keys), 110*time.Second, "Fill never shortens")
 
 			assert.NotEqual(t, claim.Mine, n.says(release(rival)).Found, "a release of another value takes nothing")
-			assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
-			assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+			n.finds(claim.Mine, won.Check())
+			n.finds(claim.Mine, release(won))
 			assert.Zero(t, n.has(s.keys))
 			for _, call := range []claim.Call{release(won), won.Check(), won.Extend(time.Minute, false)} {
 				assert.Contains(t, gone, n.says(call).Found)
@@ -114,7 +114,7 @@ func TestEachClaimDoesWhatTheInterfaceSays(t *testing.T) {
 			for _, call := range []claim.Call{won.Extend(time.Minute, true), won.Fill(time.Minute)} {
 				assert.Contains(t, made, n.says(call).Found)
 				assert.Positive(t, n.has(s.keys))
-				assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+				n.finds(claim.Mine, release(won))
 			}
 
 			require.Equal(t, claim.Mine, n.acquiresNow(rival).Found)
@@ -141,7 +141,7 @@ func TestEachShortenerStaysForTheRest(t *testing.T) {
 				return
 			}
 			shorten := func(rest time.Duration) claim.Found {
-				return n.says(shortener.Shorten(rest, script.ProcessOf(ours), script.Turnover{}, script.Fence{})).Found
+				return n.says(shortener.Shorten(rest, script.ProcessOf(ours), noTurn, noFence)).Found
 			}
 			assert.Equal(t, claim.Mine, shorten(time.Hour))
 			assert.LessOrEqual(t, n.has(s.keys), time.Minute, "it never lasts longer")
@@ -181,7 +181,7 @@ func TestEachClaimIsKeptWithoutMemory(t *testing.T) {
 			memory(1)
 			defer memory(0)
 			for _, rival := range []claim.Claim{s.rival, claimtest.Shared("a"), claimtest.Exclusive("free")} {
-				call := rival.With("rival", new(claim.Room)).Acquire(time.Minute, script.Place{}, script.Fence{})
+				call := rival.With("rival", new(claim.Room)).Acquire(time.Minute, noPlace, noFence)
 				if reply, err := n.client.Do(t.Context(), call.Command.InFull()...).Result(); err == nil {
 					a, err := call.Read(reply)
 					require.NoError(t, err)
@@ -190,11 +190,11 @@ func TestEachClaimIsKeptWithoutMemory(t *testing.T) {
 			}
 			for i, heal := range []bool{false, true} {
 				ttl := time.Duration(2+i) * time.Minute
-				assert.Equal(t, claim.Mine, n.says(won.Extend(ttl, heal)).Found)
+				n.finds(claim.Mine, won.Extend(ttl, heal))
 				assert.Greater(t, n.has(s.keys), ttl-10*time.Second)
-				assert.Equal(t, claim.Mine, n.says(won.Check()).Found)
+				n.finds(claim.Mine, won.Check())
 			}
-			assert.Equal(t, claim.Mine, n.says(release(won)).Found)
+			n.finds(claim.Mine, release(won))
 			assert.Contains(t, gone, n.says(won.Check()).Found)
 		})
 	}

@@ -28,7 +28,7 @@ func fenced(place script.Place) claim.Call {
 
 // permits returns an acquire of one of three permits.
 func permits(place script.Place) claim.Call {
-	return claim.NewPermits("lock", 3, 1).With("v", nil).Acquire(time.Minute, place, script.Fence{})
+	return claim.NewPermits("lock", 3, 1).With("v", nil).Acquire(time.Minute, place, noFence)
 }
 
 var (
@@ -39,11 +39,11 @@ var (
 )
 
 func TestFencedGrantsThatStoreTheTokenShareADetail(t *testing.T) {
-	call := fenced(script.Place{})
+	call := fenced(noPlace)
 	usual := reads(t, call, stores)
 	assert.Equal(t, claim.Answer{Found: claim.Mine, Detail: &claim.Detail{Wait: claim.Never, Register: 7, Stored: true}}, usual)
 	assert.Same(t, usual.Detail, reads(t, call, stores).Detail)
-	assert.NotSame(t, usual.Detail, reads(t, fenced(script.Place{}), stores).Detail, "another round")
+	assert.NotSame(t, usual.Detail, reads(t, fenced(noPlace), stores).Detail, "another round")
 	assert.Equal(t, claim.Detail{Wait: claim.Never, Register: 7, Stored: true, WasThere: true}, reads(t, call, wasThere).Details())
 	assert.Equal(t, claim.Detail{Wait: claim.Never, Register: 9}, reads(t, call, higher).Details())
 	refused := reads(t, call, refuses)
@@ -55,10 +55,10 @@ func TestFencedGrantsThatStoreTheTokenShareADetail(t *testing.T) {
 }
 
 func TestGrantsOfTheSamePermitShareADetail(t *testing.T) {
-	call := permits(script.Place{})
+	call := permits(noPlace)
 	one := reads(t, call, int64(0))
 	assert.Same(t, one.Detail, reads(t, call, int64(0)).Detail)
-	assert.NotSame(t, one.Detail, reads(t, permits(script.Place{}), int64(0)).Detail, "another round")
+	assert.NotSame(t, one.Detail, reads(t, permits(noPlace), int64(0)).Detail, "another round")
 	other := reads(t, call, int64(1))
 	assert.NotEqual(t, one.Details().Own, other.Details().Own)
 	assert.Equal(t, one.Details(), reads(t, call, int64(0)).Details())
@@ -83,8 +83,8 @@ func TestLateAnswersShareADetail(t *testing.T) {
 		call    claim.Call
 		replies []any
 	}{
-		"fenced":  {fenced(script.Place{}), []any{stores, stores, higher, stores, wasThere, stores}},
-		"permits": {permits(script.Place{}), []any{int64(0), int64(0), int64(1), int64(0), int64(1), int64(0)}},
+		"fenced":  {fenced(noPlace), []any{stores, stores, higher, stores, wasThere, stores}},
+		"permits": {permits(noPlace), []any{int64(0), int64(0), int64(1), int64(0), int64(1), int64(0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			early := reads(t, test.call, test.replies[0])

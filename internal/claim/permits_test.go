@@ -20,13 +20,13 @@ var quietly = script.Turnover{Quietly: true}
 func (n node) acquires(p *claim.Permits, value string, place script.Place) (*claim.Permits, script.EnteredPermits, claim.Answer) {
 	n.Helper()
 	c := p.With(value, nil).(*claim.Permits)
-	a := n.says(c.Acquire(time.Minute, place, script.Fence{}))
+	a := n.says(c.Acquire(time.Minute, place, noFence))
 	entered, _ := a.Details().Own.(*script.EnteredPermits)
 	return c, *cmp.Or(entered, &script.EnteredPermits{}), a
 }
 
 func release(c claim.Claim) claim.Call {
-	return c.Release(script.ProcessOf(ours), script.Turnover{}, script.Fence{})
+	return c.Release(script.ProcessOf(ours), noTurn, noFence)
 }
 
 func TestPermitsAreOfOneLine(t *testing.T) {
@@ -36,22 +36,22 @@ func TestPermitsAreOfOneLine(t *testing.T) {
 	assert.Equal(t, 3, p.Permits())
 	v := p.With("v", nil)
 	assert.Equal(t, "v", v.Value())
-	for _, c := range []claim.Claim{v, v.(*claim.Permits).Of(script.Slots{}.With(1))} {
+	for _, c := range []claim.Claim{v, v.(*claim.Permits).Of(slotsOf(1))} {
 		assert.Equal(t, "lock", c.Name())
 		assert.Equal(t, []string{script.SlotQueueKey("lock")}, c.Lines())
 		assert.False(t, c.Shares())
 		assert.False(t, c.HoldsAlone())
 		assert.False(t, c.PassesTo(c))
 	}
-	w := v.(*claim.Permits).Of(script.Slots{}.With(1).With(2)).With("w", nil).(*claim.Permit)
+	w := v.(*claim.Permits).Of(slotsOf(1, 2)).With("w", nil).(*claim.Permit)
 	assert.Equal(t, "w", w.Value())
-	assert.Equal(t, script.Slots{}.With(1).With(2), w.Slots())
+	assert.Equal(t, slotsOf(1, 2), w.Slots())
 }
 
 // A lease passes only to a waiter for as many permits of the same semaphore: another waiter would have too few, or keep the
 // rest from others.
 func TestWhoseWaitersAPermitPassesTo(t *testing.T) {
-	w := claim.NewPermits("lock", 3, 2).With("v", nil).(*claim.Permits).Of(script.Slots{}.With(1).With(2))
+	w := claim.NewPermits("lock", 3, 2).With("v", nil).(*claim.Permits).Of(slotsOf(1, 2))
 	for _, c := range []struct {
 		waits  claim.Claim
 		passes bool
@@ -70,19 +70,19 @@ func TestWhoseWaitersAPermitPassesTo(t *testing.T) {
 // A node that lacks one of several permits does not have the claim.
 func TestPermitOfSeveralSlots(t *testing.T) {
 	n := startNode(t)
-	c, entered, _ := n.acquires(claim.NewPermits("lock", 3, 2), "v", script.Place{})
+	c, entered, _ := n.acquires(claim.NewPermits("lock", 3, 2), "v", noPlace)
 	v := c.Of(entered.Slots)
 	givesOne := func() {
 		slot := slices.Collect(v.Slots().All())[0]
-		n.says(claim.Call{Command: script.ReleaseSlot(c.Semaphore, c.Lock(slot, "v"), script.Process{}, quietly), Read: release(c).Read})
+		n.says(claim.Call{Command: script.ReleaseSlot(c.Semaphore, c.Lock(slot, "v"), noProcess, quietly), Read: release(c).Read})
 	}
 	givesOne()
-	assert.Equal(t, claim.PartMissing, n.says(v.Check()).Found)
-	assert.Equal(t, claim.PartMissing, n.says(v.Extend(time.Minute, false)).Found)
-	assert.Equal(t, claim.PartCreated, n.says(v.Extend(time.Minute, true)).Found)
+	n.finds(claim.PartMissing, v.Check())
+	n.finds(claim.PartMissing, v.Extend(time.Minute, false))
+	n.finds(claim.PartCreated, v.Extend(time.Minute, true))
 	givesOne()
-	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found, "the claim was not there as a whole")
-	assert.Equal(t, claim.PartMissing, n.says(release(v)).Found)
+	n.finds(claim.PartMissing, release(v), "the claim was not there as a whole")
+	n.finds(claim.PartMissing, release(v))
 }
 
 // Until a claim has won, it does not know its slots. So no node is found to have it, and it cannot be
@@ -90,15 +90,15 @@ func TestPermitOfSeveralSlots(t *testing.T) {
 func TestPermitsThatAreNotWonCannotBeExtended(t *testing.T) {
 	n := startNode(t)
 	for weight := 1; weight <= 2; weight++ {
-		c, _, a := n.acquires(claim.NewPermits("lock", 3, weight), "v", script.Place{})
+		c, _, a := n.acquires(claim.NewPermits("lock", 3, weight), "v", noPlace)
 		assert.Equal(t, claim.Mine, a.Found)
 		for _, call := range []claim.Call{c.Check(), c.Extend(time.Minute, false), c.Extend(time.Minute, true)} {
-			assert.Equal(t, claim.PartMissing, n.says(call).Found)
+			n.finds(claim.PartMissing, call)
 		}
-		assert.Equal(t, claim.Mine, n.says(release(c)).Found, "nothing was set beside what it was granted")
-		assert.Equal(t, claim.Missing, n.says(release(c)).Found)
-		n.says(c.Acquire(time.Minute, script.Place{}, script.Fence{}))
-		assert.Equal(t, claim.Mine, n.says(c.Release(script.Process{}, quietly, script.Fence{})).Found)
+		n.finds(claim.Mine, release(c), "nothing was set beside what it was granted")
+		n.finds(claim.Missing, release(c))
+		n.says(c.Acquire(time.Minute, noPlace, noFence))
+		n.finds(claim.Mine, c.Release(noProcess, quietly, noFence))
 	}
 }
 
@@ -110,7 +110,7 @@ func TestSurplus(t *testing.T) {
 			n := startNode(t)
 			p := claim.NewPermits("lock", 2+2*weight, weight)
 			c, astray, _ := n.acquires(p, "v", script.Place{Ticket: ticket, Alive: 100_000})
-			_, others, a := n.acquires(p, "w", script.Place{})
+			_, others, a := n.acquires(p, "w", noPlace)
 			assert.Equal(t, claim.Mine, a.Found)
 			var won script.Slots
 			for slot := range p.AllBut(astray.Slots.Or(others.Slots)).All() {
@@ -122,18 +122,18 @@ func TestSurplus(t *testing.T) {
 			n.says(v.Extend(time.Minute, true))
 			surplus := v.Surplus()
 			assert.Equal(t, "v", surplus.Value())
-			call := surplus.Release(script.Process{}, script.Turnover{Quietly: true}, script.Fence{})
+			call := surplus.Release(noProcess, script.Turnover{Quietly: true}, noFence)
 			if !quietly {
-				call = surplus.Release(script.ProcessOf(ours), script.Turnover{Leave: []script.Ticket{ticket}}, script.Fence{})
+				call = surplus.Release(script.ProcessOf(ours), script.Turnover{Leave: []script.Ticket{ticket}}, noFence)
 			}
 			for range 2 {
 				a := n.says(call)
 				assert.Equal(t, claim.Answer{Found: a.Found}, a)
 			}
-			assert.Equal(t, claim.Mine, n.says(v.Check()).Found, "the slots that it has won stay")
-			assert.Equal(t, claim.Mine, n.says(p.With("w", nil).(*claim.Permits).Of(others.Slots).Check()).Found)
+			n.finds(claim.Mine, v.Check(), "the slots that it has won stay")
+			n.finds(claim.Mine, p.With("w", nil).(*claim.Permits).Of(others.Slots).Check())
 			for slot := range astray.Slots.All() {
-				assert.Equal(t, claim.Missing, n.says(c.Of(script.Slots{}.With(slot)).Check()).Found)
+				n.finds(claim.Missing, c.Of(slotsOf(slot)).Check())
 			}
 			queue := n.client.Exists(t.Context(), c.Queue()).Val()
 			assert.Equal(t, quietly, queue == 1, "the ticket has left")
@@ -142,7 +142,7 @@ func TestSurplus(t *testing.T) {
 }
 
 func TestIsSurplus(t *testing.T) {
-	one, two := script.Slots{}.With(1), script.Slots{}.With(2)
+	one, two := slotsOf(1), slotsOf(2)
 	answer := func(e script.EnteredPermits) claim.Answer {
 		return claim.Answer{Detail: &claim.Detail{Wait: claim.Never, Own: &e}}
 	}
@@ -160,7 +160,7 @@ func TestIsSurplus(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, won.IsSurplus(c.Answer), name)
 	}
-	all := claim.NewPermits("lock", 2, 2).Of(script.Slots{}.With(0).With(1))
+	all := claim.NewPermits("lock", 2, 2).Of(slotsOf(0, 1))
 	assert.False(t, all.IsSurplus(claim.Answer{}), "it has all permits that there are")
 }
 
@@ -168,7 +168,7 @@ func TestIsSurplus(t *testing.T) {
 func TestPermitsReadNoOddAnswer(t *testing.T) {
 	c := claim.NewPermits("lock", 3, 1).With("v", nil)
 	for _, reply := range []any{int64(3), int64(-1), "OK", nil, []any{int64(1), int64(0), []any{}, []any{}}} {
-		_, err := c.Acquire(time.Minute, script.Place{}, script.Fence{}).Read(reply)
+		_, err := c.Acquire(time.Minute, noPlace, noFence).Read(reply)
 		require.Error(t, err, "%v", reply)
 	}
 }

@@ -43,6 +43,26 @@ func (n node) says(c claim.Call) claim.Answer {
 	return a
 }
 
+// finds checks what the node finds.
+func (n node) finds(want claim.Found, c claim.Call, about ...any) {
+	n.Helper()
+	assert.Equal(n, want, n.says(c).Found, about...)
+}
+
+var (
+	noFence   script.Fence
+	noPlace   script.Place
+	noProcess script.Process
+	noTurn    script.Turnover
+)
+
+func slotsOf(list ...int) (slots script.Slots) {
+	for _, slot := range list {
+		slots = slots.With(slot)
+	}
+	return slots
+}
+
 func sharedTicket(number uint32) script.Ticket {
 	return script.NewTicket(0, int64(number), script.ProcessOf(ours), number).Shared()
 }
@@ -52,20 +72,20 @@ func TestShared(t *testing.T) {
 	n := startNode(t)
 	ttl, fence := time.Minute, script.Fence{Token: 7, TTL: 1000}
 	acquires := func(c claim.Claim, value string, f script.Fence) claim.Answer {
-		return n.says(c.With(value, new(claim.Room)).Acquire(ttl, script.Place{}, f))
+		return n.says(c.With(value, new(claim.Room)).Acquire(ttl, noPlace, f))
 	}
 	reads := claimtest.Shared("lock")
-	assert.Equal(t, claim.Answer{Found: claim.Mine}, acquires(reads, "v", script.Fence{}), "a plain grant has no Detail")
-	assert.True(t, acquires(reads, "v", script.Fence{}).Details().WasThere)
+	assert.Equal(t, claim.Answer{Found: claim.Mine}, acquires(reads, "v", noFence), "a plain grant has no Detail")
+	assert.True(t, acquires(reads, "v", noFence).Details().WasThere)
 	a := acquires(reads, "w", fence)
 	assert.Equal(t, claim.Mine, a.Found)
 	assert.Equal(t, claim.Detail{Wait: claim.Never, Register: 7, Stored: true}, *a.Detail)
 	require.NoError(t, n.client.FlushAll(t.Context()).Err())
-	assert.Equal(t, claim.Mine, acquires(claimtest.Exclusive("lock"), "x", script.Fence{}).Found)
-	a = acquires(reads, "v", script.Fence{})
+	assert.Equal(t, claim.Mine, acquires(claimtest.Exclusive("lock"), "x", noFence).Found)
+	a = acquires(reads, "v", noFence)
 	assert.Equal(t, claim.Other, a.Found)
 	assert.InDelta(t, ttl, a.Details().Wait, float64(5*time.Second))
-	_, err := reads.Acquire(ttl, script.Place{}, script.Fence{}).Read(int64(-9))
+	_, err := reads.Acquire(ttl, noPlace, noFence).Read(int64(-9))
 	require.Error(t, err)
 }
 
@@ -73,7 +93,7 @@ func TestShared(t *testing.T) {
 // answer.
 func TestSharedGrantToAWaiterHasADetail(t *testing.T) {
 	n := startNode(t)
-	assert.NotNil(t, n.says(claimtest.Shared("lock").With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, script.Fence{})).Detail)
+	assert.NotNil(t, n.says(claimtest.Shared("lock").With("v", new(claim.Room)).Acquire(time.Minute, script.Place{Ticket: sharedTicket(1), Alive: 1000}, noFence)).Detail)
 }
 
 // The first Extend of a Downgraded is the downgrade. A node that it has not reached still finds the claim.
@@ -88,22 +108,22 @@ func TestDowngraded(t *testing.T) {
 	waits := script.Place{Ticket: sharedTicket(2), Alive: 100_000}
 
 	n := startNode(t)
-	assert.Equal(t, claim.Mine, n.says(x.Acquire(time.Minute, place, script.Fence{})).Found)
-	assert.Equal(t, claim.Other, n.says(v.Acquire(time.Minute, waits, script.Fence{})).Found)
-	assert.Equal(t, claim.Mine, n.says(down.Check()).Found)
+	n.finds(claim.Mine, x.Acquire(time.Minute, place, noFence))
+	n.finds(claim.Other, v.Acquire(time.Minute, waits, noFence))
+	n.finds(claim.Mine, down.Check())
 	a := n.says(down.Extend(time.Minute, false))
 	assert.Equal(t, claim.Answer{Found: claim.Mine, First: true}, a, "our reader may go on")
 	assert.Equal(t, claim.Answer{Found: claim.Mine}, n.says(down.Extend(time.Minute, false)))
-	assert.Equal(t, claim.Mine, n.says(v.Acquire(time.Minute, waits, script.Fence{})).Found)
-	assert.Equal(t, claim.Other, n.says(x.Check()).Found)
-	assert.Equal(t, claim.Mine, n.says(down.Release(script.Process{}, script.Turnover{}, script.Fence{})).Found)
-	assert.Equal(t, claim.Mine, n.says(v.Check()).Found)
+	n.finds(claim.Mine, v.Acquire(time.Minute, waits, noFence))
+	n.finds(claim.Other, x.Check())
+	n.finds(claim.Mine, down.Release(noProcess, noTurn, noFence))
+	n.finds(claim.Mine, v.Check())
 
 	n = startNode(t)
-	assert.Equal(t, claim.Mine, n.says(x.Acquire(time.Minute, script.Place{}, script.Fence{})).Found)
-	assert.Equal(t, claim.Mine, n.says(down.Release(script.Process{}, quietly, script.Fence{})).Found, "the downgrade has not arrived")
-	assert.Equal(t, claim.Missing, n.says(down.Extend(time.Minute, false)).Found)
-	assert.Equal(t, claim.Created, n.says(down.Extend(time.Minute, true)).Found)
+	n.finds(claim.Mine, x.Acquire(time.Minute, noPlace, noFence))
+	n.finds(claim.Mine, down.Release(noProcess, quietly, noFence), "the downgrade has not arrived")
+	n.finds(claim.Missing, down.Extend(time.Minute, false))
+	n.finds(claim.Created, down.Extend(time.Minute, true))
 }
 
 // Only an exclusive lease passes, and only to another one of its name.
@@ -129,7 +149,7 @@ func TestPassesTo(t *testing.T) {
 
 // A grant tells a user who may not read the queue that nobody has looked at it.
 func TestSharedBlindGrant(t *testing.T) {
-	a, err := claimtest.Shared("lock").Acquire(time.Minute, script.Place{}, script.Fence{}).Read(int64(-3))
+	a, err := claimtest.Shared("lock").Acquire(time.Minute, noPlace, noFence).Read(int64(-3))
 	require.NoError(t, err)
 	assert.Equal(t, claim.Mine, a.Found)
 	assert.True(t, a.Details().Blind)

@@ -3,11 +3,9 @@ package claim
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"pgregory.net/rapid"
 )
 
 // This file shows the arithmetic of sets of nodes, at 63 and at 64 nodes as well, and of votes.
@@ -24,25 +22,6 @@ func TestFirstNodesAreAllBelowN(t *testing.T) {
 	assert.Equal(t, Nodes(1), FirstNodes(1))
 	assert.Equal(t, Nodes(1<<63-1), FirstNodes(63))
 	assert.Equal(t, ^Nodes(0), FirstNodes(64))
-}
-
-// A set of nodes is what a map of them would be.
-func TestNodesAreASet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var nodes Nodes
-		in := map[int]bool{}
-		for _, i := range rapid.SliceOf(rapid.IntRange(0, MaxNodes-1)).Draw(t, "nodes") {
-			nodes, in[i] = nodes.With(i), true
-		}
-		if nodes.Len() != len(in) || bits.OnesCount64(uint64(nodes)) != len(in) {
-			t.Fatalf("%b has %d nodes, want %d", nodes, nodes.Len(), len(in))
-		}
-		for i := range MaxNodes {
-			if nodes.Has(i) != in[i] {
-				t.Fatalf("%b has node %d: %v", nodes, i, nodes.Has(i))
-			}
-		}
-	})
 }
 
 func TestCountKeepsHowEachNodeHasVoted(t *testing.T) {
