@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -303,45 +304,57 @@ func (g ground) told() string {
 	return strings.Join(told, " ")
 }
 
-func TestEnter(t *testing.T) {
-	for name, c := range map[string]struct {
-		lock, line string
-		strict     bool
-		then, left string
-		waits      bool
-	}{
-		"free":                                {"", "", false, "v", "us2", false},
-		"taken by the same value":             {"v", "", false, "v", "us2", true},
-		"taken by another, strict":            {"w", "", true, "w", "us2", true},
-		"behind another process":              {"", "they1", true, "", "they1 us2", true},
-		"behind another process, not strict":  {"", "they1", false, "v", "they1 us2", false},
-		"before another process":              {"", "they3", true, "v", "us2 they3", false},
-		"behind one's own process":            {"", "us1", true, "v", "us1 us2", false},
-		"behind dead waiters":                 {"", "!they1 !us1", true, "v", "us2", false},
-		"behind dead ones and one alive":      {"", "!us1 they1", true, "", "they1 us2", true},
-		"again":                               {"", "!us2", true, "v", "us2", false},
-		"free, with a lower class before it":  {"", "-they1", true, "v", "us2 -they1", false},
-		"free, with a higher class before it": {"", "+they3", true, "", "+they3 us2", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				if c.lock != "" {
-					g.do("set", "lock", c.lock, "px", ttl)
-				}
-				g.line(queueKey, c.line)
-				answer := g.enter("v", ticketOf("us2"), c.strict)
-				if c.waits {
-					assert.InDelta(t, ttl, answer, 5000)
-				} else {
-					assert.Equal(t, Granted, answer)
-					g.lasts("lock", ttl)
-				}
-				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
-				g.lines(queueKey, c.left)
-				g.tells("")
-			})
-		})
+// holds sets the lock to a value, "-" for none. Behind " | " is who waits for it.
+func (g ground) holds(state string) {
+	g.Helper()
+	value, line, _ := strings.Cut(state, " | ")
+	if value != "-" {
+		g.do("set", "lock", value, "px", ttl)
 	}
+	g.line(queueKey, line)
+}
+
+// held checks the lock and its queue.
+func (g ground) held(want string) {
+	g.Helper()
+	state := cmp.Or(g.client.Get(g.Context(), "lock").Val(), "-")
+	if line := g.lined(queueKey); line != "" {
+		state += " | " + line
+	}
+	assert.Equal(g, want, state)
+}
+
+// Who enters is us2, with the value v.
+func TestEnter(t *testing.T) {
+	type row struct {
+		before string
+		strict bool
+		after  string
+	}
+	onEach(t, map[string]row{
+		"free":                                {"-", false, "v | us2"},
+		"taken by another, strict":            {"w", true, "w | us2"},
+		"behind another process":              {"- | they1", true, "- | they1 us2"},
+		"behind another process, not strict":  {"- | they1", false, "v | they1 us2"},
+		"before another process":              {"- | they3", true, "v | us2 they3"},
+		"behind one's own process":            {"- | us1", true, "v | us1 us2"},
+		"behind dead waiters":                 {"- | !they1 !us1", true, "v | us2"},
+		"behind dead ones and one alive":      {"- | !us1 they1", true, "- | they1 us2"},
+		"again":                               {"- | !us2", true, "v | us2"},
+		"free, with a lower class before it":  {"- | -they1", true, "v | us2 -they1"},
+		"free, with a higher class before it": {"- | +they3", true, "- | +they3 us2"},
+	}, func(g ground, c row) {
+		g.holds(c.before)
+		answer := g.enter("v", ticketOf("us2"), c.strict)
+		if strings.HasPrefix(c.after, "v") {
+			assert.Equal(g, Granted, answer)
+			g.lasts("lock", ttl)
+		} else {
+			assert.InDelta(g, ttl, answer, 5000)
+		}
+		g.held(c.after)
+		g.tells("")
+	})
 }
 
 // If the key of the queue has no TTL, enter gives it one.
@@ -400,34 +413,27 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
-	for name, c := range map[string]struct {
-		lock, line, leave string
-		want              int64
-		then, left, told  string
-	}{
-		"mine":                                {"v", "", "", Mine, "", "", ""},
-		"missing, somebody waits":             {"", "they1", "", Missing + Woke, "", "they1", "they"},
-		"another's, a ticket leaves":          {"w", "us1 they2", "us1", Other, "w", "they2", ""},
-		"mine, we wait first":                 {"v", "us1 they2", "", Mine + First + Others, "", "us1 they2", ""},
-		"mine, we leave":                      {"v", "us1 they2", "us1", Mine + Woke, "", "they2", "they"},
-		"mine, one leaves that is not there":  {"v", "", "us1", Mine, "", "", ""},
-		"mine, dead ones before a live one":   {"v", "!they1 !us2 they3", "", Mine + Woke, "", "they3", "they"},
-		"mine, two of ours wait first":        {"v", "us1 us2 they3", "", Mine + First, "", "us1 us2 they3", ""},
-		"mine, a higher class than the first": {"v", "+they2 us1", "", Mine + Woke, "", "+they2 us1", "they"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(g ground) {
-				if c.lock != "" {
-					g.do("set", "lock", c.lock, "px", ttl)
-				}
-				g.line(queueKey, c.line)
-				assert.Equal(t, c.want, g.release("v", us, c.leave))
-				assert.Equal(t, c.then, g.client.Get(t.Context(), "lock").Val())
-				g.lines(queueKey, c.left)
-				g.tells(c.told)
-			})
-		})
+	type row struct {
+		before, leave string
+		want          int64
+		after, told   string
 	}
+	onEach(t, map[string]row{
+		"mine":                                {"v", "", Mine, "-", ""},
+		"missing, somebody waits":             {"- | they1", "", Missing + Woke, "- | they1", "they"},
+		"another's, a ticket leaves":          {"w | us1 they2", "us1", Other, "w | they2", ""},
+		"mine, we wait first":                 {"v | us1 they2", "", Mine + First + Others, "- | us1 they2", ""},
+		"mine, we leave":                      {"v | us1 they2", "us1", Mine + Woke, "- | they2", "they"},
+		"mine, one leaves that is not there":  {"v", "us1", Mine, "-", ""},
+		"mine, dead ones before a live one":   {"v | !they1 !us2 they3", "", Mine + Woke, "- | they3", "they"},
+		"mine, two of ours wait first":        {"v | us1 us2 they3", "", Mine + First, "- | us1 us2 they3", ""},
+		"mine, a higher class than the first": {"v | +they2 us1", "", Mine + Woke, "- | +they2 us1", "they"},
+	}, func(g ground, c row) {
+		g.holds(c.before)
+		assert.Equal(g, c.want, g.release("v", us, c.leave))
+		g.held(c.after)
+		g.tells(c.told)
+	})
 }
 
 // A plain release deletes the lock, and nothing else.

@@ -353,6 +353,7 @@ func TestSharedInSmallWorlds(t *testing.T) {
 	keys := []worldName{
 		{},
 		{lock: "v", lockTTL: worldTTL / 2},
+		{lock: "v", lockTTL: 2 * worldTTL},
 		{lock: "w", lockTTL: 2 * worldTTL},
 		{lock: "readers\nv 9999999999999", lockTTL: worldTTL / 2}, // a writer's value: it is no text of readers
 		{readers: []worldReader{{"v", worldTTL / 2}}, lockTTL: worldTTL / 2},
@@ -367,6 +368,8 @@ func TestSharedInSmallWorlds(t *testing.T) {
 		acquire{names: name, value: "v", shared: true, ticket: theirs + "r", token: 7},
 		acquire{names: name, value: "v", ticket: ours, strict: true},
 		acquire{names: name, value: "v", ticket: ours, strict: true, old: true},
+		look{name, "v", "extend"},
+		look{name, "v", "heal"},
 		sharedLook{value: "v", kind: "valid"},
 		sharedLook{value: "v", kind: "extend"},
 		sharedLook{value: "v", kind: "heal"},
@@ -375,6 +378,7 @@ func TestSharedInSmallWorlds(t *testing.T) {
 		leave{names: name, value: "v", shared: true, process: they, all: []string{theirs + "r"}},
 		leave{names: name, value: "v", shared: true, process: us, all: []string{worldTickets[0]}},
 		leave{names: name, value: "v"},
+		leave{names: name, value: "v", rest: worldTTL},
 		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}},
 		leave{names: name, value: "v", process: us, enters: []string{ours + "r"}, leaves: [][]string{nil}, all: []string{worldTickets[0]}},
 		leave{names: name, value: "v", process: us, all: []string{worldTickets[0]}, old: true},
