@@ -17,10 +17,10 @@ import (
 
 func TestLeaseComparesClocksNotTooOften(t *testing.T) {
 	for expiry, every := range map[time.Duration]time.Duration{
-		20 * ms:         10 * ms,
-		200 * ms:        20 * ms,
-		8 * time.Second: 800 * ms,
-		time.Hour:       time.Second,
+		20 * ms:   10 * ms,
+		200 * ms:  20 * ms,
+		8 * sec:   800 * ms,
+		time.Hour: sec,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			wall := clocktest.StepWall(t)
@@ -61,11 +61,11 @@ func TestListenerIsForgottenWhileTheEndIsTold(t *testing.T) {
 		told := 0
 		to := &listener{func(error) {
 			told++
-			time.Sleep(2 * time.Second) // meanwhile it is forgotten
+			time.Sleep(2 * sec) // meanwhile it is forgotten
 		}}
 		l.Listen(to)
 		go func() {
-			time.Sleep(time.Second)
+			time.Sleep(sec)
 			l.Forget(to)
 		}()
 		l.End(nil)

@@ -73,7 +73,7 @@ func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
 			t.Log(name)
 			l, r := refusedLease(t)
 			r.answers(c.reply)
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			assert.Equal(t, 1+c.want, r.sets.Load())
 			_, alarms := l.terms.Keeper.CountAlarms()
 			assert.Equal(t, 1, alarms)
@@ -88,13 +88,13 @@ func TestLeaseIsFilledUntilTheNodeConfirms(t *testing.T) {
 // The fill must not run out before the other keys, so it goes by the clock on which less time has passed. That holds for
 // the keys of a minimal hold, too, which may last longer than the validity.
 func TestFillIgnoresAClockThatWasSetForward(t *testing.T) {
-	for minHold, ttl := range map[time.Duration]time.Duration{0: 8 * time.Second, time.Minute: time.Minute} {
+	for minHold, ttl := range map[time.Duration]time.Duration{0: 8 * sec, time.Minute: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			wall := clocktest.StepWall(t)
 			l, _ := refusedLease(t)
 			l.terms.Timing.MinHold = minHold
 			time.Sleep(10 * ms)
-			for step, want := range map[time.Duration]time.Duration{time.Second: ttl - 10*ms, -time.Hour: ttl} { // never longer than the TTL
+			for step, want := range map[time.Duration]time.Duration{sec: ttl - 10*ms, -time.Hour: ttl} { // never longer than the TTL
 				wall.Step(step)
 				l.mu.Lock()
 				assert.Equal(t, want, l.keysLeftLocked(clock.Now()))
@@ -113,7 +113,7 @@ func TestFillIsNotSentOnceTheLeaseEnds(t *testing.T) {
 		l.End(nil)
 		l.Fire(false) // an alarm that was about to fire
 		l.fillUp()    // an alarm that has looked at the lease just before
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		assert.EqualValues(t, 1, r.sets.Load())
 		require.ErrorIs(t, l.NotHeld(clock.Now()), errNotHeld)
 	})
@@ -178,12 +178,12 @@ func TestExtensionThatIsSentAgainDoesNotCountAKeyThatWasFilledMeanwhile(t *testi
 		acquire, fills := grantsFills(late)
 		l, told := late.watched(t, on(grants), newDeaf())
 		until := l.Until()
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		first := late.unanswered()
 		require.Len(t, first, 1)
 		tells(*acquire, said(nil))
 		tells(first[0], lost)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		synctest.Wait()
 		require.Equal(t, 1, *fills)
 		again := late.unanswered()
@@ -203,7 +203,7 @@ func TestExtensionInFullDoesNotCountAKeyThatWasFilledMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := newDeaf()
 		acquire, _ := grantsFills(late)
-		terms := newTermsOf(t, timingOf(9*time.Second), on(grants), newDeaf(), late)
+		terms := newTermsOf(t, timingOf(9*sec), on(grants), newDeaf(), late)
 		l := begun(t, terms)
 		result := make(chan bool)
 		go func() {
@@ -252,7 +252,7 @@ func TestNodeThatAnotherNodeStandsForIsNotFilled(t *testing.T) {
 			synctest.Wait()
 			rule.asked.Store(uint64(c.asked))
 			r.answers(said("OK"))
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			assert.Equal(t, 1+c.want, r.sets.Load())
 			l.End(nil)
 		})
@@ -294,7 +294,7 @@ func TestFillThatThePoolRefusesIsRepeated(t *testing.T) {
 		time.Sleep(fillDelay + ms)
 		full.Store(false)
 		r.answers(said("OK"))
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * sec)
 		assert.EqualValues(t, 2, r.sets.Load())
 		l.End(nil)
 	})

@@ -30,7 +30,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Rules.
 
-const ms = time.Millisecond
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
 
 // A hundredth is the rule by which clocks differ by a hundredth of a time, and 2 ms.
 type hundredth struct{}
@@ -99,7 +102,7 @@ func newTermsOf(t *testing.T, timing Timing, pools ...pool.Pool) *Terms {
 	k.Init()
 	t.Cleanup(func() {
 		if k.BeginClose() {
-			assert.NoError(t, k.Close(context.WithoutCancel(t.Context()), time.Second, func() {}).Reason)
+			assert.NoError(t, k.Close(context.WithoutCancel(t.Context()), sec, func() {}).Reason)
 		}
 	})
 	var values atomic.Int64
@@ -114,7 +117,7 @@ func newTermsOf(t *testing.T, timing Timing, pools ...pool.Pool) *Terms {
 // newTerms returns those of the default expiry.
 func newTerms(t *testing.T, pools ...pool.Pool) *Terms {
 	t.Helper()
-	return newTermsOf(t, timingOf(8*time.Second), pools...)
+	return newTermsOf(t, timingOf(8*sec), pools...)
 }
 
 // nowhere returns the terms of leases on n nodes that do not exist, with the default expiry.
@@ -133,7 +136,7 @@ func begun(t *testing.T, terms *Terms) *Lease {
 func closes(t *testing.T, l *Lease) {
 	t.Helper()
 	require.True(t, l.terms.Keeper.BeginClose())
-	require.NoError(t, l.terms.Keeper.Close(t.Context(), time.Second, func() {}).Reason)
+	require.NoError(t, l.terms.Keeper.Close(t.Context(), sec, func() {}).Reason)
 }
 
 // unlock does what Unlock does.

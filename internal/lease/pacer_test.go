@@ -30,9 +30,9 @@ func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 	}{
 		"no node is behind":            {80 * ms, 0, 0},
 		"no node is behind any more":   {80 * ms, 10 * ms, 10 * ms},
-		"half of the validity passes":  {80 * ms, time.Second, 30 * ms},
-		"half of the validity is left": {50 * ms, time.Second, ms},
-		"less than half is left":       {50*ms - 1, time.Second, 0},
+		"half of the validity passes":  {80 * ms, sec, 30 * ms},
+		"half of the validity is left": {50 * ms, sec, ms},
+		"less than half is left":       {50*ms - 1, sec, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			t.Log(name)
@@ -45,7 +45,7 @@ func TestPacerMakesWatchdogsWaitForANodeThatIsBehind(t *testing.T) {
 			if p.admits(g, clock.Now(), c.left, validity) {
 				g.goOn()
 			}
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * sec)
 			synctest.Wait()
 			assert.Equal(t, []time.Duration{c.want}, went)
 			schedule.Close()
@@ -66,7 +66,7 @@ func TestPacerLetsNobodyOvertakeTheWaiting(t *testing.T) {
 		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 80*ms, 100*ms))
 		behind.Store(false)
 		assert.False(t, p.admits(goer{start, &went}, clock.Now(), 70*ms, 100*ms))
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		synctest.Wait()
 		assert.Equal(t, []time.Duration{ms, ms}, went)
 		assert.True(t, p.admits(goer{start, &went}, clock.Now(), 80*ms, 100*ms))

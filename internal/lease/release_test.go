@@ -37,12 +37,12 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 			}
 			return puppet.Yes(req)
 		})
-		terms := newTermsOf(t, timingOf(time.Second), p)
+		terms := newTermsOf(t, timingOf(sec), p)
 		l := acquiredOn(terms)
 		for range 2 {
 			before := p.Count("evalsha")
 			l.Release(Releasing{})
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * sec)
 			assert.Equal(t, before+5, p.Count("evalsha"), "after 0, 50, 150, 350 and 750 ms")
 		}
 		reached.Store(true)
@@ -54,7 +54,7 @@ func TestReleaseOnceMoreIsRepeatedAsLong(t *testing.T) {
 func TestReleaseThatIsRepeatedEntersNoTicketAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := on(broken)
-		terms := newTermsOf(t, timingOf(time.Second), p)
+		terms := newTermsOf(t, timingOf(sec), p)
 		l := acquiredOn(terms)
 		ticket := script.NewTicket(0, 1, script.ProcessOf("2222222222222222"), 1)
 		l.Release(Releasing{Enters: []Entering{{Ticket: ticket}}})
@@ -92,19 +92,19 @@ func TestReleaseBeyondTheBoundIsDropped(t *testing.T) {
 
 // How long keys last goes by the slowest clock, and by the monotonic one of this machine. Releases are repeated until then.
 func TestKeysLastByTheSlowestClock(t *testing.T) {
-	rests := timingOf(time.Second)
-	rests.MinHold = 10 * time.Second
+	rests := timingOf(sec)
+	rests.MinHold = 10 * sec
 	for _, c := range []struct {
 		timing Timing
 		mono   time.Duration
 		wall   time.Duration
 		last   bool
 	}{
-		{timingOf(8 * time.Second), time.Second, time.Hour, true},
-		{timingOf(8 * time.Second), 8*time.Second + 82*ms, 0, true},
-		{timingOf(8 * time.Second), 8*time.Second + 83*ms, 0, false},
-		{rests, 10*time.Second + 102*ms, 0, true},
-		{rests, 10*time.Second + 103*ms, 0, false},
+		{timingOf(8 * sec), sec, time.Hour, true},
+		{timingOf(8 * sec), 8*sec + 82*ms, 0, true},
+		{timingOf(8 * sec), 8*sec + 83*ms, 0, false},
+		{rests, 10*sec + 102*ms, 0, true},
+		{rests, 10*sec + 103*ms, 0, false},
 		{timingOf(longest), time.Hour, 0, true},
 	} {
 		l := New(newTermsOf(t, c.timing), "v", at(0, 0))

@@ -196,7 +196,7 @@ func TestSurplusOfNodesThatDoNotGrant(t *testing.T) {
 					} else {
 						assert.Empty(t, nodes[0].released())
 					}
-					time.Sleep(5 * time.Second)
+					time.Sleep(5 * sec)
 					assert.Empty(t, nodes[0].released(), "once is enough: it has found the value, or nothing was under way")
 					l.End(nil)
 				})
@@ -213,20 +213,20 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 		nodes[0].replies(lost)
 		l := won(1, nodes[1:]...)
 		assert.Len(t, nodes[0].released(), 1)
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		again := nodes[0].released()
 		assert.Greater(t, len(again), 2)
 		l.End(nil)
-		time.Sleep(time.Second)
+		time.Sleep(sec)
 		for _, text := range append(again, nodes[0].released()...) {
 			assert.Equal(t, gives, text)
 		}
 		nodes[0].mu.Lock()
 		nodes[0].found = script.Mine
 		nodes[0].mu.Unlock()
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		assert.Len(t, nodes[0].released(), 1)
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * sec)
 		assert.Empty(t, nodes[0].released())
 	})
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
@@ -234,7 +234,7 @@ func TestSurplusOfALostReplyIsRepeated(t *testing.T) {
 		l := won(1, nodes[1:]...)
 		nodes[0].replies(lost)
 		l.End(nil)
-		time.Sleep(12 * time.Second)
+		time.Sleep(12 * sec)
 		assert.Greater(t, len(nodes[0].released()), 5)
 		time.Sleep(time.Minute)
 		assert.Empty(t, nodes[0].released())
@@ -267,13 +267,13 @@ func TestSurplusOfAReplyThatIsLostLateIsRepeatedForAWholeTTL(t *testing.T) {
 	acquiring(t, func(t *testing.T, nodes trio, won winner) {
 		nodes[0].found = script.Missing
 		l := won(1, nodes[1:]...)
-		time.Sleep(6 * time.Second)
+		time.Sleep(6 * sec)
 		nodes[0].replies(lost)
-		time.Sleep(6 * time.Second)
+		time.Sleep(6 * sec)
 		assert.NotEmpty(t, nodes[0].released())
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		assert.Equal(t, []string{gives, gives}, nodes[0].released(), "from 12 to 14 s")
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * sec)
 		nodes[0].released()
 		time.Sleep(time.Minute)
 		assert.Empty(t, nodes[0].released(), "the TTL has passed")
@@ -292,14 +292,14 @@ func TestReleaseOfASurplusEndsAlthoughTheLeaseIsExtended(t *testing.T) {
 				l := won(1, nodes[1:]...)
 				l.terms.Heals = heals
 				for range 4 {
-					time.Sleep(3 * time.Second)
+					time.Sleep(3 * sec)
 					res, err := l.Extend(t.Context())
 					require.NoError(t, err)
 					require.True(t, res.Won)
 				}
 				assert.Greater(t, strings.Count(strings.Join(nodes[0].released(), ","), gives), 5)
 				for range 20 {
-					time.Sleep(3 * time.Second)
+					time.Sleep(3 * sec)
 					_, err := l.Extend(t.Context())
 					require.NoError(t, err)
 				}

@@ -17,7 +17,7 @@ type swept claim.Nodes
 func (s *swept) unconfirmed() claim.Nodes        { return claim.Nodes(*s) }
 func (s *swept) isConfirmed() bool               { return *s == 0 }
 func (*swept) keepTime()                         {}
-func (*swept) lasts(clock.Instant) time.Duration { return time.Second }
+func (*swept) lasts(clock.Instant) time.Duration { return sec }
 func (*swept) of() (name string, to Events)      { return "lock", nil }
 func (*swept) isAttempt() bool                   { return false }
 

@@ -12,11 +12,11 @@ import (
 // The TTL that a node is sent is in whole milliseconds. It is longer than a validity that MaxHold has shortened by at least
 // the drift, whatever fraction of a millisecond the limit has.
 func TestKeysOutlastAShortenedValidityByTheDrift(t *testing.T) {
-	timing := timingOf(8 * time.Second)
+	timing := timingOf(8 * sec)
 	drift := timing.Expiry - timing.Validity
 	for _, fraction := range []time.Duration{0, 1, 300 * time.Microsecond, ms - 1} {
-		timing.MaxHold = 5*time.Second + fraction
-		for _, held := range []time.Duration{0, 2*time.Second + 500*time.Microsecond, 5 * time.Second} {
+		timing.MaxHold = 5*sec + fraction
+		for _, held := range []time.Duration{0, 2*sec + 500*time.Microsecond, 5 * sec} {
 			ttl, validity := timing.AtAge(held)
 			sent := time.Duration(ttl.Milliseconds()) * ms
 			assert.Equal(t, timing.MaxHold-held, validity)

@@ -18,16 +18,16 @@ import (
 // This file shows the watchdog from inside; tests/watchdog_test.go shows what nodes are sent.
 
 func TestWatchdogLateTimerShiftsNothing(t *testing.T) {
-	l := New(newTermsOf(t, timingOf(9*time.Second), nil), "v", at(time.Hour, 0))
+	l := New(newTermsOf(t, timingOf(9*sec), nil), "v", at(time.Hour, 0))
 	w := &watchdog{lease: l}
 	for held, want := range map[time.Duration]time.Duration{
-		0:                  3 * time.Second,
-		time.Second:        2 * time.Second,
-		3*time.Second - 1:  1,
-		3 * time.Second:    3 * time.Second,
-		3*time.Second + ms: 2999 * ms,
-		5 * time.Second:    time.Second,
-		3001 * time.Second: 2 * time.Second,
+		0:          3 * sec,
+		sec:        2 * sec,
+		3*sec - 1:  1,
+		3 * sec:    3 * sec,
+		3*sec + ms: 2999 * ms,
+		5 * sec:    sec,
+		3001 * sec: 2 * sec,
 	} {
 		assert.Equal(t, want, w.third(at(time.Hour+held, time.Minute)), "held for %v", held)
 	}
@@ -64,7 +64,7 @@ func (d *deaf) grants(req pool.Request) {
 func (d *deaf) watched(t *testing.T, others ...pool.Pool) (*Lease, *diary) {
 	t.Helper()
 	told := &diary{}
-	terms := newTermsOf(t, timingOf(9*time.Second), append(others, d)...)
+	terms := newTermsOf(t, timingOf(9*sec), append(others, d)...)
 	terms.Watchdog, terms.Events = true, told
 	return begun(t, terms), told
 }
@@ -109,7 +109,7 @@ func TestWatchdogStartsNoRoundBesideOneThatIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeaf()
 		l, told := d.watched(t)
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		asked := d.unanswered()
 		require.Len(t, asked, 1)
 		other := make(busy) // another alarm, which is firing
@@ -133,7 +133,7 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 		d := newDeaf()
 		l, told := d.watched(t)
 		w := l.watchdog.(*watchdog)
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		require.Len(t, d.unanswered(), 1)
 		(*verdict)(w).Fire(false) // of an earlier round: it was about to fire
 		require.NotNil(t, w.open, "this round is not decided")
@@ -141,7 +141,7 @@ func TestVerdictOfARoundThatWasGivenUpDoesNothing(t *testing.T) {
 		(*verdict)(w).Fire(false)
 		require.NoError(t, l.NotHeld(clock.Now()))
 		assert.Empty(t, told.extensions())
-		time.Sleep(3 * time.Second)
+		time.Sleep(3 * sec)
 		assert.Len(t, d.unanswered(), 2, "the next round begins when a third of the expiry has passed")
 		unlock(l)
 	})

@@ -33,6 +33,7 @@ func hearsFrom(from time.Time) hearing {
 
 const (
 	ms    = time.Millisecond
+	sec   = time.Second
 	never = -time.Hour // stands for no time at all
 )
 
@@ -133,16 +134,16 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	next(nothing, 100*ms, free(0b00111)) // nobody woke it
 	next(nothing, 5*ms, free(0b10001), grace(3*ms), quiet(5*ms))
 	next(nothing, 100*ms, quiet(5*ms))
-	next(nothing, 100*ms, free(1), grace(time.Second))
+	next(nothing, 100*ms, free(1), grace(sec))
 
 	next(nothing, 20*ms, ready, pause(20*ms))
-	next(nothing, 100*ms, all, pause(time.Second))
+	next(nothing, 100*ms, all, pause(sec))
 	next(tryNow, 0, ready, pause(0))
 
 	next(nothing, 20*ms, expires(20*ms))
 	next(tryNow, 0, expires(0))
 	next(tryNow, 0, expires(-ms))
-	next(nothing, 100*ms, expires(time.Second))
+	next(nothing, 100*ms, expires(sec))
 	next(nothing, 40*ms, isShown(40*ms))
 	next(tryNow, 0, isShown(0))
 	next(showTicket, 0, isShown(0), rests)
@@ -157,6 +158,6 @@ func TestNextSaysWhatThereIsToDoAndWhen(t *testing.T) {
 	next(unsubscribed, 0, expires(0), deaf)
 	next(nothing, 100*ms, deaf)
 	next(nothing, 5*ms, ready, hears(5*ms))
-	next(nothing, 100*ms, ready, hears(time.Second))
+	next(nothing, 100*ms, ready, hears(sec))
 	next(nothing, 5*ms, free(0b111), grace(ms), hears(5*ms))
 }

@@ -49,25 +49,25 @@ func voteOf(text string) claim.Vote {
 
 func TestRunsOutWhenAQuorumMayBeFree(t *testing.T) {
 	withoutJitter(t)
-	const later = time.Millisecond + runOutJitter - 1 // how much later than the nodes say
+	const later = ms + runOutJitter - 1 // how much later than the nodes say
 	at0 := clock.Instant{Wall: noon}
 	for name, c := range map[string]struct {
 		votes string
 		want  time.Duration // 0: it is not known
 	}{
 		"of no nodes":                           {"", 0},
-		"of one node":                           {"1s", time.Second},
+		"of one node":                           {"1s", sec},
 		"of one node that says nothing":         {"never", 0},
-		"the second of three":                   {"3s 1s 2s", 2 * time.Second},
+		"the second of three":                   {"3s 1s 2s", 2 * sec},
 		"the third of five":                     {"5ms 4ms 3ms 2ms 1ms", 3 * ms},
 		"two never do":                          {"never 1s never", 0},
-		"one has failed":                        {"failed 1s 2s", 2 * time.Second},
+		"one has failed":                        {"failed 1s 2s", 2 * sec},
 		"two have failed":                       {"failed 1s failed", 0},
-		"one is rolled back":                    {"granted 1s 2s", time.Second},
+		"one is rolled back":                    {"granted 1s 2s", sec},
 		"one is rolled back, two never do":      {"granted never never", 0},
-		"one with a low token":                  {"low 1s never", time.Second},
+		"one with a low token":                  {"low 1s never", sec},
 		"all are free":                          {"granted low never", 0},
-		"one has forgotten, and is rolled back": {"forgetful 1s 2s", time.Second},
+		"one has forgotten, and is rolled back": {"forgetful 1s 2s", sec},
 		"the guards of two end":                 {"guarded guarded never", time.Minute},
 		"counted from each answer":              {"150ms@-100ms 90ms@-50ms 1s", 50 * ms},
 		"it was so before the attempt ended":    {"150ms@-400ms 90ms@-300ms 1s", 0},

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // percent is the rule by which clocks differ by 1 % and 2 ms.
 type percent struct{}
 
-func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*ms }
 
 // ends are the errors of leases that have ended.
 var ends = lease.Errors{
@@ -41,8 +41,8 @@ var ends = lease.Errors{
 
 // timing is the timing that the defaults of the library give.
 var timing = lease.Timing{
-	Expiry: 8 * time.Second, TTL: 8 * time.Second, Validity: 8*time.Second - 82*time.Millisecond,
-	NodeTimeout: 400 * time.Millisecond, Drift: percent{},
+	Expiry: 8 * sec, TTL: 8 * sec, Validity: 8*sec - 82*ms,
+	NodeTimeout: 400 * ms, Drift: percent{},
 }
 
 // A house is one process whose nodes are puppets, with the terms of its locks.
@@ -80,7 +80,7 @@ func inHouse(t *testing.T, n int, play func(h *house)) {
 			}
 		}
 		require.True(t, h.keeper.BeginClose())
-		require.NoError(t, h.keeper.Close(context.WithoutCancel(t.Context()), time.Second, func() {}).Reason, "nothing is left to be released")
+		require.NoError(t, h.keeper.Close(context.WithoutCancel(t.Context()), sec, func() {}).Reason, "nothing is left to be released")
 	})
 }
 

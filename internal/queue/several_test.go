@@ -477,7 +477,7 @@ func TestFairWaiterGoesOnWhenAHoldOfItsProcessIsLost(t *testing.T) {
 		m.agenda.ready = true
 		what, _ := m.due()
 		assert.Equal(h, showTicket, what, "its process holds b")
-		m.agenda.refresh = time.Now().Add(time.Second)
+		m.agenda.refresh = time.Now().Add(sec)
 		what, _ = m.due()
 		assert.Equal(h, nothing, what, "its ticket has been shown")
 		m.forget()

@@ -42,7 +42,7 @@ const noEnd time.Duration = -1
 
 // A waiter is patient once the same key has been in the way for a second, and its last attempt was split.
 func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
-	const step = 100 * time.Millisecond
+	const step = 100 * ms
 	const end = time.Minute
 	for name, c := range map[string]struct {
 		attempt func(n int, age time.Duration) lease.Outcome // after that many steps
@@ -89,7 +89,7 @@ func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
 
 // The pauses grow with the first attempt, and double with each of the next three.
 func TestPausesAfterSplits(t *testing.T) {
-	for _, c := range []struct{ took, most time.Duration }{{0, minJitter}, {time.Millisecond, minJitter}, {50 * time.Millisecond, 100 * time.Millisecond}} {
+	for _, c := range []struct{ took, most time.Duration }{{0, minJitter}, {ms, minJitter}, {50 * ms, 100 * ms}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSplits(3)
 			require.False(t, s.wasSplit())
@@ -131,10 +131,10 @@ func TestWaiterIsQuietUntilItMayBePatient(t *testing.T) {
 		}
 		notes(time.Minute, 0, 0, 0)
 		assert.Equal(t, start, s.untilQuiet())
-		time.Sleep(quietAfter - time.Millisecond)
+		time.Sleep(quietAfter - ms)
 		notes(time.Minute, time.Hour, 0, 0)
 		assert.Equal(t, time.Now(), s.untilQuiet())
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms)
 		notes(time.Minute, time.Hour, 0, 0)
 		assert.Equal(t, start.Add(splitFor+minJitter-time.Nanosecond), s.untilQuiet())
 	})

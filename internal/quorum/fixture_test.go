@@ -27,14 +27,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // percent is the rule by which clocks differ by 1 % and 2 ms.
 type percent struct{}
 
-func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+func (percent) Of(d time.Duration) time.Duration { return d/100 + 2*ms }
 
 // setOf returns the set of the nodes behind pools. More than half of them decide.
 func setOf(pools ...pool.Pool) *Set {
 	return NewSet(pools, NewKnown(len(pools)), claimtest.Majority(len(pools)))
 }
 
-const ms = time.Millisecond
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
 
 // A scene is n nodes that answer when the test says so.
 type scene struct {

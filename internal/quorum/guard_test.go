@@ -25,16 +25,16 @@ func TestNodeCounts(t *testing.T) {
 	}{
 		"no guard, unknown":         {0, nil, true},
 		"no guard, just started":    {0, &pool.Server{At: now}, true},
-		"unknown":                   {time.Second, nil, false},
-		"new":                       {time.Second, &pool.Server{At: now, New: true}, true},
-		"just started":              {time.Second, &pool.Server{At: now}, false},
-		"a nanosecond too early":    {time.Second, &pool.Server{At: now.Add(1), Uptime: 2012 * ms}, false},
-		"in time":                   {time.Second, &pool.Server{At: now, Uptime: 2012 * ms}, true},
-		"identified long ago":       {time.Second, &pool.Server{At: now.Add(-2012 * ms)}, true},
-		"identified after the vote": {time.Second, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
+		"unknown":                   {sec, nil, false},
+		"new":                       {sec, &pool.Server{At: now, New: true}, true},
+		"just started":              {sec, &pool.Server{At: now}, false},
+		"a nanosecond too early":    {sec, &pool.Server{At: now.Add(1), Uptime: 2012 * ms}, false},
+		"in time":                   {sec, &pool.Server{At: now, Uptime: 2012 * ms}, true},
+		"identified long ago":       {sec, &pool.Server{At: now.Add(-2012 * ms)}, true},
+		"identified after the vote": {sec, &pool.Server{At: now.Add(time.Hour), Uptime: time.Hour}, false},
 		"longest guard":             {math.MaxInt64, &pool.Server{At: now, Uptime: time.Hour}, false},
-		"almost the longest":        {math.MaxInt64 - time.Second, &pool.Server{At: now, Uptime: time.Hour}, false},
-		"new, identified after it":  {time.Second, &pool.Server{At: now.Add(time.Hour), New: true}, true},
+		"almost the longest":        {math.MaxInt64 - sec, &pool.Server{At: now, Uptime: time.Hour}, false},
+		"new, identified after it":  {sec, &pool.Server{At: now.Add(time.Hour), New: true}, true},
 	} {
 		err := (&guard{c.guard, &tenant{}}).Distrust(c.server, now, percent{}, 0)
 		assert.Equal(t, c.want, err == nil, "%s: %v", name, err)
@@ -46,30 +46,30 @@ func TestNodeCounts(t *testing.T) {
 // that server may be the same node, restarted, its age decides.
 func TestNodeWhoseAddressHasMovedCountsAfterTheGuard(t *testing.T) {
 	now := time.Now()
-	n := &guard{time.Second, &tenant{}}
+	n := &guard{sec, &tenant{}}
 	server := func(id string, began time.Duration) *pool.Server {
 		return &pool.Server{RunID: id, At: now.Add(began), New: id == "first"}
 	}
 	first, older := server("first", -time.Hour), server("older", -time.Hour)
 	at := func(s *pool.Server, at time.Duration) error { return n.Distrust(s, now.Add(at), percent{}, 0) }
 	require.NoError(t, at(first, 0))
-	require.NoError(t, at(first, 10*time.Second))
-	require.EqualError(t, at(older, 11*time.Second), "its address has led to another server for 0s, and the restart guard (1s + 1.012s) ignores it for another 2.012s")
-	err := at(older, 13*time.Second)
+	require.NoError(t, at(first, 10*sec))
+	require.EqualError(t, at(older, 11*sec), "its address has led to another server for 0s, and the restart guard (1s + 1.012s) ignores it for another 2.012s")
+	err := at(older, 13*sec)
 	require.EqualError(t, err, "its address has led to another server for 2s, and the restart guard (1s + 1.012s) ignores it for another 12ms")
 	assert.True(t, isDistrust(err))
-	require.NoError(t, at(older, 13*time.Second+12*ms))
-	require.Error(t, at(first, 20*time.Second), "back again: others may have used the other server meanwhile")
-	require.NoError(t, at(first, 23*time.Second))
-	require.NoError(t, at(server("restarted", 24*time.Second), time.Minute), "it began after the last answer")
-	require.NoError(t, at(server("again", 58*time.Second+time.Second), time.Minute+2*time.Second+12*ms),
+	require.NoError(t, at(older, 13*sec+12*ms))
+	require.Error(t, at(first, 20*sec), "back again: others may have used the other server meanwhile")
+	require.NoError(t, at(first, 23*sec))
+	require.NoError(t, at(server("restarted", 24*sec), time.Minute), "it began after the last answer")
+	require.NoError(t, at(server("again", 58*sec+sec), time.Minute+2*sec+12*ms),
 		"it may have begun up to a second later")
 }
 
 // Looking whether a server counts begins no guard.
 func TestGuardOfAMovedAddressDoesNotBeginWithALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &guard{time.Second, &tenant{}}
+		n := &guard{sec, &tenant{}}
 		first, other := &pool.Server{RunID: "first", At: time.Now(), New: true}, &pool.Server{RunID: "other", Uptime: time.Hour, At: time.Now()}
 		distrust := func(s *pool.Server) error { return n.Distrust(s, time.Now(), percent{}, 0) }
 		require.NoError(t, distrust(first))
@@ -92,12 +92,12 @@ func TestGuardOfAMovedAddressDoesNotBeginWithALook(t *testing.T) {
 func TestReasonOfARestartedNodeAges(t *testing.T) {
 	now := time.Now()
 	for age, want := range map[time.Duration]string{
-		-time.Second:      "its server started 0s ago, and the restart guard (8s + 1.082s) ignores it for another 9.082s",
-		0:                 "its server started 998ms ago, and the restart guard (8s + 1.082s) ignores it for another 8.084s",
-		7*time.Second + 1: "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
-		time.Minute:       "its server started 1m0.998s ago, and the restart guard (8s + 1.082s) has ended, but it has not answered since",
+		-sec:        "its server started 0s ago, and the restart guard (8s + 1.082s) ignores it for another 9.082s",
+		0:           "its server started 998ms ago, and the restart guard (8s + 1.082s) ignores it for another 8.084s",
+		7*sec + 1:   "its server started 7.998s ago, and the restart guard (8s + 1.082s) ignores it for another 1.084s",
+		time.Minute: "its server started 1m0.998s ago, and the restart guard (8s + 1.082s) has ended, but it has not answered since",
 	} {
-		e := &restarted{false, now, 998 * ms, 8 * time.Second, 9082 * ms}
+		e := &restarted{false, now, 998 * ms, 8 * sec, 9082 * ms}
 		then := e.At(now.Add(age))
 		require.EqualError(t, then, want)
 		assert.True(t, isDistrust(then))

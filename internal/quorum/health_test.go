@@ -190,10 +190,10 @@ func TestWatchTellsWhatAVoteSaysOfTheNode(t *testing.T) {
 func TestHealthOfANodeThatIsSilentAfterItsGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newWard()
-		h.sees(&restarted{at: time.Now(), covers: 8 * time.Second, quarantine: 9 * time.Second}, counts)
+		h.sees(&restarted{at: time.Now(), covers: 8 * sec, quarantine: 9 * sec}, counts)
 		assert.Equal(t, told{"3 down, omitted 0: its server started 0s ago, and the restart guard (8s + 1s) ignores it for another 9s"}, h.hears())
-		assert.Equal(t, 9*time.Second, h.longest(time.Second))
-		time.Sleep(9*time.Second - 1)
+		assert.Equal(t, 9*sec, h.longest(sec))
+		time.Sleep(9*sec - 1)
 		h.sees(errBroken, answers)
 		assert.Empty(t, h.hears())
 		time.Sleep(time.Nanosecond)

@@ -16,7 +16,7 @@ import (
 
 // This file shows one round: what is sent, what counts, and how it ends.
 
-var second = Limits{Decide: time.Second, Node: time.Second}
+var second = Limits{Decide: sec, Node: sec}
 
 func TestRoundIsDecidedByTheVoteThatDecides(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
@@ -53,9 +53,9 @@ func TestRoundGivenUpSaysWhichNodesAreSilent(t *testing.T) {
 			took     time.Duration
 			text     string // "" if the silent nodes have not failed
 		}{
-			"at its deadline": {false, second, time.Second, "no answer within 1s"},
+			"at its deadline": {false, second, sec, "no answer within 1s"},
 			"by its caller":   {true, second, 0, ""},
-			"by the end":      {false, Limits{Decide: time.Second, Over: over}, 0, "no answer within 1s"},
+			"by the end":      {false, Limits{Decide: sec, Over: over}, 0, "no answer within 1s"},
 		} {
 			ctx := t.Context()
 			if c.canceled {
@@ -148,10 +148,10 @@ func TestDecidedRoundThatWaitsForAllEndsWithItsCaller(t *testing.T) {
 			over := make(chan struct{})
 			time.AfterFunc(ms, func() { end(cancel, over) })
 			start := time.Now()
-			res := r.Wait(ctx, Limits{Decide: time.Hour, Node: time.Second, Over: over})
+			res := r.Wait(ctx, Limits{Decide: time.Hour, Node: sec, Over: over})
 			assert.False(s, res.Cut, "it was decided before")
 			if name == "its deadline" {
-				assert.Equal(s, time.Second, time.Since(start))
+				assert.Equal(s, sec, time.Since(start))
 				require.EqualError(s, res.Votes[0].Err, "no answer within 1s")
 				return
 			}

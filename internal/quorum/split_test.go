@@ -58,7 +58,7 @@ func TestSplitAcquireWaitsLessForANodeThatHasBeenSilent(t *testing.T) {
 		{[]time.Duration{10 * ms, 40 * ms}, 40 * ms},
 		{[]time.Duration{30 * ms, 40 * ms}, 20 * ms},
 		{[]time.Duration{50 * ms, 60 * ms}, 0},
-		{[]time.Duration{5 * time.Second, 6 * time.Second}, 0},
+		{[]time.Duration{5 * sec, 6 * sec}, 0},
 	} {
 		inScene(t, 5, func(s *scene) {
 			r := s.start(acquiring())
@@ -96,7 +96,7 @@ func TestAnswerToAnEarlierRequestProlongsThePatience(t *testing.T) {
 // Where the third answer makes a split of two missing nodes, and the fourth comes at once, only the fifth counts.
 func TestFurtherAnswerEndsThePatienceEarlier(t *testing.T) {
 	inScene(t, 5, func(s *scene) {
-		s.silent[4].set(time.Now().Add(-time.Second))
+		s.silent[4].set(time.Now().Add(-sec))
 		s.ends(s.split(acquiring(), 10*ms), 10*ms, true)
 	})
 }
@@ -136,7 +136,7 @@ func TestFarNodeIsWaitedFor(t *testing.T) {
 		{30 * ms, false, 37500 * time.Microsecond},
 		{maxFar, false, maxFar + maxFar/4},
 		{maxFar + time.Nanosecond, true, 0},
-		{2 * time.Second, true, 0},
+		{2 * sec, true, 0},
 	} {
 		inScene(t, 5, func(s *scene) {
 			start := func() *Round {
@@ -188,7 +188,7 @@ func TestOtherRoundsWaitForLateNodes(t *testing.T) {
 			s.known.late.add(0b11111)
 			r := s.start(&act{brief: c.brief})
 			s.plays(c.votes)
-			s.ends(r, time.Second, false)
+			s.ends(r, sec, false)
 		})
 	}
 }
@@ -201,7 +201,7 @@ func TestFailedAcquireDoesNotKeepNodesForLateOnes(t *testing.T) {
 	}{
 		"split":   {"0+ 1+ 2o 3o", 20 * ms},
 		"blocked": {"0+ 1o 2o 3o", 20 * ms},
-		"won":     {"0+ 1+ 2+ 3o", time.Second},
+		"won":     {"0+ 1+ 2+ 3o", sec},
 	} {
 		inScene(t, 5, func(s *scene) {
 			s.Log(name)
@@ -255,7 +255,7 @@ func TestPatienceIsOfOneRound(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Context())
 		time.AfterFunc(ms, cancel)
 		s.split(acquiring(), 0).Wait(ctx, second)
-		s.ends(s.start(acquiring()), time.Second, false)
+		s.ends(s.start(acquiring()), sec, false)
 		s.areLate(0b11111)
 	})
 }
@@ -273,7 +273,7 @@ func TestAnswerToAnEarlierRequestMovesNoDeadline(t *testing.T) {
 			r := s.start(a)
 			s.plays("0+ 1+")
 			_, took := s.within(r)
-			assert.Equal(s, time.Second, took)
+			assert.Equal(s, sec, took)
 		})
 	}
 }
@@ -304,6 +304,6 @@ func TestBlockedAcquireThatWaitsIsNotSplit(t *testing.T) {
 		for i := 1; i < 4; i++ {
 			s.reply(i, broken)
 		}
-		s.ends(r, time.Second, false)
+		s.ends(r, sec, false)
 	})
 }

@@ -29,14 +29,14 @@ func TestDeadlineGivesUpItsOwnRound(t *testing.T) {
 			return r
 		}
 		for range 100 {
-			for _, before := range []time.Duration{time.Second, time.Hour} {
+			for _, before := range []time.Duration{sec, time.Hour} {
 				former := open()
 				former.timer.Decided()
 				former.Wait(context.Background(), Limits{Decide: before})
 				next := open()
 				start := time.Now()
-				next.Wait(context.Background(), Limits{Decide: 3 * time.Second})
-				assert.Equal(t, 3*time.Second, time.Since(start))
+				next.Wait(context.Background(), Limits{Decide: 3 * sec})
+				assert.Equal(t, 3*sec, time.Since(start))
 				assert.False(t, former.expired)
 				assert.True(t, next.expired)
 			}
