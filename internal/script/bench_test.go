@@ -1,12 +1,11 @@
 package script
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -16,59 +15,23 @@ import (
 
 var evalshaTime = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`)
 
-// BenchmarkScripts measures how long a server takes to execute the scripts: with several names, beside readers, and with
-// many permits. The result is the median of many batches:
+// BenchmarkScripts measures how long a server takes to execute each script: what enters finds its keys free, and the others
+// find the value, beside a hundred readers where that is a reader's. The result is the median of many batches:
 //
 //	go test ./internal/script -run '^$' -bench Scripts -benchtime 20000x
 func BenchmarkScripts(b *testing.B) {
 	client := realredis.Start(b, 1)[0].Client()
-	place := Place{Ticket: aTicket(1, us), Alive: alive, Strict: true}
-	last := time.Now().Add(time.Hour).UnixMilli()
-	none, leaves := noTurn, Turnover{Leave: []Ticket{aTicket(1, us)}}
-	run := func(n int, before [][]any, commands map[string]Command) {
-		for name, c := range commands {
-			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				require.NoError(b, client.Do(b.Context(), c.InFull()...).Err())
-				measure(b, client, append([][]any{{"flushdb"}}, before...), c.Args)
-			})
-		}
-	}
-	for _, k := range []int{1, 2, 4, 16} {
-		var names []string
-		set := []any{"mset"}
-		for i := range k {
-			names = append(names, fmt.Sprintf("lock%02d", i))
-			set = append(set, names[i], "v")
-		}
-		lock, m := newLock(names[0], "v"), NewMulti(names).With("v")
-		if k == 1 {
-			run(k, nil, map[string]Command{"enter": Enter(lock, ttl, place, noFence)})
-			run(k, [][]any{set}, map[string]Command{"release": Release(lock, noProcess, none, noFence), "extend": Extend(lock, ttl)})
-			continue
-		}
-		run(k, nil, map[string]Command{"enter": EnterMulti(m, ttl, place, noFence)})
-		run(k, [][]any{set}, map[string]Command{"release": ReleaseMulti(m, noProcess, none, noFence), "extend": ExtendMulti(m, ttl)})
-	}
-	for _, n := range []int{1, 10, 100} {
-		text := "readers\n"
-		for i := range n {
-			text += fmt.Sprintf("abcdefghijklmnopqrst%06d %013d\n", i, last+int64(i))
-		}
-		run(n, [][]any{{"set", "lock", text, "px", ttl}}, map[string]Command{"reader enters": EnterShared(lockV, ttl, place, noFence)})
-		run(n, [][]any{{"set", "lock", text + fmt.Sprintf("v %013d\n", last+ttl), "px", ttl}}, map[string]Command{
-			"reader extends": ExtendShared(lockV, ttl), "reader leaves": ReleaseShared(lockV, noProcess, none, noFence),
-		})
-	}
-	for _, n := range []int{4, 64, 256} {
-		s := NewSemaphore("lock", n)
-		others := []any{"mset"}
-		for i := range n - 1 {
-			others = append(others, slot(i), "w")
-		}
-		waits := []any{"set", slotQueue, record(ticket(2, they), last), "px", ttl}
-		run(n, [][]any{others}, map[string]Command{"permits enter": EnterPermits(s, "v", ttl, wants(1, 0), place)})
-		run(n, [][]any{append(others, slot(n-1), "v"), waits}, map[string]Command{
-			"permits refuse": EnterPermits(s, "x", ttl, wants(1, 0), place), "permits leave": ReleaseSlots(s, "v", 1, s.AllBut(slotsOf()), slotsOf(), ProcessOf(us), leaves),
+	value := map[bool]string{false: "v", true: "readers\n" + strings.Repeat("w 9999999999998\n", 100) + "v 9999999999999\n"}
+	for what, c := range everyCommand() {
+		b.Run(what, func(b *testing.B) {
+			require.NoError(b, client.Do(b.Context(), c.InFull()...).Err())
+			before := [][]any{{"flushdb"}}
+			for _, key := range keysIn(c) {
+				if !strings.HasPrefix(what, "enter") && (key == "lock" || key == "other" || strings.Contains(key, ":slot:")) {
+					before = append(before, []any{"set", key, value[strings.Contains(what, "shared")], "px", ttl})
+				}
+			}
+			measure(b, client, before, c.Args)
 		})
 	}
 }
