@@ -272,8 +272,8 @@ func (p *play) readersText(readers []worldReader) string {
 }
 
 // rounding is by how many milliseconds a deadline may seem too early if it was computed from a TTL: a node
-// counts TTLs by another clock than the one that tells the time.
-const rounding = 100
+// counts TTLs by another clock than the one that tells the time, and may be stopped between its looks at the two.
+const rounding = 3000
 
 // readersDiffer compares a readers' key, which is in the order of the deadlines.
 func (p *play) readersDiffer(got []any, n worldName) string {
