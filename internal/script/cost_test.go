@@ -8,15 +8,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 var calls = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
 
 // The scripts execute no more Redis commands than these.
 func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g := alone(t)
 	writes := func() { g.do("set", "lock", "v", "px", ttl) }
 	names := func() { g.entersMulti(abc, noPlace, noFence) }
 	reads := func() { g.reads("v") }
@@ -32,6 +30,8 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 	none, process, place := noProcess, ProcessOf(us), Place{Ticket: aTicket(2, us), Alive: alive}
 	plain, all := noTurn, slotsOf(0, 1, 2, 3)
 	release := ReleaseMulti(abc, none, plain, noFence)
+	enters, gives := EnterShared(lockV, ttl, noPlace, noFence), ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain)
+	permit := EnterPermits(four, "v", ttl, wants(1, 1), noPlace)
 	for name, c := range map[string]struct {
 		state   string // one of states, or slots as fills takes them
 		command Command
@@ -52,9 +52,9 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 		"names: release, missing":    {"", release, "0: get 6, strlen 10"},
 		"names: release, quietly":    {"names", ReleaseMulti(abc, none, quietly, noFence), "1: del 1, mget 1, strlen 3"},
 		"names: release, waits":      {"names, a row", release, "[1 [] [1]]: del 1, get 3, mget 1, publish 1, strlen 7, time 1"},
-		"reader: enter":              {"", EnterShared(lockV, ttl, noPlace, noFence), "0: get 1, set 1, strlen 2, time 1"},
+		"reader: enter":              {"", enters, "0: get 1, set 1, strlen 2, time 1"},
 		"reader: enter beside":       {"v reads", EnterShared(lockW, ttl, noPlace, noFence), "0: get 2, set 1, strlen 2, time 1"},
-		"reader: enter again":        {"v reads", EnterShared(lockV, ttl, noPlace, noFence), "-2: get 1, strlen 1, time 1"},
+		"reader: enter again":        {"v reads", enters, "-2: get 1, strlen 1, time 1"},
 		"reader: enter blindly":      {"", EnterShared(lockV, ttl, Place{Blind: true}, noFence), "0: get 1, set 1, strlen 1, time 1"},
 		"reader: enter, queued":      {"v reads", EnterShared(lockW, ttl, place, noFence), "0: get 2, pttl 1, set 2, strlen 2, time 1"},
 		"reader: enter, fenced":      {"", EnterShared(lockV, ttl, noPlace, token(7)), "[0 7 1]: get 3, set 2, strlen 3, time 1"},
@@ -63,16 +63,16 @@ func TestScriptsExecuteNoNeedlessCommands(t *testing.T) {
 		"reader: extend, missing":    {"", ExtendShared(lockV, ttl), "0: get 1, strlen 1"},
 		"reader: downgrade":          {"held", Downgrade{}.Extend(lockV, ttl, false), "1: get 2, pttl 1, set 1, strlen 2, time 1"},
 		"reader: valid":              {"v and w read", ValidShared(lockV), "1: get 1, strlen 1, time 1"},
-		"reader: release":            {"v and w read", ReleaseShared(lockV, none, plain, noFence), "1: get 1, set 1, strlen 1, time 1"},
-		"reader: release, the last":  {"v reads", ReleaseShared(lockV, none, plain, noFence), "1: del 1, get 1, strlen 2"},
-		"permit: enter":              {"-, -, -, -", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "0: set 1"},
-		"permit: the first is taken": {"-, w, -, -", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "1: exists 1, mget 1, set 2, strlen 4"},
-		"permit: full":               {"w, w, w, w", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "[0 -1 [] []]: mget 1, set 1, strlen 4"},
-		"permit: enter, a list":      {"-, a list, w, w", EnterPermits(four, "v", ttl, wants(1, 1), noPlace), "3: exists 3, mget 1, set 2, strlen 4"},
+		"reader: release":            {"v and w read", leavesOf("v"), "1: get 1, set 1, strlen 1, time 1"},
+		"reader: release, the last":  {"v reads", leavesOf("v"), "1: del 1, get 1, strlen 2"},
+		"permit: enter":              {"-, -, -, -", permit, "0: set 1"},
+		"permit: the first is taken": {"-, w, -, -", permit, "1: exists 1, mget 1, set 2, strlen 4"},
+		"permit: full":               {"w, w, w, w", permit, "[0 -1 [] []]: mget 1, set 1, strlen 4"},
+		"permit: enter, a list":      {"-, a list, w, w", permit, "3: exists 3, mget 1, set 2, strlen 4"},
 		"permit: enter, queued":      {"-, -, -, -", EnterPermits(four, "v", ttl, wants(1, 1), place), "[1 0 [0] [1 2 3]]: exists 1, get 1, mget 1, pttl 1, set 2, strlen 5, time 1"},
-		"permit: release of all":     {"v, w, w, w", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "1: del 1, get 1, mget 1, strlen 5"},
-		"permit: release of none":    {"w, w, w, w", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "0: mget 1, strlen 4"},
-		"permit: others are free":    {"w, -, -, -", ReleaseSlots(four, "v", 1, all, slotsOf(), process, plain), "0: get 1, mget 1, strlen 5"},
+		"permit: release of all":     {"v, w, w, w", gives, "1: del 1, get 1, mget 1, strlen 5"},
+		"permit: release of none":    {"w, w, w, w", gives, "0: mget 1, strlen 4"},
+		"permit: others are free":    {"w, -, -, -", gives, "0: get 1, mget 1, strlen 5"},
 		"permit: release, quietly":   {"v, w, w, w", ReleaseSlots(four, "v", 1, all, Slots{}, none, quietly), "1: del 1, mget 1, strlen 4"},
 		"permit: release of one":     {"v, w, w, w", ReleaseSlot(four, four.Lock(0, "v"), none, plain), "1: del 1, getrange 1, strlen 1"},
 	} {

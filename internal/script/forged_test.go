@@ -13,8 +13,6 @@ import (
 	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 )
 
 // This file tests what scripts do beside keys that somebody has forged. Each script meets each text at each of its keys.
@@ -189,7 +187,7 @@ var inWords = regexp.MustCompile(`^(ERR|WRONGTYPE) the (key|queue|fencing regist
 
 // No script copies a text that is too long for its key, or returns it. What it cannot read it says in words.
 func TestScriptsReadNothingThatIsTooLong(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g := alone(t)
 	g.do("set", "nines", strings.Repeat("9", 2_000_000))
 	g.do("set", "readers", "readers\n"+strings.Repeat("v 9999999999999\n", 100_000))
 	g.do("set", "waiters", strings.Repeat(ticket(1, they)+" 9999999999999\n", 20_000))
@@ -244,7 +242,7 @@ func (g ground) cpu() (took time.Duration) {
 // Whatever stands at its keys, the work of a script has a bound. With -v the test shows the times, which are below 20 ms
 // where the processor is fast. A script that is not linear in what it reads takes many seconds.
 func TestScriptsTakeLittleTime(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g := alone(t)
 	past, future := time.Now().Add(-time.Hour).UnixMilli(), time.Now().Add(time.Hour).UnixMilli()
 	queue := func(n int, kind string, deadline int64) string {
 		var b strings.Builder

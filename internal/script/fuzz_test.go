@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +21,7 @@ import (
 // This file compares one node with small models of what the scripts do. The keys may hold any text at first.
 
 // bubble runs f with an embedded node in virtual time.
-func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client)) {
+func bubble(t *testing.T, f func(g ground, n *embedded.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(1)
@@ -32,7 +31,7 @@ func bubble(t *testing.T, f func(t *testing.T, n *embedded.Node, c *redis.Client
 			nodes.Close()
 			time.Sleep(time.Minute)
 		}()
-		f(t, nodes[0], c)
+		f(ground{T: t, client: c}, nodes[0])
 	})
 }
 
@@ -166,11 +165,10 @@ var wellFormed = regexp.MustCompile(`^\d{4}:\d{16}:\d{16}:\d{10}[ r]\d{13}\n$`)
 
 // A node is a node with a lock and its queue, and the model of both.
 type node struct {
-	*testing.T
+	ground
 	*embedded.Node
-	client *redis.Client
-	queue  records
-	lock   string // its value, "" if it is free
+	queue records
+	lock  string // its value, "" if it is free
 }
 
 const queueKey = "{lock}:queue"
@@ -327,10 +325,10 @@ func FuzzQueue(f *testing.F) {
 		f.Add(text, []byte{1, 1, 9, 9, 0x1e, 0x0a, 0x12})
 	}
 	f.Fuzz(func(t *testing.T, text string, plan []byte) {
-		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
-			n := &node{T: t, Node: m, client: c, queue: recordsOfQueue(text)}
+		bubble(t, func(g ground, m *embedded.Node) {
+			n := &node{ground: g, Node: m, queue: recordsOfQueue(text)}
 			if text != "" {
-				require.NoError(t, m.Set(queueKey, text))
+				require.NoError(g, m.Set(queueKey, text))
 				m.SetTTL(queueKey, 2*alive*time.Millisecond)
 			}
 			for _, b := range plan[:min(len(plan), 16)] {
@@ -383,13 +381,13 @@ func FuzzRegister(f *testing.F) {
 		if number == 0 {
 			number = 1 // 0 is no fence
 		}
-		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
+		bubble(t, func(g ground, m *embedded.Node) {
 			const key = "{lock}:fence"
-			n := &node{T: t, Node: m, client: c}
+			n := &node{ground: g, Node: m}
 			set := func() {
 				m.FlushAll()
 				if register != "" {
-					require.NoError(t, m.Set(key, register))
+					require.NoError(g, m.Set(key, register))
 					m.SetTTL(key, time.Minute)
 				}
 			}
@@ -397,21 +395,21 @@ func FuzzRegister(f *testing.F) {
 				left, _ := m.Get(key)
 				beyond, known := greater(number, register)
 				raised := left == strconv.FormatUint(number, 10)
-				require.True(t, raised || left == register, "%q", left)
+				require.True(g, raised || left == register, "%q", left)
 				if known && raises {
-					require.Equal(t, beyond, raised && left != register)
+					require.Equal(g, beyond, raised && left != register)
 				}
 				if !raises {
-					require.Equal(t, register, left)
+					require.Equal(g, register, left)
 				}
 				for _, key := range m.Keys() {
-					require.Positive(t, m.TTL(key), key)
+					require.Positive(g, m.TTL(key), key)
 				}
 			}
 			set()
 			there := []string{"", "v", "w", ""}[how%4]
 			if there != "" {
-				require.NoError(t, m.Set("lock", there))
+				require.NoError(g, m.Set("lock", there))
 				m.SetTTL("lock", time.Second)
 			}
 			lock := lockV
@@ -424,22 +422,22 @@ func FuzzRegister(f *testing.F) {
 			left, _ := m.Get(key)
 			entered, err := ParseEntered(reply)
 			if _, bad := strconv.ParseUint(left, 10, 64); bad != nil && left != "" {
-				require.Error(t, err)
+				require.Error(g, err)
 			} else if left != "" || there != "w" {
-				require.NoError(t, err)
-				require.Equal(t, there != "w", entered.Wait == Granted)
-				require.Equal(t, there == "v", entered.WasThere)
-				require.Equal(t, entered.Stored, left != register)
+				require.NoError(g, err)
+				require.Equal(g, there != "w", entered.Wait == Granted)
+				require.Equal(g, there == "v", entered.WasThere)
+				require.Equal(g, entered.Stored, left != register)
 			}
 
 			set()
-			require.NoError(t, m.Set("lock", "v"))
+			require.NoError(g, m.Set("lock", "v"))
 			release := Release(lock, ProcessOf(us), noTurn, token(number))
 			if how&8 != 0 {
 				release = Release(lock, noProcess, quietly, token(number))
 			}
-			require.Equal(t, Mine, n.run(release))
-			require.False(t, m.Exists("lock"))
+			require.Equal(g, Mine, n.run(release))
+			require.False(g, m.Exists("lock"))
 			looks(true)
 		})
 	})

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -52,20 +51,19 @@ func TestKeysOfAnotherType(t *testing.T) {
 
 // A key belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0.
 func TestEnterLeavesTheLastMillisecondToTheOther(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
-		g := ground{T: t, client: client}
+	bubble(t, func(g ground, _ *embedded.Node) {
 		m := NewMulti([]string{"a", "lock"}).With("v")
 		for _, f := range []Fence{{}, token(7)} {
 			for _, place := range []Place{{}, {Ticket: aTicket(1, us), Alive: alive}, {Ticket: aTicket(1, us), Alive: alive, Strict: true}} {
 				for _, c := range []Command{Enter(lockV, ttl, place, f), EnterShared(lockV, ttl, place, f), EnterMulti(m, ttl, place, f)} {
 					g.do("set", "lock", "w", "px", 1)
 					time.Sleep(500 * time.Microsecond)
-					require.Equal(t, int64(0), g.do("pttl", "lock"))
+					require.Equal(g, int64(0), g.do("pttl", "lock"))
 					reply := g.do(c.InFull()...)
 					if list, ok := reply.([]any); ok {
 						reply = list[0]
 					}
-					assert.Equal(t, int64(1), reply)
+					assert.Equal(g, int64(1), reply)
 					g.has("lock", "w")
 					time.Sleep(time.Millisecond)
 				}

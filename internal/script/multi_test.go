@@ -7,12 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -69,7 +67,7 @@ func TestMultiOfMaxNames(t *testing.T) {
 // permissions, except as the rules say.
 func restricted(t *testing.T, rules string) (g ground, run func(c Command) (any, error)) {
 	t.Helper()
-	g = ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g = alone(t)
 	g.line("{a}:queue", "they1")
 	g.line("{b}:queue", "they1")
 	args := []any{"acl", "setuser"}
@@ -175,8 +173,7 @@ func TestReleaseMultiWithoutPermissions(t *testing.T) {
 
 // Deadlines are compared with the node's clock to the millisecond.
 func TestMultiReadsTheClock(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *embedded.Node, client *redis.Client) {
-		g := ground{T: t, client: client}
+	bubble(t, func(g ground, _ *embedded.Node) {
 		time.Sleep(999 * time.Millisecond)
 		now := time.Now().UnixMilli()
 		wait := func(deadline int64) {
@@ -185,13 +182,13 @@ func TestMultiReadsTheClock(t *testing.T) {
 			}
 		}
 		wait(now + 1)
-		assert.Equal(t, Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}, noFence))
+		assert.Equal(g, Entered{Wait: 1, By: 0b111}, g.entersMulti(abc, Place{Ticket: aTicket(2, us), Alive: alive, Strict: true}, noFence))
 		g.has("{c}:queue", record(ticket(1, they), now+1)+record(ticket(2, us), now+alive))
 		release := ReleaseMulti(abc, noProcess, noTurn, noFence)
 		wait(now + 1)
-		assert.Equal(t, Released{Others: 0b111}, g.releases(release))
+		assert.Equal(g, Released{Others: 0b111}, g.releases(release))
 		wait(now)
 		g.runs(Missing, release, "nobody waits: a plain number")
-		assert.Empty(t, g.do("keys", "*"))
+		assert.Empty(g, g.do("keys", "*"))
 	})
 }

@@ -156,13 +156,12 @@ func TestEnterPermits(t *testing.T) {
 // A slot belongs to its holder to the end, even while its TTL is less than a millisecond and PTTL shows 0. The refusal of a
 // waiter says when the first slot runs out.
 func TestEnterPermitsLeavesTheLastMillisecondOfASlot(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *embedded.Node, c *redis.Client) {
-		g := ground{T: t, client: c}
+	bubble(t, func(g ground, _ *embedded.Node) {
 		g.fills("w, w, w, w")
 		g.do("pexpire", slot(2), 1)
 		time.Sleep(500 * time.Microsecond)
-		require.Equal(t, int64(0), g.do("pttl", slot(2)))
-		assert.Equal(t, refused(1), g.permits(four, "v", wants(1, 2), Place{Ticket: aTicket(1, us), Alive: 100 * ttl}))
+		require.Equal(g, int64(0), g.do("pttl", slot(2)))
+		assert.Equal(g, refused(1), g.permits(four, "v", wants(1, 2), Place{Ticket: aTicket(1, us), Alive: 100 * ttl}))
 	})
 }
 

@@ -135,6 +135,12 @@ func onServer(t *testing.T) *redis.Client {
 	return c
 }
 
+// alone returns a server that no other test uses.
+func alone(t *testing.T) ground {
+	t.Helper()
+	return ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+}
+
 // onBoth runs f on nodes of both kinds.
 func onBoth(t *testing.T, f func(g ground)) {
 	t.Helper()
@@ -392,21 +398,20 @@ func TestClockThatIsSetBackKeepsNoDeadWaiter(t *testing.T) {
 		"a reader with no ticket": {[]string{queueKey}, " ", EnterShared(lockV, ttl, noPlace, noFence)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, n *embedded.Node, client *redis.Client) {
-				g := ground{T: t, client: client}
+			bubble(t, func(g ground, n *embedded.Node) {
 				for _, q := range c.queues {
 					g.do("set", q, dead(c.kind), "px", 2*AliveFor)
 				}
 				n.SetClock(-time.Minute, 1)
-				has := func() bool { return g.client.Exists(t.Context(), "lock", "a", slot(0)).Val() > 0 }
+				has := func() bool { return g.client.Exists(g.Context(), "lock", "a", slot(0)).Val() > 0 }
 				g.do(c.enter.InFull()...)
-				assert.False(t, has(), "the dead may live yet")
+				assert.False(g, has(), "the dead may live yet")
 				time.Sleep((AliveFor - 1) * time.Millisecond)
 				g.do(c.enter.InFull()...)
-				assert.False(t, has())
+				assert.False(g, has())
 				time.Sleep(time.Millisecond)
 				g.do(c.enter.InFull()...)
-				assert.True(t, has())
+				assert.True(g, has())
 			})
 		})
 	}
@@ -464,7 +469,7 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 		"no memory":        {[]any{"config", "set", "maxmemory", 1}, []any{"config", "set", "maxmemory", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+			g := alone(t)
 			g.releasesPlainly(func() { g.do(c.hinder...) }, func() { g.do(c.undo...) })
 		})
 	}
@@ -472,7 +477,7 @@ func TestReleasePlainWithoutTheShortCut(t *testing.T) {
 
 // If the release may not delete the lock, the lock must not become a copy of the queue, which would stay.
 func TestReleasePlainWithoutPermissionToDelete(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g := alone(t)
 	g.line(queueKey, "they1")
 	g.do("set", "lock", "v", "px", ttl)
 	g.do("acl", "setuser", "default", "-del")
@@ -531,7 +536,7 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 		"NOREPLICAS": {"min-replicas-to-write", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+			g := alone(t)
 			for _, fence := range []Fence{{}, token(7)} {
 				g.do("flushall")
 				g.do("set", "lock", "w", "px", ttl)
@@ -551,4 +556,19 @@ func TestQueueThatCannotBeWritten(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A user who may not ask for the time cannot tell which waiters live. The release deletes the
+// lock all the same, says so, and leaves the queue alone.
+func TestReleaseWithoutPermissionToAskForTheTime(t *testing.T) {
+	g := alone(t)
+	g.line(queueKey, "they1")
+	g.do("acl", "setuser", "default", "-time")
+	turnover := Turnover{Enters: aTicket(2, us), Alive: alive}
+	for value, found := range map[string]int64{"v": Mine, "w": Other, "-": Missing} {
+		g.holds(value)
+		g.runs(found, Release(lockV, ProcessOf(us), turnover, noFence), value)
+		g.do("del", "lock")
+	}
+	g.lines(queueKey, "they1")
 }

@@ -10,12 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/internal/realredis"
 	"github.com/seed14bd9ef4/redsync/pool"
 )
 
@@ -49,13 +47,12 @@ func (g ground) holders() (values []string) {
 // A key lasts until the last deadline in it, to the millisecond, whatever happens to the other readers.
 func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 	long, short := lockOf("long"), lockOf("short")
-	bubble(t, func(t *testing.T, n *embedded.Node, c *redis.Client) {
-		g := ground{T: t, client: c}
+	bubble(t, func(g ground, n *embedded.Node) {
 		start := time.Now()
 		at := func(value string, ms int) string { return fmt.Sprintf("%s %013d\n", value, int(start.UnixMilli())+ms) }
 		// holds runs a command after some milliseconds. The deadlines of long and short are then at these, 0 for none.
 		holds := func(after int, c Command, deadlines ...int) {
-			t.Helper()
+			g.Helper()
 			time.Sleep(time.Duration(after) * time.Millisecond)
 			g.run(c)
 			text := "readers\n"
@@ -66,7 +63,7 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 			}
 			g.has("lock", text)
 			last := time.Duration(slices.Max(deadlines)) * time.Millisecond
-			assert.Equal(t, last, n.TTL("lock")+time.Since(start))
+			assert.Equal(g, last, n.TTL("lock")+time.Since(start))
 		}
 		holds(0, EnterShared(long, 9000, noPlace, noFence), 0, 0, 9000)
 		holds(10, EnterShared(short, 1000, noPlace, noFence), 0, 1010, 9000)
@@ -82,13 +79,13 @@ func TestReadersKeyLastsAsLongAsTheLastReader(t *testing.T) {
 		holds(0, ValidShared(long), 0, 2020, 5019)
 		holds(0, EnterShared(lockOf("new"), 1000, noPlace, noFence), 3020, 0, 5019) // beside one that is gone
 		time.Sleep(2999 * time.Millisecond)
-		assert.False(t, n.Exists("lock"))
+		assert.False(g, n.Exists("lock"))
 	})
 }
 
 // The key expires by itself at the last deadline.
 func TestReadersKeyRunsOutAtTheDeadline(t *testing.T) {
-	g := ground{T: t, client: realredis.Start(t, 1)[0].Client()}
+	g := alone(t)
 	if err := g.client.PExpireTime(t.Context(), "lock").Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
 		t.Skip("this server does not tell when a key expires")
 	}
@@ -339,10 +336,10 @@ func FuzzReaders(f *testing.F) {
 		f.Add(text, all)
 	}
 	f.Fuzz(func(t *testing.T, text string, plan []byte) {
-		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
-			n := &node{T: t, Node: m, client: c}
+		bubble(t, func(g ground, m *embedded.Node) {
+			n := &node{ground: g, Node: m}
 			if text != "" {
-				require.NoError(t, m.Set("lock", text))
+				require.NoError(g, m.Set("lock", text))
 				m.SetTTL("lock", 3*time.Second)
 			}
 			for _, b := range plan[:min(len(plan), 24)] {
@@ -420,15 +417,15 @@ func FuzzQueueOfReaders(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		bubble(t, func(t *testing.T, m *embedded.Node, c *redis.Client) {
-			n := &node{T: t, Node: m, client: c}
+		bubble(t, func(g ground, m *embedded.Node) {
+			n := &node{ground: g, Node: m}
 			queue := recordsOfQueue(text)
 			set := func() {
 				m.FlushAll()
-				require.NoError(t, m.Set("lock", fmt.Sprintf("readers\nw %013d\n", n.now()+4000)))
+				require.NoError(g, m.Set("lock", fmt.Sprintf("readers\nw %013d\n", n.now()+4000)))
 				m.SetTTL("lock", 4*time.Second)
 				if text != "" {
-					require.NoError(t, m.Set(queueKey, text))
+					require.NoError(g, m.Set(queueKey, text))
 					m.SetTTL(queueKey, 2*alive*time.Millisecond)
 				}
 			}
@@ -447,10 +444,10 @@ func FuzzQueueOfReaders(f *testing.F) {
 				return 0
 			}
 			set()
-			require.Equal(t, kept(queue, ""), n.run(EnterShared(lockV, ttl, Place{Alive: alive}, noFence)))
+			require.Equal(g, kept(queue, ""), n.run(EnterShared(lockV, ttl, Place{Alive: alive}, noFence)))
 			after, _ := m.Get(queueKey)
 			if kept(queue, "") < alive {
-				require.Equal(t, text, after)
+				require.Equal(g, text, after)
 			}
 
 			set()
@@ -462,9 +459,9 @@ func FuzzQueueOfReaders(f *testing.F) {
 			with = with.living(n.now())
 			after, _ = m.Get(queueKey)
 			if kept(with, ticket(5, us)) < alive {
-				require.Equal(t, strings.Join(with, ""), after)
+				require.Equal(g, strings.Join(with, ""), after)
 			}
-			require.Equal(t, kept(with, ticket(5, us)), got)
+			require.Equal(g, kept(with, ticket(5, us)), got)
 		})
 	})
 }
