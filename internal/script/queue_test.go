@@ -272,11 +272,12 @@ func queueOf(names string, now, alive int64) (text string) {
 // line makes a queue of tickets, which live for a minute. Without names there is no queue.
 func (g ground) line(key, names string) {
 	g.Helper()
+	if names == "" {
+		return
+	}
 	now, err := g.client.Time(g.Context()).Result()
 	require.NoError(g, err)
-	if names != "" {
-		g.do("set", key, queueOf(names, now.UnixMilli(), alive), "px", 2*ttl)
-	}
+	g.do("set", key, queueOf(names, now.UnixMilli(), alive), "px", 2*ttl)
 }
 
 // lined returns the names of the tickets in a queue.
