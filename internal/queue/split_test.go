@@ -42,43 +42,36 @@ const noEnd time.Duration = -1
 
 // A waiter is patient once the same key has been in the way for a second, and its last attempt was split.
 func TestWaiterIsPatientIfTheSameKeysStayInTheWay(t *testing.T) {
-	const step = 100 * ms
-	const end = time.Minute
+	const step, end = 100 * ms, time.Minute
 	for name, c := range map[string]struct {
-		attempt func(n int, age time.Duration) lease.Outcome // after that many steps
-		patient bool
+		split      string // by attempt: s, it was split
+		key, other string // by attempt: k, a key that ends a minute after the first attempt; r, after this one; n, never; x, no answer
+		patient    bool
 	}{
-		"the same key": {func(_ int, age time.Duration) lease.Outcome { return refusedBy(true, end-age, 0) }, true},
-		"the same key, beside those of rivals": {func(n int, age time.Duration) lease.Outcome {
-			return refusedBy(n%2 == 0, end-age, []time.Duration{0, end}[n%2])
-		}, true},
-		"the same key, not split at last": {func(n int, age time.Duration) lease.Outcome {
-			return refusedBy(n < 10, end-age, 0)
-		}, false},
-		"the same key, not always answered": {func(n int, age time.Duration) lease.Outcome {
-			o := refusedBy(true, end-age, 0)
-			if n%3 == 1 {
-				o.Result.Taken, o.Result.Votes[0] = 0, claim.Failure(quorum.ErrNoAnswer)
-			}
-			return o
-		}, true},
-		"a key without a TTL": {func(int, time.Duration) lease.Outcome { return refusedBy(true, noEnd, 0) }, true},
-		"keys without a TTL, not always split": {func(n int, _ time.Duration) lease.Outcome {
-			return refusedBy(n != 5, noEnd, 0)
-		}, false},
-		"rivals, one after the other": {func(int, time.Duration) lease.Outcome { return refusedBy(true, end, 0) }, false},
-		"free in between": {func(n int, age time.Duration) lease.Outcome {
-			return refusedBy(true, []time.Duration{end - age, 0}[n/5%2], end)
-		}, false},
-		"never split": {func(_ int, age time.Duration) lease.Outcome { return refusedBy(false, end-age, end-age) }, false},
+		"the same key":                         {"sssssssssss", "kkkkkkkkkkk", "...........", true},
+		"the same key, beside those of rivals": {"s.s.s.s.s.s", "kkkkkkkkkkk", ".r.r.r.r.r.", true},
+		"the same key, not split at last":      {"ssssssssss.", "kkkkkkkkkkk", "...........", false},
+		"the same key, not always answered":    {"sssssssssss", "kxkkxkkxkkx", "...........", true},
+		"a key without a TTL":                  {"sssssssssss", "nnnnnnnnnnn", "...........", true},
+		"keys without a TTL, not always split": {"sssss.sssss", "nnnnnnnnnnn", "...........", false},
+		"rivals, one after the other":          {"sssssssssss", "rrrrrrrrrrr", "...........", false},
+		"free in between":                      {"sssssssssss", "kkkkk.....k", "rrrrrrrrrrr", false},
+		"never split":                          {"...........", "kkkkkkkkkkk", "kkkkkkkkkkk", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSplits(3)
 				start := time.Now()
-				for n := range 11 {
+				ends := func(key byte) time.Duration {
+					return map[byte]time.Duration{'k': end - time.Since(start), 'r': end, 'n': noEnd}[key]
+				}
+				for n := range c.split {
 					assert.False(t, s.arePatient() && time.Since(start) < splitFor, "after %v", time.Since(start))
-					s.note(c.attempt(n, time.Since(start)), time.Now())
+					o := refusedBy(c.split[n] == 's', ends(c.key[n]), ends(c.other[n]))
+					if c.key[n] == 'x' {
+						o.Result.Votes[0] = claim.Failure(quorum.ErrNoAnswer)
+					}
+					s.note(o, time.Now())
 					time.Sleep(step)
 				}
 				assert.Equal(t, c.patient, s.arePatient())
