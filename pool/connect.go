@@ -187,6 +187,7 @@ func ownOptions(user *redis.Options) *redis.Options {
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.MaxConcurrentDials = 0
 	opt.PoolTimeout = 0
+	opt.ReadBufferSize, opt.WriteBufferSize = greetingBuffer, greetingBuffer // else 64 KiB for each connection
 
 	// Disable everything that could answer in place of the node, or delay or divert a command.
 	opt.Limiter = nil

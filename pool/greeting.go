@@ -126,13 +126,16 @@ const (
 	closed
 )
 
+// greetingBuffer is the size of the buffers that only the greeting uses.
+const greetingBuffer = 4 << 10
+
 // maxGreeting bounds the memory for one reply of the greeting, including replies to the commands
 // of OnConnect.
 const maxGreeting = 1 << 20
 
 func newLentConn(conn net.Conn) *lentConn {
 	c := &lentConn{Conn: conn}
-	c.replies = bufio.NewReaderSize(arrivals{c}, readBuffer)
+	c.replies = bufio.NewReaderSize(arrivals{c}, greetingBuffer)
 	return c
 }
 

@@ -276,7 +276,7 @@ func (h *haste) violations(events []history.Event) []history.Violation {
 func TestSimulationOfHaste(t *testing.T) {
 	oneByOne(t)
 	first := fromEnv(t, "REDSYNC_SIM_FROM", 0)
-	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(2, 5, 18, 300)); seed++ {
+	for seed := first; seed < first+fromEnv(t, "REDSYNC_SIM_HASTE", testlength.InGate(2, 5, 8, 300)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h, events := playHaste(t, uint64(seed), hasteScene{mode: ""})
 			t.Logf("%s, %d nodes at most %v away, %d processes: %d locks, %.1f attempts for each", h.mode.name, len(h.nodes), h.farthest, len(h.processes), h.held.Load(), h.each)

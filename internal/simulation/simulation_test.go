@@ -80,7 +80,7 @@ func TestSimulation(t *testing.T) {
 		s.check(t, events)
 		return
 	}
-	run(t, seedsOf(t, "REDSYNC_SIM_SEEDS", 8, 3000), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, seedsOf(t, "REDSYNC_SIM_SEEDS", 3, 3000), scene{with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // run plays seeds of a scene, and checks what the clients believed.
@@ -128,34 +128,34 @@ var isOf = map[string]func(history.Event) bool{
 
 // Some clients lock several names at once, and others a single name, in any realm.
 func TestSimulationOfSeveralNames(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_SEVERAL", 7, 1000), scene{with: several})
+	run(t, seedsOf(t, "REDSYNC_SIM_SEVERAL", 3, 1000), scene{with: several})
 }
 
 // Some clients read, beside others, in any realm.
 func TestSimulationOfReaders(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_READERS", 7, 1000), scene{with: readers})
+	run(t, seedsOf(t, "REDSYNC_SIM_READERS", 3, 1000), scene{with: readers})
 }
 
 // Some clients take permits, beside others, in any realm.
 func TestSimulationOfPermits(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_PERMITS", 7, 1000), scene{with: permits})
+	run(t, seedsOf(t, "REDSYNC_SIM_PERMITS", 3, 1000), scene{with: permits})
 }
 
 // Some clients campaign for names, beside others, in any realm.
 func TestSimulationOfLeaders(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_LEADERS", 7, 1000), scene{with: leaders})
+	run(t, seedsOf(t, "REDSYNC_SIM_LEADERS", 3, 1000), scene{with: leaders})
 }
 
 // Some clients call Do within Do, beside others, in any realm.
 func TestSimulationOfNesting(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_NESTING", 7, 1000), scene{with: nesting})
+	run(t, seedsOf(t, "REDSYNC_SIM_NESTING", 3, 1000), scene{with: nesting})
 }
 
 // Clients of redsync v4 lock the same names as those of this library, in every mode, and while the nodes change.
 func TestSimulationBesideRedsyncV4(t *testing.T) {
 	for _, class := range []string{"plain", readers, permits, several, leaders, nesting, ticks}[:testlength.InGate(1, 3, 7, 7)] {
 		t.Run(class, func(t *testing.T) {
-			run(t, seedsOf(t, "REDSYNC_SIM_V4", 3, 200), scene{realm: rough, with: elders + "," + class})
+			run(t, seedsOf(t, "REDSYNC_SIM_V4", 2, 200), scene{realm: rough, with: elders + "," + class})
 		})
 	}
 	t.Run("change", func(t *testing.T) {
@@ -175,30 +175,30 @@ func TestSimulationBesideRedsyncV4DoneWrong(t *testing.T) {
 
 // Some clients try once per tick, beside others, in any realm.
 func TestSimulationOfTicks(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_TICKS", 7, 1000), scene{with: ticks})
+	run(t, seedsOf(t, "REDSYNC_SIM_TICKS", 3, 1000), scene{with: ticks})
 }
 
 // Processes are closed again and again while their clients run jobs. A Close keeps the minimal holds.
 func TestSimulationWhileProcessesClose(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_CLOSING", 7, 201), scene{rough, ticks + "," + closing, ""})
+	run(t, seedsOf(t, "REDSYNC_SIM_CLOSING", 3, 201), scene{rough, ticks + "," + closing, ""})
 }
 
 // Other processes extend the locks of holders, which some of them share, for a shorter time. That shortens no hold.
 func TestSimulationOfShorterExtensions(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_SHORTER", 7, 201), scene{rough, readers + "," + shorter, ""})
+	run(t, seedsOf(t, "REDSYNC_SIM_SHORTER", 3, 201), scene{rough, readers + "," + shorter, ""})
 }
 
 // The clocks of the nodes run as fast as the drift allows, and many holders stay to the end of their validity. Each is
 // told before the keys run out.
 func TestSimulationWhileNodesRunFast(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_FAST", 7, 201), scene{rough, fast, ""})
+	run(t, seedsOf(t, "REDSYNC_SIM_FAST", 3, 201), scene{rough, fast, ""})
 }
 
 // Nothing fails, and nobody polls. Wake-ups alone let those who wait go on, in every mode, and they do so at once.
 func TestSimulationWithoutPolls(t *testing.T) {
 	for _, class := range []string{readers, several, permits}[:testlength.Of(1, 3, 3)] {
 		t.Run(class, func(t *testing.T) {
-			run(t, seedsOf(t, "REDSYNC_SIM_UNPOLLED", 7, 201), scene{tidy, class + "," + unpolled, ""})
+			run(t, seedsOf(t, "REDSYNC_SIM_UNPOLLED", 3, 201), scene{tidy, class + "," + unpolled, ""})
 		})
 	}
 }
@@ -247,7 +247,7 @@ func TestSimulationOfForcersDoneWrong(t *testing.T) {
 // Dials to a host that is off fail, until 5 s after the clients have stopped. Still the locks become free in time, and
 // clients that want several names at once are served.
 func TestSimulationWhileDialsFail(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_DIALS", 7, 201), scene{tidy, several + "," + off + "," + dials, ""})
+	run(t, seedsOf(t, "REDSYNC_SIM_DIALS", 3, 201), scene{tidy, several + "," + off + "," + dials, ""})
 }
 
 // A control is a scene with a mistake, or a realm beyond the contract.
@@ -415,7 +415,7 @@ func TestSimulationBeyondTheContractIsSeenToBreak(t *testing.T) {
 
 // A change of nodes by joint sets keeps the contract.
 func TestSimulationOfAChange(t *testing.T) {
-	run(t, seedsOf(t, "REDSYNC_SIM_CHANGES", 7, 1500), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
+	run(t, seedsOf(t, "REDSYNC_SIM_CHANGES", 3, 1500), scene{realm: changing, with: os.Getenv("REDSYNC_SIM_WITH")})
 }
 
 // A change without one of its steps breaks exclusion, and the checker sees it. The missing step is the joint sets, or
