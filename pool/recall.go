@@ -10,7 +10,7 @@ import (
 
 // Recall implements Recalling. While a connection is in use, queued requests are about to be sent.
 func (p *streamPool) Recall(which func(to Receiver, tag int) bool, why error) {
-	if s := p.last.Load(); s != nil && s.opening.Load() != nil {
+	if s := p.last.Load(); s != nil && s.conn.Load() == nil {
 		s.recall(which, why)
 	}
 }

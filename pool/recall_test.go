@@ -50,6 +50,15 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// A request may come just between two attempts to open a connection.
+func TestRecallBetweenTwoConnections(t *testing.T) {
+	s, p, to, why := &stream{queue: queue{wake: make(chan struct{}, 1)}}, &streamPool{}, told{}, errors.New("closing")
+	p.last.Store(s)
+	require.NoError(t, s.submit(&Request{Args: []any{"ping"}, To: to}, 10, nil))
+	p.Recall(func(Receiver, int) bool { return true }, why)
+	assert.Equal(t, told{0: {Err: why, Fate: NotSent}}, to)
+}
+
 // A pool takes requests back while it looks for the nodes, and while it opens the connection to one.
 func TestRecallWhileAConnectionIsOpened(t *testing.T) {
 	hangs := func(ctx context.Context, _, _ string) (net.Conn, error) {
