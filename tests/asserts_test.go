@@ -2,7 +2,11 @@ package redsync_test
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,40 +19,37 @@ import (
 
 // This file has steps and checks that many tests make.
 
-// playAs is play as a subtest.
-func playAs(t *testing.T, name string, f func(f field)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { play(t, f) })
+// playAs, playMetAs, kitAs and kitMetAs are these as subtests.
+var (
+	playAs, playMetAs = asSubtest(play), asSubtest(playMet)
+	kitAs, kitMetAs   = asSubtest(onKit), asSubtest(kitMet)
+)
+
+func asSubtest[On any](run func(*testing.T, func(On))) func(*testing.T, string, func(On)) {
+	return func(t *testing.T, name string, f func(On)) {
+		t.Run(name, func(t *testing.T) { run(t, f) })
+	}
 }
 
-// kitAs is onKit as a subtest.
-func kitAs(t *testing.T, name string, f func(k kit)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { onKit(t, f) })
+// sorted yields what m has, in the order of its keys.
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
 }
 
 // playMet is play with a Redsync that has met all nodes.
 func playMet(t *testing.T, f func(f field)) {
-	t.Helper()
 	play(t, func(met field) { met.meet(); f(met) })
-}
-
-// playMetAs is playMet as a subtest.
-func playMetAs(t *testing.T, name string, f func(f field)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { playMet(t, f) })
 }
 
 // kitMet is onKit with a Redsync that has met all nodes.
 func kitMet(t *testing.T, f func(k kit)) {
-	t.Helper()
 	onKit(t, func(met kit) { met.meet(); f(met) })
-}
-
-// kitMetAs is kitMet as a subtest.
-func kitMetAs(t *testing.T, name string, f func(k kit)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { kitMet(t, f) })
 }
 
 // locked locks m, and returns it.
@@ -91,9 +92,10 @@ func failsWith(tb testing.TB, operation func() (bool, error), targets ...error) 
 	errorIs(tb, err, targets...)
 }
 
-// keysOn checks on how many nodes the lock's key is.
+// keysOn checks on how many nodes the lock's key is, once no command is on its way.
 func (f field) keysOn(nodes int) {
 	f.Helper()
+	synctest.Wait()
 	require.Equal(f, nodes, f.nodes.Keys("lock"))
 }
 
@@ -197,4 +199,24 @@ func poolsOf(clients []*redis.Client) (pools []pool.Pool) {
 		pools = append(pools, pool.New(c))
 	}
 	return pools
+}
+
+// isIdle checks that m holds nothing, and says so.
+func (u user) isIdle(m *redsync.Mutex) {
+	u.Helper()
+	for _, operation := range operations(m) {
+		failsWith(u, operation, redsync.ErrNotHeld)
+	}
+	isOver(u, m, redsync.ErrNotHeld)
+	assert.Zero(u, m.Until())
+	assert.Zero(u, m.Remaining())
+	assert.Zero(u, m.Fence())
+	assert.Zero(u, m.Sequencer())
+	assert.Empty(u, m.Value())
+}
+
+// theirs returns a lock that another process holds.
+func (f field) theirs(name string, options ...redsync.Option) *redsync.Mutex {
+	f.Helper()
+	return locked(f, f.another().NewMutex(name, options...))
 }

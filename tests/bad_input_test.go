@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"math"
 	"testing"
 	"time"
@@ -34,28 +33,17 @@ func TestMutexBadInputIsAnErrorThatNamesIt(t *testing.T) {
 		`WithPrefix("{}app:") is out of range`:                       redsync.WithPrefix("{}app:"),
 		"option #0 is nil":                                           nil,
 		"nil OptionFunc":                                             redsync.OptionFunc(nil),
+		"WithMaxHold(0s) is out of range: more than 0":               redsync.WithMaxHold(0),
+		"WithMaxHold(-1s) is out of range: more than 0":              redsync.WithMaxHold(-time.Second),
+		"WithLockDelay(-1ns) is out of range: 0 or more":             redsync.WithLockDelay(-1),
+		"WithLockDelay(2562047h47m16.854775807s) is out":             redsync.WithLockDelay(math.MaxInt64),
+		"WithLockDelay(2562047h47m9.8":                               redsync.WithLockDelay(math.MaxInt64 - 7*time.Second),
 	} {
 		playAs(t, want, func(f field) {
 			for _, m := range []*redsync.Mutex{f.NewMutex("lock", option), f.With(option).NewMutex("lock")} {
 				refuses(t, m, want)
 			}
-			f.hasSent(0)
-		})
-	}
-}
-
-func TestHoldOptionsOutOfRange(t *testing.T) {
-	for want, options := range map[string]opts{
-		"WithMaxHold(0s) is out of range: more than 0":   {redsync.WithMaxHold(0)},
-		"WithMaxHold(-1s) is out of range: more than 0":  {redsync.WithMaxHold(-time.Second)},
-		"WithLockDelay(-1ns) is out of range: 0 or more": {redsync.WithLockDelay(-1)},
-		"WithLockDelay(2562047h47m16.854775807s) is out": {redsync.WithLockDelay(math.MaxInt64)},
-		"WithLockDelay(2562047h47m9.8":                   {redsync.WithLockDelay(math.MaxInt64 - 7*time.Second)},
-	} {
-		play(t, func(f field) {
-			refuses(t, f.NewMutex("lock", options...), want)
-			err := f.Do(f.Context(), "lock", func(context.Context) error { panic("called") }, options...)
-			require.ErrorContains(f, err, want)
+			require.ErrorContains(f, f.Do(f.Context(), "lock", never, option), want)
 			f.hasSent(0)
 		})
 	}
@@ -74,17 +62,18 @@ func TestMutexNegativeDelayOfAFunctionIsAnError(t *testing.T) {
 
 func TestZeroAndPoollessValuesFailWithoutPanic(t *testing.T) {
 	refuses(t, new(redsync.Mutex), "no pools")
-	refuses(t, new(redsync.Redsync).NewMutex("lock"), "no pools")
-	refuses(t, redsync.New().NewMutex("lock"), "no pools")
-	require.ErrorIs(t, redsync.New().NewMutex("lock").Lock(), redsync.ErrNoPools)
-	var failed *redsync.Redsync // of an Open that failed
-	require.ErrorIs(t, failed.NewMutex("lock").Lock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.With(withFair).NewMutex("lock").TryLock(), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.Do(t.Context(), "lock", func(context.Context) error { return nil }), redsync.ErrNoPools)
-	require.ErrorIs(t, failed.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}), redsync.ErrNoPools)
-	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
-	refuses(t, redsync.New(nil).NewMutex("lock"), "pool #0: it is nil")
-	for _, rs := range []*redsync.Redsync{nil, new(redsync.Redsync), redsync.New(), redsync.New(nil)} {
+	for _, rs := range []*redsync.Redsync{nil, {}, redsync.New()} { // nil is that of an Open that failed
+		refuses(t, rs.NewMutex("lock"), "no pools")
+		for _, err := range []error{
+			rs.NewMutex("lock").Lock(), rs.With(withFair).NewMutex("lock").TryLock(), rs.Do(t.Context(), "lock", never),
+			rs.Current(t.Context(), redsync.Sequencer{Name: "lock", Value: "value"}),
+		} {
+			require.ErrorIs(t, err, redsync.ErrNoPools)
+		}
 		shut(t, rs)
 	}
+	refuses(t, redsync.New(pool.New(nil)).NewMutex("lock", redsync.WithValue("v")), "nil client")
+	rs := redsync.New(nil)
+	refuses(t, rs.NewMutex("lock"), "pool #0: it is nil")
+	shut(t, rs)
 }

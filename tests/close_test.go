@@ -1,6 +1,7 @@
 package redsync_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,9 +162,9 @@ func TestCloseReleasesHoweverManyLocksAreHeld(t *testing.T) {
 				took(t, start, want)
 				synctest.Wait() // Close does not wait for the goroutines of the nodes
 				for i, n := range nodes {
-					assert.Zero(t, n.refused, "node %d", i)
+					assert.Zero(t, n.refused)
 					if !frozen || i < 2 {
-						assert.Equal(t, count, n.deleted, "node %d", i)
+						assert.Equal(t, count, n.deleted)
 					}
 				}
 			})
@@ -184,7 +185,8 @@ func TestCloseGivesUpReleasesThatThePoolRefuses(t *testing.T) {
 	})
 }
 
-// The end of its context ends Close, but not within a node deadline, and not within 500 ms.
+// The end of its context ends Close, but not within a node deadline, and not within 500 ms. A second Close returns the
+// same.
 func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 	for _, c := range []struct{ deadline, limit, want time.Duration }{
 		{0, -1, 400 * ms}, // over before Close
@@ -200,21 +202,19 @@ func TestCloseWaitsNoLongerThanItsContext(t *testing.T) {
 			}
 			locked(k, rs.NewMutex("lock"))
 			k.freeze(2, 3, 4)
-			reason := errors.New("in a hurry")
-			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, reason)
+			ctx, cancel := context.WithTimeoutCause(k.Context(), c.limit, errWork)
 			defer cancel()
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				time.Sleep(ms)
-				assert.Error(k, rs.Close(ctx), "the program may end after either Close")
+				assert.ErrorIs(k, rs.Close(ctx), errWork, "the program may end after either Close")
 				assert.Equal(k, c.want, time.Since(start).Truncate(5*ms))
 			})
-			err := rs.Close(ctx)
+			require.ErrorIs(k, rs.Close(ctx), errWork)
 			took(k, start, c.want, "%+v", c)
-			require.ErrorIs(k, err, reason)
 			wg.Wait()
-			require.ErrorIs(k, k.Close(k.Context()), reason, "a second Close returns what the first returned")
+			require.ErrorIs(k, k.Close(k.Context()), errWork)
 		})
 	}
 }
@@ -268,19 +268,15 @@ func TestCloseKeepsARefusedReleaseForLaterOnlyIfTheNodeOwesTooMuch(t *testing.T)
 // Close does not release a hold whose time is over, even if a clock was set forward and no timer has noticed that yet.
 // Another process may have taken over the value, and with a lock delay the keys are meant to stay.
 func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
-	for name, options := range map[string]opts{
-		"plain":  {redsync.WithLockDelay(time.Hour)},
-		"shared": {redsync.WithLockDelay(time.Hour), withShared},
-	} {
-		playAs(t, name, func(f field) {
+	for _, option := range []redsync.Option{forever, withShared} {
+		play(t, func(f field) {
 			wall := clocktest.StepWall(f.T)
-			other := f.another()
-			m := locked(f, other.NewMutex("lock", options...))
-			several := locked(f, other.NewMultiMutex(both, redsync.WithLockDelay(time.Hour)))
+			other := f.another(redsync.WithLockDelay(time.Hour))
+			all := []*redsync.Mutex{locked(f, other.NewMutex("lock", option)), locked(f, other.NewMultiMutex(both))}
 			synctest.Wait()
 			wall.Step(time.Minute)
 			shut(f, other)
-			for _, m := range []*redsync.Mutex{m, several} {
+			for _, m := range all {
 				isOver(f, m, redsync.ErrLockAlreadyExpired)
 				require.NotErrorIs(f, m.Err(), redsync.ErrClosed)
 			}
@@ -291,58 +287,40 @@ func TestCloseLeavesWhatIsOverAlone(t *testing.T) {
 
 // Close says whether the keys of its releases can be left, and of which releases nobody has held the lock.
 func TestCloseWithoutAQuorumTellsAttemptsFromLocks(t *testing.T) {
-	for name, c := range map[string]struct {
-		held, tried, adopted []string
+	for text, c := range map[string]struct {
+		held, tried, adopted string // a letter for each lock
+		end                  string
 		limit                time.Duration // of Close
-		text, end            string
 	}{
-		"locks": {
-			held: []string{"a", "b"}, limit: time.Second,
-			text: `the release of 2 locks ("a", "b"): context deadline exceeded: node #2`, end: "; keys that are left go in 7.1s at the latest",
+		`2 locks ("a", "b"): context deadline exceeded: node #2`:                        {held: "ab"},
+		`2 locks ("a", "b") after failed attempts: context deadline exceeded: node #2`:  {tried: "ab"},
+		`12 locks ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", and 2 more): cont`: {held: "abcdefghijkl"},
+		`3 locks ("a", "b", "c"), 1 of them after failed attempts: context deadline ex`: {held: "ab", tried: "c"},
+		`1 lock ("a"): context deadline exceeded: node #2`: {
+			adopted: "a", end: "; keys that are left go in 6.7s at the latest", // the value of another process
 		},
-		"attempts": {
-			tried: []string{"a", "b"}, limit: time.Second,
-			text: `the release of 2 locks ("a", "b") after failed attempts: context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"many": {
-			held: strings.Split("abcdefghijkl", ""), limit: time.Second,
-			text: `the release of 12 locks ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", and 2 more): context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"both": {
-			held: []string{"a", "b"}, tried: []string{"c"}, limit: time.Second,
-			text: `the release of 3 locks ("a", "b", "c"), 1 of them after failed attempts: context deadline exceeded: node #2`,
-			end:  "; keys that are left go in 7.1s at the latest",
-		},
-		"of another process": {
-			adopted: []string{"a"}, limit: time.Second,
-			text: `the release of 1 lock ("a"): context deadline exceeded: node #2`, end: "; keys that are left go in 6.7s at the latest",
-		},
-		"an attempt, and Close waits": {
-			tried: []string{"a"}, limit: time.Hour,
-			text: `the release of 1 lock ("a") after failed attempts: node #2`, end: "; keys that were left have expired",
+		`1 lock ("a") after failed attempts: node #2`: {
+			tried: "a", end: "; keys that were left have expired", limit: time.Hour,
 		},
 	} {
-		kitMetAs(t, name, func(k kit) {
+		kitMetAs(t, text, func(k kit) {
 			for _, name := range c.held {
-				locked(k, k.NewMutex(name))
+				locked(k, k.NewMutex(string(name)))
 			}
 			synctest.Wait()
 			k.freeze(2, 3, 4)
 			for _, name := range c.tried {
-				require.ErrorIs(k, k.NewMutex(name).TryLock(), redsync.ErrNoQuorum)
+				require.ErrorIs(k, k.NewMutex(string(name)).TryLock(), redsync.ErrNoQuorum)
 			}
 			for _, name := range c.adopted {
-				_, err := k.NewMutex(name, redsync.WithValue("value")).Unlock()
-				require.ErrorIs(k, err, redsync.ErrNoQuorum)
+				failsWith(k, k.NewMutex(string(name), redsync.WithValue("value")).Unlock, redsync.ErrNoQuorum)
 			}
-			ctx := limited(k, c.limit)
-			err := k.Close(ctx)
+			err := k.Close(limited(k, cmp.Or(c.limit, time.Second)))
 			require.ErrorIs(k, err, redsync.ErrNoQuorum)
-			require.ErrorContains(k, err, c.text)
+			require.ErrorContains(k, err, "the release of "+text)
 			assert.Len(k, joinedNodes(err), 3)
-			assert.True(k, strings.HasSuffix(err.Error(), c.end), "%v", err)
+			end := cmp.Or(c.end, "; keys that are left go in 7.1s at the latest")
+			assert.True(k, strings.HasSuffix(err.Error(), end), "%v", err)
 		})
 	}
 }
@@ -354,81 +332,44 @@ const closedWithin = 2 * time.Second
 
 const clientClosed = "the client was closed"
 
-func closeClients(t *testing.T, clients ...*redis.Client) {
-	t.Helper()
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
-}
-
-// busy makes a Redsync on clients do everything that lasts: locks are held, and others wait for them. It returns a
-// function that waits until all calls have returned, and returns their errors.
-func busy(t *testing.T, clients []*redis.Client, name string) (held []*redsync.Mutex, calls func() []error) {
-	t.Helper()
-	rs := on(clients)
-	for i, options := range []opts{
-		nil,
-		{withWatchdog},
-		{withFencing},
-		{redsync.WithExpiry(time.Hour)},
-		{redsync.WithPermits(2)},
-		{withShared, withWatchdog},
-		{withSetNXOnExtend, withWatchdog},
-		{redsync.WithLockDelay(time.Minute)},
-		{redsync.WithMinHold(time.Minute)},
-		{redsync.WithExpiry(50 * ms), withWatchdog},
-	} {
-		held = append(held, locked(t, rs.NewMutex(name+string(rune('a'+i)), options...)))
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	call := func(f func() error) {
-		wg.Go(func() {
-			err := f()
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
-	}
-	endless := context.Background()
-	work := func(ctx context.Context) error {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
-	for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
-		for range 3 {
-			call(rs.NewMutex(name+"d", append(options, forever)...).Lock)
-		}
-	}
-	call(rs.NewMultiMutex([]string{name + "a", name + "d"}, forever).Lock)
-	call(func() error { return rs.Do(endless, name+"do", work) })
-	call(func() error { return rs.Lead(endless, name+"lead", work) })
-	call(func() error { return rs.Lead(endless, name+"d", work) })
-	time.Sleep(time.Second)
-	return held, func() []error {
-		wg.Wait()
-		return errs
-	}
-}
-
-// The program closes 60 clients and does nothing else.
+// The program closes 60 clients while everything that lasts is under way: locks are held, and others wait for them.
 func TestClosedClientsLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(5)
 		defer nodes.Close()
 		before := goleak.IgnoreCurrent()
 		for range testlength.InGate(1, 2, 12, 12) {
-			clients := clientsOf(nodes)
-			held, calls := busy(t, clients, t.Name())
+			clients, endless := clientsOf(nodes), context.Background()
+			rs := on(clients)
+			var held []*redsync.Mutex
+			for i, options := range []opts{
+				nil, {withWatchdog}, {withFencing}, {redsync.WithExpiry(time.Hour)}, {redsync.WithPermits(2)},
+				{withShared, withWatchdog}, {withSetNXOnExtend, withWatchdog}, {redsync.WithLockDelay(time.Minute)},
+				{redsync.WithMinHold(time.Minute)}, {redsync.WithExpiry(50 * ms), withWatchdog},
+			} {
+				held = append(held, locked(t, rs.NewMutex(string(rune('a'+i)), options...)))
+			}
+			var wg sync.WaitGroup
+			errs := make(chan error, 20)
+			call := func(f func() error) { wg.Go(func() { errs <- f() }) }
+			work := func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			for _, options := range []opts{nil, {withFair}, {redsync.WithRetryDelay(time.Hour)}} {
+				for range 3 {
+					call(rs.NewMutex("d", append(options, forever)...).Lock)
+				}
+			}
+			call(rs.NewMultiMutex([]string{"a", "d"}, forever).Lock)
+			call(func() error { return rs.Do(endless, "do", work) })
+			call(func() error { return rs.Lead(endless, "lead", work) })
+			call(func() error { return rs.Lead(endless, "d", work) })
+			time.Sleep(time.Second)
 			start := time.Now()
 			closeClients(t, clients...)
 			for i, m := range held {
-				select {
-				case <-m.Lost():
-				case <-time.After(time.Minute): //nolint:forbidigo // a failing test only
-					t.Fatalf("lock %d is not lost", i)
-				}
+				<-m.Lost()
 				err := m.Err()
 				require.ErrorIs(t, err, redsync.ErrLockLost)
 				if i < 9 { // the last one may have expired before
@@ -438,7 +379,9 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 					}
 				}
 			}
-			for _, err := range calls() {
+			wg.Wait()
+			close(errs)
+			for err := range errs {
 				require.ErrorIs(t, err, redis.ErrClosed)
 				require.ErrorContains(t, err, clientClosed)
 				require.NotErrorIs(t, err, redsync.ErrFailed)
@@ -449,11 +392,9 @@ func TestClosedClientsLeaveNothing(t *testing.T) {
 			synctest.Wait()
 			for i, n := range nodes {
 				require.Zero(t, n.CurrentConnectionCount(), "node %d", i)
+				n.FlushAll() // for the next process
 			}
 			require.NoError(t, goleak.Find(before))
-			for _, n := range nodes { // for the next process
-				n.FlushAll()
-			}
 		}
 	})
 }
@@ -474,7 +415,7 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 		require.ErrorContains(f, m.Err(), named(2)+clientClosed)
 		assert.NotContains(f, m.Err().Error(), named(3))
 		other := f.process().NewMutex("lock")
-		require.Error(f, other.TryLock())
+		isTaken(f, other.TryLock())
 		failsWith(f, m.Unlock, redsync.ErrLockLost)
 		time.Sleep(guard)
 		obtained(f, other)
@@ -484,16 +425,12 @@ func TestClosedMinorityOfClientsLosesNothing(t *testing.T) {
 // A custom Pool may show that its client is closed, too.
 func TestClosedClientsOfOtherPools(t *testing.T) {
 	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		var pools []pool.Pool
-		for _, c := range clients {
-			pools = append(pools, pool.New(struct{ redis.UniversalClient }{c}))
-		}
-		rs := redsync.New(pools...)
+		client := f.nodes[0].Client()
+		rs := redsync.New(pool.New(struct{ redis.UniversalClient }{client}))
 		m := locked(f, rs.NewMutex("lock", withWatchdog, redsync.WithExpiry(3*time.Second)))
-		closeClients(f.T, clients...)
+		closeClients(f.T, client)
 		<-m.Lost()
-		assert.True(f, strings.Contains(m.Err().Error(), clientClosed), "%v", m.Err())
+		require.ErrorContains(f, m.Err(), clientClosed)
 		require.ErrorContains(f, rs.NewMutex("other", forever).Lock(), clientClosed)
 		shut(f, rs)
 	})
@@ -534,12 +471,18 @@ func TestUnlockRightAfterItsClientsAreClosed(t *testing.T) {
 	play(t, func(f field) {
 		clients := clientsOf(f.nodes)
 		rs := on(clients)
-		unlocked, left := locked(f, rs.NewMutex("lock")), locked(f, rs.NewMutex("left"))
+		unlocked := locked(f, rs.NewMutex("lock"))
+		locked(f, rs.NewMutex("left"))
 		closeClients(f.T, clients...)
 		f.unlock(unlocked)
 		shut(f, rs) // unlocks what is left
-		f.keysOn(0)
-		assert.Zero(f, left.Remaining())
-		assert.Zero(f, f.nodes.Keys("left"))
+		f.have(0, "lock", "left")
 	})
+}
+
+func closeClients(t *testing.T, clients ...*redis.Client) {
+	t.Helper()
+	for _, c := range clients {
+		require.NoError(t, c.Close())
+	}
 }

@@ -3,10 +3,8 @@ package redsync_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -49,14 +47,14 @@ var dos = map[string]doing{
 				return fn(ctx)
 			}
 		}
-		switch ran, err := m.TryDo(ctx, watched); {
-		case ran != called:
-			panic(fmt.Sprintf("TryDo says %t, and its function was called: %t", ran, called))
-		case !ran && err == nil:
-			return errOthers
-		default:
-			return err
+		ran, err := m.TryDo(ctx, watched)
+		if ran != called {
+			panic("TryDo says that its function was called, and it was not, or the other way round")
 		}
+		if !ran && err == nil {
+			return errOthers
+		}
+		return err
 	},
 }
 
@@ -82,11 +80,8 @@ func (u user) notRun(ran bool, err error) error {
 
 // inEachDo runs test with Do and with TryDo.
 func inEachDo[On any](t *testing.T, run func(*testing.T, func(On)), test func(on On, do doing)) {
-	t.Helper()
 	for name, do := range dos {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(on On) { test(on, do) })
-		})
+		asSubtest(run)(t, name, func(on On) { test(on, do) })
 	}
 }
 
@@ -111,67 +106,53 @@ func TestMutexDoExtendsItsOwnHoldAlone(t *testing.T) {
 func TestTryDoOfATakenLockReturnsAtOnceWithoutAnError(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.held(withWatchdog)
-		for name, do := range map[string]func() (bool, error){
-			"Mutex":   func() (bool, error) { return k.NewMutex("lock").TryDo(k.Context(), never) },
-			"Redsync": func() (bool, error) { return k.TryDo(k.Context(), "lock", never) },
-			"fair":    func() (bool, error) { return k.TryDo(k.Context(), "lock", never, withFair) },
-		} {
-			start := time.Now()
-			require.ErrorIs(k, k.notRun(do()), errOthers, name)
-			took(k, start, 0, name)
-		}
-		require.ErrorIs(k, k.ran(k.TryDo(k.Context(), "other", func(context.Context) error { return errWork }, withFencing)), errWork)
-		require.NoError(k, k.ran(k.TryDo(k.Context(), "other", nothing)))
+		ctx, start := k.Context(), time.Now()
+		require.ErrorIs(k, k.notRun(k.NewMutex("lock").TryDo(ctx, never)), errOthers)
+		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never)), errOthers)
+		require.ErrorIs(k, k.notRun(k.TryDo(ctx, "lock", never, withFair)), errOthers)
+		took(k, start, 0)
+		require.ErrorIs(k, k.ran(k.TryDo(ctx, "other", func(context.Context) error { return errWork }, withFencing)), errWork)
+		require.NoError(k, k.ran(k.TryDo(ctx, "other", nothing)))
 	})
 }
 
-// Work that is half done must not look like work that another process does, whatever its error matches.
+// Work that is half done must not look like work that another process does, whatever its error matches, and also where an
+// outer TryDo passes the error on.
 func TestTryDoWhoseFunctionFindsAnotherLockTaken(t *testing.T) {
 	onKit(t, func(k kit) {
 		k.nodes.HoldBySomebody("inner")
 		inner := func(context.Context) error { return k.NewMutex("inner").TryLock() }
 		try := func(ctx context.Context) error { return k.ran(k.TryDo(ctx, "lock", inner)) }
-		for name, do := range map[string]func() error{
-			"alone": func() error { return try(k.Context()) },
-			"joined": func() error { // and the outer TryDo passes the error on
-				return k.ran(k.TryDo(k.Context(), "lock", try))
-			},
-		} {
-			err := do()
-			require.ErrorIs(k, err, redsync.ErrFailed, name)
-			require.ErrorAs(k, err, new(*redsync.ErrTaken), name)
+		for _, err := range []error{try(k.Context()), k.ran(k.TryDo(k.Context(), "lock", try))} {
+			require.ErrorIs(k, err, redsync.ErrFailed)
+			isTaken(k, err)
 		}
 	})
 }
 
 func TestDoThatCannotBegin(t *testing.T) {
-	for name, c := range map[string]struct {
-		m    func(k kit) *redsync.Mutex
-		fn   work
-		want string
-		is   error
+	for want, c := range map[string]struct {
+		m  func(k kit) *redsync.Mutex
+		fn work
+		is []error
 	}{
-		"nil function": {func(k kit) *redsync.Mutex { return k.NewMultiMutex(both) }, nil, `redsync: do "a, b": the function is nil`, nil},
-		"no name":      {func(k kit) *redsync.Mutex { return k.NewMutex("") }, never, "must not be empty", nil},
-		"zero Mutex":   {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, "no pools", redsync.ErrNoPools},
-		"closed, and it adopts": {func(k kit) *redsync.Mutex {
+		`redsync: do "a, b": the function is nil`: {func(k kit) *redsync.Mutex { return k.NewMultiMutex(both) }, nil, nil},
+		"must not be empty":                       {func(k kit) *redsync.Mutex { return k.NewMutex("") }, never, nil},
+		"no pools":                                {func(kit) *redsync.Mutex { return new(redsync.Mutex) }, never, []error{redsync.ErrNoPools}},
+		"closed": {func(k kit) *redsync.Mutex {
 			rs := k.another()
 			shut(k, rs)
-			return rs.NewMutex("lock", redsync.WithValue("v"))
-		}, never, "closed", redsync.ErrClosed},
+			return rs.NewMutex("lock", redsync.WithValue("v")) // it adopts
+		}, never, []error{redsync.ErrClosed}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do doing) {
-				m := c.m(k)
-				err := do(m, k.Context(), c.fn)
-				require.ErrorContains(k, err, c.want)
-				if c.is != nil {
-					require.ErrorIs(k, err, c.is)
-				}
-				require.NotErrorIs(k, err, redsync.ErrFailed)
-				isOver(k, m, redsync.ErrNotHeld)
-				k.nothingLeft()
-			})
+		inEachDo(t, onKit, func(k kit, do doing) {
+			m := c.m(k)
+			err := do(m, k.Context(), c.fn)
+			require.ErrorContains(k, err, want)
+			errorIs(k, err, c.is...)
+			require.NotErrorIs(k, err, redsync.ErrFailed)
+			isOver(k, m, redsync.ErrNotHeld)
+			k.nothingLeft()
 		})
 	}
 	var none *redsync.Mutex
@@ -189,8 +170,7 @@ func TestDoOfAMutexThatIsHeld(t *testing.T) {
 		}
 		alive(k, m)
 		assert.Equal(k, until, m.Until())
-		_, err := m.Detach(k.Context())
-		require.NoError(k, err, "Detach works: the hold is that of Lock, not of a Do")
+		k.detaches(m) // it works: the hold is that of Lock, not of a Do
 	})
 }
 
@@ -202,7 +182,7 @@ func TestManyDosOfOneMutex(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				assert.NoError(k, m.Do(nil, func(ctx context.Context) error { //nolint:staticcheck // nil is context.Background
+				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
 					inside++
 					assert.Equal(k, 1, inside)
 					for range 20 {
@@ -233,50 +213,44 @@ func TestDoThatOutlivesItsHoldLeavesTheNextDoAlone(t *testing.T) {
 			<-m.Lost()
 		},
 	} {
-		kitAs(t, want.Error(), func(k kit) {
+		onKit(t, func(k kit) {
 			m := k.NewMutex("lock", forever)
 			begun, ended := make(chan struct{}), make(chan struct{})
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				err := m.Do(k.Context(), func(ctx context.Context) error {
+			go func() {
+				defer close(ended)
+				err := m.Do(k.Context(), func(context.Context) error {
 					time.Sleep(time.Second)
-					end(k, redsync.FromContext(ctx))
+					end(k, m)
 					<-begun
-					time.Sleep(time.Minute)
-					return nil
+					return lasts(time.Minute)(k.Context())
 				})
 				assert.ErrorIs(k, err, want)
 				assert.ErrorContains(k, err, `do "lock"`)
-				close(ended)
-			})
+			}()
 			time.Sleep(ms)
-			wg.Go(func() {
-				assert.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
-					close(begun)
-					<-ended
-					assert.NoError(k, m.Err())
-					assert.Equal(k, 5, k.keys("lock"))
-					_, err := m.Detach(ctx)
-					assert.ErrorContains(k, err, "Do unlocks it")
-					return lasts(time.Minute)(ctx)
-				}))
-			})
-			wg.Wait()
+			require.NoError(k, m.Do(k.Context(), func(ctx context.Context) error {
+				close(begun)
+				<-ended
+				alive(k, m)
+				assert.Equal(k, 5, k.keys("lock"))
+				_, err := m.Detach(ctx)
+				require.ErrorContains(k, err, "Do unlocks it")
+				return lasts(time.Minute)(ctx)
+			}))
 			time.Sleep(time.Second)
 			k.nothingLeft()
 		})
 	}
 }
 
+// Close does not wait for the function of Do.
 func TestDoAndClose(t *testing.T) {
 	inEachDo(t, onKit, func(k kit, do doing) {
 		rs := k.another()
-		m := rs.NewMutex("lock")
-		err := do(m, k.Context(), func(ctx context.Context) error {
-			require.NoError(k, rs.Close(k.Context()), "Close does not wait for the function of Do")
+		err := do(rs.NewMutex("lock"), k.Context(), func(ctx context.Context) error {
+			shut(k, rs)
 			<-ctx.Done()
-			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrClosed)
-			assert.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
+			errorIs(k, context.Cause(ctx), redsync.ErrClosed, redsync.ErrLockLost)
 			return nil
 		})
 		errorIs(k, err, redsync.ErrLockLost, redsync.ErrClosed)
@@ -286,100 +260,88 @@ func TestDoAndClose(t *testing.T) {
 
 // Do of a Mutex that adopts a lock extends that lock.
 
-// adopts has the options with which a Mutex adopts a lock.
-var adopts = map[string]func(s redsync.Sequencer) redsync.Option{
-	"WithValue":     func(s redsync.Sequencer) redsync.Option { return redsync.WithValue(s.Value) },
-	"WithSequencer": redsync.WithSequencer,
-}
-
+// Do of a Mutex that adopts a lock extends that lock. A second Do does not adopt again: it locks.
 func TestDoAdopts(t *testing.T) {
-	for name, adopt := range adopts {
-		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do doing) {
-				s, r := k.given(), &redsynctest.Recorder{}
-				time.Sleep(5 * time.Second)
-				m := k.another().NewMutex("lock", adopt(s), redsync.WithObserver(r))
-				require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
-					assert.Equal(k, s.Value, peek.Value(m))
-					_, err := m.Detach(ctx)
-					assert.ErrorContains(k, err, "Do unlocks it")
-					return lasts(time.Minute)(ctx)
-				}))
-				time.Sleep(ms)
-				k.nothingLeft()
-				_, _ = only[observe.Acquired](k.T, r)
-				_, _ = only[observe.Released](k.T, r)
-				assert.Empty(k, redsynctest.Events[observe.Attempt](r), "a Do that adopts makes no attempt to lock")
-
-				require.NoError(k, do(m, k.Context(), nothing))
-				assert.Len(k, redsynctest.Events[observe.Attempt](r), 1, "the second Do does not adopt again: it locks")
-			})
+	for _, adopt := range []func(s redsync.Sequencer) redsync.Option{
+		redsync.WithSequencer, func(s redsync.Sequencer) redsync.Option { return redsync.WithValue(s.Value) },
+	} {
+		inEachDo(t, onKit, func(k kit, do doing) {
+			s, r := k.given(), &redsynctest.Recorder{}
+			time.Sleep(5 * time.Second)
+			m := k.another().NewMutex("lock", adopt(s), redsync.WithObserver(r))
+			require.NoError(k, do(m, k.Context(), func(ctx context.Context) error {
+				assert.Equal(k, s.Value, peek.Value(m))
+				_, err := m.Detach(ctx)
+				require.ErrorContains(k, err, "Do unlocks it")
+				return lasts(time.Minute)(ctx)
+			}))
+			time.Sleep(ms)
+			k.nothingLeft()
+			_, _ = only[observe.Acquired](k.T, r)
+			_, _ = only[observe.Released](k.T, r)
+			assert.Empty(k, redsynctest.Events[observe.Attempt](r))
+			require.NoError(k, do(m, k.Context(), nothing))
+			assert.Len(k, redsynctest.Events[observe.Attempt](r), 1)
 		})
 	}
 }
 
+// It leaves the Mutex as it was: it can adopt the lock later.
 func TestDoThatCannotAdoptCallsNothing(t *testing.T) {
-	for name, c := range map[string]struct {
-		fault func(k kit, s *redsync.Sequencer)
-		want  []error
-	}{
-		"another's":  {func(_ kit, s *redsync.Sequencer) { s.Value = "wrong" }, []error{redsync.ErrLockAlreadyExpired}},
-		"no answers": {func(k kit, _ *redsync.Sequencer) { k.freeze(majority...) }, []error{redsync.ErrExtendFailed, redsync.ErrNoQuorum}},
+	for anothers, want := range map[bool][]error{
+		true:  {redsync.ErrLockAlreadyExpired},
+		false: {redsync.ErrExtendFailed, redsync.ErrNoQuorum},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inEachDo(t, onKit, func(k kit, do doing) {
-				s, r := k.given(), &redsynctest.Recorder{}
-				rs := k.another(redsync.WithObserver(r))
-				c.fault(k, &s)
-				m := rs.NewMutex("lock", redsync.WithSequencer(s))
-				forget(r)
-				err := do(m, k.Context(), never)
-				errorIs(k, err, c.want...)
-				require.NotErrorIs(k, err, redsync.ErrFailed)
-				require.NotErrorIs(k, err, redsync.ErrLockLost)
-				require.Regexp(k, `^redsync: (failed to extend lock|extend) "lock": `, err.Error())
-				assert.Equal(k, s.Value, m.Value(), "it is as it was")
-				_, why := only[observe.Extended](k.T, r)
-				require.ErrorIs(k, err, why)
-				assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
-				k.thaw(majority...)
-				if s.Value != "wrong" {
-					require.NoError(k, do(m, k.Context(), lasts(time.Minute)), "it can adopt the lock later")
-				}
-			})
+		inEachDo(t, onKit, func(k kit, do doing) {
+			s, r := k.given(), &redsynctest.Recorder{}
+			rs := k.another(redsync.WithObserver(r))
+			if anothers {
+				s.Value = "wrong"
+			} else {
+				k.freeze(majority...)
+			}
+			m := rs.NewMutex("lock", redsync.WithSequencer(s))
+			forget(r)
+			err := do(m, k.Context(), never)
+			errorIs(k, err, want...)
+			require.NotErrorIs(k, err, redsync.ErrFailed)
+			require.NotErrorIs(k, err, redsync.ErrLockLost)
+			require.Regexp(k, `^redsync: (failed to extend lock|extend) "lock": `, err.Error())
+			assert.Equal(k, s.Value, m.Value())
+			_, why := only[observe.Extended](k.T, r)
+			require.ErrorIs(k, err, why)
+			assert.Empty(k, redsynctest.Events[observe.NotAcquired](r))
+			k.thaw(majority...)
+			if !anothers {
+				require.NoError(k, do(m, k.Context(), lasts(time.Minute)))
+			}
 		})
 	}
 }
 
-// Another call comes while the nodes answer an Extend or a Do that adopts.
+// Another call comes while the nodes answer an Extend or a Do that adopts. What that has not taken over is not released.
 func TestACallThatAdoptsMeetsAnotherCall(t *testing.T) {
-	for name, adopt := range map[string]func(f field, m *redsync.Mutex) error{
-		"Do":     func(f field, m *redsync.Mutex) error { return m.Do(f.Context(), never) },
-		"Extend": func(_ field, m *redsync.Mutex) error { return second(m.Extend()) },
+	for _, adopt := range []func(m *redsync.Mutex) error{
+		func(m *redsync.Mutex) error { return m.Do(context.Background(), never) },
+		func(m *redsync.Mutex) error { return second(m.Extend()) },
 	} {
-		for other, c := range map[string]struct {
-			meanwhile func(f field, m *redsync.Mutex)
-			want      error
-			keys      int
-		}{
-			"Unlock": {func(f field, m *redsync.Mutex) { f.unlock(m) }, redsync.ErrNotHeld, 0},
-			"Close":  {func(f field, _ *redsync.Mutex) { require.NoError(f, f.Close(f.Context())) }, redsync.ErrClosed, 5},
-		} {
-			playAs(t, name+" "+other, func(f field) {
+		for want, keys := range map[error]int{redsync.ErrNotHeld: 0, redsync.ErrClosed: 5} {
+			play(t, func(f field) {
 				m := f.NewMutex("lock", redsync.WithValue(f.given().Value))
 				f.slowly(1, 100*ms, allNodes...)
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					err := adopt(f, m)
-					assert.ErrorIs(f, err, c.want)
-					assert.NotErrorIs(f, err, redsync.ErrFailed)
+				time.AfterFunc(ms, func() {
+					if keys == 0 {
+						f.unlock(m)
+					} else {
+						shut(f, f.Redsync)
+					}
 				})
-				synctest.Wait()
-				c.meanwhile(f, m)
-				wg.Wait()
+				err := adopt(m)
+				require.ErrorIs(f, err, want)
+				require.NotErrorIs(f, err, redsync.ErrFailed)
 				assert.Zero(f, m.Until())
 				time.Sleep(time.Second)
-				assert.Equal(f, c.keys, f.nodes.Keys("lock"), "what it has not taken over is not released")
+				f.keysOn(keys)
 			})
 		}
 	}

@@ -75,16 +75,11 @@ func TestDowngradeEndsTheRoundOfTheWatchdog(t *testing.T) {
 
 // With WithSetNXOnExtend, a Downgrade sets missing keys again, as an extension does.
 func TestDowngradeSetsMissingKeys(t *testing.T) {
-	for heals, keys := range map[bool]int{true: 5, false: 3} {
+	for keys, option := range map[int]redsync.Option{5: withSetNXOnExtend, 3: forever} {
 		play(t, func(f field) {
-			var options opts
-			if heals {
-				options = append(options, withSetNXOnExtend)
-			}
-			m := f.held(options...)
+			m := f.held(option)
 			f.lose(3, 4)
 			f.downgrades(m)
-			synctest.Wait()
 			f.keysOn(keys)
 			f.unlocks(m)
 		})

@@ -3,7 +3,6 @@ package redsync_test
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,11 +20,10 @@ import (
 // ahead returns the register that is ahead of the clock by d.
 func ahead(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
 
-// registers sets the registers of the nodes, "" for none.
+// registers sets the registers of the first nodes, "-" for none.
 func (f field) registers(of ...string) {
-	f.Helper()
-	for i, n := range of {
-		if n != "" {
+	for i, n := range strings.Fields(strings.Join(of, " ")) {
+		if n != "-" {
 			require.NoError(f, f.nodes[i].Set(fenceKey, n))
 			f.nodes[i].SetTTL(fenceKey, time.Hour)
 		}
@@ -35,28 +33,27 @@ func (f field) registers(of ...string) {
 // Each case has registers, and the token and the rounds that follow from them. The processes' clock is a little after
 // 946684800000000 µs.
 func TestFenceCatchesUp(t *testing.T) {
-	const ahead = "2000000000000000"
 	for name, c := range map[string]struct {
-		registers []string
+		registers string
 		token     uint64 // 0: the time of the clock
 		rounds    int
 	}{
-		"no registers":                     {nil, 0, 1},
-		"all behind":                       {[]string{"5", "6", "7", "8", "9"}, 0, 1},
-		"two ahead":                        {[]string{ahead, ahead, "", "", ""}, 0, 1},
-		"three ahead":                      {[]string{ahead, ahead, ahead, "", ""}, 2000000000000001, 2},
-		"all ahead":                        {[]string{ahead, ahead, ahead, ahead, ahead}, 2000000000000001, 2},
-		"three ahead, by unlike times":     {[]string{"2000000000000000", "3000000000000000", "4000000000000000", "", ""}, 2000000000000001, 2},
-		"beyond 2^53":                      {[]string{"9007199254740993", "9007199254740993", "9007199254740993", "9007199254740992", "9007199254740992"}, 9007199254740994, 2},
-		"the last but one":                 {[]string{"9223372036854775806", "9223372036854775806", "9223372036854775806", "", ""}, math.MaxInt64, 2},
-		"one odd, shorter than the clock":  {[]string{"abc", "", "", "", ""}, 0, 1},
-		"all odd, shorter than the clock":  {[]string{"abc", "abc", "abc", "abc", "abc"}, 0, 1},
-		"two odd, longer than the clock":   {[]string{strings.Repeat("x", 30), strings.Repeat("x", 30), "", "", ""}, 0, 1},
-		"two odd, and the last three slow": {[]string{"99999999999999999999999", "99999999999999999999999", ahead, ahead, ahead}, 2000000000000001, 2},
+		"no registers":                     {"", 0, 1},
+		"all behind":                       {"5 6 7 8 9", 0, 1},
+		"two ahead":                        {"2000000000000000 2000000000000000", 0, 1},
+		"three ahead":                      {"2000000000000000 2000000000000000 2000000000000000", 2000000000000001, 2},
+		"all ahead":                        {strings.Repeat("2000000000000000 ", 5), 2000000000000001, 2},
+		"three ahead, by unlike times":     {"2000000000000000 3000000000000000 4000000000000000", 2000000000000001, 2},
+		"beyond 2^53":                      {"9007199254740993 9007199254740993 9007199254740993 9007199254740992 9007199254740992", 9007199254740994, 2},
+		"the last but one":                 {"9223372036854775806 9223372036854775806 9223372036854775806", math.MaxInt64, 2},
+		"one odd, shorter than the clock":  {"abc", 0, 1},
+		"all odd, shorter than the clock":  {"abc abc abc abc abc", 0, 1},
+		"two odd, longer than the clock":   {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 0, 1},
+		"two odd, and the last three slow": {"99999999999999999999999 99999999999999999999999 2000000000000000 2000000000000000 2000000000000000", 2000000000000001, 2},
 	} {
 		playAs(t, name, func(f field) {
 			m := f.fenced(hearsAll).NewMutex("lock")
-			f.registers(c.registers...)
+			f.registers(c.registers)
 			before, start := f.scripts(), time.Now()
 			obtained(f, m)
 			want := c.token
@@ -82,15 +79,13 @@ func (f field) slowly(times int, d time.Duration, nodes ...int) {
 func TestFenceUntilCountsFromTheFirstRound(t *testing.T) {
 	play(t, func(f field) {
 		rs := f.fenced()
-		f.registers(slices.Repeat([]string{"2000000000000000"}, 5)...)
+		f.registers(strings.Repeat("2000000000000000 ", 5))
 		f.slowly(2, 100*ms, allNodes...)
-		m, start := rs.NewMutex("lock"), time.Now()
-		obtained(f, m)
+		start := time.Now()
+		m := obtained(f, rs.NewMutex("lock"))
 		took(f, start, 200*ms, "Lock takes two rounds of 100 ms")
 		assert.Equal(f, start.Add(validity).UnixNano(), m.Until().UnixNano())
-		for _, n := range f.nodes {
-			assert.Equal(f, 8*time.Second-100*ms, n.TTL("lock"), "the second round does not prolong the key")
-		}
+		f.rests(guard - 100*ms) // the second round does not prolong the key
 	})
 }
 
@@ -141,36 +136,27 @@ func TestFenceCatchesUpTwiceAtMost(t *testing.T) {
 }
 
 func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
-	for name, odd := range map[string]string{
-		"letters":        "abcdefghijklmnopqrstuvwxyz",
-		"beyond 64 bits": "18446744073709551616",
-		"negative":       "-9999999999999999999999999",
-	} {
-		playAs(t, name, func(f field) {
+	for _, odd := range []string{"abcdefghijklmnopqrstuvwxyz", "18446744073709551616", "-9999999999999999999999999"} {
+		playAs(t, odd, func(f field) {
 			m := f.fenced().NewMutex("lock")
-			f.registers(odd, odd, odd, "", "")
+			f.registers(odd, odd, odd)
 			err := m.TryLock()
 			require.ErrorIs(f, err, redsync.ErrNoQuorum)
 			require.ErrorContains(f, err, odd)
 			assert.Zero(f, m.Fence())
 			f.noKeys()
-			got, _ := f.nodes[0].Get(fenceKey)
-			assert.Equal(f, odd, got)
+			assert.Equal(f, odd, fenceOf(f, 0))
 		})
 	}
 }
 
 // A value that nodes have already is a grant to nobody, whatever their registers are.
 func TestFenceValueOfAnother(t *testing.T) {
-	for _, ahead := range []string{"", "2000000000000000"} {
+	for _, ahead := range []string{"", "2000000000000000 "} {
 		play(t, func(f field) {
-			value := "value " + ahead
-			for _, n := range f.nodes {
-				require.NoError(f, n.Set("lock", value))
-				n.SetTTL("lock", time.Hour)
-			}
-			f.registers(ahead, ahead, ahead, ahead, ahead)
-			m := f.NewMutex("lock", withFencing, redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
+			f.occupy("lock", allNodes...)
+			f.registers(strings.Repeat(ahead, 5))
+			m := f.NewMutex("lock", withFencing, repeating("another's"))
 			isTaken(f, m.TryLock())
 			assert.Zero(f, m.Fence())
 		})
@@ -190,7 +176,7 @@ func TestFenceRepliesLost(t *testing.T) {
 			token := m.Fence()
 			assert.Equal(f, lost > 2, token > first)
 			f.unlock(m)
-			f.areAt(token, token, token, token, token)
+			f.allAt(token)
 			f.noKeys()
 		})
 	}

@@ -25,7 +25,7 @@ func TestFenceIsTheClock(t *testing.T) {
 		locked(f, m)
 		assert.EqualValues(f, time.Now().UnixMicro(), m.Fence())
 		first := m.Fence()
-		f.areAt(first, first, first, first, first)
+		f.allAt(first)
 		f.unlock(m)
 		before := f.scripts()
 		require.NoError(f, m.Lock(), "the second Lock is in the same microsecond as the first")
@@ -36,33 +36,24 @@ func TestFenceIsTheClock(t *testing.T) {
 
 // After Unlock at the latest, the nodes that did not vote for the hold have its token, too.
 func TestFenceUnlockRaisesAllRegisters(t *testing.T) {
-	for name, fault := range map[string]func(f field, locked bool){
-		"two were down": func(f field, locked bool) {
-			if !locked {
+	for _, fault := range []string{"two were down", "two were another's", "two forgot"} {
+		playAs(t, fault, func(f field) {
+			m := f.fenced(hearsAll).NewMutex("lock")
+			switch fault {
+			case "two were down":
 				f.nodes[0].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
 				f.nodes[4].On("evalsha", 1, embedded.Fault{Err: "ERR no"})
-			}
-		},
-		"two were another's": func(f field, locked bool) {
-			if !locked {
+			case "two were another's":
 				f.occupy("lock", 1, 2)
 			}
-		},
-		"two forgot": func(f field, locked bool) {
-			if locked {
+			obtained(f, m)
+			if fault == "two forgot" {
 				f.nodes[0].FlushAll()
 				f.nodes[3].FlushAll()
 			}
-		},
-	} {
-		playAs(t, name, func(f field) {
-			m := f.fenced(hearsAll).NewMutex("lock")
-			fault(f, false)
-			obtained(f, m)
-			fault(f, true)
 			held := m.Fence()
 			f.unlock(m)
-			f.areAt(held, held, held, held, held)
+			f.allAt(held)
 		})
 	}
 }
@@ -80,7 +71,7 @@ func TestFenceUnlockTooLate(t *testing.T) {
 		assert.Equal(f, first, m.Fence(), "Fence returns the token even after the expiry")
 		failsWith(f, m.Unlock, redsync.ErrLockAlreadyExpired)
 		assert.Zero(f, m.Fence())
-		f.areAt(second, second, second, second, second)
+		f.allAt(second)
 		f.confirms(other.Valid())
 	})
 }
@@ -96,10 +87,8 @@ func TestFenceLastsAsLongAsTheValue(t *testing.T) {
 		assert.Equal(f, token, m.Fence(), "extended")
 		time.Sleep(time.Hour)
 		assert.Equal(f, token, m.Fence(), "expired")
-		require.NoError(f, f.nodes[0].Set("lock", "x"))
-		require.NoError(f, f.nodes[1].Set("lock", "x"))
-		require.NoError(f, f.nodes[2].Set("lock", "x"))
-		require.Error(f, m.TryLock())
+		f.occupy("lock")
+		isTaken(f, m.TryLock())
 		assert.Zero(f, m.Fence(), "after the next Lock has failed, there is no token")
 		f.lose(majority...)
 		obtained(f, m)
@@ -118,7 +107,7 @@ func TestFenceOfThoseWithout(t *testing.T) {
 		f.confirms(adopted.Extend())
 		assert.Zero(f, adopted.Fence())
 		f.unlock(adopted)
-		f.areAt(token, token, token, token, token)
+		f.allAt(token)
 
 		time.Sleep(time.Hour)
 		for _, option := range []redsync.Option{redsync.WithTries(1), withFair} {
@@ -140,18 +129,24 @@ func fenceOf(f field, i int) string {
 	return got
 }
 
+// allAt checks the registers of all nodes.
+func (f field) allAt(want any) {
+	f.Helper()
+	f.areAt(want, want, want, want, want)
+}
+
 func TestFenceRegisterIsKeptForADay(t *testing.T) {
 	play(t, func(f field) {
 		m := f.fenced().NewMutex("lock")
 		for range 3 {
 			locked(f, m)
 			f.unlock(m)
-			f.areAt(fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0), fenceOf(f, 0))
+			f.allAt(fenceOf(f, 0))
 			time.Sleep(23 * time.Hour)
-			assert.Equal(f, 5, f.nodes.Keys(fenceKey))
+			f.have(5, fenceKey)
 		}
 		time.Sleep(time.Hour + time.Second)
-		assert.Zero(f, f.nodes.Keys(fenceKey))
+		f.have(0, fenceKey)
 	})
 }
 
@@ -166,7 +161,7 @@ func TestFenceKeysOfNames(t *testing.T) {
 		playAs(t, name, func(f field) {
 			m := locked(f, f.fenced().NewMutex(name))
 			synctest.Wait()
-			assert.Equal(f, 5, f.nodes.Keys(key))
+			f.have(5, key)
 			f.unlock(m)
 			require.Error(f, f.NewMutex(key).TryLock(), "the name of a register is reserved")
 		})
@@ -196,45 +191,30 @@ func TestFenceUnderTheRestartGuardWaitsForTheSkewToo(t *testing.T) {
 	}
 }
 
-// A majority restarts empty, while the clock of one process is ahead of the other's by
-// the most that is allowed.
+// A majority restarts empty, while the clock of one process is ahead of the other's by the most that is allowed. Without
+// the guard, the order of the tokens depends on the clocks.
 func TestFenceOrderAcrossAnEmptyRestart(t *testing.T) {
-	for name, c := range map[string]struct {
-		guarded bool
-		skew    time.Duration
-		kept    bool
-	}{
-		"without the guard, clocks that differ": {false, 10 * time.Second, false},
-		"without the guard, clocks that agree":  {false, 0, true},
-		"the guard, clocks that differ":         {true, 10 * time.Second, true},
-		"the guard, clocks that agree":          {true, 0, true},
-	} {
-		playAs(t, name, func(f field) {
-			var options []pool.Option
-			if c.guarded {
-				options = guards[true]
-			}
-			a, b := f.veteran(options...), f.veteran(options...)
-			if c.skew > 0 {
-				peek.KnowsToken(a, "lock", uint64(time.Now().Add(c.skew).UnixMicro())) //nolint:gosec // after 1970
-			}
-			m := locked(f, a.NewMutex("lock", withFencing))
-			token := m.Fence()
-			synctest.Wait()
-			f.reboot(true, majority...)
-			wake(b)
-			f.freeze(3, 4) // only nodes that have forgotten the token answer
-			other := b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms))
-			start := time.Now()
-			locked(f, other)
-			if c.guarded {
-				assert.Greater(f, time.Since(start), guard+10*time.Second)
-			} else {
-				assert.Less(f, time.Since(start), time.Second)
-			}
-			assert.Equal(f, c.kept, other.Fence() > token)
-			f.thaw(3, 4)
-		})
+	for guarded, options := range guards {
+		for _, skew := range []time.Duration{0, 10 * time.Second} {
+			playAs(t, fmt.Sprint(guarded, skew), func(f field) {
+				a, b := f.veteran(options...), f.veteran(options...)
+				if skew > 0 {
+					peek.KnowsToken(a, "lock", uint64(time.Now().Add(skew).UnixMicro())) //nolint:gosec // after 1970
+				}
+				m := locked(f, a.NewMutex("lock", withFencing))
+				token := m.Fence()
+				synctest.Wait()
+				f.reboot(true, majority...)
+				wake(b)
+				f.freeze(3, 4) // only nodes that have forgotten the token answer
+				start := time.Now()
+				other := locked(f, b.NewMutex("lock", withFencing, forever, redsync.WithRetryDelay(50*ms)))
+				assert.Equal(f, guarded, time.Since(start) > guard+10*time.Second)
+				assert.Equal(f, guarded, time.Since(start) >= time.Second)
+				assert.Equal(f, guarded || skew == 0, other.Fence() > token)
+				f.thaw(3, 4)
+			})
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package redsync_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,25 +20,16 @@ import (
 // tests a rival has its key on nodes 3 and 4 when the lock is acquired, and rolls it back soon after.
 
 // fills are the times of the fills, from the win on, while the nodes go on to refuse.
-var fills = []time.Duration{20, 60, 140, 300, 620, 1260} // ms
+var fills = []int{20, 60, 140, 300, 620, 1260} // ms
 
 // rival puts a key of a rival on nodes 3 and 4. back takes it off.
-func (f field) rival(keys ...string) (back func()) {
-	f.Helper()
+func (f field) rival(key string) (back func()) {
 	synctest.Wait()
-	for _, n := range f.nodes[3:] {
-		for _, key := range keys {
-			require.NoError(f, n.Set(key, "rival"))
-			n.SetTTL(key, time.Hour)
-		}
-	}
+	f.occupy(key, 3, 4)
 	return func() {
 		synctest.Wait() // both nodes have refused
-		for _, n := range f.nodes[3:] {
-			for _, key := range keys {
-				n.Del(key)
-			}
-		}
+		f.nodes[3].Del(key)
+		f.nodes[4].Del(key)
 	}
 }
 
@@ -76,23 +68,24 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 		back := f.rival("lock")
 		m := locked(f, f.NewMutex("lock"))
 		won := time.Now()
-		at := func(ms time.Duration) { time.Sleep(time.Until(won.Add(ms * time.Millisecond))) } //nolint:durationcheck // ms is a number
 		synctest.Wait()
 		before := f.commands("set")
-		for i, ms := range fills {
-			at(ms - 1)
+		sent := func(want int) {
+			f.Helper()
 			synctest.Wait()
-			assert.Equal(f, before+2*i, f.commands("set"), "after %d ms", ms-1)
-			at(ms)
-			synctest.Wait()
-			assert.Equal(f, before+2*i+2, f.commands("set"), "after %d ms", ms)
+			assert.Equal(f, before+want, f.commands("set"))
+		}
+		for i, at := range fills {
+			time.Sleep(time.Until(won.Add(time.Duration(at-1) * ms)))
+			sent(2 * i)
+			time.Sleep(ms)
+			sent(2*i + 2)
 		}
 		time.Sleep(5 * time.Second)
-		assert.Equal(f, before+12, f.commands("set"))
+		sent(12)
 		for i := range 2 {
 			f.confirms(m.Extend())
-			synctest.Wait()
-			assert.Equal(f, before+14+2*i, f.commands("set"))
+			sent(14 + 2*i)
 		}
 		back()
 		f.confirms(m.Extend())
@@ -102,7 +95,7 @@ func TestFillsAreSentSixTimesAndBeforeEachExtension(t *testing.T) {
 			f.confirms(m.Extend())
 		}
 		time.Sleep(3 * time.Second)
-		assert.Equal(f, before, f.commands("set"), "all nodes have confirmed")
+		sent(0) // all nodes have confirmed
 		f.unlocks(m)
 	})
 }
@@ -113,7 +106,7 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 		option redsync.Option
 		ttl    time.Duration
 	}{
-		"plain":         {redsync.WithTries(1), guard},
+		"plain":         {forever, guard},
 		"lock delay":    {redsync.WithLockDelay(3 * time.Second), guard + 3*time.Second},
 		"minimal hold":  {redsync.WithMinHold(minHold), withDrift},
 		"fencing":       {withFencing, guard},
@@ -121,8 +114,8 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 	} {
 		playMetAs(t, name, func(f field) {
 			f.bare(f.Redsync, c.option)
-			time.Sleep(20 * time.Millisecond)
-			f.restsOn("lock", c.ttl-20*time.Millisecond, allNodes...)
+			time.Sleep(20 * ms)
+			f.rests(c.ttl - 20*ms)
 		})
 	}
 }
@@ -131,59 +124,38 @@ func TestFillLastsAsLongAsTheOtherKeys(t *testing.T) {
 func TestEachKindOfLockIsFilled(t *testing.T) {
 	for _, kind := range lockKinds {
 		playMetAs(t, kind.column, func(f field) {
-			keys := kind.keys
-			back := f.rival(keys[0])
+			first, others := kind.keys[0], kind.keys[1:]
+			back := f.rival(first)
 			m := locked(f, kind.lock(f.Redsync))
-			time.Sleep(50 * time.Millisecond) // a fill has come to nothing
-			have := func(want int) {
-				f.Helper()
-				synctest.Wait()
-				for _, key := range keys[1:] {
-					assert.Equal(f, want, f.nodes.Keys(key), key)
-				}
-				count := 0
-				for _, n := range f.nodes {
-					if v, err := n.Get(keys[0]); err == nil && v != "rival" {
-						count++
-					}
-				}
-				assert.Equal(f, want, count, keys[0])
-			}
-			have(3)
+			time.Sleep(50 * ms) // a fill has come to nothing
+			f.have(3, others...)
 			back()
-			time.Sleep(10 * time.Millisecond)
-			have(5)
+			f.have(3, first)
+			time.Sleep(10 * ms)
+			f.have(5, kind.keys...)
 			for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
-				want, _ := f.nodes[0].Get(keys[0])
-				got, _ := n.Get(keys[0])
+				want, _ := f.nodes[0].Get(first)
+				got, _ := n.Get(first)
 				assert.Equal(f, want[:20], got[:min(20, len(got))])
 			}
 			f.unlock(m)
 			time.Sleep(3 * time.Second)
-			for _, key := range keys {
-				assert.Zero(f, f.nodes.Keys(key))
-			}
+			f.have(0, kind.keys...)
 		})
 	}
 }
 
 // A node may grant another permit than the one that was won. It is given back, and the permit that was won is taken.
 func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
-	for _, weight := range []int{1, 2} {
+	for weight, option := range map[int]redsync.Option{1: forever, 2: withFair} {
 		playMetAs(t, fmt.Sprint("weight ", weight), func(f field) {
 			for slot := range weight {
 				f.puts(slot, "rival", time.Hour, 3, 4)
 			}
-			options := opts{redsync.WithPermits(2 * weight)}
-			if weight > 1 {
-				options = append(options, redsync.WithWeight(weight), withFair)
-			}
-			var m *redsync.Mutex
+			m := f.NewMutex("lock", redsync.WithPermits(2*weight), redsync.WithWeight(weight), option)
 			for { // until the slots that were won are those that the rival has on nodes 3 and 4
-				m = f.NewMutex("lock", options...)
-				locked(f, m)
-				value := m.Value()
-				time.Sleep(time.Millisecond)
+				value := locked(f, m).Value()
+				time.Sleep(ms)
 				if owners := f.owners(0, 2*weight); owners[0] == value && owners[weight-1] == value {
 					break
 				}
@@ -196,7 +168,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 					n.Del(slotOf(slot))
 				}
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * ms)
 			for i := range f.nodes {
 				assert.Equal(f, f.owners(0, 2*weight), f.owners(i, 2*weight))
 			}
@@ -210,7 +182,7 @@ func TestPermitIsFilledIntoTheSlotThatWasWon(t *testing.T) {
 // after Unlock.
 func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 	for _, forgetful := range []int{0, 4} {
-		playAs(t, fmt.Sprint("node ", forgetful), func(f field) {
+		play(t, func(f field) {
 			processes := f.processes(2, inZones)
 			for tick := range 3 {
 				var runs atomic.Int32
@@ -220,13 +192,12 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 						return nil
 					})
 				}
-				done := make(chan struct{})
+				var wg sync.WaitGroup
 				for _, rs := range processes {
-					go func() { try(rs); done <- struct{}{} }()
+					wg.Go(func() { try(rs) })
 				}
-				<-done
-				<-done
-				time.Sleep(200 * time.Millisecond)
+				wg.Wait()
+				time.Sleep(200 * ms)
 				if runs.Load() == 0 {
 					continue
 				}
@@ -238,7 +209,7 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 				}
 				assert.EqualValues(f, 1, runs.Load(), "tick %d", tick)
 				time.Sleep(withDrift)
-				assert.Zero(f, f.nodes.Keys("lock"), "the keys stay for the minimal hold, and no longer")
+				f.keysOn(0) // the keys stay for the minimal hold, and no longer
 			}
 		})
 	}
@@ -247,18 +218,17 @@ func TestJobOfATickRunsOnceAlthoughANodeForgets(t *testing.T) {
 // After Unlock the fill lasts for the rest of the minimal hold, also if the node executes it late.
 func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 	playMet(t, func(f field) {
+		m := f.NewMutex("lock", redsync.WithMinHold(minHold))
 		back := f.rival("lock")
-		m := locked(f, f.NewMutex("lock", redsync.WithMinHold(minHold)))
-		f.unlock(m)
+		f.unlock(locked(f, m))
 		back()
-		time.Sleep(20 * time.Millisecond)
-		f.rests(withDrift - 20*time.Millisecond)
+		time.Sleep(20 * ms)
+		f.rests(withDrift - 20*ms)
 		f.taken()
-		time.Sleep(withDrift - 20*time.Millisecond)
+		time.Sleep(withDrift - 20*ms)
 		f.keysOn(0)
 
 		back = f.rival("lock")
-		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
 		locked(f, m)
 		back()
 		f.unlock(m) // sends the first fill
@@ -266,9 +236,7 @@ func TestMinHoldIsFilledAfterUnlock(t *testing.T) {
 		time.Sleep(withDrift)
 
 		back = f.rival("lock")
-		m = f.NewMutex("lock", redsync.WithMinHold(minHold))
-		locked(f, m)
-		f.unlock(m)
+		f.unlock(locked(f, m))
 		back()
 		f.freeze(3)
 		time.Sleep(minHold / 2)
@@ -293,47 +261,44 @@ func TestUnlockDoesNotCountItsFill(t *testing.T) {
 
 // No key is left by a fill that a node executes after Unlock, whatever has kept it.
 func TestReleaseLeavesNoKeyOfAFill(t *testing.T) {
-	for name, faulty := range map[string]func(f field, n *embedded.Node){
-		"late":       func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{Delay: 300 * time.Millisecond}) },
-		"reply lost": func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{LoseReply: true}) },
-		"lost":       func(_ field, n *embedded.Node) { n.On("set", 1, embedded.Fault{LoseCommand: true}) },
-		"executed twice": func(_ field, n *embedded.Node) {
-			n.On("set", 1, embedded.Fault{LoseReply: true, Again: time.Second / 2})
-		},
-		"frozen": func(_ field, n *embedded.Node) { n.Freeze(); time.AfterFunc(time.Second, n.Thaw) },
+	for name, fault := range map[string]embedded.Fault{
+		"late":           {Delay: 300 * ms},
+		"reply lost":     {LoseReply: true},
+		"lost":           {LoseCommand: true},
+		"executed twice": {LoseReply: true, Again: 500 * ms},
+		"frozen":         {},
 	} {
 		playMetAs(t, name, func(f field) {
 			m := f.bare(f.Redsync)
 			for _, n := range f.nodes[3:] {
-				faulty(f, n)
+				n.On("set", 1, fault)
 			}
-			time.Sleep(25 * time.Millisecond) // the fill is under way
-			f.unlock(m)
-			time.Sleep(3 * time.Second)
-			f.keysOn(0)
-			locked(f, f.NewMutex("lock"))
-			time.Sleep(time.Millisecond)
-			f.keysOn(5)
+			if name == "frozen" {
+				f.freeze(3, 4)
+				time.AfterFunc(time.Second, func() { f.thaw(3, 4) })
+			}
+			time.Sleep(25 * ms) // the fill is under way
+			f.unlocks(m)
+			f.held()
 		})
 	}
 }
 
 func TestLockThatIsHandedOverIsFilled(t *testing.T) {
-	for name, late := range map[string]time.Duration{"refused before": 0, "refused after": 10 * time.Millisecond} {
-		playMetAs(t, name, func(f field) {
+	for _, late := range []time.Duration{0, 10 * ms} { // when the nodes refuse: before the hand-over, or after it
+		playMet(t, func(f field) {
 			back := f.rival("lock")
 			for _, n := range f.nodes[3:] {
 				n.On("set", 1, embedded.Fault{Delay: late})
 			}
 			giver := locked(f, f.NewMutex("lock"))
 			receiver := f.calls(f.Redsync, patient()...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(ms)
 			f.atOnce(giver, receiver)
 			time.Sleep(late)
 			back()
 			f.keysOn(3)
-			time.Sleep(20*time.Millisecond - late)
-			synctest.Wait()
+			time.Sleep(20*ms - late)
 			f.keysOn(5)
 			f.unlocks(receiver.Mutex)
 		})
@@ -381,20 +346,15 @@ func TestExtensionsCountFilledNodesUnderTheGuardOnly(t *testing.T) {
 // three nodes have granted, and that was extended once, outlives that one of them goes down. It is extended soon after the
 // fill.
 func TestExtensionsCountOldFills(t *testing.T) {
-	for name, bad := range map[string]func(f field, i int){
-		"down":   func(f field, i int) { f.nodes[i].Kill() },
-		"frozen": func(f field, i int) { f.nodes[i].Freeze() },
-	} {
-		for _, after := range []time.Duration{1200 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
+	for name, bad := range map[string]func(f field, nodes ...int){"down": field.kill, "frozen": field.freeze} {
+		for _, after := range []time.Duration{1200 * ms, 3 * time.Second, 5 * time.Second} {
 			playMetAs(t, fmt.Sprint(name, " after ", after), func(f field) {
 				m := f.bare(f.Redsync, withWatchdog)
 				time.Sleep(after)
 				require.Equal(f, 5, f.on(m, "lock"))
 				bad(f, 0)
 				time.Sleep(20 * time.Second)
-				valid, err := m.Valid()
-				require.NoError(f, err)
-				assert.True(f, valid)
+				f.confirms(m.Valid())
 				f.unlock(m)
 			})
 		}
