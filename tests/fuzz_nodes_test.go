@@ -64,8 +64,7 @@ func FuzzName(f *testing.F) {
 		if len(name) > 1<<16 || name == other || !allowed(other) {
 			t.Skip()
 		}
-		options := opts{forever, redsync.WithRetryDelay(time.Hour)}
-		fences := how&1 != 0
+		options, fences := patient(), how&1 != 0
 		if fences {
 			options = append(options, withFencing)
 		}
@@ -121,15 +120,15 @@ func FuzzName(f *testing.F) {
 // validity ends before each key does, by the drift and the lock delay. It never lasts longer than the expiry or the
 // longest hold.
 func FuzzOptions(f *testing.F) {
-	const s = int64(time.Second)
-	f.Add(8*s, 0.01, 0.05, int64(0), int64(0), int64(0), int64(1), 1, 0, uint16(0))
-	f.Add(int64(3*ms), 0.01, 1.0, int64(0), int64(1), int64(1), int64(0), 2, 999, uint16(0xffff))
-	f.Add(100*365*24*3600*s, 0.0, 1.0, int64(0), int64(0), int64(0), int64(math.MaxInt64), 3, -999, uint16(0x1f))
-	f.Add(int64(math.MaxInt64), 0.5, 1.0, int64(1), int64(math.MaxInt64), int64(math.MaxInt64), int64(-1), 1, 0, uint16(0))
-	f.Add(s, 0.01, math.Inf(1), int64(0), int64(0), int64(0), int64(0), 0, 0, uint16(0))
-	f.Add(s, 0.01, 0.05, int64(-1), int64(-1), int64(-1), int64(-1), -1, 1000, uint16(0x7ff))
-	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, int64(0), 2, 5, uint16(0xfff))
-	f.Fuzz(func(t *testing.T, expiry int64, drift, factor float64, node, delay, maxHold, retry int64, tries, class int, how uint16) {
+	const s = int(time.Second)
+	f.Add(8*s, 0.01, 0.05, 0, 0, 0, 1, 1, 0, 0)
+	f.Add(s/1000*3, 0.01, 1.0, 0, 1, 1, 0, 2, 999, 0xffff)
+	f.Add(100*365*24*3600*s, 0.0, 1.0, 0, 0, 0, math.MaxInt, 3, -999, 0x1f)
+	f.Add(math.MaxInt, 0.5, 1.0, 1, math.MaxInt, math.MaxInt, -1, 1, 0, 0)
+	f.Add(s, 0.01, math.Inf(1), 0, 0, 0, 0, 0, 0, 0)
+	f.Add(s, 0.01, 0.05, -1, -1, -1, -1, -1, 1000, 0x7ff)
+	f.Add(s, 0.9, 0.05, s/40, s/7, s/3, 0, 2, 5, 0xfff)
+	f.Fuzz(func(t *testing.T, expiry int, drift, factor float64, node, delay, maxHold, retry, tries, class, how int) {
 		options := opts{
 			redsync.WithExpiry(time.Duration(expiry)), redsync.WithDriftFactor(drift), redsync.WithTimeoutFactor(factor),
 			redsync.WithTries(tries), redsync.WithLockDelay(time.Duration(delay)),
@@ -138,7 +137,7 @@ func FuzzOptions(f *testing.F) {
 			redsync.WithNodeTimeout(time.Duration(node)), redsync.WithMaxHold(time.Duration(maxHold)), redsync.WithRetryDelay(time.Duration(retry)), redsync.WithPriority(class),
 			withFencing, withFair, withWatchdog, withSetNXOnExtend, hearsAll, redsync.WithHandOver(false), redsync.WithValue("adopted"),
 		} {
-			if how>>bit&1 != 0 {
+			if how&(1<<bit) != 0 {
 				options = append(options, more)
 			}
 		}

@@ -2,7 +2,6 @@ package redsync_test
 
 import (
 	"crypto/rand"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -18,16 +17,17 @@ import (
 
 // This file shows what a generator of values must return.
 
+// A value has at least 128 bits: 5 for each character of base 32.
 func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 	play(t, func(f field) {
 		var mu sync.Mutex
 		values := map[string]int{}
+		note := func(value string) {
+			mu.Lock()
+			defer mu.Unlock()
+			values[value]++
+		}
 		for _, n := range f.nodes {
-			note := func(value string) {
-				mu.Lock()
-				defer mu.Unlock()
-				values[value]++
-			}
 			n.On("set", 100, embedded.Fault{Then: func(args []string) { note(args[1]) }})
 			n.On("evalsha", 100, embedded.Fault{Then: func(args []string) {
 				if len(args) > 6 && strings.Contains(args[6], ":") { // a waiter's acquire, not a release
@@ -35,15 +35,13 @@ func TestMutexLockGivesEachAttemptAFreshValue(t *testing.T) {
 				}
 			}})
 		}
-		for _, n := range f.nodes[:3] {
-			require.NoError(f, n.Set("lock", "another"))
-		}
+		f.occupy("lock")
 		require.Error(f, f.NewMutex("lock", redsync.WithTries(6), redsync.WithRetryDelay(100*ms)).Lock())
 		synctest.Wait()
 		assert.GreaterOrEqual(f, len(values), 6)
 		for value, nodes := range values {
 			assert.Equal(f, 5, nodes, value)
-			assert.GreaterOrEqual(f, len(value)*5, 128, "the value has at least 128 bits: 5 for each character of base 32")
+			assert.GreaterOrEqual(f, len(value)*5, 128)
 		}
 	})
 }
@@ -53,27 +51,20 @@ func repeating(value string) redsync.Option {
 	return redsync.WithGenValueFunc(func() (string, error) { return value, nil })
 }
 
+// The error does not show the value, which is a secret.
 func TestMutexLockRefusesAValueUsedBefore(t *testing.T) {
 	onKit(t, func(k kit) {
 		value := rand.Text()
 		constant := repeating(value)
-		m := locked(k, k.NewMutex("lock", constant))
-		k.unlock(m)
+		k.unlock(locked(k, k.NewMutex("lock", constant)))
 		err := k.NewMutex("other", constant).Lock()
 		require.NotErrorIs(k, err, redsync.ErrFailed)
 		assert.ErrorContains(k, err, "WithGenValueFunc returned a value that it has returned before")
-		assert.NotContains(k, err.Error(), value, "the error does not show the value, which is a secret")
-	})
-}
+		assert.NotContains(k, err.Error(), value)
 
-func TestMutexLockRefusesAValueUsedByAnotherRedsync(t *testing.T) {
-	onKit(t, func(k kit) {
-		constant := repeating(rand.Text())
-		locked(k, k.NewMutex("lock", constant))
-		other := k.nodes.Process()
-		defer func() { _ = other.Close(k.Context()) }()
-		require.ErrorContains(k, other.NewMutex("lock", constant).TryLock(), "returned before")
-		synctest.Wait()
+		constant = repeating(rand.Text())
+		k.held(constant)
+		require.ErrorContains(k, k.another().NewMutex("lock", constant).TryLock(), "returned before")
 		assert.Equal(k, 5, k.keys("lock"), "the holder's keys stay")
 	})
 }
@@ -93,12 +84,10 @@ func TestMutexLockRefusesAValueWhoseReleaseIsOnItsWay(t *testing.T) {
 
 func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 	play(t, func(f field) {
-		broken := errors.New("no entropy")
-		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", broken })).Lock()
-		require.ErrorIs(f, err, broken)
+		err := f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", errWork })).Lock()
+		require.ErrorIs(f, err, errWork)
 		require.NotErrorIs(f, err, redsync.ErrFailed)
-		err = f.NewMutex("lock", redsync.WithGenValueFunc(func() (string, error) { return "", nil })).Lock()
-		assert.ErrorContains(f, err, "empty value")
+		require.ErrorContains(f, f.NewMutex("lock", repeating("")).Lock(), "empty value")
 		f.hasSent(0)
 	})
 }
@@ -107,15 +96,15 @@ func TestMutexLockReportsTheGeneratorsError(t *testing.T) {
 func TestWaiterEndsWithItsGenerator(t *testing.T) {
 	play(t, func(f field) {
 		f.held()
-		broken, calls := errors.New("no more values"), 0
+		calls := 0
 		m := f.NewMutex("lock", redsync.WithTries(100), redsync.WithRetryDelay(10*ms),
 			redsync.WithGenValueFunc(func() (string, error) {
 				if calls++; calls > 1 {
-					return "", broken
+					return "", errWork
 				}
 				return rand.Text(), nil
 			}))
-		require.ErrorIs(f, m.Lock(), broken)
+		require.ErrorIs(f, m.Lock(), errWork)
 		assert.Equal(f, 2, calls)
 		f.nobodyWaits()
 	})

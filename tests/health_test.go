@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,50 +48,40 @@ func (u user) uses() {
 }
 
 func TestNodeDownAndUpAreToldOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		down  func(f field)
-		after time.Duration // until the fault shows
-		cause string
-		up    func(f field)
+	for cause, c := range map[string]struct {
+		down, up func(f field, nodes ...int)
+		after    time.Duration // until the fault shows
 	}{
-		"killed": {
-			down: func(f field) { f.nodes[2].Kill() }, cause: "connection", /* lost, or refused */
-			up: func(f field) { f.nodes[2].Restart(false) },
-		},
-		"frozen, until its connection is given up": {
-			down: func(f field) { f.freeze(2) }, after: 5 * time.Second, cause: "no reply for 5s",
-			up: func(f field) { f.thaw(2) },
-		},
+		"connection" /* lost, or refused */ : {field.kill, field.restart, 0},
+		"no reply for 5s":                    {field.freeze, field.thaw, 5 * time.Second}, // until its connection is given up
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(cause, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
-				c.down(f)
+				use := func() {
+					for range 20 {
+						f.uses()
+						time.Sleep(100 * ms)
+					}
+				}
+				c.down(f, 2)
 				time.Sleep(ms) // connections that were cut are known to be
 				f.uses()
 				time.Sleep(c.after)
-				for range 20 {
-					f.uses()
-					time.Sleep(100 * ms)
-				}
+				use()
 				down, up := toldOfNodes(r)
 				require.Len(f, down, 1, "%v", down)
-				require.ErrorContains(f, down[0].Err, c.cause)
-				var named *redsync.RedisError
-				require.False(f, errors.As(down[0].Err, &named), "the event names the node")
+				require.ErrorContains(f, down[0].Err, cause)
+				require.False(f, errors.As(down[0].Err, new(*redsync.RedisError)), "the event names the node")
 				assert.Equal(f, observe.NodeDown{Node: 2, Address: "127.0.0.1:7003", Err: down[0].Err}, down[0])
 				require.Empty(f, up)
-				c.up(f)
+				c.up(f, 2)
 				time.Sleep(time.Second)
-				for range 20 {
-					f.uses()
-					time.Sleep(100 * ms)
-				}
+				use()
 				down, up = toldOfNodes(r)
 				require.Empty(f, down)
 				require.Len(f, up, 1)
-				assert.Equal(f, "127.0.0.1:7003", up[0].Address)
-				assert.Equal(f, 2, up[0].Node)
 				assert.GreaterOrEqual(f, up[0].Down, 2*time.Second)
+				assert.Equal(f, observe.NodeUp{Node: 2, Address: "127.0.0.1:7003", Down: up[0].Down}, up[0])
 			})
 		})
 	}
@@ -101,16 +90,15 @@ func TestNodeDownAndUpAreToldOnce(t *testing.T) {
 // A node that refuses to write still executes the releases, which find nothing there. It is down until it takes the key
 // of a lock again.
 func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
-	for _, refusal := range []string{
-		"OOM command not allowed when used memory > 'maxmemory'.",
-		"READONLY You can't write against a read only replica.",
-		"NOREPLICAS Not enough good replicas to write.",
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-		"LOADING Redis is loading the dataset in memory",
-		"NOPERM User locker has no permissions to run the 'set' command",
+	for refusal, extends := range map[string]bool{ // whether the node still prolongs keys
+		"OOM command not allowed when used memory > 'maxmemory'.":                                          true,
+		"READONLY You can't write against a read only replica.":                                            false,
+		"NOREPLICAS Not enough good replicas to write.":                                                    false,
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.": false,
+		"LOADING Redis is loading the dataset in memory":                                                   false,
+		"NOPERM User locker has no permissions to run the 'set' command":                                   true,
 	} {
-		code, _, _ := strings.Cut(refusal, " ")
-		t.Run(code, func(t *testing.T) {
+		t.Run(refusal, func(t *testing.T) {
 			watching(t, func(f field, r *redsynctest.Recorder) {
 				held := locked(f, f.NewMutex("held", redsync.WithExpiry(time.Hour)))
 				synctest.Wait()
@@ -121,7 +109,7 @@ func TestNodeThatRefusesToWriteIsDownUntilItWrites(t *testing.T) {
 				f.hasSent(sent, "nothing is sent to find out")
 				for range 20 {
 					f.uses()
-					if code == "OOM" || code == "NOPERM" { // the node still prolongs keys
+					if extends {
 						f.confirms(held.Extend())
 					}
 					f.confirms(held.Valid())
@@ -180,23 +168,20 @@ func TestNamesOfNodes(t *testing.T) {
 		r, log := &redsynctest.Recorder{}, newLogbook()
 		var pools []pool.Pool
 		for i, c := range clientsOf(f.nodes) {
-			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprintf("zone %d", i))), ""})
+			pools = append(pools, &renamed{pool.New(c, pool.WithName(fmt.Sprint("zone ", i))), ""})
 		}
 		rs := redsync.New(pools...).With(redsync.WithObserver(r), redsync.WithLogger(slog.New(log)))
 		f.as(rs).meet()
-		for _, n := range f.nodes[:3] {
-			n.Kill()
-		}
+		f.kill(0, 1, 2)
 		err := rs.NewMutex("lock").TryLock()
 		var node *redsync.RedisError
 		require.ErrorAs(f, err, &node)
 		assert.Equal(f, "zone 0", node.Address)
 		require.ErrorContains(f, err, "node #2 (zone 2): ")
-		synctest.Wait()
 		down, _ := toldOfNodes(r)
 		require.Len(f, down, 3)
 		for _, d := range down {
-			assert.Equal(f, fmt.Sprintf("zone %d", d.Node), d.Address)
+			assert.Equal(f, fmt.Sprint("zone ", d.Node), d.Address)
 		}
 		assert.Contains(f, log.text.String(), `address="zone 1"`)
 		pools[1].(*renamed).name = "elsewhere"
@@ -218,19 +203,19 @@ func (p *renamed) String() string { return cmp.Or(p.name, p.Pool.String()) }
 func TestNodeUpIsToldAlthoughTheRedsyncThatSaidNodeDownIsClosed(t *testing.T) {
 	play(t, func(f field) {
 		a, b, clients := &redsynctest.Recorder{}, &redsynctest.Recorder{}, clientsOf(f.nodes)
-		first, second := on(clients).With(redsync.WithObserver(a)), on(clients).With(redsync.WithObserver(b))
-		f.closes(second)
-		user{f.T, first}.uses()
-		f.nodes[4].Kill()
+		first, second := f.as(on(clients).With(redsync.WithObserver(a))), f.as(on(clients).With(redsync.WithObserver(b)))
+		f.closes(second.Redsync)
+		first.uses()
+		f.kill(4)
 		time.Sleep(ms)
-		user{f.T, first}.uses()
-		shut(f, first)
+		first.uses()
+		shut(f, first.Redsync)
 		down, _ := toldOfNodes(a)
 		require.Len(f, down, 1)
-		f.nodes[4].Restart(false)
+		f.restart(4)
 		for range 3 {
 			time.Sleep(time.Second)
-			user{f.T, second}.uses()
+			second.uses()
 		}
 		_, up := toldOfNodes(a)
 		assert.Empty(f, up)
