@@ -179,12 +179,6 @@ func took(tb testing.TB, start time.Time, want time.Duration, why ...any) {
 	assert.Equal(tb, want, time.Since(start), why...)
 }
 
-// confirms checks that an operation has returned true and no error.
-func (c change) confirms(ok bool, err error) {
-	c.Helper()
-	user{T: c.T}.confirms(ok, err)
-}
-
 // limited returns a context that ends after d.
 func limited(tb testing.TB, d time.Duration) context.Context {
 	tb.Helper()

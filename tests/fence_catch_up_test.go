@@ -154,9 +154,12 @@ func TestFenceOddRegisterIsAnErrorThatNamesIt(t *testing.T) {
 func TestFenceValueOfAnother(t *testing.T) {
 	for _, ahead := range []string{"", "2000000000000000 "} {
 		play(t, func(f field) {
-			f.occupy("lock", allNodes...)
+			value := "value " + ahead
+			for _, n := range f.nodes {
+				require.NoError(f, n.Set("lock", value))
+			}
 			f.registers(strings.Repeat(ahead, 5))
-			m := f.NewMutex("lock", withFencing, repeating("another's"))
+			m := f.NewMutex("lock", withFencing, repeating(value))
 			isTaken(f, m.TryLock())
 			assert.Zero(f, m.Fence())
 		})

@@ -132,6 +132,7 @@ func TestEachKindOfLockIsFilled(t *testing.T) {
 			back()
 			f.have(3, first)
 			time.Sleep(10 * ms)
+			synctest.Wait()
 			f.have(5, kind.keys...)
 			for _, n := range f.nodes[3:] { // it is the lock, as on the other nodes
 				want, _ := f.nodes[0].Get(first)

@@ -1,7 +1,6 @@
 package redsync_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -13,8 +12,8 @@ import (
 
 	"github.com/seed14bd9ef4/redsync"
 	"github.com/seed14bd9ef4/redsync/internal/embedded"
-	"github.com/seed14bd9ef4/redsync/observe"
 	"github.com/seed14bd9ef4/redsync/pool"
+	"github.com/seed14bd9ef4/redsync/redsynctest"
 )
 
 // This file shows joint sets whose servers have an address in each set, while servers restart, addresses move, and
@@ -23,41 +22,36 @@ import (
 // heldByOne makes m hold its lock, with a key on only one of the three nodes. Node late was frozen during Lock, and
 // node emptied has restarted without its keys.
 func (c change) heldByOne(m *redsync.Mutex, emptied, late int) {
-	c.Helper()
-	c.nodes[late].Freeze()
+	c.freeze(late)
 	locked(c, m)
-	c.nodes[emptied].Kill()
-	c.nodes[emptied].Restart(true)
-	c.nodes[late].Thaw()
+	c.reboot(true, emptied)
+	c.thaw(late)
 	time.Sleep(ms)
-	c.nodes[late].Del(m.Name())
+	c.lose(late)
 }
 
 // Server 0 has an address in each set, and dies for good. Its address in before is given to server 3, its address in
-// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after.
+// after to server 4. Server 3 may deny INFO. A joint process must not count server 3 in after: servers 1 and 3 are a
+// quorum of before, and in after only server 1 answers.
 func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
-	for name, denied := range map[string]bool{"it tells its run id": false, "it denies INFO": true} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 5, func(s change) {
-				var moving movable
-				moving.to.Store(s.nodes[0])
-				rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
-				m := obtained(s, rs.NewMutex("meet"))
-				s.unlock(m)
-				if denied {
-					s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
-				}
-				s.nodes[0].Kill()
-				moving.to.Store(s.nodes[3])
-				time.Sleep(time.Minute)
-				s.nodes[2].Freeze()
-				for i := range 3 {
-					// Servers 1 and 3 are a quorum of before. In after only server 1 answers.
-					require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum, "attempt %d", i)
-					time.Sleep(time.Second)
-				}
-				s.nodes[2].Thaw()
-			})
+	for _, denied := range []bool{false, true} {
+		changing(t, 5, func(s change) {
+			var moving movable
+			moving.to.Store(s.nodes[0])
+			rs := s.joint(append([]pool.Pool{pool.New(moving.client())}, s.at(1, 2)...), s.elsewhere(0, 1, 2))
+			s.unlock(obtained(s, rs.NewMutex("meet")))
+			if denied {
+				s.nodes[3].On("info", 1000, embedded.Fault{Err: "NOPERM User has no permissions to run the 'info' command"})
+			}
+			s.kill(0)
+			moving.to.Store(s.nodes[3])
+			time.Sleep(time.Minute)
+			s.freeze(2)
+			for range 3 {
+				require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrNoQuorum)
+				time.Sleep(time.Second)
+			}
+			s.thaw(2)
 		})
 	}
 }
@@ -67,13 +61,9 @@ func TestJointAddressOfADeadServerLeadsToAnother(t *testing.T) {
 func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 	changing(t, 6, func(s change) {
 		rs := s.joint(s.at(0, 1, 2), s.at(3, 4, 5))
-		s.nodes[5].Freeze()
+		s.freeze(5)
 		var patient sync.WaitGroup
-		patient.Go(func() {
-			m := rs.NewMutex("batch", redsync.WithExpiry(10*time.Hour))
-			assert.NoError(s, m.TryLock())
-			s.unlock(m)
-		})
+		patient.Go(func() { s.unlock(obtained(s, rs.NewMutex("batch", redsync.WithExpiry(10*time.Hour)))) })
 		time.Sleep(ms)
 		start := time.Now()
 		m := obtained(s, rs.NewMutex("lock", redsync.WithExpiry(2*time.Second)))
@@ -81,7 +71,7 @@ func TestJointCallsWaitForTheirOwnDeadlines(t *testing.T) {
 		s.unlock(m)
 		patient.Wait()
 		took(s, start, 400*ms-ms)
-		s.nodes[5].Thaw()
+		s.thaw(5)
 	})
 }
 
@@ -97,70 +87,51 @@ func TestJointFirstCallWithAShortContext(t *testing.T) {
 			return pools
 		}
 		rs := s.joint(on(), on())
-		ctx := limited(s, ms)
-		require.Error(s, rs.NewMutex("first").TryLockContext(ctx))
-		m := rs.NewMutex("second")
-		require.NoError(s, m.TryLock(), "nobody has the lock")
-		s.unlock(m)
+		require.Error(s, rs.NewMutex("first").TryLockContext(limited(s, ms)))
+		s.unlock(obtained(s, rs.NewMutex("second"))) // nobody has the lock
 	})
 }
-
-// A healthLog is an observer that records which nodes are reported down, and up.
-type healthLog struct{ down, up []int }
-
-func (h *healthLog) ObserveNodeDown(_ context.Context, e observe.NodeDown) {
-	h.down = append(h.down, e.Node)
-}
-
-func (h *healthLog) ObserveNodeUp(_ context.Context, e observe.NodeUp) { h.up = append(h.up, e.Node) }
 
 // A server that did not count at either address, because it had restarted, is reported up at both, although it is asked
 // at only one of them.
 func TestJointServerIsUpAgainAtBothAddresses(t *testing.T) {
 	changing(t, 3, func(s change) {
 		time.Sleep(time.Minute)
-		var before, after []pool.Pool
-		for _, n := range s.nodes {
-			before, after = append(before, pool.New(n.Client(), guards[true]...)), append(after, pool.New(n.Client(), guards[true]...))
-		}
-		log := &healthLog{}
-		rs := s.joint(before, after).With(redsync.WithObserver(log), hearsAll)
+		r := &redsynctest.Recorder{}
+		rs := s.joint(s.with(guards[true], 0, 1, 2), s.with(guards[true], 0, 1, 2)).With(redsync.WithObserver(r), hearsAll)
 		obtained(s, rs.NewMutex("meet"))
-		s.nodes[0].Kill()
-		s.nodes[0].Restart(true)
+		s.reboot(true, 0)
 		for i := range 20 {
 			_ = rs.NewMutex(fmt.Sprint("lock", i)).TryLock()
 			time.Sleep(time.Second)
 		}
-		assert.Contains(s, log.down, 0)
-		assert.ElementsMatch(s, log.down, log.up)
+		down, up := toldOfNodes(r)
+		nodes := map[int]int{}
+		for _, e := range down {
+			nodes[e.Node]++
+		}
+		assert.Contains(s, nodes, 0)
+		for _, e := range up {
+			nodes[e.Node]--
+		}
+		for node, more := range nodes {
+			assert.Zero(s, more, "node %d was down as often as up", node)
+		}
 	})
 }
 
 // While processes with New(after...) run, a new node restarts. A joint process that has pool.WithNoLocksBefore from its
-// deployment does not count it. One that declares a later time does, wrongly.
+// deployment does not count it. One that declares a later time does, wrongly: then two processes hold the lock.
 func TestJointNewNodesThatRestart(t *testing.T) {
 	for _, name := range []string{"without", "with", "wrong"} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 6, func(s change) {
-				time.Sleep(time.Minute)
-				more := map[string][]pool.Option{
-					"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * time.Second))},
-				}[name]
-				guarded := func(more []pool.Option, nodes ...int) (pools []pool.Pool) {
-					for _, i := range nodes {
-						pools = append(pools, pool.New(s.nodes[i].Client(), append(more, guards[true]...)...))
-					}
-					return pools
-				}
-				s.heldByOne(s.alone(guarded(nil, 3, 4, 5)).NewMutex("lock"), 3, 5)
-				err := s.joint(guarded(nil, 0, 1, 2), guarded(more, 3, 4, 5)).NewMutex("lock").TryLock()
-				if name != "wrong" {
-					require.Error(s, err)
-				} else {
-					require.NoError(s, err, "two processes hold the lock")
-				}
-			})
+		changing(t, 6, func(s change) {
+			time.Sleep(time.Minute)
+			more := map[string][]pool.Option{
+				"with": {newNodes}, "wrong": {pool.WithNoLocksBefore(time.Now().Add(30 * time.Second))},
+			}[name]
+			s.heldByOne(s.alone(s.with(guards[true], 3, 4, 5)).NewMutex("lock"), 3, 5)
+			err := s.joint(s.with(guards[true], 0, 1, 2), s.with(append(more, guards[true]...), 3, 4, 5)).NewMutex("lock").TryLock()
+			require.Equal(s, name == "wrong", err == nil, "%s: %v", name, err)
 		})
 	}
 }
@@ -172,14 +143,13 @@ func TestJointAddressThatLeadsToTheOtherSet(t *testing.T) {
 	changing(t, 4, func(s change) {
 		wrong := pool.New(s.nodes[2].Client(func(o *redis.Options) { o.Addr = "node-3:6379" }))
 		rs, later := s.joint(s.at(0, 1, 2), append(s.at(0, 1), wrong)), s.alone(s.elsewhere(0, 1, 3))
-		m := rs.NewMutex("lock")
-		require.NoError(s, m.TryLock(), "nodes 0 and 1 are a quorum of both sets")
+		m := obtained(s, rs.NewMutex("lock")) // nodes 0 and 1 are a quorum of both sets
 		s.taken(later, "lock", "a process of the later set")
 		s.unlock(m)
 		time.Sleep(time.Second)
-		s.nodes[0].Freeze()
+		s.freeze(0)
 		require.ErrorIs(s, m.TryLock(), redsync.ErrNoQuorum)
-		s.nodes[0].Thaw()
+		s.thaw(0)
 		time.Sleep(time.Second)
 		rs = s.joint(s.at(0, 2), append(s.at(0), wrong))
 		require.ErrorIs(s, rs.NewMutex("lock").TryLock(), redsync.ErrDuplicateNode, "one server is left of each set")

@@ -2,6 +2,7 @@ package redsync_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,11 +20,11 @@ import (
 
 // This file tests locks on two joint sets of nodes, and shows what happens if nodes are replaced without joint sets.
 
-// A change is a test in a bubble in which some nodes replace others. Each node has a first address (see at), and any number
-// of other addresses (see elsewhere). Only the server's answers show that these addresses lead to the same node.
+// A change is a field in which some nodes replace others, and that has no Redsync of its own. Each node has a first
+// address (see at), and any number of other addresses (see elsewhere). Only the server's answers show that these
+// addresses lead to the same node.
 type change struct {
-	*testing.T
-	nodes   embedded.Nodes
+	field
 	clients []*redis.Client
 }
 
@@ -32,7 +33,7 @@ func changing(t *testing.T, n int, f func(c change)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := embedded.Start(n)
-		f(change{t, nodes, clientsOf(nodes)})
+		f(change{field{user{T: t}, nodes}, clientsOf(nodes)})
 		time.Sleep(20 * time.Second) // by now each key of a lock has been released or has expired
 		for i, node := range nodes {
 			for _, key := range node.Keys() {
@@ -53,28 +54,26 @@ func (c change) at(nodes ...int) (pools []pool.Pool) {
 }
 
 // elsewhere returns a pool of each of these nodes, at an address that no other pool has.
-func (c change) elsewhere(nodes ...int) (pools []pool.Pool) {
+func (c change) elsewhere(nodes ...int) []pool.Pool { return c.with(nil, nodes...) }
+
+// with is elsewhere with options.
+func (c change) with(options []pool.Option, nodes ...int) (pools []pool.Pool) {
 	for _, i := range nodes {
-		pools = append(pools, pool.New(c.nodes[i].Client()))
+		pools = append(pools, pool.New(c.nodes[i].Client(), options...))
 	}
 	return pools
 }
 
-// as returns rs. The end of the test closes it.
-func (c change) as(rs *redsync.Redsync) *redsync.Redsync {
-	user{c.T, rs}.closes(rs)
+func (c change) alone(pools []pool.Pool) *redsync.Redsync {
+	rs := redsync.New(pools...)
+	c.closes(rs)
 	return rs
 }
 
-func (c change) alone(pools []pool.Pool) *redsync.Redsync { return c.as(redsync.New(pools...)) }
-
 func (c change) joint(before, after []pool.Pool) *redsync.Redsync {
-	return c.as(redsync.NewJoint(before, after))
-}
-
-func (c change) unlock(m *redsync.Mutex) {
-	c.Helper()
-	c.confirms(m.Unlock())
+	rs := redsync.NewJoint(before, after)
+	c.closes(rs)
+	return rs
 }
 
 // taken checks that a process cannot have the lock because nodes refuse it.
@@ -84,43 +83,46 @@ func (c change) taken(rs *redsync.Redsync, name, who string) {
 	time.Sleep(time.Second) // the release of the failed attempt has arrived
 }
 
+// digits returns the digits of a text.
+func digits(text string) (all []int) {
+	for _, digit := range text {
+		all = append(all, int(digit-'0'))
+	}
+	return all
+}
+
 func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
-	five, changed, three, others := []int{0, 1, 2, 3, 4}, []int{0, 1, 2, 3, 5}, []int{0, 1, 2}, []int{3, 4, 5}
 	for name, c := range map[string]struct {
-		before, after, frozen []int
+		before, after, frozen string // a digit for each node
 		locks                 bool
 	}{
-		"a quorum of both":                            {five, changed, []int{0, 4, 5}, true},
-		"no quorum of the nodes before":               {five, changed, []int{2, 3, 4}, false},
-		"no quorum of the nodes after":                {five, changed, []int{2, 3, 5}, false},
-		"three of six are up, but only two of before": {five, changed, []int{0, 1, 4}, false},
-		"nothing shared":                              {three, others, []int{2, 3}, true},
-		"nothing shared, all of one set":              {three, others, []int{4, 5}, false},
-		"from one, which is down, to more":            {three[:1], three, []int{0}, false},
-		"from three to five":                          {three, five, []int{1}, true},
-		"from three to five, two down":                {three, five, []int{1, 2}, false},
-		"the same set":                                {three, []int{2, 0, 1}, []int{1}, true},
+		"a quorum of both":                            {"01234", "01235", "045", true},
+		"no quorum of the nodes before":               {"01234", "01235", "234", false},
+		"no quorum of the nodes after":                {"01234", "01235", "235", false},
+		"three of six are up, but only two of before": {"01234", "01235", "014", false},
+		"nothing shared":                              {"012", "345", "23", true},
+		"nothing shared, all of one set":              {"012", "345", "45", false},
+		"from one, which is down, to more":            {"0", "012", "0", false},
+		"from three to five":                          {"012", "01234", "1", true},
+		"from three to five, two down":                {"012", "01234", "12", false},
+		"the same set":                                {"012", "201", "1", true},
 	} {
 		for kind, after := range addresses {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				changing(t, 6, func(s change) {
-					rs := s.joint(s.at(c.before...), after(s, c.after...))
+					rs := s.joint(s.at(digits(c.before)...), after(s, digits(c.after)...))
 					obtained(s, rs.NewMutex("meet"))
-					for _, i := range c.frozen {
-						s.nodes[i].Freeze()
-					}
+					s.freeze(digits(c.frozen)...)
 					m := rs.NewMutex("lock", withWatchdog, redsync.WithTries(1))
 					if err := m.Lock(); c.locks {
 						require.NoError(s, err)
 						time.Sleep(20 * time.Second)
-						require.NoError(s, m.Err(), "the watchdog extends")
+						alive(s, m) // the watchdog extends
 						s.unlock(m)
 					} else {
 						require.ErrorIs(s, err, redsync.ErrNoQuorum)
 					}
-					for _, i := range c.frozen {
-						s.nodes[i].Thaw()
-					}
+					s.thaw(digits(c.frozen)...)
 				})
 			})
 		}
@@ -130,27 +132,22 @@ func TestJointNeedsAQuorumOfEachSet(t *testing.T) {
 // addresses are how a server of both sets is in the set after.
 var addresses = map[string]func(change, ...int) []pool.Pool{"one address": change.at, "two addresses": change.elsewhere}
 
-// Joint processes and processes with one of the sets exclude each other.
+// Joint processes and processes with one of the sets exclude each other: one node is replaced, or all, or there are fewer.
 func TestJointExcludesTheProcessesBeforeAndAfter(t *testing.T) {
-	for name, after := range map[string][]int{
-		"one node replaced": {0, 1, 2, 3, 5},
-		"all replaced":      {5, 6, 7, 8, 9},
-		"shrunk":            {1, 3, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changing(t, 10, func(s change) {
-				was := []int{0, 1, 2, 3, 4}
-				former, joint, latter := s.alone(s.elsewhere(was...)), s.joint(s.at(was...), s.at(after...)), s.alone(s.elsewhere(after...))
-				for _, holder := range []*redsync.Redsync{former, joint, latter} {
-					m := locked(s, holder.NewMutex("lock"))
-					for _, other := range []*redsync.Redsync{former, joint, latter} {
-						if holder == joint || other == joint {
-							s.taken(other, "lock", name)
-						}
+	for _, latter := range []string{"01235", "56789", "134"} {
+		changing(t, 10, func(s change) {
+			after := digits(latter)
+			joint := s.joint(s.at(allNodes...), s.at(after...))
+			all := []*redsync.Redsync{s.alone(s.elsewhere(allNodes...)), joint, s.alone(s.elsewhere(after...))}
+			for _, holder := range all {
+				m := locked(s, holder.NewMutex("lock"))
+				for _, other := range all {
+					if holder == joint || other == joint {
+						s.taken(other, "lock", "")
 					}
-					s.unlock(m)
 				}
-			})
+				s.unlock(m)
+			}
 		})
 	}
 }
@@ -170,8 +167,7 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 					}
 					for range 3 {
 						before := sent()
-						m := rs.NewMutex("lock")
-						require.NoError(s, m.TryLock(), "also the first attempt of all")
+						m := obtained(s, rs.NewMutex("lock")) // also the first attempt of all
 						for _, operation := range []func() (bool, error){m.Extend, m.Valid, m.Extend, m.Valid, m.Unlock} {
 							s.confirms(operation())
 						}
@@ -190,30 +186,24 @@ func TestJointAsksASharedNodeOnce(t *testing.T) {
 // once and each makes a Redsync of its own.
 func TestJointOfTwoAddressesOfEachServer(t *testing.T) {
 	changing(t, 5, func(s change) {
-		before, after := clientsOf(s.nodes), clientsOf(s.nodes)
+		after := clientsOf(s.nodes)
+		obtains := func(name string) *redsync.Mutex {
+			return obtained(s, s.joint(poolsOf(s.clients), poolsOf(after)).NewMutex(name))
+		}
 		var all sync.WaitGroup
 		for i := range 20 {
-			all.Go(func() {
-				m := s.joint(poolsOf(before), poolsOf(after)).NewMutex(fmt.Sprint("lock", i))
-				assert.NoError(s, m.TryLock())
-				s.unlock(m)
-			})
+			all.Go(func() { s.unlock(obtains(fmt.Sprint("lock", i))) })
 		}
 		all.Wait()
-		s.nodes[1].Freeze()
-		s.nodes[3].Freeze()
-		m := s.joint(poolsOf(before), poolsOf(after)).NewMutex("lock")
-		require.NoError(s, m.TryLock(), "a minority is frozen")
-		value := m.Value()
+		s.freeze(1, 3) // a minority
+		value := obtains("lock").Value()
 		other := s.joint(s.elsewhere(allNodes...), s.elsewhere(allNodes...))
 		sent := s.nodes[0].Commands("evalsha")
-		ok, err := other.NewMutex("lock", redsync.WithValue(value)).Unlock()
-		require.True(s, ok, "a process that has just started releases it: %v", err)
+		s.unlock(other.NewMutex("lock", redsync.WithValue(value))) // a process that has just started releases it
 		time.Sleep(time.Second)
 		assert.Equal(s, 1, s.nodes[0].Commands("evalsha")-sent, "the server is asked once")
 		obtained(s, other.NewMutex("lock"))
-		s.nodes[1].Thaw()
-		s.nodes[3].Thaw()
+		s.thaw(1, 3)
 	})
 }
 
@@ -226,15 +216,14 @@ func TestJointNoticesWhichServersAreOne(t *testing.T) {
 		rs := s.joint(s.at(0, 1, 2), append(s.at(0, 1), pool.New(moving.client())))
 		obtained(s, rs.NewMutex("meet"))
 		moving.to.Store(s.nodes[3])
-		s.nodes[2].Kill()
-		s.nodes[2].Restart(false)
+		s.reboot(false, 2)
 		for range 2 { // each finds the lost connection to one address
 			locked(s, rs.NewMutex("meet too"))
 			time.Sleep(10 * time.Second)
 		}
 		m := obtained(s, rs.NewMutex("lock"))
 		time.Sleep(time.Second)
-		assert.Equal(s, 4, s.nodes.Keys("lock"), "each server is a node of its own")
+		s.keysOn(4) // each server is a node of its own
 		s.unlock(m)
 	})
 }
@@ -250,8 +239,8 @@ func TestJointTwoDatabasesOfAServer(t *testing.T) {
 		rs, latter := s.joint(s.at(0, 1, 2), after), s.alone(after)
 		m := obtained(s, rs.NewMutex("lock"))
 		time.Sleep(time.Second)
+		s.keysOn(3)
 		for _, n := range s.nodes {
-			assert.True(s, n.DB(0).Exists("lock"))
 			assert.True(s, n.DB(other).Exists("lock"))
 		}
 		s.taken(latter, "lock", "a process of after")
@@ -270,22 +259,17 @@ func TestJointWaitersAreWoken(t *testing.T) {
 		for name, mode := range modes {
 			t.Run(fmt.Sprint(pair, name), func(t *testing.T) {
 				changing(t, 10, func(s change) {
-					was, is := []int{0, 1, 2, 3, 4}, []int{3, 4, 5, 6, 7}
-					all := []*redsync.Redsync{
-						s.alone(s.elsewhere(was...)), s.joint(s.elsewhere(was...), s.elsewhere(is...)),
-						s.joint(s.elsewhere(was...), s.elsewhere(is...)), s.alone(s.elsewhere(is...)),
-					}
+					was := func() []pool.Pool { return s.elsewhere(allNodes...) }
+					is := func() []pool.Pool { return s.elsewhere(3, 4, 5, 6, 7) }
+					all := []*redsync.Redsync{s.alone(was()), s.joint(was(), is()), s.joint(was(), is()), s.alone(is())}
 					for i, rs := range all {
 						locked(s, rs.NewMutex(fmt.Sprint("meet", i)))
 					}
 					m := locked(s, all[pair[0]].NewMutex("lock", mode...))
-					w := user{s.T, nil}.calls(all[pair[1]], patient(mode...)...)
+					w := s.calls(all[pair[1]], patient(mode...)...)
 					time.Sleep(3 * time.Second)
-					start := time.Now()
 					s.unlock(m)
-					<-w.done
-					require.NoError(s, w.err)
-					assert.Less(s, time.Since(start), 10*ms, "the retry delay is an hour")
+					s.within(w, 10*ms) // the retry delay is an hour
 					s.unlock(w.Mutex)
 				})
 			})
@@ -297,12 +281,15 @@ func TestJointWaitersAreWoken(t *testing.T) {
 // by the same rule.
 func TestJointSharesNothingWithAnotherRule(t *testing.T) {
 	changing(t, 4, func(s change) {
-		joint := s.joint(s.at(0), s.at(1, 2, 3))
-		assert.True(s, peek.SameProcess(joint, s.joint(s.at(0), s.at(1, 2, 3))))
-		for _, other := range []*redsync.Redsync{
-			s.alone(s.at(0, 1, 2, 3)), s.joint(s.at(0, 1), s.at(2, 3)), s.joint(s.at(0), s.at(0, 1, 2, 3)), s.joint(s.at(1, 2, 3), s.at(0)),
+		joint := func(before, after string) *redsync.Redsync {
+			return s.joint(s.at(digits(before)...), s.at(digits(after)...))
+		}
+		one := joint("0", "123")
+		for other, same := range map[*redsync.Redsync]bool{
+			joint("0", "123"): true, s.alone(s.at(0, 1, 2, 3)): false, joint("01", "23"): false, joint("0", "0123"): false,
+			joint("123", "0"): false,
 		} {
-			assert.False(s, peek.SameProcess(joint, other))
+			assert.Equal(s, same, peek.SameProcess(one, other))
 		}
 	})
 }
@@ -328,14 +315,8 @@ func TestJointRestartGuard(t *testing.T) {
 						before, after = append(before, pool.New(c, guardOf[0]...)), append(after, pool.New(other, guardOf[1]...))
 					}
 					rs := s.joint(before, after)
-					m := rs.NewMutex("lock")
-					s.nodes[2].Freeze()
-					locked(s, m)
-					s.nodes[0].Kill()
-					s.nodes[0].Restart(true)
-					s.nodes[2].Thaw()
-					s.nodes[2].Del("lock") // the key that it set late
-					for range 3 {          // the process finds that its connections to node 0 are lost, and that the server has restarted
+					s.heldByOne(rs.NewMutex("lock"), 0, 2)
+					for range 3 { // the process finds that its connections to node 0 are lost, and that the server has restarted
 						require.Error(s, s.joint(before, after).NewMutex("lock").TryLock())
 						time.Sleep(100 * ms)
 					}
@@ -349,66 +330,57 @@ func TestJointRestartGuard(t *testing.T) {
 
 func TestJointRefusesSetsThatCannotBeUsed(t *testing.T) {
 	changing(t, 6, func(s change) {
-		good := s.at(0, 1, 2)
-		var many []pool.Pool
-		for range 33 {
-			many = append(many, pool.New(s.nodes[0].Client()))
-		}
-		more := many
-		for range 32 {
-			more = append(more[:len(more):len(more)], pool.New(s.nodes[0].Client()))
-		}
+		good, many := s.at(0, 1, 2), s.elsewhere(make([]int, 65)...) // addresses of node 0
 		for want, sets := range map[string][2][]pool.Pool{
 			"before: no pools":                      {nil, good},
 			"after: no pools":                       {good, nil},
 			"before: pool #1: it is nil":            {{good[0], nil}, good},
 			"after: pool #0: ":                      {good, {pool.New(nil)}},
-			"before: 65 pools are too many":         {more, good},
-			"have 65 nodes together: at most 64":    {many, more[32:]},
+			"before: 65 pools are too many":         {many, good},
+			"have 65 nodes together: at most 64":    {many[:33], many[33:]},
 			"before: nodes #0 and #2":               {s.at(0, 1, 0), good},
 			"after: nodes #1 and #2 are one server": {good, s.at(3, 4, 4)},
 		} {
 			rs := redsync.NewJoint(sets[0], sets[1])
-			refuses(t, rs.NewMutex("lock"), want)
-			assert.NoError(s, rs.Close(s.Context()))
+			refuses(s.T, rs.NewMutex("lock"), want)
+			shut(s, rs)
 		}
 		require.ErrorIs(s, redsync.NewJoint(nil, good).NewMutex("lock").Lock(), redsync.ErrNoPools)
-		// Only the answers show that two nodes of after are one.
-		rs := s.joint(good, append(s.at(4), s.elsewhere(4)...))
-		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
-		// A server may have two addresses, but not three.
-		rs = s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...))
-		require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+		for _, rs := range []*redsync.Redsync{
+			s.joint(good, append(s.at(4), s.elsewhere(4)...)),                                  // only the answers show that two nodes of after are one
+			s.joint(append(s.at(0), s.elsewhere(1)...), append(s.at(2), s.elsewhere(0, 0)...)), // two addresses are allowed, three are not
+		} {
+			require.ErrorIs(s, rs.NewMutex("lock").Lock(), redsync.ErrDuplicateNode)
+		}
 	})
 }
 
 func TestOpenJoint(t *testing.T) {
-	_, err := redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1"}, []string{"nonsense"})
-	require.ErrorContains(t, err, `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
-	_, err = redsync.OpenJoint(t.Context(), nil, []string{"127.0.0.1:1"})
+	ctx := limited(t, time.Second)
+	opens := func(before, after string, options ...redsync.Option) error { // ports
+		_, err := redsync.OpenJoint(ctx, strings.Fields(before), strings.Fields(after), options...)
+		return err
+	}
+	const one, two, three = "127.0.0.1:1 ", "127.0.0.1:2 ", "127.0.0.1:3 "
+	require.ErrorContains(t, opens(one, "nonsense"), `redsync: OpenJoint: after: address #0: "nonsense" is not of the form`)
+	err := opens("", one)
 	require.ErrorIs(t, err, redsync.ErrNoPools)
 	require.ErrorContains(t, err, "OpenJoint: before: ")
-	_, err = redsync.OpenJoint(t.Context(), []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3"}, redsync.WithExpiry(-1))
-	require.ErrorContains(t, err, "redsync: OpenJoint: WithExpiry(-1ns)")
-	ctx := limited(t, time.Second)
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1", "127.0.0.1:2"}, []string{"127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"})
+	require.ErrorContains(t, opens(one+two, two+three, redsync.WithExpiry(-1)), "redsync: OpenJoint: WithExpiry(-1ns)")
+	err = opens(one+two, two+three+"127.0.0.1:4")
 	require.ErrorContains(t, err, "OpenJoint: before: 0 of 2 nodes answered, 2 needed; after: 0 of 3 nodes answered, 2 needed")
-	for i := 1; i <= 4; i++ {
-		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i-1, i))
+	for i := range 4 {
+		require.ErrorContains(t, err, fmt.Sprintf("node #%d (127.0.0.1:%d)", i, i+1))
 	}
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/0"})
-	require.NotContains(t, err.Error(), "node #1", "one database of one server")
-	_, err = redsync.OpenJoint(ctx, []string{"127.0.0.1:1"}, []string{"redis://127.0.0.1:1/5"})
-	require.ErrorContains(t, err, "node #1", "two databases")
+	require.NotContains(t, opens(one, "redis://127.0.0.1:1/0").Error(), "node #1", "one database of one server")
+	require.ErrorContains(t, opens(one, "redis://127.0.0.1:1/5"), "node #1", "two databases")
 }
 
 // A pool that can never send stands for no other node, also if it has the client of one.
 func TestJointSetsWithAPoolThatCanNeverSend(t *testing.T) {
-	play(t, func(f field) {
-		clients := clientsOf(f.nodes)
-		pools := poolsOf(clients)
-		never := pool.New(clients[0], pool.WithOutstanding(0))
-		rs := redsync.NewJoint(pools[:3], []pool.Pool{never, pools[1], pools[2]})
-		require.ErrorContains(f, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
+	changing(t, 3, func(s change) {
+		never := pool.New(s.clients[0], pool.WithOutstanding(0))
+		rs := redsync.NewJoint(s.at(0, 1, 2), append(s.at(1, 2), never))
+		require.ErrorContains(s, rs.NewMutex("lock").Lock(), "WithOutstanding(0)")
 	})
 }

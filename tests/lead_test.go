@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,13 @@ import (
 // errResigned is what the function of a candidate returns when it resigns.
 var errResigned = errors.New("resigned")
 
-// A term records one term as its candidate has seen it.
+// A term records one term as its candidate has seen it: ended is when the context of the function ended, or when it
+// resigned, and zero while it leads. cause is why the context ended.
 type term struct {
-	of    *candidate
-	fence uint64
-	began time.Time
-	ended time.Time // when the context of the function ended, or when it resigned; zero while it leads
-	cause error     // why the context ended
+	of           *candidate
+	fence        uint64
+	began, ended time.Time
+	cause        error
 }
 
 // An election records the terms of some candidates. Its lock is called "lock".
@@ -46,12 +47,7 @@ type candidate struct {
 }
 
 // newProcess returns another process, which has met the nodes.
-func (e *election) newProcess() *redsync.Redsync {
-	e.Helper()
-	rs := e.nodes.Process()
-	user{e.T, rs}.meet()
-	return rs
-}
+func (e *election) newProcess() *redsync.Redsync { return e.another() }
 
 // runs starts a candidate. Its function leads until its context ends, or until it resigns.
 func (e *election) runs(rs *redsync.Redsync, options ...redsync.Option) *candidate {
@@ -112,20 +108,12 @@ func (e *election) leads(c *candidate, n int) {
 
 // returned waits until the Lead of c has returned, and returns its error.
 func (e *election) returned(c *candidate) error {
-	e.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(time.Hour): //nolint:forbidigo // in a bubble
-		require.Fail(e, "Lead has not returned within an hour")
-	}
+	<-c.done
 	return c.err
 }
 
 // onElection runs f in a bubble.
-func onElection(t *testing.T, f func(e *election)) {
-	t.Helper()
-	onKit(t, func(k kit) { f(&election{kit: k}) })
-}
+func onElection(t *testing.T, f func(e *election)) { onKit(t, func(k kit) { f(&election{kit: k}) }) }
 
 func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 	for _, want := range []error{nil, errWork} {
@@ -140,8 +128,7 @@ func TestLeadReturnsWhatTheFunctionDid(t *testing.T) {
 				assert.Greater(k, m.Remaining(), validity/2)
 				return want
 			})
-			require.ErrorIs(k, err, want)
-			assert.Equal(k, want == nil, err == nil)
+			assert.Equal(k, want, err)
 			time.Sleep(ms)
 			k.nothingLeft()
 		})
@@ -160,14 +147,14 @@ func TestLeadThatCannotBegin(t *testing.T) {
 		require.ErrorContains(k, lead("lock", nil), "option #0 is nil")
 		none := redsync.WithGenValueFunc(func() (string, error) { return "", errWork })
 		require.ErrorIs(k, lead("lock", none), errWork)
-		var nobody *redsync.Redsync
-		require.ErrorIs(k, nobody.Lead(k.Context(), "lock", never), redsync.ErrNoPools)
 		err := k.Lead(parentOf(errWork), "lock", never)
 		require.NotErrorIs(k, err, redsync.ErrFailed)
 		errorIs(k, err, context.Canceled, errWork)
-		rs := k.nodes.Process()
-		shut(k, rs)
-		require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), redsync.ErrClosed)
+		closed := k.process()
+		shut(k, closed)
+		for rs, want := range map[*redsync.Redsync]error{nil: redsync.ErrNoPools, closed: redsync.ErrClosed} {
+			require.ErrorIs(k, rs.Lead(k.Context(), "lock", never), want)
+		}
 		took(k, start, 0, "Lead returns at once")
 		k.nothingLeft()
 	})
@@ -177,17 +164,12 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 	onKit(t, func(k kit) {
 		m := k.held()
 		for name, option := range map[string]redsync.Option{
-			"WithShared":    withShared,
-			"WithPermits":   redsync.WithPermits(1),
-			"WithValue":     redsync.WithValue("x"),
+			"WithShared": withShared, "WithPermits": redsync.WithPermits(1), "WithValue": redsync.WithValue("x"),
 			"WithSequencer": redsync.WithSequencer(m.Sequencer()),
 		} {
-			for _, rs := range []*redsync.Redsync{k.Redsync, k.With(option)} {
-				options := opts{option}
-				if rs != k.Redsync {
-					options = nil
-				}
-				err := rs.Lead(k.Context(), "lock", nothing, options...)
+			for _, err := range []error{
+				k.Lead(k.Context(), "lock", nothing, option), k.With(option).Lead(k.Context(), "lock", nothing),
+			} {
 				require.ErrorContains(k, err, "Lead excludes "+name)
 				require.NotErrorIs(k, err, redsync.ErrFailed)
 			}
@@ -196,10 +178,12 @@ func TestLeadExcludesWhatOthersHoldTogether(t *testing.T) {
 	})
 }
 
+// A leader resigns by its function, or because its context ends.
 func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 	inEachMode(t, onElection, func(e *election, mode opts) {
 		first := e.runs(e.newProcess(), patient(mode...)...)
 		second := e.runs(e.newProcess(), patient(mode...)...)
+		third := e.runs(e.newProcess(), patient(mode...)...)
 		e.leads(first, 1)
 		time.Sleep(time.Minute)
 		e.leads(first, 1)
@@ -208,35 +192,41 @@ func TestLeaderThatResignsIsFollowedAtOnce(t *testing.T) {
 		require.ErrorIs(e, e.returned(first), errResigned)
 		require.NotErrorIs(e, first.err, redsync.ErrFailed)
 		e.leads(second, 2)
+		second.cancel(errWork)
+		require.NoError(e, e.returned(second))
+		require.ErrorIs(e, e.term(2).cause, errWork)
+		e.leads(third, 3)
 		took(e, start, 0, "the next leader begins at once")
 	})
 }
 
-// A function that has failed because of the loss does not end Lead. Each term has a Mutex of its own.
+// A function that has failed because of the loss does not end Lead. Each term has a Mutex of its own, which has no token
+// once the term is over.
 func TestLeadCampaignsAgainWhateverTheFunctionReturned(t *testing.T) {
 	onKit(t, func(k kit) {
-		var mutexes []*redsync.Mutex
-		var fences []uint64
-		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+		var terms []*redsync.Mutex
+		fence := uint64(0)
+		require.NoError(k, k.Lead(k.Context(), "lock", func(ctx context.Context) error {
 			m := redsync.FromContext(ctx)
-			mutexes, fences = append(mutexes, m), append(fences, m.Fence())
-			if len(mutexes) == 3 {
-				assert.Zero(k, mutexes[0].Fence(), "the Mutex of a term that is over has no token")
-				assert.Zero(k, mutexes[1].Remaining())
+			for _, over := range terms {
+				assert.NotSame(k, over, m)
+				assert.Zero(k, over.Fence())
+				assert.Zero(k, over.Remaining())
+			}
+			terms = append(terms, m)
+			assert.Greater(k, m.Fence(), fence)
+			fence = m.Fence()
+			if len(terms) == 3 {
 				return nil
 			}
 			k.nodes.Steal("lock")
 			k.nodes.Expire("lock")
 			<-ctx.Done()
 			require.ErrorIs(k, context.Cause(ctx), redsync.ErrLockLost)
-			assert.Equal(k, fences[len(fences)-1], m.Fence())
+			assert.Equal(k, fence, m.Fence())
 			return errWork
-		})
-		require.NoError(k, err)
-		require.Len(k, mutexes, 3)
-		assert.Less(k, fences[0], fences[1])
-		assert.Less(k, fences[1], fences[2])
-		assert.NotSame(k, mutexes[0], mutexes[1])
+		}))
+		require.Len(k, terms, 3)
 	})
 }
 
@@ -250,10 +240,11 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 				if runs++; runs == 2 {
 					return errWork
 				}
-				fence := redsync.FromContext(ctx).Fence()
+				m := redsync.FromContext(ctx)
+				fence := m.Fence()
 				time.Sleep(time.Minute)
 				assert.ErrorIs(e, context.Cause(ctx), redsync.ErrLockLost)
-				assert.Equal(e, fence, redsync.FromContext(ctx).Fence(), "the Mutex in the context still has the token of its own term")
+				assert.Equal(e, fence, m.Fence(), "the Mutex in the context still has the token of its own term")
 				return nil
 			})
 		}()
@@ -267,32 +258,17 @@ func TestLeadWaitsForAFunctionThatIgnoresItsContext(t *testing.T) {
 		assert.Equal(e, 1, runs)
 		second.resign <- struct{}{}
 		require.ErrorIs(e, <-done, errWork)
-		assert.Equal(e, 2, runs)
-	})
-}
-
-func TestLeaderWhoseContextEndsResigns(t *testing.T) {
-	onElection(t, func(e *election) {
-		first, second := e.runs(e.newProcess(), patient()...), e.runs(e.newProcess(), patient()...)
-		e.leads(first, 1)
-		start := time.Now()
-		first.cancel(errWork)
-		require.NoError(e, e.returned(first))
-		require.ErrorIs(e, e.term(1).cause, errWork)
-		e.leads(second, 2)
-		took(e, start, 0)
 	})
 }
 
 func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 	onKit(t, func(k kit) {
-		require.PanicsWithValue(k, "no", func() {
-			_ = k.Lead(k.Context(), "lock", func(context.Context) error { panic("no") })
-		})
+		lead := func(fn work) error { return k.Lead(k.Context(), "lock", fn) }
+		panicked(k, func() { _ = lead(func(context.Context) error { panic("the user's") }) })
 		time.Sleep(ms)
 		k.nothingLeft()
 
-		err := k.Lead(k.Context(), "lock", func(ctx context.Context) error {
+		require.ErrorIs(k, lead(func(ctx context.Context) error {
 			m := redsync.FromContext(ctx)
 			ok, err := m.Unlock()
 			require.False(k, ok)
@@ -300,18 +276,16 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 			require.Positive(k, m.Remaining(), "nobody else leads while the context goes on")
 			alive(k, ctx)
 			return errWork
-		})
-		require.ErrorIs(k, err, errWork)
+		}), errWork)
 		time.Sleep(ms)
 		k.nothingLeft()
 
-		err = k.Lead(k.Context(), "lock", func(context.Context) error {
+		err := lead(func(context.Context) error {
 			k.freeze(majority...)
 			return errWork
 		})
 		require.ErrorIs(k, err, errWork)
-		var node *redsync.RedisError
-		require.ErrorAs(k, err, &node, "the error names the node whose release failed")
+		require.ErrorAs(k, err, new(*redsync.RedisError), "the error names the node whose release failed")
 		k.thaw(majority...)
 		time.Sleep(guard)
 	})
@@ -320,9 +294,8 @@ func TestLeadReleasesWhateverTheFunctionDoes(t *testing.T) {
 // If each term is lost at once, Lead pauses before the next one.
 func TestQuickLossesDoNotSpin(t *testing.T) {
 	play(t, func(f field) {
-		ctx := limited(f, 10*time.Second)
 		rs, terms, sent := f.another(), 0, f.traffic()
-		err := rs.Lead(ctx, "lock", func(ctx context.Context) error {
+		err := rs.Lead(limited(f, 10*time.Second), "lock", func(ctx context.Context) error {
 			terms++
 			<-ctx.Done()
 			return nil
@@ -346,13 +319,13 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachMode(t, onElection, func(e *election, mode opts) {
-				first, second := e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)
-				e.leads(first, 1)
+				all := []*candidate{e.runs(e.newProcess(), mode...), e.runs(e.newProcess(), mode...)}
+				e.leads(all[0], 1)
 				c.fail(e.kit, allNodes...)
-				late := e.runs(e.nodes.Process(), mode...) // it has met no node
+				all = append(all, e.runs(e.nodes.Process(), mode...)) // it has met no node
 				time.Sleep(time.Duration(testlength.InGate(10, 10, 60, 900)) * time.Second)
 				require.ErrorIs(e, e.term(1).cause, redsync.ErrLockLost)
-				for _, waiting := range []*candidate{first, second, late} {
+				for _, waiting := range all {
 					assert.True(e, open(waiting.done))
 				}
 				c.mend(e.kit, allNodes...)
@@ -366,19 +339,14 @@ func TestCandidatesOutliveTheNodes(t *testing.T) {
 func TestRetryDelaysOfCandidates(t *testing.T) {
 	onElection(t, func(e *election) {
 		e.runs(e.newProcess())
-		var mu sync.Mutex
-		asked := 0
+		var asked atomic.Int64
 		slow := e.runs(e.newProcess(), redsync.WithTries(1), redsync.WithRetryDelayFunc(func(int) time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			asked++
+			asked.Add(1)
 			return 10 * time.Second
 		}))
 		time.Sleep(time.Minute)
 		assert.True(e, open(slow.done), "WithTries has no effect")
-		mu.Lock()
-		assert.InDelta(e, 7, asked, 1)
-		mu.Unlock()
+		assert.InDelta(e, 7, asked.Load(), 1)
 		negative := e.runs(e.newProcess(), redsync.WithRetryDelayFunc(func(int) time.Duration { return -1 }))
 		require.ErrorContains(e, e.returned(negative), "WithRetryDelayFunc(-1ns) is out of range")
 	})
